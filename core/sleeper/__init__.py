@@ -1,0 +1,22 @@
+"""Sleeper for Python: a serverless record store over sorted Parquet files.
+
+Data moves one way: message -> handler -> workflow -> state store and data files.
+Nothing imports back up that line. This module stays light on purpose, because
+control-plane code imports it: the Python API's names are loaded when first used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sleeper.api import Instance, Table, open_instance
+
+__version__ = "0.1.0"
+__all__ = ["Instance", "Table", "__version__", "open_instance"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from sleeper import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'sleeper' has no attribute {name!r}")

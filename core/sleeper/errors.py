@@ -1,0 +1,41 @@
+"""The errors of the product, one kind per thing that a caller does about it.
+
+SleeperError
+├── ConflictError         another writer was first: refresh and try again
+├── UnavailableError      a service, disk or queue did not answer: let the message return
+├── InvalidRequestError   the request is wrong: reject it, never retry
+├── NotFoundError         what the request names does not exist
+├── StateMovedOnError     the run came too late: drop it, nothing was changed
+└── DataError             stored data is not as it must be: stop and alarm
+
+Messages are in lower case and name what was found, where, and what was expected.
+Adapters translate their library's errors into these at the edge.
+"""
+
+
+class SleeperError(Exception):
+    """Any error of the product."""
+
+
+class ConflictError(SleeperError):
+    """Another writer was first. Refresh and try again."""
+
+
+class UnavailableError(SleeperError):
+    """Something needed did not answer. The message that asked may return later."""
+
+
+class InvalidRequestError(SleeperError):
+    """The request can never succeed as it stands. Reject it with this reason."""
+
+
+class NotFoundError(SleeperError):
+    """What the request names does not exist."""
+
+
+class StateMovedOnError(SleeperError):
+    """The state has moved on since the run began. Drop the run; nothing was changed."""
+
+
+class DataError(SleeperError):
+    """Stored data is not as it must be. Stop, and tell a person."""

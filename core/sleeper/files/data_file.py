@@ -1,0 +1,55 @@
+"""Data files, references, and the paths of objects that a table owns."""
+
+import re
+import uuid
+from dataclasses import dataclass
+
+from sleeper.partitions.partition import PartitionId
+from sleeper.schema.model import Key
+
+SKETCHES_SUFFIX = ".sketches"
+FILTER_SUFFIX = ".filter"
+
+_RUN_START = re.compile(r"/(\d{13})-[0-9a-f]+\.")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """What is known of a data file without opening it.
+
+    `path` is relative to the instance's data root. `smallest_key` and `largest_key` are
+    bounds per row key field, both included: every row lies in that box. The numbers are
+    the smallest and largest transaction number of its content, None until committed.
+    `sidecars` are suffixes, such as `.sketches`, of objects beside it.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    smallest_key: Key
+    largest_key: Key
+    schema_version: int = 1
+    sidecars: tuple[str, ...] = ()
+    smallest_number: int | None = None
+    largest_number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileReference:
+    """The rows of a file that lie in a partition. `rows` is exact or, after a push-down, estimated."""
+
+    path: str
+    partition_id: PartitionId
+    rows: int
+    job_id: str | None = None
+
+
+def new_data_path(table_id: str, partition_id: PartitionId, run_start_ms: int) -> str:
+    """A fresh path: `<table id>/data/partition_<id>/<run start, 13 digits>-<unique>.parquet`."""
+    return f"{table_id}/data/partition_{partition_id}/{run_start_ms:013d}-{uuid.uuid4().hex[:16]}.parquet"
+
+
+def run_start_of(path: str) -> int | None:
+    """When the run that wrote the object began, in ms, from its name; None if it does not say."""
+    found = _RUN_START.search(path)
+    return int(found.group(1)) if found else None

@@ -1,0 +1,125 @@
+"""Keys, ranges and regions as JSON. Regions follow FORMATS.md (Regions and ranges)."""
+
+import base64
+import binascii
+from typing import Any
+
+from sleeper.errors import InvalidRequestError
+from sleeper.partitions.region import Range, Region
+from sleeper.schema.model import (
+    Field,
+    KeyValue,
+    PrimitiveType,
+    Schema,
+    check_key_value,
+    next_key_value,
+    precedes,
+    smallest_key_value,
+)
+
+_ENCODED_MEMBER = "stringsBase64Encoded"
+
+
+def region_from_json(schema: Schema, raw: Any) -> Region:
+    """A region of a request, made half-open. Fields that it does not name are open.
+
+    InvalidRequestError if it names a field that is no row key, a value that does not fit
+    its field, or a range that is upside down or holds nothing.
+    """
+    if not isinstance(raw, dict):
+        raise InvalidRequestError(f"region must be a JSON object, not {raw!r}")
+    encoded = raw.get(_ENCODED_MEMBER, True)
+    if not isinstance(encoded, bool):
+        raise InvalidRequestError(f"region member {_ENCODED_MEMBER} must be true or false")
+    names = [f.name for f in schema.row_keys]
+    for name in raw:
+        if name != _ENCODED_MEMBER and name not in names:
+            raise InvalidRequestError(
+                f"region names {name!r}, which is no row key field; those are {', '.join(names)}"
+            )
+    return Region(tuple(_range(f, raw.get(f.name), encoded) for f in schema.row_keys))
+
+
+def region_to_json(schema: Schema, region: Region) -> dict[str, Any]:
+    """The region with strings spelled out (`stringsBase64Encoded` false), bytes in base64."""
+    raw: dict[str, Any] = {
+        f.name: {
+            "min": key_value_to_json(r.min),
+            "minInclusive": True,
+            "max": None if r.max is None else key_value_to_json(r.max),
+            "maxInclusive": False,
+        }
+        for f, r in zip(schema.row_keys, region.ranges, strict=True)
+    }
+    raw[_ENCODED_MEMBER] = False
+    return raw
+
+
+def make_range(
+    field: Field,
+    minimum: KeyValue | None,
+    maximum: KeyValue | None,
+    min_inclusive: bool = True,
+    max_inclusive: bool = False,
+) -> Range:
+    """A half-open range from the ends of a request; None is open on that side."""
+    low: KeyValue | None = smallest_key_value(field) if minimum is None else minimum
+    if minimum is not None and not min_inclusive:
+        low = next_key_value(field, minimum)
+    high = maximum
+    if maximum is not None and max_inclusive:
+        high = next_key_value(field, maximum)
+    if low is None or (high is not None and not precedes(low, high)):
+        raise InvalidRequestError(
+            f"range of field {field.name!r} holds nothing: min {minimum!r} "
+            f"({'in' if min_inclusive else 'ex'}clusive), max {maximum!r} "
+            f"({'in' if max_inclusive else 'ex'}clusive)"
+        )
+    return Range(low, high)
+
+
+def key_value_to_json(value: KeyValue) -> int | str:
+    """Numbers and strings as they are, bytes as base64."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def key_value_from_json(field: Field, raw: Any, strings_encoded: bool = False) -> KeyValue:
+    """The value of a key field from JSON; InvalidRequestError if it does not fit."""
+    if isinstance(raw, str) and (field.type is PrimitiveType.BYTE_ARRAY or strings_encoded):
+        try:
+            decoded = base64.b64decode(raw, validate=True)
+            if field.type is PrimitiveType.BYTE_ARRAY:
+                return decoded
+            if field.type is PrimitiveType.STRING:
+                return decoded.decode("utf-8")
+        except (binascii.Error, UnicodeDecodeError) as error:
+            raise InvalidRequestError(
+                f"field {field.name!r}: {raw!r} is not base64 of its type: {error}"
+            ) from error
+    return check_key_value(field, raw)
+
+
+def _range(field: Field, raw: Any, encoded: bool) -> Range:
+    if raw is None:
+        return make_range(field, None, None)
+    if not isinstance(raw, dict):
+        raise InvalidRequestError(
+            f"range of field {field.name!r} must be an object with min and max"
+        )
+    minimum, maximum = raw.get("min"), raw.get("max")
+    flags = {
+        "minInclusive": raw.get("minInclusive", True),
+        "maxInclusive": raw.get("maxInclusive", False),
+    }
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise InvalidRequestError(
+                f"range of field {field.name!r}: {name} must be true or false"
+            )
+    return make_range(
+        field,
+        None if minimum is None else key_value_from_json(field, minimum, encoded),
+        None if maximum is None else key_value_from_json(field, maximum, encoded),
+        flags["minInclusive"],
+        flags["maxInclusive"],
+    )

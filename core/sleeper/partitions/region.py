@@ -1,0 +1,101 @@
+"""Ranges and regions, half-open."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.model import (
+    Key,
+    KeyValue,
+    Schema,
+    next_key_value,
+    precedes,
+    smallest_key_value,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Values v of one key field with min <= v < max; max None means no upper end."""
+
+    min: KeyValue
+    max: KeyValue | None
+
+    def contains(self, value: KeyValue) -> bool:
+        return not precedes(value, self.min) and (self.max is None or precedes(value, self.max))
+
+    def overlaps(self, other: "Range") -> bool:
+        return (other.max is None or precedes(self.min, other.max)) and (
+            self.max is None or precedes(other.min, self.max)
+        )
+
+    def overlaps_values(self, smallest: KeyValue, largest: KeyValue) -> bool:
+        """Whether any value from smallest to largest, both included, is in the range."""
+        return not precedes(largest, self.min) and (
+            self.max is None or precedes(smallest, self.max)
+        )
+
+    def contains_values(self, smallest: KeyValue, largest: KeyValue) -> bool:
+        """Whether every value from smallest to largest, both included, is in the range."""
+        return self.contains(smallest) and self.contains(largest)
+
+    def intersect(self, other: "Range") -> "Range | None":
+        """What both hold; None if that is nothing."""
+        low = other.min if precedes(self.min, other.min) else self.min
+        if self.max is None or (other.max is not None and precedes(other.max, self.max)):
+            high = other.max
+        else:
+            high = self.max
+        return Range(low, high) if high is None or precedes(low, high) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One range per row key field, in schema order."""
+
+    ranges: tuple[Range, ...]
+
+    def contains(self, key: Key) -> bool:
+        return all(r.contains(v) for r, v in zip(self.ranges, key, strict=True))
+
+    def overlaps(self, other: "Region") -> bool:
+        return all(a.overlaps(b) for a, b in zip(self.ranges, other.ranges, strict=True))
+
+    def overlaps_bounds(self, smallest: Key, largest: Key) -> bool:
+        """Whether a file with these per-field bounds may hold rows of the region."""
+        return all(
+            r.overlaps_values(a, b) for r, a, b in zip(self.ranges, smallest, largest, strict=True)
+        )
+
+    def contains_bounds(self, smallest: Key, largest: Key) -> bool:
+        """Whether every row of a file with these per-field bounds is in the region."""
+        return all(
+            r.contains_values(a, b) for r, a, b in zip(self.ranges, smallest, largest, strict=True)
+        )
+
+    def intersect(self, other: "Region") -> "Region | None":
+        """What both hold; None if that is nothing."""
+        ranges = []
+        for a, b in zip(self.ranges, other.ranges, strict=True):
+            both = a.intersect(b)
+            if both is None:
+                return None
+            ranges.append(both)
+        return Region(tuple(ranges))
+
+
+def whole_region(schema: Schema) -> Region:
+    """The region of every key that the schema allows."""
+    return Region(tuple(Range(smallest_key_value(f), None) for f in schema.row_keys))
+
+
+def key_region(schema: Schema, key: Sequence[KeyValue]) -> Region:
+    """The region of exactly one whole row key."""
+    if len(key) != len(schema.row_keys):
+        names = ", ".join(f.name for f in schema.row_keys)
+        raise InvalidRequestError(
+            f"key {key!r} has {len(key)} values: one per row key field is needed ({names})"
+        )
+    return Region(
+        tuple(Range(v, next_key_value(f, v)) for f, v in zip(schema.row_keys, key, strict=True))
+    )

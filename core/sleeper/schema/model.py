@@ -1,0 +1,170 @@
+"""Field types, fields and the schema."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from sleeper.errors import InvalidRequestError
+
+KeyValue = int | str | bytes
+"""A value of a key field: int for IntType and LongType, str, or bytes."""
+
+Key = tuple[KeyValue, ...]
+"""One value per row key field, in schema order."""
+
+
+class PrimitiveType(Enum):
+    """Types without parameters; the value is the name in schema JSON (FORMATS: Schema JSON)."""
+
+    INT = "IntType"
+    LONG = "LongType"
+    STRING = "StringType"
+    BYTE_ARRAY = "ByteArrayType"
+    BOOLEAN = "BooleanType"
+    FLOAT = "FloatType"
+    DOUBLE = "DoubleType"
+    TIMESTAMP = "TimestampType"
+    DATE = "DateType"
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalType:
+    """A fixed-point number of `precision` digits, `scale` of them behind the point."""
+
+    precision: int
+    scale: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """A list whose elements are never null."""
+
+    element: PrimitiveType | DecimalType
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """A map whose keys and values are never null."""
+
+    key: PrimitiveType | DecimalType
+    value: PrimitiveType | DecimalType
+
+
+FieldType = PrimitiveType | DecimalType | ListType | MapType
+
+KEY_TYPES = frozenset(
+    {PrimitiveType.INT, PrimitiveType.LONG, PrimitiveType.STRING, PrimitiveType.BYTE_ARRAY}
+)
+INT_RANGES = {
+    PrimitiveType.INT: (-(2**31), 2**31 - 1),
+    PrimitiveType.LONG: (-(2**63), 2**63 - 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column. Only value fields may be nullable."""
+
+    name: str
+    type: FieldType
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The fields of a table. Raises InvalidRequestError if they do not make a table."""
+
+    row_keys: tuple[Field, ...]
+    sort_keys: tuple[Field, ...] = ()
+    values: tuple[Field, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.row_keys:
+            raise InvalidRequestError("schema has no row key field: at least one is needed")
+        seen: set[str] = set()
+        for field in self.fields:
+            if not field.name or "\0" in field.name:
+                raise InvalidRequestError(f"field name {field.name!r} is empty or has a NUL")
+            if field.name in seen:
+                raise InvalidRequestError(f"field {field.name!r} is declared more than once")
+            seen.add(field.name)
+        for field in self.keys:
+            if field.type not in KEY_TYPES:
+                raise InvalidRequestError(
+                    f"key field {field.name!r} has type {type_name(field.type)}: keys are of "
+                    "IntType, LongType, StringType or ByteArrayType"
+                )
+            if field.nullable:
+                raise InvalidRequestError(f"key field {field.name!r} cannot be nullable")
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All fields in file order."""
+        return self.row_keys + self.sort_keys + self.values
+
+    @property
+    def keys(self) -> tuple[Field, ...]:
+        """Row keys, then sort keys: the order of rows in every file."""
+        return self.row_keys + self.sort_keys
+
+    def field(self, name: str) -> Field:
+        """The field of that name; InvalidRequestError names those there are."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        names = ", ".join(f.name for f in self.fields)
+        raise InvalidRequestError(f"no field {name!r} in the schema, which has: {names}")
+
+
+def type_name(field_type: FieldType) -> str:
+    """The type as a person reads it, such as `ListType(StringType)`."""
+    match field_type:
+        case PrimitiveType():
+            return field_type.value
+        case DecimalType(precision, scale):
+            return f"DecimalType({precision},{scale})"
+        case ListType(element):
+            return f"ListType({type_name(element)})"
+        case MapType(key, value):
+            return f"MapType({type_name(key)},{type_name(value)})"
+
+
+def check_key_value(field: Field, value: object) -> KeyValue:
+    """The value if it fits the key field; otherwise InvalidRequestError says what was expected."""
+    kind = field.type
+    if kind in INT_RANGES and isinstance(value, int) and not isinstance(value, bool):
+        low, high = INT_RANGES[kind]
+        if low <= value <= high:
+            return value
+        raise InvalidRequestError(
+            f"field {field.name!r}: {value} does not fit {type_name(kind)} ({low} to {high})"
+        )
+    if kind is PrimitiveType.STRING and isinstance(value, str):
+        return value
+    if kind is PrimitiveType.BYTE_ARRAY and isinstance(value, bytes):
+        return value
+    raise InvalidRequestError(
+        f"field {field.name!r} is {type_name(kind)}: {type(value).__name__} {value!r} does not fit"
+    )
+
+
+def smallest_key_value(field: Field) -> KeyValue:
+    """The smallest value that the key field can hold."""
+    match field.type:
+        case PrimitiveType.INT | PrimitiveType.LONG:
+            return INT_RANGES[field.type][0]
+        case PrimitiveType.STRING:
+            return ""
+        case _:
+            return b""
+
+
+def precedes(left: KeyValue, right: KeyValue) -> bool:
+    """Whether left comes before right. Both are of one field; text compares as its UTF-8 bytes."""
+    return left < right  # type: ignore[operator]
+
+
+def next_key_value(field: Field, value: KeyValue) -> KeyValue | None:
+    """The smallest value greater than this one; None if there is none."""
+    if isinstance(value, int):
+        return value + 1 if value < INT_RANGES[field.type][1] else None  # type: ignore[index]
+    return value + "\0" if isinstance(value, str) else value + b"\0"
