@@ -36,7 +36,10 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class FileReference:
-    """The rows of a file that lie in a partition. `rows` is exact or, after a push-down, estimated."""
+    """The rows of a file that lie in a partition.
+
+    `rows` is exact, or an estimate once the reference was pushed down from a wider partition.
+    """
 
     path: str
     partition_id: PartitionId
@@ -46,7 +49,8 @@ class FileReference:
 
 def new_data_path(table_id: str, partition_id: PartitionId, run_start_ms: int) -> str:
     """A fresh path: `<table id>/data/partition_<id>/<run start, 13 digits>-<unique>.parquet`."""
-    return f"{table_id}/data/partition_{partition_id}/{run_start_ms:013d}-{uuid.uuid4().hex[:16]}.parquet"
+    name = f"{run_start_ms:013d}-{uuid.uuid4().hex[:16]}.parquet"
+    return f"{table_id}/data/partition_{partition_id}/{name}"
 
 
 def run_start_of(path: str) -> int | None:

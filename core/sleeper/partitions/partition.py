@@ -1,5 +1,6 @@
 """A node of the partition tree, and trees made from split points."""
 
+import itertools
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ def tree_from_split_points(schema: Schema, split_points: Sequence[object]) -> li
     """
     field = schema.row_keys[0]
     points: list[KeyValue] = [check_key_value(field, p) for p in split_points]
-    for before, after in zip(points, points[1:], strict=False):
+    for before, after in itertools.pairwise(points):
         if not precedes(before, after):
             raise InvalidRequestError(f"split points must ascend: {after!r} comes after {before!r}")
     root_region = whole_region(schema)

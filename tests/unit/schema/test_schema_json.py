@@ -1,0 +1,60 @@
+"""Schema JSON: what FORMATS.md fixes, read and written, and what is refused."""
+
+import pytest
+
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.json import schema_from_json, schema_to_json
+from sleeper.schema.model import DecimalType, ListType, MapType, PrimitiveType
+
+EXAMPLE = (
+    '{"rowKeyFields":[{"name":"id","type":"StringType"}],'
+    '"sortKeyFields":[{"name":"time","type":"LongType"}],'
+    '"valueFields":[{"name":"count","type":"IntType","nullable":true},'
+    '{"name":"tags","type":{"ListType":{"elementType":"StringType"}}},'
+    '{"name":"props","type":{"MapType":{"keyType":"StringType","valueType":"LongType"}}},'
+    '{"name":"price","type":{"DecimalType":{"precision":12,"scale":2}}}]}'
+)
+
+
+def test_the_example_of_the_formats_reads_and_writes_back_the_same() -> None:
+    schema = schema_from_json(EXAMPLE)
+    assert [f.name for f in schema.fields] == ["id", "time", "count", "tags", "props", "price"]
+    assert schema.field("count").nullable
+    assert schema.field("tags").type == ListType(PrimitiveType.STRING)
+    assert schema.field("props").type == MapType(PrimitiveType.STRING, PrimitiveType.LONG)
+    assert schema.field("price").type == DecimalType(12, 2)
+    assert schema_to_json(schema) == EXAMPLE
+
+
+def test_sort_and_value_lists_may_be_missing() -> None:
+    schema = schema_from_json('{"rowKeyFields":[{"name":"k","type":"ByteArrayType"}]}')
+    assert schema.fields == schema.row_keys
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "not JSON"),
+        ("[]", "JSON object"),
+        ("{}", "no row key field"),
+        ('{"rowKeyFields":[{"name":"a"}]}', "unknown type None"),
+        ('{"rowKeyFields":[{"name":"a","type":"TextType"}]}', "TextType"),
+        ('{"rowKeyFields":[{"name":"a","type":"FloatType"}]}', "key field 'a' has type FloatType"),
+        ('{"rowKeyFields":[{"name":"a","type":"IntType","nullable":true}]}', "cannot be nullable"),
+        (
+            '{"rowKeyFields":[{"name":"a","type":"IntType"}],'
+            '"valueFields":[{"name":"a","type":"IntType"}]}',
+            "'a' is declared more than once",
+        ),
+        (
+            '{"rowKeyFields":[{"name":"a","type":"IntType"}],"valueFields":'
+            '[{"name":"d","type":{"DecimalType":{"precision":40,"scale":2}}}]}',
+            "precision 1 to 38",
+        ),
+        ('{"rowKeyFields":[{"name":"","type":"IntType"}]}', "is empty"),
+        ('{"rowKeyFields":["a"]}', r"rowKeyFields\[0\]"),
+    ],
+)
+def test_a_wrong_schema_is_refused_with_its_reason(text: str, reason: str) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        schema_from_json(text)
