@@ -85,13 +85,12 @@ def key_value_to_json(value: KeyValue) -> int | str:
 
 def key_value_from_json(field: Field, raw: Any, strings_encoded: bool = False) -> KeyValue:
     """The value of a key field from JSON; InvalidRequestError if it does not fit."""
-    if isinstance(raw, str) and (field.type is PrimitiveType.BYTE_ARRAY or strings_encoded):
+    is_bytes = field.type is PrimitiveType.BYTE_ARRAY
+    is_encoded_text = strings_encoded and field.type is PrimitiveType.STRING
+    if isinstance(raw, str) and (is_bytes or is_encoded_text):
         try:
             decoded = base64.b64decode(raw, validate=True)
-            if field.type is PrimitiveType.BYTE_ARRAY:
-                return decoded
-            if field.type is PrimitiveType.STRING:
-                return decoded.decode("utf-8")
+            return decoded if is_bytes else decoded.decode("utf-8")
         except (binascii.Error, UnicodeDecodeError) as error:
             raise InvalidRequestError(
                 f"field {field.name!r}: {raw!r} is not base64 of its type: {error}"
