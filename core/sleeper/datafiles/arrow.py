@@ -1,0 +1,237 @@
+"""The Arrow schema of a table, and casts of whole columns to it.
+
+A cast never changes a value: whole numbers may become narrower if they fit, any string,
+binary or decimal layout is accepted, timestamps may change unit if nothing is cut off.
+Text (of CSV and JSON lines) is parsed. What does not fit is reported by row, and found
+by halving the column, so that only a failing batch costs more than one vectorised call.
+"""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import SessionContext, col, functions
+
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType, Schema
+from sleeper.schema.model import Field as SchemaField
+
+_PRIMITIVES: dict[PrimitiveType, pa.DataType] = {
+    PrimitiveType.INT: pa.int32(),
+    PrimitiveType.LONG: pa.int64(),
+    PrimitiveType.STRING: pa.string(),
+    PrimitiveType.BYTE_ARRAY: pa.binary(),
+    PrimitiveType.BOOLEAN: pa.bool_(),
+    PrimitiveType.FLOAT: pa.float32(),
+    PrimitiveType.DOUBLE: pa.float64(),
+    PrimitiveType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    PrimitiveType.DATE: pa.date32(),
+}
+
+Cast = Callable[[pa.Array], pa.Array]
+
+
+def arrow_type(field_type: FieldType) -> pa.DataType:
+    """The Arrow type that holds the field type in files and results."""
+    match field_type:
+        case PrimitiveType():
+            return _PRIMITIVES[field_type]
+        case DecimalType(precision, scale):
+            return pa.decimal128(precision, scale)
+        case ListType(element):
+            return pa.list_(pa.field("element", arrow_type(element), nullable=False))
+        case MapType(key, value):
+            return pa.map_(arrow_type(key), pa.field("value", arrow_type(value), nullable=False))
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema of the table's files and results, in file order."""
+    return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields])
+
+
+def is_castable(source: pa.DataType, target: FieldType) -> bool:
+    """Whether values of the Arrow type can be of the field type at all."""
+    if pa.types.is_dictionary(source):
+        source = source.value_type
+    if pa.types.is_null(source):
+        return True
+    match target:
+        case PrimitiveType():
+            return any(fits(source) for fits in _CASTABLE_FROM[target])
+        case DecimalType():
+            return bool(pa.types.is_decimal(source) or pa.types.is_integer(source))
+        case ListType(element):
+            return _is_list(source) and is_castable(source.value_type, element)
+        case MapType(key, value):
+            return (
+                bool(pa.types.is_map(source))
+                and is_castable(source.key_type, key)
+                and is_castable(source.item_type, value)
+            )
+
+
+def cast_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[int, str]]:
+    """The column as the field's type, and the rows that do not fit with their reasons.
+
+    A row that does not fit is null in the result. The caller has asked `is_castable`.
+    """
+    return _cast_or_find(column, field, lambda part: _cast(part, field.type))
+
+
+def parse_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[int, str]]:
+    """A column of text as the field's type, and the rows that do not fit with their reasons."""
+    return _cast_or_find(column, field, lambda part: _parse(part, field.type))
+
+
+def _cast_or_find(
+    column: pa.Array, field: SchemaField, cast: Cast
+) -> tuple[pa.Array, dict[int, str]]:
+    bad: dict[int, str] = {}
+    result = _cast_by_halves(column, cast, 0, bad)
+    if not field.nullable and result.null_count > len(bad):
+        nulls = pc.indices_nonzero(pc.is_null(result)).to_pylist()
+        for row in nulls:
+            bad.setdefault(row, "null, but the field is not nullable")
+    return result.cast(arrow_type(field.type)), bad
+
+
+def _cast_by_halves(column: pa.Array, cast: Cast, start: int, bad: dict[int, str]) -> pa.Array:
+    try:
+        return cast(column)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, _UnfitError) as error:
+        if len(column) == 1:
+            bad[start] = f"{_shown(column[0])}: {str(error).splitlines()[0]}"
+            return pa.nulls(1)
+    half = len(column) // 2
+    parts = [
+        _cast_by_halves(column.slice(0, half), cast, start, bad),
+        _cast_by_halves(column.slice(half), cast, start + half, bad),
+    ]
+    kinds = {p.type for p in parts if not pa.types.is_null(p.type)}
+    kind = kinds.pop() if kinds else pa.null()
+    return pa.concat_arrays([p.cast(kind) for p in parts])
+
+
+class _UnfitError(Exception):
+    """A value of the column does not fit, for a reason that Arrow itself does not check."""
+
+
+def _cast(column: pa.Array, target: FieldType) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    wanted = arrow_type(target)
+    match target:
+        case ListType() | MapType():
+            result = column.cast(_nullable_inside(wanted))
+            _check_no_null_inside(result)
+            return result
+        case PrimitiveType.FLOAT if pa.types.is_float64(column.type):
+            return _narrowed_floats(column)
+        case PrimitiveType.TIMESTAMP if column.type.tz is None:
+            return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
+        case PrimitiveType.INT | PrimitiveType.LONG if pa.types.is_floating(column.type):
+            if pc.any(pc.invert(pc.is_finite(column))).as_py():
+                raise _UnfitError("not a whole number")
+            return column.cast(wanted)
+        case DecimalType() if pa.types.is_integer(column.type):
+            return column.cast(pa.decimal128(20, 0)).cast(wanted)
+        case _:
+            return column.cast(wanted)
+
+
+def _parse(column: pa.Array, target: FieldType) -> pa.Array:
+    match target:
+        case PrimitiveType.BYTE_ARRAY:
+            return _decoded_base64(column)
+        case PrimitiveType.TIMESTAMP:
+            return _parsed_timestamps(column)
+        case PrimitiveType.BOOLEAN:
+            lowered = pc.utf8_lower(column)
+            if not pc.all(pc.match_substring_regex(lowered, "^(true|false)$")).as_py():
+                raise _UnfitError("expected true or false")
+            return lowered.cast(pa.bool_())
+        case ListType() | MapType():
+            raise InvalidRequestError("lists and maps cannot be read from plain text")
+        case _:
+            return column.cast(arrow_type(target))
+
+
+def _parsed_timestamps(column: pa.Array) -> pa.Array:
+    zoned = pc.match_substring_regex(column, r"(Z|[+-]\d\d(:?\d\d)?)$")
+    if pc.all(zoned, skip_nulls=True).as_py():
+        return column.cast(pa.timestamp("us", tz="UTC"))
+    if pc.any(zoned, skip_nulls=True).as_py():
+        raise _UnfitError("times with and without a zone are mixed")
+    return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
+
+
+def _decoded_base64(column: pa.Array) -> pa.Array:
+    frame = SessionContext().from_arrow(pa.table({"text": column}))
+    try:
+        batches = frame.select(functions.decode(col("text"), "base64")).collect()
+    except Exception as error:  # DataFusion raises bare exceptions
+        raise _UnfitError("not base64") from error
+    return pa.chunked_array([b.column(0) for b in batches], pa.binary()).combine_chunks()
+
+
+def _narrowed_floats(column: pa.Array) -> pa.Array:
+    narrow = column.cast(pa.float32())
+    overflown = pc.and_(pc.is_inf(narrow), pc.invert(pc.is_inf(column)))
+    if pc.any(overflown).as_py():
+        raise _UnfitError("too large for FloatType")
+    return narrow
+
+
+def _check_no_null_inside(column: pa.Array) -> None:
+    if pa.types.is_map(column.type):
+        start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        if column.items.slice(start, stop - start).null_count:
+            raise _UnfitError("null inside a map")
+    elif column.flatten().null_count:
+        raise _UnfitError("null inside a list")
+
+
+def _nullable_inside(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_type)
+    return pa.list_(kind.value_type)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def _shown(value: pa.Scalar) -> str:
+    text = repr(value.as_py())
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+_NUMBER = (pa.types.is_integer, pa.types.is_floating)
+_CASTABLE_FROM: dict[PrimitiveType, tuple[Callable[[pa.DataType], bool], ...]] = {
+    PrimitiveType.INT: _NUMBER,
+    PrimitiveType.LONG: _NUMBER,
+    PrimitiveType.FLOAT: _NUMBER,
+    PrimitiveType.DOUBLE: _NUMBER,
+    PrimitiveType.STRING: (_is_text,),
+    PrimitiveType.BYTE_ARRAY: (_is_binary,),
+    PrimitiveType.BOOLEAN: (pa.types.is_boolean,),
+    PrimitiveType.TIMESTAMP: (pa.types.is_timestamp,),
+    PrimitiveType.DATE: (pa.types.is_date,),
+}

@@ -1,0 +1,97 @@
+"""Parquet files that users bring.
+
+Most files can be scanned by DataFusion as they are: their columns are of the table's
+types (or of narrower or wider integers, or of another layout of the same text), and
+their footers say that no value is null that must not be. The others are read here,
+checked and cast batch by batch.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.sources import RowChecker, batch_columns
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.model import ListType, MapType, Schema
+
+_BATCH_ROWS = 65_536
+
+
+def open_parquet(path: Path, checker: RowChecker) -> pq.ParquetFile | None:
+    """The file, its columns and types checked; None for an upload of no rows and no columns."""
+    try:
+        file = pq.ParquetFile(path)
+        found = file.schema_arrow
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidRequestError(f"file {path}: not a readable Parquet file: {error}") from error
+    if not found.names and file.metadata.num_rows == 0:
+        return None
+    checker.check_columns(found.names)
+    checker.check_types(found)
+    return file
+
+
+def is_scannable(file: pq.ParquetFile, schema: Schema) -> bool:
+    """Whether DataFusion can read the file as it is, with no more than a safe cast."""
+    found = file.schema_arrow
+    same = all(_same_or_safe(found.field(f.name).type, f.type) for f in arrow_schema(schema))
+    return same and _no_null_where_none_may_be(file.metadata, schema)
+
+
+def read_parquet(path: Path, checker: RowChecker) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file, checked and cast; messages name the row group."""
+    file = open_parquet(path, checker)
+    if file is None:
+        return
+    names = [f.name for f in checker.schema.fields]
+    for group in range(file.metadata.num_row_groups):
+        checker.where = f", row group {group}"
+        batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names)
+        while True:
+            try:
+                batch = next(batches, None)
+            except (pa.ArrowException, OSError) as error:
+                raise InvalidRequestError(
+                    f"file {path}, row group {group}: cannot be read: {error}"
+                ) from error
+            if batch is None:
+                break
+            if batch.num_rows:
+                yield checker.cast(batch_columns(batch))
+
+
+def _same_or_safe(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_signed_integer(found))
+    if pa.types.is_string(wanted):
+        return found in (pa.string(), pa.large_string(), pa.string_view())
+    if pa.types.is_binary(wanted):
+        return found in (pa.binary(), pa.large_binary(), pa.binary_view())
+    if pa.types.is_list(wanted):
+        return bool(pa.types.is_list(found)) and found.value_type.equals(wanted.value_type)
+    if pa.types.is_map(wanted):
+        return (
+            bool(pa.types.is_map(found))
+            and found.key_type.equals(wanted.key_type)
+            and found.item_type.equals(wanted.item_type)
+        )
+    return bool(found.equals(wanted))
+
+
+def _no_null_where_none_may_be(metadata: pq.FileMetaData, schema: Schema) -> bool:
+    checked = {
+        f.name for f in schema.fields if not f.nullable or isinstance(f.type, ListType | MapType)
+    }
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for index in range(row_group.num_columns):
+            column = row_group.column(index)
+            if column.path_in_schema.split(".")[0] not in checked:
+                continue
+            statistics = column.statistics
+            if statistics is None or not statistics.has_null_count or statistics.null_count:
+                return False
+    return True

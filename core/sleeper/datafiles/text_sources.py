@@ -1,0 +1,199 @@
+"""CSV and JSON lines, read in blocks of a few megabytes.
+
+CSV has a header line with the columns' names; an empty value that is not quoted is null
+where the field is nullable; bytes are base64; lists and maps are JSON. In JSON lines a
+map is an object. Both may be compressed with gzip.
+"""
+
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pyarrow.json as pj
+
+from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.sources import Columns, RowChecker, combined
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.model import ListType, MapType, PrimitiveType, Schema
+
+_BLOCK_BYTES = 8 * 1024 * 1024
+_TEXT_IN_JSON = frozenset({PrimitiveType.BYTE_ARRAY, PrimitiveType.TIMESTAMP, PrimitiveType.DATE})
+
+
+def read_csv(path: Path, checker: RowChecker) -> Iterator[pa.RecordBatch]:
+    """The rows of a CSV file, checked and parsed."""
+    schema = checker.schema
+    nested = [f for f in schema.fields if isinstance(f.type, ListType | MapType)]
+    plain = frozenset(f.name for f in schema.fields) - {f.name for f in nested}
+    short_rows: list[tuple[int, str, str]] = []
+    with _opened(path) as stream:
+        reader = _csv_reader(stream, path, schema, short_rows)
+        checker.check_columns(reader.schema.names)
+        for batch in _named_errors(reader, path):
+            while short_rows:
+                checker.reject_row(*short_rows.pop(0))
+            columns = {n: combined(pa.chunked_array([batch.column(n)])) for n in batch.schema.names}
+            for wanted in nested:
+                columns[wanted.name] = _json_cells(columns[wanted.name], wanted.name, schema)
+            if batch.num_rows:
+                yield checker.parse(columns, plain)
+    while short_rows:
+        checker.reject_row(*short_rows.pop(0))
+
+
+def read_json_lines(path: Path, checker: RowChecker) -> Iterator[pa.RecordBatch]:
+    """The rows of a JSON lines file, checked and parsed."""
+    text_fields = frozenset(f.name for f in checker.schema.fields if f.type in _TEXT_IN_JSON)
+    with _opened(path) as stream:
+        for lines in _blocks_of_lines(stream, path):
+            for first, columns in _parsed_by_halves(lines, checker, 0):
+                start, checker.row = checker.row, checker.row + first
+                yield checker.parse(columns, text_fields)
+                checker.row = start
+            checker.row += len(lines)
+
+
+def _csv_reader(
+    stream: IO[bytes], path: Path, schema: Schema, short_rows: list[tuple[int, str, str]]
+) -> csv.CSVStreamingReader:
+    def on_invalid_row(row: csv.InvalidRow) -> str:
+        reason = f"expected {row.expected_columns} columns, found {row.actual_columns}"
+        short_rows.append((row.number - 1 if row.number else 0, reason, row.text))
+        return "skip"
+
+    try:
+        return csv.open_csv(
+            stream,
+            read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
+            parse_options=csv.ParseOptions(
+                newlines_in_values=True, invalid_row_handler=on_invalid_row
+            ),
+            convert_options=csv.ConvertOptions(
+                column_types={f.name: pa.string() for f in schema.fields},
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                null_values=[""],
+            ),
+        )
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidRequestError(f"file {path}: not a readable CSV file: {error}") from error
+
+
+def _named_errors(reader: csv.CSVStreamingReader, path: Path) -> Iterator[pa.RecordBatch]:
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (pa.ArrowInvalid, OSError, EOFError) as error:
+            raise InvalidRequestError(f"file {path}: not a readable CSV file: {error}") from error
+        yield batch
+
+
+def _json_cells(column: pa.Array, name: str, schema: Schema) -> pa.Array:
+    """Cells that hold JSON, parsed as JSON lines of one field."""
+    field = schema.field(name)
+    lines = [b'{"%b":%b}' % (name.encode(), (cell.as_py() or "null").encode()) for cell in column]
+    wanted = Schema(row_keys=schema.row_keys[:1], values=(field,))
+    return _parse_lines(lines, wanted, only=name)[name]
+
+
+def _opened(path: Path) -> IO[bytes]:
+    is_compressed = path.name.lower().endswith(".gz")
+    return gzip.open(path, "rb") if is_compressed else path.open("rb")  # type: ignore[return-value]
+
+
+def _blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[list[bytes]]:
+    while True:
+        try:
+            lines = stream.readlines(_BLOCK_BYTES)
+        except (OSError, EOFError) as error:
+            raise InvalidRequestError(f"file {path}: cannot be read: {error}") from error
+        if not lines:
+            return
+        yield lines
+
+
+def _parsed_by_halves(
+    lines: list[bytes], checker: RowChecker, first: int
+) -> Iterator[tuple[int, Columns]]:
+    """Columns of runs of lines that parse, each with its first line's place in the block."""
+    try:
+        columns = _parse_lines(lines, checker.schema)
+    except (pa.ArrowInvalid, ValueError) as error:
+        if len(lines) == 1:
+            reason = f"not a row of the table: {str(error).splitlines()[0]}"
+            text = lines[0].decode(errors="replace").rstrip("\n")
+            checker.reject_row(checker.row + first, reason, text)
+            return
+        half = len(lines) // 2
+        yield from _parsed_by_halves(lines[:half], checker, first)
+        yield from _parsed_by_halves(lines[half:], checker, first + half)
+        return
+    if columns:
+        yield first, columns
+
+
+def _parse_lines(lines: list[bytes], schema: Schema, only: str | None = None) -> Columns:
+    fields = [f for f in schema.fields if only in (None, f.name)]
+    maps = [f.name for f in fields if isinstance(f.type, MapType)]
+    if maps:
+        lines = [_with_maps_as_pairs(line, maps) for line in lines if line.strip()]
+    wanted = pa.schema([pa.field(f.name, _json_type(f.type)) for f in fields])
+    rows = [line if line.endswith(b"\n") else line + b"\n" for line in lines if line.strip()]
+    if not rows:
+        return {}
+    content = b"".join(rows)
+    table = pj.read_json(
+        io.BytesIO(content),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(content) + 1),
+        parse_options=pj.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="error"),
+    )
+    if table.num_rows != len(rows):
+        raise ValueError("more than one object in a line")
+    columns = {name: combined(table.column(name)) for name in wanted.names}
+    for name in maps:
+        columns[name] = _map_of_pairs(columns[name], schema.field(name).type)
+    return columns
+
+
+def _with_maps_as_pairs(line: bytes, maps: list[str]) -> bytes:
+    # Arrow's JSON reader knows no maps, so an object becomes a list of key and value here.
+    row: Any = json.loads(line)
+    if isinstance(row, dict):
+        for name in maps:
+            if isinstance(row.get(name), dict):
+                row[name] = [{"key": k, "value": v} for k, v in row[name].items()]
+    return json.dumps(row).encode()
+
+
+def _json_type(field_type: Any) -> pa.DataType:
+    if field_type in _TEXT_IN_JSON:
+        return pa.string()
+    if isinstance(field_type, MapType):
+        pair = [("key", pa.string()), ("value", arrow_type(field_type.value))]
+        return pa.list_(pa.struct(pair))
+    if isinstance(field_type, ListType):
+        return pa.list_(arrow_type(field_type.element))
+    return arrow_type(field_type)
+
+
+def _map_of_pairs(pairs: pa.Array, field_type: Any) -> pa.Array:
+    wanted = arrow_type(field_type)
+    keys, values = pairs.values.flatten() if len(pairs.values) else (pa.nulls(0), pa.nulls(0))
+    return pa.MapArray.from_arrays(
+        _offsets_with_nulls(pairs), keys.cast(wanted.key_type), values.cast(wanted.item_type)
+    )
+
+
+def _offsets_with_nulls(lists: pa.ListArray) -> pa.Array:
+    if not lists.null_count:
+        return lists.offsets
+    present = pa.concat_arrays([lists.is_valid(), pa.array([True])])
+    return pc.if_else(present, lists.offsets, pa.scalar(None, lists.offsets.type))

@@ -1,0 +1,241 @@
+"""Sources: rows come out as the table's schema, and what does not fit is refused by place."""
+
+import datetime as dt
+import gzip
+import io
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.parquet_sources import is_scannable, open_parquet, read_parquet
+from sleeper.datafiles.sources import Rejects, RowChecker, find_source_files, read_batches
+from sleeper.datafiles.text_sources import read_csv, read_json_lines
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema
+
+P = PrimitiveType
+WIDE = Schema(
+    (Field("id", P.STRING),),
+    (Field("time", P.LONG),),
+    (
+        Field("count", P.INT, nullable=True),
+        Field("raw", P.BYTE_ARRAY),
+        Field("ok", P.BOOLEAN, nullable=True),
+        Field("ratio", P.FLOAT, nullable=True),
+        Field("at", P.TIMESTAMP),
+        Field("day", P.DATE, nullable=True),
+        Field("price", DecimalType(10, 2), nullable=True),
+        Field("tags", ListType(P.STRING)),
+        Field("props", MapType(P.STRING, P.LONG), nullable=True),
+    ),
+)
+NARROW = Schema((Field("id", P.STRING),), (), (Field("n", P.INT, nullable=True),))
+
+ROW = {
+    "id": "é",
+    "time": 2**40,
+    "count": 3,
+    "raw": b"\x00\xff",
+    "ok": True,
+    "ratio": 0.5,
+    "at": dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC),
+    "day": dt.date(2020, 2, 29),
+    "price": Decimal("12.30"),
+    "tags": ["a", ""],
+    "props": [("x", 1), ("y", 2)],
+}
+EMPTY_ROW = ROW | {"count": None, "ok": None, "day": None, "price": None, "tags": [], "props": None}
+JSON_ROW = {
+    "id": "é",
+    "time": 2**40,
+    "count": 3,
+    "raw": "AP8=",
+    "ok": True,
+    "ratio": 0.5,
+    "at": "2020-01-01T12:00:00Z",
+    "day": "2020-02-29",
+    "price": 12.3,
+    "tags": ["a", ""],
+    "props": {"x": 1, "y": 2},
+}
+EMPTY_JSON = {"count": None, "ok": None, "day": None, "price": None, "tags": [], "props": None}
+
+
+def rows_of(batches: Any, schema: Schema) -> list[dict[str, Any]]:
+    return pa.Table.from_batches(list(batches), arrow_schema(schema)).to_pylist()
+
+
+def checker(schema: Schema, path: Path, rejects: Rejects | None = None) -> RowChecker:
+    return RowChecker(schema, str(path), rejects)
+
+
+def test_every_type_is_read_from_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    lines = [JSON_ROW, JSON_ROW | EMPTY_JSON, dict(reversed(JSON_ROW.items()))]
+    path.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
+    got = rows_of(read_json_lines(path, checker(WIDE, path)), WIDE)
+    assert got == [ROW, EMPTY_ROW, ROW]
+
+
+def test_every_type_is_read_from_csv(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv.gz"
+    text = (
+        "time,id,count,raw,ok,ratio,at,day,price,tags,props\n"
+        '1099511627776,é,3,AP8=,true,0.5,2020-01-01T12:00:00Z,2020-02-29,12.30,"[""a"",""""]",'
+        '"{""x"":1,""y"":2}"\n'
+        "1099511627776,é,,AP8=,,0.5,2020-01-01 12:00:00,,,[],\n"
+    )
+    path.write_bytes(gzip.compress(text.encode()))
+    assert rows_of(read_csv(path, checker(WIDE, path)), WIDE) == [ROW, EMPTY_ROW]
+
+
+def test_any_layout_of_a_type_is_read_from_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    target = arrow_schema(WIDE)
+    loose = [
+        ("id", pa.dictionary(pa.int8(), pa.large_string())),
+        ("count", pa.int64()),
+        ("ratio", pa.float64()),
+        ("price", pa.decimal256(40, 4)),
+        ("at", pa.timestamp("ms")),
+    ]
+    table = pa.Table.from_pylist([ROW, EMPTY_ROW], target)
+    for name, kind in loose:
+        column = table[name].cast(pa.timestamp("ms", "UTC")) if name == "at" else table[name]
+        column = column.dictionary_encode() if name == "id" else column.cast(kind)
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    pq.write_table(table.select(list(reversed(table.column_names))), path)
+    assert rows_of(read_parquet(path, checker(WIDE, path)), WIDE) == [ROW, EMPTY_ROW]
+    file = open_parquet(path, checker(WIDE, path))
+    assert file is not None
+    assert not is_scannable(file, WIDE)
+
+
+def test_a_parquet_file_of_fitting_types_without_nulls_is_scannable(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": pa.array([1, None], pa.int64()), "id": ["a", "b"]}), path)
+    file = open_parquet(path, checker(NARROW, path))
+    assert file is not None
+    assert is_scannable(file, NARROW)
+    pq.write_table(
+        pa.table({"n": pa.array([1], pa.int64()), "id": pa.array([None], "string")}), path
+    )
+    file = open_parquet(path, checker(NARROW, path))
+    assert file is not None
+    assert not is_scannable(file, NARROW)
+
+
+def test_an_upload_of_no_rows_and_no_columns_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "none.parquet"
+    pq.write_table(pa.table({}), path)
+    assert rows_of(read_parquet(path, checker(WIDE, path)), WIDE) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"n": [1]}, "missing: 'id'"),
+        ({"id": ["a"], "n": [1], "x": [1]}, "not in the schema: 'x'"),
+        ({"id": ["a"], "n": ["1"]}, "field 'n' is string, expected IntType"),
+        (
+            {"id": ["a", "b"], "n": [1, 2**31]},
+            r"row group 1, row 2: field 'n' \(IntType\): 2147483648",
+        ),
+        ({"id": ["a", None], "n": [1, 2]}, r"row group 1, row 2: field 'id' .*: null"),
+        ({"id": ["a"], "n": [1.5]}, r"row 1: field 'n' \(IntType\): 1.5"),
+    ],
+)
+def test_parquet_that_does_not_fit_is_refused_by_file_row_group_and_field(
+    tmp_path: Path, columns: dict[str, list[Any]], reason: str
+) -> None:
+    path = tmp_path / "bad.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=1)
+    with pytest.raises(InvalidRequestError, match=reason) as caught:
+        list(read_parquet(path, checker(NARROW, path)))
+    assert str(path) in str(caught.value)
+
+
+def test_a_truncated_file_or_one_that_is_not_what_its_name_says_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": ["a"] * 1000, "n": [1] * 1000}), path)
+    whole = path.read_bytes()
+    for content in (whole[:-20], b"id,n\na,1\n", b""):
+        path.write_bytes(content)
+        with pytest.raises(InvalidRequestError, match="not a readable Parquet file"):
+            open_parquet(path, checker(NARROW, path))
+    damaged = bytearray(whole)
+    damaged[4:60] = b"\xff" * 56
+    path.write_bytes(damaged)
+    with pytest.raises(InvalidRequestError, match="row group 0: cannot be read"):
+        list(read_parquet(path, checker(NARROW, path)))
+
+
+BAD_LINES = [
+    '{"id":"a","n":1}',
+    '{"id":"b","n":"x"}',
+    '{"id":null,"n":1}',
+    "nonsense",
+    '{"id":"c"}',
+    '{"id":"d","n":3000000000}',
+    '{"id":"e","n":1,"z":2}',
+    '{"id":"f","n":null}',
+]
+
+
+def test_bad_json_lines_are_set_aside_with_file_row_and_reason(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(BAD_LINES))
+    sink = io.StringIO()
+    got = rows_of(read_json_lines(path, checker(NARROW, path, Rejects(sink))), NARROW)
+    assert [r["id"] for r in got] == ["a", "c", "f"]
+    rejected = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert sorted(r["row"] for r in rejected) == [2, 3, 4, 6, 7]
+    assert all(r["file"] == str(path) and r["reason"] for r in rejected)
+
+
+def test_one_bad_json_line_refuses_the_job_by_row(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(BAD_LINES))
+    with pytest.raises(InvalidRequestError, match=r"a\.jsonl, row 2: "):
+        list(read_json_lines(path, checker(NARROW, path)))
+
+
+def test_bad_csv_rows_are_set_aside_with_their_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id,n\na,1\nb,x\nc,2,3\n"d\ne",4\n')
+    sink = io.StringIO()
+    got = rows_of(read_csv(path, checker(NARROW, path, Rejects(sink))), NARROW)
+    assert got == [{"id": "a", "n": 1}, {"id": "d\ne", "n": 4}]
+    rejected = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert [r["row"] for r in rejected if "'n'" in r["reason"]] == [2]
+    assert any("expected 2 columns, found 3" in r["reason"] for r in rejected)
+    with pytest.raises(InvalidRequestError, match=r"a\.csv"):
+        list(read_csv(path, checker(NARROW, path)))
+
+
+def test_batches_of_a_program_are_checked(tmp_path: Path) -> None:
+    good = pa.record_batch({"n": pa.array([1], pa.int64()), "id": ["a"]})
+    assert rows_of(read_batches(iter([good]), checker(NARROW, tmp_path)), NARROW) == [
+        {"id": "a", "n": 1}
+    ]
+    bad = pa.record_batch({"n": pa.array([2**40], pa.int64()), "id": ["a"]})
+    with pytest.raises(InvalidRequestError, match="row 2: field 'n'"):
+        list(read_batches(iter([good, bad]), checker(NARROW, tmp_path)))
+
+
+def test_a_directory_gives_its_files_and_a_missing_or_unknown_one_is_refused(
+    tmp_path: Path,
+) -> None:
+    for name in ("b.csv", "a.parquet", "notes.txt", "c.jsonl"):
+        (tmp_path / name).touch()
+    assert [p.name for p in find_source_files([tmp_path])] == ["a.parquet", "b.csv", "c.jsonl"]
+    with pytest.raises(InvalidRequestError, match="does not exist"):
+        find_source_files([tmp_path / "x.csv"])
+    with pytest.raises(InvalidRequestError, match="unknown format"):
+        find_source_files([tmp_path / "notes.txt"])
