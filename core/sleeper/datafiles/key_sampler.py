@@ -1,0 +1,50 @@
+"""A sample of the row keys of a stream, at an even stride, in bounded memory."""
+
+import numpy as np
+import pyarrow as pa
+
+from sleeper.schema.model import KeyValue, Schema
+
+_MOST_SAMPLES = 8192
+
+
+class KeySampler:
+    """Takes every nth row key of the batches handed in.
+
+    The stride starts at one row, so that a small file is sampled whole, and doubles
+    whenever the sample is full, so that a big one is sampled evenly.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._names = [f.name for f in schema.row_keys]
+        self._kept: list[list[pa.Array]] = [[] for _ in self._names]
+        self._count = 0
+        self._stride = 1
+        self._to_skip = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Samples one batch of the stream, whose columns go by name."""
+        if batch.num_rows <= self._to_skip:
+            self._to_skip -= batch.num_rows
+            return
+        places = np.arange(self._to_skip, batch.num_rows, self._stride)
+        self._to_skip = int(places[-1]) + self._stride - batch.num_rows
+        for kept, name in zip(self._kept, self._names, strict=True):
+            kept.append(batch.column(name).take(pa.array(places)))
+        self._count += len(places)
+        while self._count > _MOST_SAMPLES:
+            self._thin_out()
+
+    def samples(self) -> list[list[KeyValue]]:
+        """The sampled values of each row key field."""
+        return [[v for array in kept for v in array.to_pylist()] for kept in self._kept]
+
+    def _thin_out(self) -> None:
+        for index, arrays in enumerate(self._kept):
+            whole = pa.concat_arrays(arrays)
+            self._kept[index] = [whole.take(pa.array(np.arange(0, self._count, 2)))]
+        # The next row to take must stay in step with the rows that were kept.
+        if self._count % 2:
+            self._to_skip += self._stride
+        self._count = (self._count + 1) // 2
+        self._stride *= 2

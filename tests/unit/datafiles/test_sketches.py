@@ -1,0 +1,80 @@
+"""Sketches and samples tell where keys lie; a torn sidecar is told as such."""
+
+import bisect
+import struct
+
+import pyarrow as pa
+import pytest
+from datasketches import PyLongsSerDe, quantiles_items_sketch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.datafiles.key_sampler import KeySampler
+from sleeper.datafiles.sketches import (
+    distinct_inside,
+    sketches_from_bytes,
+    sketches_of,
+    sketches_to_bytes,
+    weighted_quantiles,
+)
+from sleeper.errors import DataError
+from sleeper.partitions.region import Range
+from sleeper.schema.model import Field, PrimitiveType, Schema
+
+SCHEMA = Schema(
+    (
+        Field("s", PrimitiveType.STRING),
+        Field("n", PrimitiveType.LONG),
+        Field("b", PrimitiveType.BYTE_ARRAY),
+    )
+)
+
+
+def test_sketches_survive_the_sidecar_with_any_text() -> None:
+    texts = [f"é{i:04d}𝄞" for i in range(2000)]
+    numbers = [i * 10**12 - 10**15 for i in range(2000)]
+    raws = [struct.pack(">I", i) for i in range(2000)]
+    content = sketches_to_bytes(SCHEMA, sketches_of([texts, numbers, raws]))
+    s, n, b = sketches_from_bytes(SCHEMA, content, "x")
+    for sketch, values in ((s, texts), (n, numbers), (b, raws)):
+        median = weighted_quantiles(
+            [(p, 1.0) for p in sketch.points(Range(values[0], None))], [0.5]
+        )
+        assert abs(bisect.bisect(values, median[0]) - 1000) < 30
+        assert sketch.share(Range(values[500], values[1500])) == pytest.approx(0.5, abs=0.02)
+    # The layout is that of the field: length first, then a sketch that the library itself reads.
+    (length,) = struct.unpack(">i", content[:4])
+    (number_length,) = struct.unpack(">i", content[4 + length : 8 + length])
+    body = content[8 + length : 8 + length + number_length]
+    assert quantiles_items_sketch.deserialize(body, PyLongsSerDe()).n == 2000
+
+
+@pytest.mark.parametrize("cut", [0, 3, 20, -1])
+def test_a_torn_sidecar_is_told_by_its_path(cut: int) -> None:
+    content = sketches_to_bytes(SCHEMA, sketches_of([["a"], [1], [b"x"]]))
+    with pytest.raises(DataError, match=r"sidecar t/x\.sketches"):
+        sketches_from_bytes(SCHEMA, content[:cut], "t/x.sketches")
+
+
+@given(st.lists(st.integers(1, 3000), max_size=30))
+def test_a_sample_is_evenly_spaced_whatever_the_batches(sizes: list[int]) -> None:
+    sampler = KeySampler(Schema((Field("n", PrimitiveType.LONG),)))
+    start = 0
+    for size in sizes:
+        sampler.add(pa.record_batch({"n": pa.array(range(start, start + size), pa.int64())}))
+        start += size
+    (sample,) = sampler.samples()
+    assert len(sample) <= 8192
+    if start:
+        stride = sample[1] - sample[0] if len(sample) > 1 else start
+        assert sample == list(range(0, start, stride))
+        assert start <= 4096 * stride * 2 or stride == 1
+
+
+def test_quantiles_weigh_points() -> None:
+    points = [("a", 1.0), ("b", 8.0), ("c", 1.0)]
+    assert weighted_quantiles(points, [0.05, 0.5, 0.95]) == ["a", "b", "c"]
+
+
+def test_only_distinct_values_that_cut_the_range_are_kept() -> None:
+    assert distinct_inside([0, 1, 1, 5, 9, 10], Range(0, 10)) == [1, 5, 9]
