@@ -1,0 +1,78 @@
+"""Strategies: sizes in, groups out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.compaction.strategy import (
+    STRATEGIES,
+    FileSize,
+    Strategy,
+    StrategySettings,
+    basic_groups,
+    size_ratio_groups,
+    strategy_named,
+    whole_leaf_groups,
+)
+from sleeper.errors import InvalidRequestError
+
+
+def files(*rows: int) -> list[FileSize]:
+    return [FileSize(f"f{i:03d}", r) for i, r in enumerate(rows)]
+
+
+def sizes(groups: list[list[FileSize]]) -> list[list[int]]:
+    return [[f.rows for f in g] for g in groups]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([], []),
+        ([5], []),
+        ([5, 5, 5], []),
+        ([5, 5, 5, 5], [[5, 5, 5, 5]]),
+        ([1000, 5, 5, 5, 5], [[5, 5, 5, 5]]),
+        ([100, 30, 10, 3], []),
+        ([10] * 14, [[10] * 12]),
+        ([10] * 16, [[10] * 12, [10] * 4]),
+        ([1, 50, 50, 50, 50], [[1, 50, 50, 50, 50]]),
+    ],
+)
+def test_size_ratio_takes_groups_whose_largest_is_small_beside_the_rest(
+    rows: list[int], expected: list[list[int]]
+) -> None:
+    assert sizes(size_ratio_groups(files(*rows), StrategySettings())) == expected
+
+
+def test_basic_takes_full_groups_smallest_first() -> None:
+    settings = StrategySettings(files_per_job_max=3)
+    assert sizes(basic_groups(files(9, 1, 5, 3, 7, 2, 8), settings)) == [[1, 2, 3], [5, 7, 8]]
+
+
+def test_a_full_compaction_takes_all_files_but_never_one_alone() -> None:
+    assert sizes(whole_leaf_groups(files(9, 1, 5), StrategySettings(2))) == [[1, 5, 9]]
+    assert whole_leaf_groups(files(9), StrategySettings()) == []
+
+
+@given(
+    st.sampled_from([*STRATEGIES.values(), whole_leaf_groups]),
+    st.lists(st.integers(0, 10**9), max_size=60),
+    st.integers(2, 12),
+)
+def test_no_strategy_takes_a_file_twice_or_alone(
+    strategy: Strategy, rows: list[int], most: int
+) -> None:
+    groups = strategy(files(*rows), StrategySettings(files_per_job_max=most))
+    taken = [f.path for g in groups for f in g]
+    assert len(taken) == len(set(taken))
+    assert all(len(g) > 1 for g in groups)
+
+
+def test_strategies_are_found_by_name_with_or_without_a_package() -> None:
+    assert strategy_named("BasicCompactionStrategy") is basic_groups
+    assert strategy_named("sleeper.compaction.strategy.impl.SizeRatioCompactionStrategy") is (
+        size_ratio_groups
+    )
+    with pytest.raises(InvalidRequestError, match="unknown compaction strategy 'os.system'"):
+        strategy_named("os.system")
