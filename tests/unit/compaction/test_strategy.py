@@ -74,5 +74,5 @@ def test_strategies_are_found_by_name_with_or_without_a_package() -> None:
     assert strategy_named("sleeper.compaction.strategy.impl.SizeRatioCompactionStrategy") is (
         size_ratio_groups
     )
-    with pytest.raises(InvalidRequestError, match="unknown compaction strategy 'os.system'"):
+    with pytest.raises(InvalidRequestError, match=r"unknown compaction strategy 'os\.system'"):
         strategy_named("os.system")
