@@ -1,0 +1,76 @@
+# What a newcomer types. `make` alone lists it. Everything runs in .venv, which
+# `make install` fills from the pins in requirements-dev.txt and keeps up to date.
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+# Another environment's settings must not leak into this one.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+python := .venv/bin/python
+# Workers for the tests; one a core is enough, more only fight over the disk.
+TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
+# More arguments for pytest, such as `make unit ARGS='-k regions'`.
+ARGS ?=
+pytest = $(python) -m pytest -q -n $(TEST_WORKERS) $(ARGS)
+
+# Runs a command and shows what it said only when it failed.
+quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
+
+.PHONY: help install demo test unit check bench requirements clean
+
+help: ## List what there is
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
+		printf '  %-18s %s\n' "$$name" "$$what"; done
+
+install: .venv/.installed ## Make .venv with the sleeper command in it (Python 3.11 or newer)
+
+demo: install ## Take a year of real flights in, watch tables shape themselves, query them
+	@$(python) -m demo
+
+test: install ## Run every test, system tests included
+	@echo "==> all tests"
+	@$(pytest)
+
+unit: install ## Run the fast tests
+	@echo "==> fast tests"
+	@$(pytest) -m "not slow"
+
+check: install ## Lint, types, layers, dead code, stale generated files
+	@echo "==> ruff"
+	@$(call quietly,$(python) -m ruff check .)
+	@$(call quietly,$(python) -m ruff format --check .)
+	@echo "==> mypy"
+	@$(call quietly,$(python) -m mypy)
+	@echo "==> import-linter"
+	@$(call quietly,.venv/bin/lint-imports --no-cache)
+	@echo "==> vulture"
+	@$(call quietly,$(python) -m vulture)
+	@echo "==> generated files"
+	@$(call quietly,$(python) -m pytest -q -m generated)
+
+bench: install ## Run all benchmarks and write their table
+	@$(python) -m benchmarks $(ARGS)
+
+# Keeps the pins that still fit; `make requirements ARGS=--upgrade` moves them all.
+requirements: install ## Pin again what pyproject.toml asks for
+	@echo "==> requirements.txt and requirements-dev.txt"
+	@$(call quietly,$(compile) -o requirements.txt)
+	@$(call quietly,$(compile) --group dev -c requirements.txt -o requirements-dev.txt)
+
+compile = .venv/bin/uv pip compile --quiet pyproject.toml --universal --python-version 3.11 \
+	--no-annotate --custom-compile-command 'make requirements' $(ARGS)
+
+clean: ## Take away .venv, caches, the demo's and the benchmarks' folders
+	@rm -rf .venv .demo .bench build dist core/*.egg-info
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.created: tools/make-venv
+	@tools/make-venv .venv
+	@touch $@
+
+.venv/.installed: .venv/.created tools/fill-venv requirements-dev.txt pyproject.toml
+	@tools/fill-venv .venv
+	@touch $@

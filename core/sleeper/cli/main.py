@@ -1,0 +1,36 @@
+"""The `sleeper` command."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="sleeper",
+    help="A record store that costs nothing while it sleeps.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sleeper {version('sleeper')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """A record store that costs nothing while it sleeps."""
+
+
+def main() -> None:
+    """Runs the command line."""
+    app()
