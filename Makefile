@@ -45,8 +45,8 @@ check: install ## Lint, types, layers, dead code, stale generated files
 	@$(call quietly,$(python) -m mypy)
 	@echo "==> import-linter"
 	@$(call quietly,.venv/bin/lint-imports --no-cache)
-	@echo "==> vulture"
-	@$(call quietly,$(python) -m vulture)
+	@echo "==> dead code"
+	@$(call quietly,$(python) tools/dead_code.py)
 	@echo "==> generated files"
 	@$(call quietly,$(python) -m pytest -q -m generated)
 

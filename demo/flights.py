@@ -12,7 +12,8 @@ What is changed on the way:
 - `sched_dep` is added: the scheduled departure as milliseconds since the epoch, UTC. The
   source gives local time in New York (`sched_dep_time`, as HHMM) and, in `time_hour`, the
   instant of that time's hour in UTC; so it is `time_hour` plus `minute`, which needs no time
-  zone database. On 2013-11-03, when the hour from 1 to 2 came twice, no flight was due in it.
+  zone database. Daylight saving leaves no doubt: both its changes are at night, and the one
+  flight of the year that was due between 1 and 2 was on 27 July.
 - `time`, the sort key of the weather, is `time_hour` in the same milliseconds.
 
 Each table is written in another format, as data arrives in real life: flights as Parquet, a
@@ -36,12 +37,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from sleeper.schema.json import schema_from_json
-from sleeper.schema.model import PrimitiveType, Schema
+from sleeper.schema.model import FieldType, PrimitiveType, Schema
 
 UNKNOWN_AIRCRAFT = "unknown"
 
 _SCHEMAS = Path(__file__).parent / "schemas"
-_ARROW_TYPES = {
+_ARROW_TYPES: dict[FieldType, pa.DataType] = {
     PrimitiveType.INT: pa.int32(),
     PrimitiveType.LONG: pa.int64(),
     PrimitiveType.STRING: pa.string(),

@@ -1,9 +1,10 @@
 """The `sleeper` command."""
 
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
+
+from sleeper import __version__
 
 app = typer.Typer(
     name="sleeper",
@@ -15,13 +16,13 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"sleeper {version('sleeper')}")
+        typer.echo(f"sleeper {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def options(
-    show_version: Annotated[
+    _version: Annotated[
         bool,
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Print the version and exit."

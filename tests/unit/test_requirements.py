@@ -1,0 +1,47 @@
+"""The pins against what pyproject.toml asks for. `make requirements` makes them."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+RUNTIME = PROJECT["project"]["dependencies"]
+DEVELOPMENT = RUNTIME + PROJECT["dependency-groups"]["dev"]
+FILES = {"requirements.txt": RUNTIME, "requirements-dev.txt": DEVELOPMENT}
+
+
+def _pins(name: str) -> list[Requirement]:
+    lines = (ROOT / name).read_text().splitlines()
+    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.generated
+@pytest.mark.parametrize("name", FILES)
+def test_every_dependency_is_pinned_to_a_version_that_it_allows(name: str) -> None:
+    pins = {
+        canonicalize_name(p.name): str(p.specifier).removeprefix("==")
+        for p in _pins(name)
+        if p.marker is None
+    }
+    for wanted in map(Requirement, FILES[name]):
+        assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), wanted
+
+
+@pytest.mark.generated
+def test_development_pins_repeat_the_runtime_pins() -> None:
+    assert set(map(str, _pins("requirements.txt"))) <= set(map(str, _pins("requirements-dev.txt")))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_pins_are_exact(name: str) -> None:
+    assert [p for p in _pins(name) if not re.fullmatch(r"==[^*,]+", str(p.specifier))] == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_pins_name_no_index_and_no_path(name: str) -> None:
+    assert re.findall(r"https?:|--|file:|@|/", (ROOT / name).read_text()) == []

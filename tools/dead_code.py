@@ -1,0 +1,42 @@
+"""Looks for code that nothing uses: `python tools/dead_code.py`.
+
+Vulture reads every Python file of the repository, tests included: what neither the product
+nor a test names is dead. What only a framework calls, or what stands ready for work that is
+under way, is listed in pyproject.toml under `tool.dead-code`, as `<file>: <name>`. An entry
+that is no longer needed fails too, so that the list cannot rot.
+"""
+
+import sys
+import tomllib
+from pathlib import Path
+
+from vulture import Vulture  # type: ignore[import-untyped]
+
+ROOT = Path(__file__).parent.parent
+LEAST_CONFIDENCE_PERCENT = 60
+
+
+def main() -> None:
+    """Prints what is wrong and exits with 1 if anything is."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dead-code"]
+    listed = set(settings["used-elsewhere"])
+    unused = _unused(settings["ignore-decorators"], settings["ignore-names"])
+    complaints = [f"{entry} is used nowhere" for entry in sorted(unused - listed)]
+    complaints += [
+        f"{entry} is used now, or gone: take it off tool.dead-code in pyproject.toml"
+        for entry in sorted(listed - unused)
+    ]
+    if complaints:
+        sys.exit("\n".join(complaints))
+
+
+def _unused(ignored_decorators: list[str], ignored_names: list[str]) -> set[str]:
+    vulture = Vulture(ignore_decorators=ignored_decorators, ignore_names=ignored_names)
+    folders = [p for p in ROOT.iterdir() if p.is_dir() and p.name[0] not in "._"]
+    vulture.scavenge(sorted(str(p) for p in (*folders, *ROOT.glob("*.py"))))
+    found = vulture.get_unused_code(min_confidence=LEAST_CONFIDENCE_PERCENT)
+    return {f"{item.filename.relative_to(ROOT)}: {item.name}" for item in found}
+
+
+if __name__ == "__main__":
+    main()
