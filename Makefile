@@ -13,7 +13,7 @@ python := .venv/bin/python
 TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 # More arguments for pytest, such as `make unit ARGS='-k regions'`.
 ARGS ?=
-pytest = $(python) -m pytest -q -n $(TEST_WORKERS) $(ARGS)
+pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 
 # Runs a command and shows what it said only when it failed.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
