@@ -14,6 +14,7 @@ from vulture import Vulture  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).parent.parent
 LEAST_CONFIDENCE_PERCENT = 60
+BUILT = ("build", "dist")
 
 
 def main() -> None:
@@ -32,7 +33,7 @@ def main() -> None:
 
 def _unused(ignored_decorators: list[str], ignored_names: list[str]) -> set[str]:
     vulture = Vulture(ignore_decorators=ignored_decorators, ignore_names=ignored_names)
-    folders = [p for p in ROOT.iterdir() if p.is_dir() and p.name[0] not in "._"]
+    folders = [p for p in ROOT.iterdir() if p.is_dir() and p.name[0] != "." and p.name not in BUILT]
     vulture.scavenge(sorted(str(p) for p in (*folders, *ROOT.glob("*.py"))))
     found = vulture.get_unused_code(min_confidence=LEAST_CONFIDENCE_PERCENT)
     return {f"{item.filename.relative_to(ROOT)}: {item.name}" for item in found}

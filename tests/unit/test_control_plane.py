@@ -24,11 +24,11 @@ def _contract() -> dict[str, Any]:
 
 
 def _modules(expression: str) -> list[str]:
-    """The modules on disk that `package.**` or a module's name stands for."""
-    path = CORE / expression.removesuffix(".**").replace(".", "/")
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
-    names = [".".join(f.relative_to(CORE).with_suffix("").parts) for f in files if f.exists()]
-    return [name.removesuffix(".__init__") for name in names]
+    """The modules on disk that `package.**`, `package.*.module` or a module's name stands for."""
+    pattern = expression.removesuffix(".**").replace(".", "/")
+    files = [*CORE.glob(f"{pattern}.py"), *CORE.glob(f"{pattern}/**/*.py")]
+    names = (".".join(file.relative_to(CORE).with_suffix("").parts) for file in files)
+    return sorted(name.removesuffix(".__init__") for name in names)
 
 
 CONTRACT = _contract()
