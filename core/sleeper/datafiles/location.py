@@ -1,0 +1,66 @@
+"""Where an instance's data lies: a local folder or a bucket, and how objects get there."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import NotFoundError as ObjectNotFoundError
+from obstore.store import LocalStore
+
+from sleeper.errors import NotFoundError, UnavailableError
+
+
+class DataRoot:
+    """The folder below which a local instance keeps its tables' objects.
+
+    Paths are relative to it, as the state store has them. An object appears under its name
+    at once, but a data file only counts when it is committed; what was written is on disk,
+    not only in the system's cache, when `sink` ends.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.store = LocalStore(folder, mkdir=True)
+
+    def url_of(self, path: str) -> str:
+        """What DataFusion and Arrow open."""
+        return str(self._folder / path)
+
+    @contextlib.contextmanager
+    def sink(self, path: str) -> Iterator[Any]:
+        """A binary file to write the object to. UnavailableError if the disk refuses."""
+        target = self._folder / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("wb") as file, pa.PythonFile(file, mode="w") as sink:
+                yield sink
+                sink.flush()
+                os.fsync(file.fileno())
+            _sync_directory(target.parent)
+        except OSError as error:
+            raise UnavailableError(f"cannot write {target}: {error}") from error
+
+    def read(self, path: str) -> bytes:
+        """The whole object; NotFoundError if there is none."""
+        try:
+            return bytes(obstore.get(self.store, path).bytes())
+        except (ObjectNotFoundError, FileNotFoundError) as error:
+            raise NotFoundError(f"object {path} does not exist") from error
+
+    def delete(self, paths: list[str]) -> None:
+        """Deletes the objects; those that are gone already are no error."""
+        for path in paths:
+            with contextlib.suppress(ObjectNotFoundError, FileNotFoundError):
+                obstore.delete(self.store, path)
+
+
+def _sync_directory(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,146 @@
+"""The one merge: sorted files in, one stream of rows in key order out.
+
+Each input is registered with its sort order declared, so that the plan is a
+SortPreservingMerge over scans: no row is sorted again, and memory is what the open
+inputs take. More inputs than `merge_files_max` go through local disk in passes first.
+"""
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datafusion import DataFrame, SessionContext
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.predicate import column, key_order, regions_predicate
+from sleeper.datafiles.session import (
+    EngineSettings,
+    engine_errors,
+    new_table_name,
+    open_session,
+    stream,
+)
+from sleeper.partitions.region import Region
+from sleeper.schema.model import Schema
+
+_PASS_ROW_GROUP_ROWS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class MergeInput:
+    """A sorted file, and which of its rows to take: those in any of the regions.
+
+    `regions` None takes every row without looking at keys.
+    """
+
+    url: str
+    regions: tuple[Region, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRequest:
+    """What to merge. `columns` are field names in the order wanted, None for all."""
+
+    schema: Schema
+    inputs: tuple[MergeInput, ...]
+    columns: tuple[str, ...] | None = None
+    limit: int | None = None
+
+
+def merge(
+    request: MergeRequest, settings: EngineSettings, session: SessionContext | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows in key order, as batches of the engine's own types (text and bytes as views).
+
+    A session that is handed in keeps its cache of file footers from merge to merge.
+    """
+    session = session or open_session(settings)
+    with contextlib.ExitStack() as cleanup:
+        inputs = list(request.inputs)
+        while len(inputs) > settings.merge_files_max:
+            inputs = _merge_pass(request.schema, inputs, settings, session, cleanup)
+        final = MergeRequest(request.schema, tuple(inputs), request.columns, request.limit)
+        frame, names = merge_frame(final, session)
+        cleanup.callback(_forget, session, names)
+        yield from stream(frame)
+
+
+def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
+    """The plan of a merge without passes, and the tables registered for it."""
+    order = key_order(request.schema)
+    wanted = view_schema(request.schema)
+    names: list[str] = []
+    frames: list[DataFrame] = []
+    with engine_errors():
+        for each in request.inputs:
+            name = new_table_name()
+            names.append(name)
+            session.register_parquet(name, each.url, schema=wanted, file_sort_order=[order])
+            frame = session.table(name)
+            if each.regions is not None:
+                predicate = regions_predicate(request.schema, each.regions)
+                frame = frame if predicate is None else frame.filter(predicate)
+            frames.append(frame)
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.union(frame)
+        whole = whole.sort(*order)
+        if request.columns is not None:
+            whole = whole.select(*(column(c) for c in request.columns))
+        if request.limit is not None:
+            whole = whole.limit(request.limit)
+    return whole, names
+
+
+def view_schema(schema: Schema) -> pa.Schema:
+    """The table's Arrow schema with top-level text and bytes as views, as the engine reads it."""
+    return pa.schema([pa.field(f.name, _view_type(f.type), True) for f in arrow_schema(schema)])
+
+
+def _view_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string(kind):
+        return pa.string_view()
+    return pa.binary_view() if pa.types.is_binary(kind) else kind
+
+
+def _merge_pass(
+    schema: Schema,
+    inputs: Sequence[MergeInput],
+    settings: EngineSettings,
+    session: SessionContext,
+    cleanup: contextlib.ExitStack,
+) -> list[MergeInput]:
+    """One round: every `merge_files_max` inputs become one local file."""
+    merged = []
+    for start in range(0, len(inputs), settings.merge_files_max):
+        group = tuple(inputs[start : start + settings.merge_files_max])
+        path = settings.spill_folder / f"pass-{uuid.uuid4().hex}.parquet"
+        cleanup.callback(path.unlink, missing_ok=True)
+        frame, names = merge_frame(MergeRequest(schema, group), session)
+        try:
+            _write_pass(path, stream(frame), view_schema(schema))
+        finally:
+            _forget(session, names)
+        merged.append(MergeInput(str(path)))
+    for used in inputs:
+        # Files of an earlier round are not needed once they are merged.
+        if Path(used.url).parent == settings.spill_folder:
+            Path(used.url).unlink(missing_ok=True)
+    return merged
+
+
+def _write_pass(path: Path, batches: Iterator[pa.RecordBatch], kind: pa.Schema) -> None:
+    with pq.ParquetWriter(
+        path, kind, compression="lz4", use_dictionary=False, write_statistics=False
+    ) as writer:
+        for batch in batches:
+            writer.write_batch(batch, row_group_size=_PASS_ROW_GROUP_ROWS)
+
+
+def _forget(session: SessionContext, names: Sequence[str]) -> None:
+    for name in names:
+        session.deregister_table(name)

@@ -1,0 +1,92 @@
+"""Routes rows in key order to the leaf partitions that own them."""
+
+import bisect
+from collections.abc import Iterator, Sequence
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sleeper.partitions.partition import Partition
+from sleeper.partitions.region import Range, Region
+from sleeper.schema.model import KeyValue, Schema, precedes
+
+Slice = tuple[int, pa.RecordBatch]
+
+
+class LeafRouter:
+    """Cuts batches of a sorted stream at leaf boundaries.
+
+    `leaves` cover the key space without overlap. Slices come as (place in `leaves`, rows);
+    the rows of one leaf stay in order. A binary search finds each cut, so that no row is
+    looked at; only among leaves that are cut on a later field are rows told apart by masks.
+    """
+
+    def __init__(self, schema: Schema, leaves: Sequence[Partition]) -> None:
+        self._names = [f.name for f in schema.row_keys]
+        by_start: dict[KeyValue, list[int]] = {}
+        for place, leaf in enumerate(leaves):
+            by_start.setdefault(leaf.region.ranges[0].min, []).append(place)
+        self._leaves = leaves
+        self._is_plain = all(len(places) == 1 for places in by_start.values())
+        self._starts = sorted(by_start)
+        self._places = [by_start[s][0] for s in self._starts]
+
+    def route(self, batch: pa.RecordBatch) -> Iterator[Slice]:
+        """The batch's rows by leaf, in key order of the leaves' first field."""
+        if not batch.num_rows:
+            return
+        if not self._is_plain:
+            yield from self._route_by_masks(batch)
+            return
+        keys = batch.column(0)
+        start = 0
+        slot = bisect.bisect_right(self._starts, keys[0].as_py()) - 1
+        while start < batch.num_rows:
+            stop = batch.num_rows
+            if slot + 1 < len(self._starts):
+                following = self._starts[slot + 1]
+                if not precedes(keys[stop - 1].as_py(), following):
+                    stop = _first_not_before(keys, following, start)
+            if stop > start:
+                yield self._places[slot], batch.slice(start, stop - start)
+            start, slot = stop, slot + 1
+
+    def _route_by_masks(self, batch: pa.RecordBatch) -> Iterator[Slice]:
+        keys = batch.column(0)
+        low, high = keys[0].as_py(), keys[-1].as_py()
+        for place, leaf in enumerate(self._leaves):
+            if leaf.region.ranges[0].overlaps_values(low, high):
+                rows = batch.filter(_mask(batch, self._names, leaf.region))
+                if rows.num_rows:
+                    yield place, rows
+
+
+def _first_not_before(keys: pa.Array, value: KeyValue, start: int) -> int:
+    low, high = start, len(keys)
+    while low < high:
+        middle = (low + high) // 2
+        if precedes(keys[middle].as_py(), value):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _mask(batch: pa.RecordBatch, names: Sequence[str], region: Region) -> pa.Array:
+    parts = [
+        part
+        for name, within in zip(names, region.ranges, strict=True)
+        for part in _range_masks(batch.column(name), within)
+    ]
+    return reduce(pc.and_, parts)
+
+
+def _range_masks(column: pa.Array, within: Range) -> list[pa.Array]:
+    kind = column.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        column = column.cast(pa.string() if pa.types.is_string_view(kind) else pa.binary())
+    masks = [pc.greater_equal(column, pa.scalar(within.min, column.type))]
+    if within.max is not None:
+        masks.append(pc.less(column, pa.scalar(within.max, column.type)))
+    return masks

@@ -1,0 +1,82 @@
+"""DataFusion sessions with bounded memory, and its errors as ours."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext
+
+from sleeper.errors import DataError, SleeperError, StateMovedOnError, UnavailableError
+
+_table_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What bounds one run of the engine.
+
+    `memory_bytes` is DataFusion's pool; beyond it sorts spill to `spill_folder`, a local
+    folder that exists. `merge_files_max` is how many sorted inputs one merge opens.
+    """
+
+    spill_folder: Path
+    memory_bytes: int = 1024**3
+    merge_files_max: int = 64
+    threads: int = 2
+
+
+def open_session(settings: EngineSettings, partitions: int = 1) -> SessionContext:
+    """A session whose plans run in so many partitions within the settings' memory."""
+    config = (
+        SessionConfig()
+        .with_target_partitions(partitions)
+        .set("datafusion.execution.parquet.pushdown_filters", "true")
+        .set("datafusion.execution.collect_statistics", "false")
+        .set("datafusion.optimizer.repartition_file_scans", "false")
+    )
+    runtime = (
+        RuntimeEnvBuilder()
+        .with_disk_manager_specified(str(settings.spill_folder))
+        .with_fair_spill_pool(settings.memory_bytes)
+    )
+    return SessionContext(config, runtime)
+
+
+def new_table_name() -> str:
+    """A name that no other table of any session of this process has."""
+    return f"t{next(_table_numbers)}"
+
+
+def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+    """The frame's batches as they are made. Raises only this product's errors."""
+    with engine_errors():
+        for batch in frame.execute_stream():
+            yield batch.to_pyarrow()
+
+
+@contextlib.contextmanager
+def engine_errors() -> Iterator[None]:
+    """Translates what DataFusion and Arrow raise.
+
+    StateMovedOnError if a file is gone, UnavailableError if memory or disk ran out,
+    DataError for a file that cannot be read.
+    """
+    try:
+        yield
+    except (SleeperError, GeneratorExit):
+        raise
+    except OSError as error:
+        raise UnavailableError(f"cannot read or write: {error}") from error
+    except Exception as error:
+        # DataFusion raises bare exceptions, so the text is all there is to go by.
+        text = str(error)
+        if "not found" in text or "No such file" in text:
+            raise StateMovedOnError(f"a data file is gone: {text}") from error
+        if "No space left" in text or "os error 28" in text:
+            raise UnavailableError(f"the disk is full: {text}") from error
+        if "Resources exhausted" in text:
+            raise UnavailableError(f"the memory that was allowed is too little: {text}") from error
+        raise DataError(f"data could not be read: {text}") from error

@@ -1,0 +1,145 @@
+"""Writes sorted rows as a data file with its sidecars.
+
+The file is Parquet with the table's codec, page and row group sizes, a page index and
+its sort order declared. Its facts (rows, bytes, key bounds) are gathered on the way,
+so that nobody has to open it again to commit it.
+"""
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.key_sampler import KeySampler
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.sketches import sketches_of, sketches_to_bytes
+from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile
+from sleeper.schema.model import Key, KeyValue, Schema, precedes
+
+_PENDING_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """How data files are written (properties `sleeper.table.parquet.*`)."""
+
+    compression_codec: str = "zstd"
+    row_group_rows_max: int = 100_000
+    page_bytes: int = 131_072
+
+
+class DataFileWriter:
+    """One data file being written. Rows come in key order; `finish` makes it whole.
+
+    Batches may have text and bytes as views. A file that is not finished is an orphan.
+    """
+
+    def __init__(self, root: DataRoot, path: str, schema: Schema, settings: FileSettings) -> None:
+        self.path = path
+        self._root = root
+        self._schema = schema
+        self._settings = settings
+        self._target = arrow_schema(schema)
+        self._sampler = KeySampler(schema)
+        self._bounds = _KeyBounds(schema)
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        self.rows = 0
+        self.is_closed = False
+        self._stack = contextlib.ExitStack()
+        self._sink = self._stack.enter_context(root.sink(path))
+        self._writer = self._stack.enter_context(self._parquet_writer())
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Adds the batches; whole row groups go to the file, the rest waits for more."""
+        table = pa.Table.from_batches(list(batches)).cast(self._target)
+        for batch in table.to_batches():
+            if batch.num_rows:
+                self._sampler.add(batch)
+                self._bounds.add(batch)
+                self._pending.append(batch)
+                self._pending_rows += batch.num_rows
+                self._pending_bytes += batch.nbytes
+        if (
+            self._pending_rows >= self._settings.row_group_rows_max
+            or self._pending_bytes >= _PENDING_BYTES_MAX
+        ):
+            self._write_row_groups()
+
+    def finish(self) -> DataFile:
+        """Closes the file and writes its sidecars; both are durable when this returns."""
+        if self._pending:
+            self._write_row_groups(is_last=True)
+        self._writer.close()
+        size = self._sink.tell()
+        self._stack.close()
+        self.is_closed = True
+        sidecar = sketches_to_bytes(self._schema, sketches_of(self._sampler.samples()))
+        with self._root.sink(self.path + SKETCHES_SUFFIX) as sink:
+            sink.write(sidecar)
+        smallest, largest = self._bounds.keys()
+        return DataFile(self.path, self.rows, size, smallest, largest, sidecars=(SKETCHES_SUFFIX,))
+
+    def _write_row_groups(self, is_last: bool = False) -> None:
+        pending = pa.Table.from_batches(self._pending)
+        size = self._settings.row_group_rows_max
+        is_full = self._pending_bytes >= _PENDING_BYTES_MAX
+        whole = pending.num_rows if is_last or is_full else pending.num_rows // size * size
+        self._writer.write_table(pending.slice(0, whole), row_group_size=size)
+        self.rows += whole
+        rest = pending.slice(whole)
+        self._pending = rest.to_batches()
+        self._pending_rows = rest.num_rows
+        self._pending_bytes = rest.nbytes
+
+    def abandon(self) -> None:
+        """Lets go of the file without making it whole."""
+        self.is_closed = True
+        with contextlib.suppress(Exception):
+            self._stack.close()
+
+    def _parquet_writer(self) -> Any:
+        key_places = range(len(self._schema.keys))
+        return pq.ParquetWriter(
+            self._sink,
+            self._target,
+            compression=self._settings.compression_codec,
+            data_page_size=self._settings.page_bytes,
+            write_page_index=True,
+            sorting_columns=[pq.SortingColumn(i, nulls_first=False) for i in key_places],
+        )
+
+
+class _KeyBounds:
+    """The smallest and largest value of each row key field."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._names = [f.name for f in schema.row_keys]
+        self._low: list[KeyValue] = []
+        self._high: list[KeyValue] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        first, *others = self._names
+        # The stream is sorted by the first field, so its ends are at the ends.
+        column = batch.column(first)
+        ends = [(column[0].as_py(), column[-1].as_py())]
+        for name in others:
+            found = pc.min_max(batch.column(name))
+            ends.append((found["min"].as_py(), found["max"].as_py()))
+        if not self._low:
+            self._low, self._high = [e[0] for e in ends], [e[1] for e in ends]
+            return
+        for place, (low, high) in enumerate(ends):
+            if precedes(low, self._low[place]):
+                self._low[place] = low
+            if precedes(self._high[place], high):
+                self._high[place] = high
+
+    def keys(self) -> tuple[Key, Key]:
+        return tuple(self._low), tuple(self._high)
