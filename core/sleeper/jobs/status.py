@@ -76,7 +76,8 @@ class JobStatus:
     def last_run(self) -> JobRun | None:
         """The run that counts: the committed one, or else the latest."""
         committed = [run for run in self.runs if run.state is JobState.COMMITTED]
-        return (committed or list(self.runs) or [None])[-1]  # type: ignore[list-item]
+        candidates = committed or self.runs
+        return candidates[-1] if candidates else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +102,9 @@ class TaskStatus:
 
 def fold_jobs(events: Iterable[JobEvent]) -> tuple[JobStatus, ...]:
     """The jobs that these events tell of, newest first. The order of the events is no matter."""
-    jobs: defaultdict[tuple[TableId, str, JobKind], list[JobEvent]] = defaultdict(list)
+    jobs: defaultdict[tuple[TableId, str], list[JobEvent]] = defaultdict(list)
     for event in events:
-        jobs[event.table_id, event.job_id, event.kind].append(event)
+        jobs[event.table_id, event.job_id].append(event)
     statuses = [_job(*key, of_job) for key, of_job in jobs.items()]
     return tuple(sorted(statuses, key=lambda job: (-_begun_ms(job), job.job_id)))
 
@@ -117,7 +118,7 @@ def fold_tasks(events: Iterable[TaskEvent]) -> tuple[TaskStatus, ...]:
     return tuple(sorted(statuses, key=lambda t: (-(t.started_ms or t.ended_ms or 0), t.task_id)))
 
 
-def _job(table_id: TableId, job_id: str, kind: JobKind, events: list[JobEvent]) -> JobStatus:
+def _job(table_id: TableId, job_id: str, events: list[JobEvent]) -> JobStatus:
     runs: defaultdict[str, dict[JobStep, JobEvent]] = defaultdict(dict)
     for event in events:
         earlier = runs[event.run_id].get(event.step)
@@ -133,7 +134,7 @@ def _job(table_id: TableId, job_id: str, kind: JobKind, events: list[JobEvent]) 
     return JobStatus(
         table_id=table_id,
         job_id=job_id,
-        kind=kind,
+        kind=events[0].kind,
         state=state,
         created_ms=created.at_ms if created else None,
         updated_ms=max(event.at_ms for event in events),

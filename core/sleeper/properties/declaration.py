@@ -66,7 +66,7 @@ class Property(Generic[T]):
     default_from: "Property[T] | None" = None
 
     def parse(self, text: str) -> T:
-        """The typed value, or InvalidRequestError with the name, the value and what was expected."""
+        """The typed value, or InvalidRequestError: name, value, what was expected."""
         try:
             return self.kind.parse(text)
         except InvalidRequestError as error:
