@@ -18,6 +18,9 @@ from sleeper.errors import ConflictError, DataError, SleeperError, UnavailableEr
 FORMAT_VERSION = 1
 _BUSY_TIMEOUT_SECONDS = 60
 
+Parameters = Sequence[Any] | Mapping[str, Any]
+"""Values of a query, by position or by name."""
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS tables (
     id TEXT PRIMARY KEY,
@@ -130,7 +133,7 @@ class InstanceDatabase:
                 f"{self._path} has format version {version}: this program reads {FORMAT_VERSION}"
             )
 
-    def read(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
+    def read(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
         """All rows of one query."""
         with self._translated():
             return self._connection().execute(sql, parameters).fetchall()

@@ -17,7 +17,7 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
-_BYTES = re.compile(r"(\d{1,15})([KMGTPE]?)", re.ASCII)
+_BYTES = re.compile(r"(\d{1,19})([KMGTPE]?)", re.ASCII)
 _SUFFIXES = ("", "K", "M", "G", "T", "P", "E")
 
 
