@@ -1,7 +1,8 @@
 """The folder of a local instance: where everything is, and its property files."""
 
+import contextlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,9 +138,10 @@ def create_instance(
     _check_can_become_instance(folder)
     make_folder(folder / _TABLES_FOLDER)
     database = InstanceDatabase(folder / _DATABASE_FILE)
-    database.create()
-    # Last: from here on it is an instance.
-    write_whole(folder / _PROPERTIES_FILE, properties.to_text())
+    with _closed_on_error(database):
+        database.create()
+        # Last: from here on it is an instance.
+        write_whole(folder / _PROPERTIES_FILE, properties.to_text())
     return LocalInstance(folder, database)
 
 
@@ -149,8 +151,18 @@ def open_instance_folder(folder: Path) -> LocalInstance:
     if not (folder / _PROPERTIES_FILE).exists() or not (folder / _DATABASE_FILE).exists():
         raise NotFoundError(f"{folder} is no instance: it has no {_PROPERTIES_FILE}")
     database = InstanceDatabase(folder / _DATABASE_FILE)
-    database.check()
+    with _closed_on_error(database):
+        database.check()
     return LocalInstance(folder, database)
+
+
+@contextlib.contextmanager
+def _closed_on_error(database: InstanceDatabase) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        database.close()
+        raise
 
 
 def _check_can_become_instance(folder: Path) -> None:

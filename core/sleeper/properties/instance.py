@@ -63,7 +63,7 @@ ACCOUNT = declare("account", optional(pattern(r"\d{12}", "an AWS account number 
 REGION = declare("region", optional(text(40)), None, Group.DEPLOYMENT, "The AWS region.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 OPTIONAL_STACKS = declare("optional.stacks", STRING_LIST, (), Group.DEPLOYMENT, "Which optional stacks are deployed.", redeploy=True)
 RETAIN_INFRA = declare("retain.infra.after.destroy", FLAG, True, Group.DEPLOYMENT, "Whether buckets and tables outlive the stack.", redeploy=True)
-LOG_RETENTION_DAYS = declare("log.retention.days", whole_number(1, 3653), 30, Group.DEPLOYMENT, "How long CloudWatch keeps logs.", redeploy=True)
+LOG_RETENTION_DAYS = declare("log.retention.days", whole_number(-1, 3653), 30, Group.DEPLOYMENT, "How long CloudWatch keeps logs. -1: for ever.", redeploy=True)
 ERRORS_EMAIL = declare("errors.email", optional(text(320)), None, Group.DEPLOYMENT, "Where alarms on dead letters are sent.", redeploy=True)
 
 INGEST_TASKS_MAX = declare("ingest.max.concurrent.tasks", whole_number(0), 200, Group.INGEST, "How many ingest tasks run at once.")
