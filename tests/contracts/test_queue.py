@@ -165,6 +165,18 @@ def test_a_fifo_group_comes_in_order_after_a_message_returns(queues: Queues) -> 
     assert bodies(queues.fifo) == []
 
 
+def test_an_earlier_message_of_a_group_waits_while_a_later_one_is_in_flight(
+    queues: Queues,
+) -> None:
+    for body in ("g1", "g2"):
+        queues.fifo.send(body, group="g")
+    first, second = queues.fifo.receive(2)
+    queues.fifo.give_back(first.receipt)
+    assert bodies(queues.fifo) == []
+    queues.fifo.delete(second.receipt)
+    assert bodies(queues.fifo) == ["g1"]
+
+
 def test_a_poison_message_does_not_block_its_group_for_ever(queues: Queues) -> None:
     queues.fifo.send("poison", group="g")
     queues.fifo.send("good", group="g")

@@ -66,6 +66,8 @@ def test_a_table_cannot_take_the_name_of_another(index: Store[TableIndex]) -> No
     index.port.create(B)
     with pytest.raises(ConflictError, match="table 'bananas' exists already"):
         rename_table(index.port, "apples", "bananas")
+    with pytest.raises(ConflictError, match="table 'bananas' exists already"):
+        index.port.replace(A, replace(A, name="bananas"))
     assert index.port.list() == (A, B)
 
 

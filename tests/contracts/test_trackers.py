@@ -82,6 +82,18 @@ def test_a_commit_outranks_a_failure_whichever_is_known_first(
     assert (job.state, job.reasons, job.runs[0].reasons) == (JobState.COMMITTED, (), ())
 
 
+def test_a_committed_job_stays_so_when_its_message_comes_again(
+    job_tracker: Store[JobTracker],
+) -> None:
+    again = replace(STARTED, run_id="r2", at_ms=9_000)
+    job_tracker.port.record(CREATED, STARTED, COMMITTED, again)
+    job_tracker.port.record(replace(FAILED, run_id="r2", at_ms=9_500))
+    job = job_tracker.port.job(TABLE, "j1")
+    assert (job.state, job.reasons) == (JobState.COMMITTED, ())
+    assert job.last_run is not None
+    assert job.last_run.run_id == "r1"
+
+
 def test_a_job_can_be_rejected_before_it_was_tried(job_tracker: Store[JobTracker]) -> None:
     rejected = replace(CREATED, step=JobStep.REJECTED, inputs=None, reasons=("no field 'x'",))
     job_tracker.port.record(rejected)

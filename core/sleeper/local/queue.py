@@ -11,7 +11,6 @@ from sleeper.local.database import InstanceDatabase
 from sleeper.local.process import is_alive, this_process
 
 _DEDUPLICATION_MS = 5 * 60 * 1000
-_POLL_SECONDS = 0.05
 
 # Receivable: due, and on a FIFO queue not behind another of its group that is in flight
 # (wherever that stands) or that stands before it and is not due.
@@ -26,7 +25,7 @@ ORDER BY position LIMIT :limit
 
 
 class LocalQueue:
-    """Implements `sleeper.jobs.queue.MessageQueue`."""
+    """Implements `sleeper.jobs.queue.MessageQueue`. A waiting receiver looks every so often."""
 
     def __init__(
         self,
@@ -34,11 +33,13 @@ class LocalQueue:
         name: str,
         settings: QueueSettings,
         clock: Clock = system_clock,
+        poll_seconds: float = 0.1,
     ) -> None:
         self._database = database
         self._name = name
         self._settings = settings
         self._clock = clock
+        self._poll_seconds = poll_seconds
 
     @property
     def name(self) -> str:
@@ -78,7 +79,7 @@ class LocalQueue:
             left = deadline - time.monotonic()
             if received or left <= 0:
                 return received
-            time.sleep(min(_POLL_SECONDS, left))
+            time.sleep(min(self._poll_seconds, left))
 
     def extend(self, receipt: str, seconds: float) -> None:
         """See the port."""
