@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-# The declarations are made when these are imported.
-from sleeper.properties import engine, instance, table
+from sleeper.properties import engine, instance, table  # noqa: F401 (they declare when imported)
 from sleeper.properties.declaration import (
     INSTANCE_PROPERTIES,
     TABLE_PROPERTIES,
@@ -16,8 +15,6 @@ from sleeper.properties.declaration import (
     Property,
     SetBy,
 )
-
-DECLARING_MODULES = (instance, engine, table)
 
 _HEAD = """# Properties
 
