@@ -1,0 +1,87 @@
+"""What happened to a job or a task, as it is recorded."""
+
+import secrets
+from dataclasses import dataclass
+from enum import Enum
+
+from sleeper.tables.table_ref import TableId
+
+
+class JobKind(Enum):
+    """What a job does; also the kind of the task that runs it."""
+
+    INGEST = "ingest"
+    BULK_IMPORT = "bulk_import"
+    COMPACTION = "compaction"
+    SPLIT = "split"
+    GARBAGE_COLLECTION = "garbage_collection"
+    QUERY = "query"
+
+
+class JobStep(Enum):
+    """A step in the life of a job (the first) or of one of its runs (the others)."""
+
+    CREATED = "created"
+    STARTED = "started"
+    FINISHED = "finished"
+    COMMITTED = "committed"
+    FAILED = "failed"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One step of a job. A job has at most one event of each step per run.
+
+    `run_id` is empty for what happens to the job outside any run: its creation, or a
+    rejection before it was tried. `at_ms` is when it happened. `inputs` counts the files
+    of a creation; rows belong to FINISHED, reasons to FAILED and REJECTED.
+    """
+
+    table_id: TableId
+    job_id: str
+    kind: JobKind
+    step: JobStep
+    at_ms: int
+    run_id: str = ""
+    task_id: str | None = None
+    inputs: int | None = None
+    rows_read: int | None = None
+    rows_written: int | None = None
+    reasons: tuple[str, ...] = ()
+
+
+class TaskStep(Enum):
+    """A task's start or end."""
+
+    STARTED = "started"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvent:
+    """The start or the end of a task.
+
+    `process` says which process it is, as the adapter understands it. Totals belong to
+    the end; `reason` says why a task ended if it did not end by itself.
+    """
+
+    task_id: str
+    kind: str
+    step: TaskStep
+    at_ms: int
+    process: str | None = None
+    jobs: int | None = None
+    rows_read: int | None = None
+    rows_written: int | None = None
+    reason: str | None = None
+
+
+def new_run_id() -> str:
+    """A fresh id for one attempt at a job."""
+    return secrets.token_hex(8)
+
+
+def new_task_id() -> str:
+    """A fresh id for a worker process."""
+    return secrets.token_hex(8)

@@ -1,0 +1,194 @@
+"""The instance's SQLite database: connections, transactions, and its tables.
+
+Each thread has a connection of its own. Reading sees one state per statement; writing
+takes SQLite's write lock at the start, so that what a transaction reads stays true until
+it ends.
+"""
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sleeper.errors import ConflictError, DataError, SleeperError, UnavailableError
+
+FORMAT_VERSION = 1
+_BUSY_TIMEOUT_SECONDS = 60
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+"""Values of a query, by position or by name."""
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS tables (
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    online INTEGER NOT NULL,
+    state TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS tables_by_name ON tables (name) WHERE state = 'active';
+
+CREATE TABLE IF NOT EXISTS messages (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    queue TEXT NOT NULL,
+    group_id TEXT,
+    body TEXT NOT NULL,
+    sent_ms INTEGER NOT NULL,
+    due_ms INTEGER NOT NULL,            -- when it can be received; later while in flight
+    receives INTEGER NOT NULL DEFAULT 0,
+    receipt TEXT UNIQUE,                -- of the last receive, unless given back
+    receiver TEXT,                      -- the process that holds it
+    died_ms INTEGER                     -- set for a dead letter
+);
+CREATE INDEX IF NOT EXISTS messages_by_queue ON messages (queue, died_ms, position);
+CREATE INDEX IF NOT EXISTS messages_by_group ON messages (queue, group_id, died_ms);
+CREATE TABLE IF NOT EXISTS deduplications (
+    queue TEXT NOT NULL,
+    id TEXT NOT NULL,
+    message_id TEXT NOT NULL,
+    until_ms INTEGER NOT NULL,
+    PRIMARY KEY (queue, id)
+) WITHOUT ROWID;
+
+CREATE TABLE IF NOT EXISTS jobs (
+    table_id TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    updated_ms INTEGER NOT NULL,
+    PRIMARY KEY (table_id, job_id)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS jobs_by_update ON jobs (updated_ms);
+CREATE TABLE IF NOT EXISTS job_events (
+    table_id TEXT NOT NULL,
+    job_id TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    step TEXT NOT NULL,
+    at_ms INTEGER NOT NULL,
+    task_id TEXT,
+    inputs INTEGER,
+    rows_read INTEGER,
+    rows_written INTEGER,
+    reasons TEXT NOT NULL,
+    PRIMARY KEY (table_id, job_id, run_id, step)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS job_events_by_task ON job_events (task_id);
+CREATE TABLE IF NOT EXISTS task_events (
+    task_id TEXT NOT NULL,
+    step TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    at_ms INTEGER NOT NULL,
+    process TEXT,
+    jobs INTEGER,
+    rows_read INTEGER,
+    rows_written INTEGER,
+    reason TEXT,
+    PRIMARY KEY (task_id, step)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS task_events_by_time ON task_events (at_ms);
+"""
+
+# SQLite keeps its locks in memory that a fork copies, so a child that opens a file which
+# its parent had open believes that it holds the parent's locks, and may destroy the file.
+_open_here: set[Path] = set()
+_open_in_parent: set[Path] = set()
+
+
+def _remember_fork() -> None:
+    _open_in_parent.update(_open_here)
+
+
+os.register_at_fork(after_in_child=_remember_fork)
+
+
+class InstanceDatabase:
+    """The database of one instance. Safe for threads, and for any number of processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.resolve()
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._path
+
+    def create(self) -> None:
+        """Makes the file and its tables. Repeating it changes nothing."""
+        with self._translated():
+            connection = self._connection()
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+    def check(self) -> None:
+        """DataError unless the file is a database of this version."""
+        version = self.read("PRAGMA user_version")[0][0]
+        if version != FORMAT_VERSION:
+            raise DataError(
+                f"{self._path} has format version {version}: this program reads {FORMAT_VERSION}"
+            )
+
+    def read(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
+        """All rows of one query."""
+        with self._translated():
+            return self._connection().execute(sql, parameters).fetchall()
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """One transaction that holds the write lock. Durable when it leaves, or undone."""
+        with self._translated():
+            connection = self._connection()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Closes the connections of all threads. They open again when used."""
+        with self._lock:
+            connections, self._connections = self._connections, []
+            self._local = threading.local()
+        for connection in connections:
+            connection.close()
+        _open_here.discard(self._path)
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if self._path in _open_in_parent:
+            raise SleeperError(
+                f"{self._path} was open when this process was forked: start workers with spawn"
+            )
+        if connection is None:
+            _open_here.add(self._path)
+            connection = sqlite3.connect(
+                self._path,
+                timeout=_BUSY_TIMEOUT_SECONDS,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA synchronous = FULL")
+            self._local.connection = connection
+            with self._lock:
+                self._connections.append(connection)
+        return connection
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            raise ConflictError(f"{self._path}: {error}") from error
+        except sqlite3.OperationalError as error:
+            raise UnavailableError(f"{self._path}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{self._path}: {error}") from error

@@ -1,0 +1,57 @@
+"""Files that are replaced as a whole or not at all."""
+
+import os
+import secrets
+from pathlib import Path
+
+from sleeper.errors import NotFoundError, UnavailableError
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes the file so that after a crash it holds either the old text or the new.
+
+    UnavailableError if the disk does not take it; then the old text stays.
+    """
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+    try:
+        with temporary.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UnavailableError(f"cannot write {path}: {error.strerror}") from error
+
+
+def read_whole(path: Path) -> str:
+    """The file's text. NotFoundError if there is none, UnavailableError if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path} does not exist") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot read {path}: {error.strerror}") from error
+
+
+def make_folder(path: Path) -> None:
+    """Makes the folder and those above it, durably. Nothing happens if it is there."""
+    try:
+        missing = [p for p in (path, *path.parents) if not p.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for made in missing:
+            sync_folder(made.parent)
+    except OSError as error:
+        raise UnavailableError(f"cannot make the folder {path}: {error.strerror}") from error
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the folder's list of names durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

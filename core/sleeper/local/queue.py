@@ -1,0 +1,277 @@
+"""Message queues in SQLite: visibility timeouts, FIFO groups, dead letters."""
+
+import secrets
+import sqlite3
+import time
+
+from sleeper.clock import Clock, system_clock
+from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.jobs.queue import DeadLetter, Message, QueueCounts, QueueSettings
+from sleeper.local.database import InstanceDatabase
+from sleeper.local.process import is_alive, this_process
+
+_DEDUPLICATION_MS = 5 * 60 * 1000
+
+# Receivable: due, and on a FIFO queue not behind another of its group that is in flight
+# (wherever that stands) or that stands before it and is not due.
+_RECEIVABLE = """
+SELECT * FROM messages AS m
+WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now AND NOT EXISTS (
+    SELECT 1 FROM messages AS other
+    WHERE other.queue = m.queue AND other.group_id = m.group_id AND other.died_ms IS NULL
+      AND other.due_ms > :now AND (other.receipt IS NOT NULL OR other.position < m.position))
+ORDER BY position LIMIT :limit
+"""
+
+
+class LocalQueue:
+    """Implements `sleeper.jobs.queue.MessageQueue`. A waiting receiver looks every so often."""
+
+    def __init__(
+        self,
+        database: InstanceDatabase,
+        name: str,
+        settings: QueueSettings,
+        clock: Clock = system_clock,
+        poll_seconds: float = 0.1,
+    ) -> None:
+        self._database = database
+        self._name = name
+        self._settings = settings
+        self._clock = clock
+        self._poll_seconds = poll_seconds
+
+    @property
+    def name(self) -> str:
+        """The queue's name."""
+        return self._name
+
+    def send(
+        self,
+        body: str,
+        delay_seconds: float = 0,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+    ) -> str:
+        """See the port."""
+        if self._settings.fifo != (group is not None):
+            needed = "needs a group" if self._settings.fifo else "is not FIFO and takes no group"
+            raise InvalidRequestError(f"queue {self._name!r} {needed}")
+        message_id = secrets.token_hex(12)
+        now = self._clock()
+        with self._database.write() as transaction:
+            if deduplication_id is not None:
+                first = self._first_with(transaction, deduplication_id, message_id, now)
+                if first is not None:
+                    return first
+            transaction.execute(
+                "INSERT INTO messages (id, queue, group_id, body, sent_ms, due_ms)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (message_id, self._name, group, body, now, now + int(delay_seconds * 1000)),
+            )
+        return message_id
+
+    def receive(self, messages_max: int = 1, wait_seconds: float = 0) -> tuple[Message, ...]:
+        """See the port."""
+        deadline = time.monotonic() + wait_seconds
+        while True:
+            received = self._receive_now(messages_max)
+            left = deadline - time.monotonic()
+            if received or left <= 0:
+                return received
+            time.sleep(min(self._poll_seconds, left))
+
+    def extend(self, receipt: str, seconds: float) -> None:
+        """See the port."""
+        with self._database.write() as transaction:
+            held = transaction.execute(
+                "UPDATE messages SET due_ms = ? WHERE queue = ? AND receipt = ?",
+                (self._clock() + int(seconds * 1000), self._name, receipt),
+            )
+            if held.rowcount == 0:
+                raise StateMovedOnError(
+                    f"queue {self._name!r}: the message of receipt {receipt} is not held any more"
+                )
+
+    def delete(self, receipt: str) -> None:
+        """See the port."""
+        with self._database.write() as transaction:
+            transaction.execute(
+                "DELETE FROM messages WHERE queue = ? AND receipt = ?", (self._name, receipt)
+            )
+
+    def give_back(self, receipt: str, delay_seconds: float = 0) -> None:
+        """See the port."""
+        with self._database.write() as transaction:
+            transaction.execute(
+                "UPDATE messages SET receipt = NULL, receiver = NULL, due_ms = ?"
+                " WHERE queue = ? AND receipt = ?",
+                (self._clock() + int(delay_seconds * 1000), self._name, receipt),
+            )
+
+    def counts(self) -> QueueCounts:
+        """See the port."""
+        dead = "died_ms IS NOT NULL OR (receives >= :max AND due_ms <= :now)"
+        (row,) = self._database.read(
+            f"""SELECT
+                count(*) FILTER (WHERE {dead}) AS dead,
+                count(*) FILTER (WHERE NOT ({dead}) AND due_ms <= :now) AS visible,
+                count(*) FILTER (WHERE due_ms > :now AND receipt IS NOT NULL) AS in_flight,
+                count(*) FILTER (
+                    WHERE died_ms IS NULL AND due_ms > :now AND receipt IS NULL) AS delayed
+            FROM messages WHERE queue = :queue""",
+            self._moment(),
+        )
+        return QueueCounts(row["visible"], row["in_flight"], row["delayed"], row["dead"])
+
+    def _receive_now(self, messages_max: int) -> tuple[Message, ...]:
+        # A look without the write lock, so that idle receivers do not hold up writers.
+        if not self._database.read(
+            "SELECT 1 FROM messages WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now"
+            " LIMIT 1",
+            self._moment(),
+        ):
+            return ()
+        moment = {**self._moment(), "limit": messages_max}
+        with self._database.write() as transaction:
+            bury(transaction, moment)
+            rows = transaction.execute(_RECEIVABLE, moment).fetchall()
+            return tuple(self._take(transaction, row) for row in rows)
+
+    def _take(self, transaction: sqlite3.Connection, row: sqlite3.Row) -> Message:
+        receipt = secrets.token_hex(12)
+        transaction.execute(
+            "UPDATE messages SET receipt = ?, receiver = ?, receives = receives + 1, due_ms = ?"
+            " WHERE position = ?",
+            (
+                receipt,
+                this_process(),
+                self._clock() + self._settings.visibility_timeout_seconds * 1000,
+                row["position"],
+            ),
+        )
+        return Message(
+            message_id=row["id"],
+            body=row["body"],
+            receipt=receipt,
+            receives=row["receives"] + 1,
+            sent_ms=row["sent_ms"],
+            group=row["group_id"],
+        )
+
+    def _first_with(
+        self, transaction: sqlite3.Connection, deduplication_id: str, message_id: str, now: int
+    ) -> str | None:
+        transaction.execute("DELETE FROM deduplications WHERE until_ms <= ?", (now,))
+        row = transaction.execute(
+            "SELECT message_id FROM deduplications WHERE queue = ? AND id = ?",
+            (self._name, deduplication_id),
+        ).fetchone()
+        if row is not None:
+            return str(row["message_id"])
+        transaction.execute(
+            "INSERT INTO deduplications (queue, id, message_id, until_ms) VALUES (?, ?, ?, ?)",
+            (self._name, deduplication_id, message_id, now + _DEDUPLICATION_MS),
+        )
+        return None
+
+    def _moment(self) -> dict[str, str | int]:
+        return {
+            "queue": self._name,
+            "now": self._clock(),
+            "max": self._settings.receives_max,
+        }
+
+
+class LocalDeadLetters:
+    """Implements `sleeper.jobs.queue.DeadLetters` for one queue."""
+
+    def __init__(
+        self,
+        database: InstanceDatabase,
+        name: str,
+        settings: QueueSettings,
+        clock: Clock = system_clock,
+    ) -> None:
+        self._database = database
+        self._name = name
+        self._settings = settings
+        self._clock = clock
+
+    def list(self, limit: int = 100) -> tuple[DeadLetter, ...]:
+        """See the port."""
+        self._bury()
+        rows = self._database.read(
+            "SELECT * FROM messages WHERE queue = ? AND died_ms IS NOT NULL"
+            " ORDER BY position LIMIT ?",
+            (self._name, limit),
+        )
+        return tuple(
+            DeadLetter(
+                message_id=row["id"],
+                body=row["body"],
+                receives=row["receives"],
+                sent_ms=row["sent_ms"],
+                died_ms=row["died_ms"],
+                group=row["group_id"],
+            )
+            for row in rows
+        )
+
+    def redrive(self) -> int:
+        """See the port."""
+        self._bury()
+        with self._database.write() as transaction:
+            return transaction.execute(
+                "UPDATE messages SET died_ms = NULL, receives = 0, due_ms = ?"
+                " WHERE queue = ? AND died_ms IS NOT NULL",
+                (self._clock(), self._name),
+            ).rowcount
+
+    def delete(self, message_id: str) -> None:
+        """See the port."""
+        with self._database.write() as transaction:
+            deleted = transaction.execute(
+                "DELETE FROM messages WHERE queue = ? AND id = ? AND died_ms IS NOT NULL",
+                (self._name, message_id),
+            )
+            if deleted.rowcount == 0:
+                raise NotFoundError(f"queue {self._name!r} has no dead letter {message_id!r}")
+
+    def _bury(self) -> None:
+        with self._database.write() as transaction:
+            bury(
+                transaction,
+                {
+                    "queue": self._name,
+                    "now": self._clock(),
+                    "max": self._settings.receives_max,
+                },
+            )
+
+
+def bury(transaction: sqlite3.Connection, moment: dict[str, str | int]) -> None:
+    """Makes dead letters of the messages that are due once more than they may be received."""
+    transaction.execute(
+        "UPDATE messages SET died_ms = :now, receipt = NULL, receiver = NULL"
+        " WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now AND receives >= :max",
+        moment,
+    )
+
+
+def release_dead_receivers(database: InstanceDatabase, clock: Clock = system_clock) -> int:
+    """Lets messages that dead processes hold be received at once. Returns how many."""
+    holding = "died_ms IS NULL AND receipt IS NOT NULL"
+    receivers = database.read(f"SELECT DISTINCT receiver FROM messages WHERE {holding}")
+    dead = [row["receiver"] for row in receivers if not is_alive(row["receiver"])]
+    if not dead:
+        return 0
+    released = 0
+    with database.write() as transaction:
+        for receiver in dead:
+            released += transaction.execute(
+                "UPDATE messages SET receipt = NULL, receiver = NULL, due_ms = ?"
+                f" WHERE receiver = ? AND {holding}",
+                (clock(), receiver),
+            ).rowcount
+    return released

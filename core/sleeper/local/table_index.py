@@ -1,0 +1,88 @@
+"""The table index in SQLite."""
+
+import sqlite3
+
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.local.database import InstanceDatabase
+from sleeper.tables.table_ref import TableId, TableRef, TableState, check_table_name
+
+
+class LocalTableIndex:
+    """Implements `sleeper.tables.table_index.TableIndex`."""
+
+    def __init__(self, database: InstanceDatabase) -> None:
+        self._database = database
+
+    def create(self, table: TableRef) -> None:
+        """See the port."""
+        check_table_name(table.name)
+        with self._database.write() as transaction:
+            if transaction.execute("SELECT 1 FROM tables WHERE id = ?", (table.id,)).fetchone():
+                raise ConflictError(f"a table of id {table.id} exists already")
+            self._check_name_free(transaction, table)
+            transaction.execute(
+                "INSERT INTO tables (id, name, online, state) VALUES (?, ?, ?, ?)",
+                (table.id, table.name, table.online, table.state.value),
+            )
+
+    def by_name(self, name: str) -> TableRef:
+        """See the port."""
+        rows = self._database.read(
+            "SELECT * FROM tables WHERE name = ? AND state = 'active'", (name,)
+        )
+        if not rows:
+            raise NotFoundError(f"no table is named {name!r}")
+        return _table(rows[0])
+
+    def by_id(self, table_id: TableId) -> TableRef:
+        """See the port."""
+        rows = self._database.read("SELECT * FROM tables WHERE id = ?", (table_id,))
+        if not rows:
+            raise NotFoundError(f"no table has id {table_id!r}")
+        return _table(rows[0])
+
+    def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
+        """See the port."""
+        rows = self._database.read(
+            "SELECT * FROM tables WHERE state = ? ORDER BY name, id", (state.value,)
+        )
+        return tuple(_table(row) for row in rows)
+
+    def replace(self, before: TableRef, after: TableRef) -> None:
+        """See the port."""
+        check_table_name(after.name)
+        with self._database.write() as transaction:
+            row = transaction.execute("SELECT * FROM tables WHERE id = ?", (before.id,)).fetchone()
+            if row is None or _table(row) != before or after.id != before.id:
+                raise ConflictError(f"table {before.name!r} was changed by another")
+            self._check_name_free(transaction, after)
+            transaction.execute(
+                "UPDATE tables SET name = ?, online = ?, state = ? WHERE id = ?",
+                (after.name, after.online, after.state.value, after.id),
+            )
+
+    def remove(self, table_id: TableId) -> None:
+        """See the port."""
+        with self._database.write() as transaction:
+            row = transaction.execute("SELECT * FROM tables WHERE id = ?", (table_id,)).fetchone()
+            if row is not None and _table(row).state is not TableState.DELETING:
+                raise InvalidRequestError(f"table {row['name']!r} is not being deleted")
+            transaction.execute("DELETE FROM tables WHERE id = ?", (table_id,))
+
+    @staticmethod
+    def _check_name_free(transaction: sqlite3.Connection, table: TableRef) -> None:
+        taken = transaction.execute(
+            "SELECT 1 FROM tables WHERE name = ? AND state = 'active' AND id <> ?",
+            (table.name, table.id),
+        ).fetchone()
+        if taken and table.state is TableState.ACTIVE:
+            raise ConflictError(f"table {table.name!r} exists already")
+
+
+def _table(row: sqlite3.Row) -> TableRef:
+    return TableRef(
+        id=TableId(row["id"]),
+        name=row["name"],
+        online=bool(row["online"]),
+        state=TableState(row["state"]),
+    )

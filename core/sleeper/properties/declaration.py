@@ -1,0 +1,106 @@
+"""What is declared of a property, and the catalogue of all declarations."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.value_kind import ValueKind
+
+T = TypeVar("T")
+
+
+class SetBy(Enum):
+    """Who gives a property its value."""
+
+    USER = "user"
+    DEPLOYMENT = "deployment"
+    SYSTEM = "system"
+
+
+class Scope(Enum):
+    """What a property belongs to."""
+
+    INSTANCE = "instance"
+    TABLE = "table"
+
+
+class Group(Enum):
+    """Under which heading a property is documented."""
+
+    INSTANCE = "The instance"
+    DEPLOYMENT = "Deployment on AWS"
+    LOCAL = "A local instance"
+    STATE = "State store, queues and trackers"
+    ENGINE = "Memory and the engine"
+    INGEST = "Ingest"
+    INGEST_BATCHER = "Ingest batcher"
+    BULK_IMPORT = "Bulk import"
+    COMPACTION = "Compaction"
+    SPLITTING = "Partition splitting"
+    COLLECTION = "Garbage collection"
+    QUERY = "Query"
+    DEFINITION = "What a table is"
+    STORAGE = "Data files"
+
+
+@dataclass(frozen=True, slots=True)
+class Property(Generic[T]):
+    """One property.
+
+    `default` is its value when unset, unless `default_from` names the property whose
+    value it then takes. A property without either is required, and reading it while it
+    is unset is an error, unless its kind is optional.
+    """
+
+    name: str
+    kind: ValueKind[T]
+    default: T | None
+    group: Group
+    description: str
+    scope: Scope = Scope.INSTANCE
+    set_by: SetBy = SetBy.USER
+    redeploy: bool = False
+    required: bool = False
+    default_from: "Property[T] | None" = None
+
+    def parse(self, text: str) -> T:
+        """The typed value, or InvalidRequestError: name, value, what was expected."""
+        try:
+            return self.kind.parse(text)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"property {self.name}: {error}") from error
+        except (ValueError, KeyError) as error:
+            raise InvalidRequestError(
+                f"property {self.name} cannot be {text[:200]!r}: expected {self.kind.expected}"
+            ) from error
+
+
+class Catalogue:
+    """Declarations in the order in which they were made, each name once."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Property[Any]] = {}
+
+    def add(self, declaration: Property[T]) -> Property[T]:
+        """Takes a declaration in, and returns it."""
+        if declaration.name in self._by_name:
+            raise ValueError(f"property {declaration.name} is declared twice")
+        self._by_name[declaration.name] = declaration
+        return declaration
+
+    def find(self, name: str) -> Property[Any] | None:
+        """The declaration of that name."""
+        return self._by_name.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        """All names."""
+        return tuple(self._by_name)
+
+    def __iter__(self) -> Iterator[Property[Any]]:
+        return iter(self._by_name.values())
+
+
+INSTANCE_PROPERTIES = Catalogue()
+TABLE_PROPERTIES = Catalogue()

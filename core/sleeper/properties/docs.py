@@ -1,0 +1,88 @@
+"""Generates `docs/properties.md` from the declarations.
+
+`python -m sleeper.properties.docs` writes the page to standard output.
+"""
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from sleeper.properties import engine, instance, table  # noqa: F401 (they declare when imported)
+from sleeper.properties.declaration import (
+    INSTANCE_PROPERTIES,
+    TABLE_PROPERTIES,
+    Group,
+    Property,
+    SetBy,
+)
+
+_HEAD = """# Properties
+
+This page is generated: `python -m sleeper.properties.docs > docs/properties.md`.
+
+Property files are Java properties text, `name=value` a line. An empty value counts as unset.
+A name that is not on this page is refused, unless gchq/sleeper has it: then it is ignored,
+with a warning. A table property that is not set takes the instance property of the same
+ending under `sleeper.default.table.`, where there is one.
+"""
+
+
+def properties_page() -> str:
+    """The whole page, Markdown."""
+    of_instance = [p for p in INSTANCE_PROPERTIES if not _is_table_default(p)]
+    return "\n".join(
+        [
+            _HEAD,
+            "## Of an instance\n",
+            *_sections(of_instance, with_redeploy=True),
+            "## Of a table\n",
+            *_sections(TABLE_PROPERTIES, with_redeploy=False),
+        ]
+    )
+
+
+def _sections(declarations: Iterable[Property[Any]], with_redeploy: bool) -> Iterable[str]:
+    by_group: dict[Group, list[Property[Any]]] = {}
+    for declaration in declarations:
+        by_group.setdefault(declaration.group, []).append(declaration)
+    last = "Redeploy" if with_redeploy else "Default in the instance"
+    for group in Group:
+        if group in by_group:
+            yield f"### {group.value}\n"
+            yield f"| Property | What it is | Value | Default | {last} |"
+            yield "|---|---|---|---|---|"
+            yield from (_row(declaration, with_redeploy) for declaration in by_group[group])
+            yield ""
+
+
+def _row(declaration: Property[Any], with_redeploy: bool) -> str:
+    description = declaration.description
+    if declaration.set_by is not SetBy.USER:
+        description += f" Set by the {declaration.set_by.value}."
+    if with_redeploy:
+        last = "yes" if declaration.redeploy else ""
+    else:
+        last = f"`{declaration.default_from.name}`" if declaration.default_from else ""
+    cells = (
+        f"`{declaration.name}`",
+        description,
+        declaration.kind.expected,
+        _default(declaration),
+        last,
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(declaration: Property[Any]) -> str:
+    if declaration.required:
+        return "required"
+    text = declaration.kind.format(declaration.default)
+    return f"`{text}`" if text else ""
+
+
+def _is_table_default(declaration: Property[Any]) -> bool:
+    return declaration.name.startswith("sleeper.default.table.")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(properties_page())

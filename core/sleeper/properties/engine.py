@@ -1,0 +1,38 @@
+# ruff: noqa: E501 (one declaration a line reads as a table)
+"""Declarations of instance properties that are ours: memory, state, and the local instance."""
+
+from sleeper.properties.declaration import Group
+from sleeper.properties.instance import declare
+from sleeper.properties.value_kind import byte_count, optional, text, whole_number
+
+_MIB = 1024**2
+_GIB = 1024**3
+_DAY_SECONDS = 86_400
+
+# fmt: off
+MERGE_FILES_MAX = declare("merge.files.max", whole_number(2, 10_000), 64, Group.ENGINE, "How many files one merge opens. More are merged in passes through local disk.")
+MERGE_MEMORY_BYTES = declare("merge.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that a merge for compaction may use before it spills to disk.")
+SORT_MEMORY_BYTES = declare("ingest.sort.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that an ingest's sort may use before it spills to disk.")
+QUERY_MEMORY_BYTES = declare("query.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that a query may use before it spills to disk.")
+SPILL_BYTES_MAX = declare("spill.bytes.max", byte_count(_MIB), 100 * _GIB, Group.ENGINE, "The local disk that one ingest, merge or query may spill to.")
+SPILL_DIRECTORY = declare("spill.directory", optional(text(4096)), None, Group.ENGINE, "Where to spill. Unset: the system's directory for temporary files.")
+BATCH_ROWS = declare("batch.rows", whole_number(128, 1_000_000), 8192, Group.ENGINE, "How many rows are in a batch in memory.")
+ENGINE_THREADS = declare("engine.threads", whole_number(0, 1024), 0, Group.ENGINE, "How many threads one ingest, merge or query uses. 0: one per processor.")
+QUERY_ROWS_MAX = declare("query.rows.max", whole_number(0, 2**63 - 1), 0, Group.QUERY, "How many rows a query gives at most before it is refused. 0: no limit.")
+QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SECONDS), 3600, Group.QUERY, "How long the hold of a long query lasts. It is renewed at a third of that.")
+
+APPLIED_ID_DAYS = declare("applied.id.days", whole_number(15, 3650), 30, Group.STATE, "How long ids of committed jobs are kept. Longer than any queue keeps a message.")
+SNAPSHOT_PERIOD_MINUTES = declare("snapshot.period.minutes", whole_number(1), 60, Group.STATE, "How often a table's state is stored as a snapshot and its log is trimmed.", redeploy=True)
+SNAPSHOT_TRANSACTIONS_MIN = declare("snapshot.transactions.min", whole_number(1), 1000, Group.STATE, "How many new transactions a new snapshot needs.")
+COMMIT_ATTEMPTS_MAX = declare("commit.attempts.max", whole_number(1, 1000), 50, Group.STATE, "How often a commit is tried again after a conflict.")
+QUEUE_RECEIVES_MAX = declare("queue.receives.max", whole_number(1, 1000), 3, Group.STATE, "How often a message is received before it is a dead letter, except compaction jobs.", redeploy=True)
+QUEUE_VISIBILITY_SECONDS = declare("queue.visibility.timeout.seconds", whole_number(1, 43_200), 900, Group.STATE, "After how long without a sign of life a message is given to another receiver, on queues without a property of their own.", redeploy=True)
+TRACKER_DAYS = declare("tracker.days", whole_number(1, 3650), 30, Group.STATE, "How long trackers keep jobs and tasks that nothing happens to any more.")
+
+COMPACTION_LEASE_SECONDS = declare("compaction.lease.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.COMPACTION, "How long a compaction job holds its files unless it renews. Must outlast the queue's retries.")
+ORPHAN_AGE_DAYS = declare("orphan.age.days", whole_number(2, 3650), 14, Group.COLLECTION, "How old a run must be before files that it left behind are collected. Commits of runs half as old are refused.")
+ORPHAN_PERIOD_HOURS = declare("orphan.period.hours", whole_number(1), 24, Group.COLLECTION, "How often files left behind by dead runs are looked for.", redeploy=True)
+
+LOCAL_WORKERS = declare("local.workers", whole_number(0, 1024), 0, Group.LOCAL, "How many worker processes `sleeper run` starts. 0: one per processor.")
+LOCAL_POLL_MILLISECONDS = declare("local.poll.milliseconds", whole_number(1, 60_000), 100, Group.LOCAL, "How often an idle worker looks at its queue.")
+# fmt: on

@@ -1,0 +1,94 @@
+# ruff: noqa: E501 (one declaration a line reads as a table)
+"""Declarations of instance properties that users of gchq/sleeper bring along.
+
+Names and defaults are those of FORMATS.md. Values under `sleeper.default.table.` are
+declared with the table property that they are the default of.
+"""
+
+from typing import TypeVar
+
+from sleeper.properties.declaration import INSTANCE_PROPERTIES, Group, Property, SetBy
+from sleeper.properties.value_kind import (
+    FLAG,
+    STRING_LIST,
+    TAGS,
+    ValueKind,
+    optional,
+    pattern,
+    text,
+    whole_number,
+)
+
+T = TypeVar("T")
+
+_INSTANCE_ID = pattern(
+    r"[A-Za-z0-9]([A-Za-z0-9.-]{0,18}[A-Za-z0-9])?",
+    "1 to 20 letters, digits, dots and hyphens, a letter or digit at both ends",
+)
+
+
+def declare(
+    name: str,
+    kind: ValueKind[T],
+    default: T | None,
+    group: Group,
+    description: str,
+    *,
+    set_by: SetBy = SetBy.USER,
+    redeploy: bool = False,
+    required: bool = False,
+) -> Property[T]:
+    """Declares an instance property; the name is given without `sleeper.`."""
+    return INSTANCE_PROPERTIES.add(
+        Property(
+            name=f"sleeper.{name}",
+            kind=kind,
+            default=default,
+            group=group,
+            description=description,
+            set_by=set_by,
+            redeploy=redeploy,
+            required=required,
+        )
+    )
+
+
+# fmt: off
+ID = declare("id", _INSTANCE_ID, None, Group.INSTANCE, "The instance's name. Names of AWS resources are made from it.", redeploy=True, required=True)
+TAGS_OF_RESOURCES = declare("tags", TAGS, (), Group.INSTANCE, "Tags for every AWS resource of the instance.", redeploy=True)
+
+VPC = declare("vpc", optional(text(100)), None, Group.DEPLOYMENT, "The id of the VPC that tasks run in.", redeploy=True)
+SUBNETS = declare("subnets", STRING_LIST, (), Group.DEPLOYMENT, "The ids of the subnets that tasks run in.", redeploy=True)
+ACCOUNT = declare("account", optional(pattern(r"\d{12}", "an AWS account number of 12 digits")), None, Group.DEPLOYMENT, "The AWS account.", set_by=SetBy.DEPLOYMENT, redeploy=True)
+REGION = declare("region", optional(text(40)), None, Group.DEPLOYMENT, "The AWS region.", set_by=SetBy.DEPLOYMENT, redeploy=True)
+OPTIONAL_STACKS = declare("optional.stacks", STRING_LIST, (), Group.DEPLOYMENT, "Which optional stacks are deployed.", redeploy=True)
+RETAIN_INFRA = declare("retain.infra.after.destroy", FLAG, True, Group.DEPLOYMENT, "Whether buckets and tables outlive the stack.", redeploy=True)
+LOG_RETENTION_DAYS = declare("log.retention.days", whole_number(-1, 3653), 30, Group.DEPLOYMENT, "How long CloudWatch keeps logs. -1: for ever.", redeploy=True)
+ERRORS_EMAIL = declare("errors.email", optional(text(320)), None, Group.DEPLOYMENT, "Where alarms on dead letters are sent.", redeploy=True)
+
+INGEST_TASKS_MAX = declare("ingest.max.concurrent.tasks", whole_number(0), 200, Group.INGEST, "How many ingest tasks run at once.")
+INGEST_TASK_CPU = declare("ingest.task.cpu", whole_number(256, 16384), 2048, Group.INGEST, "CPU units of an ingest task.", redeploy=True)
+INGEST_TASK_MEMORY_MB = declare("ingest.task.memory.mb", whole_number(512, 122880), 4096, Group.INGEST, "Memory of an ingest task, in MiB.", redeploy=True)
+INGEST_VISIBILITY_SECONDS = declare("ingest.queue.visibility.timeout.seconds", whole_number(1, 43200), 900, Group.INGEST, "After how long without a sign of life an ingest job is given to another task.", redeploy=True)
+INGEST_KEEPALIVE_SECONDS = declare("ingest.keepalive.period.seconds", whole_number(1, 43200), 300, Group.INGEST, "How often an ingest task gives a sign of life for its job. Must be less than the visibility timeout.")
+INGEST_SOURCE_BUCKETS = declare("ingest.source.bucket", STRING_LIST, (), Group.INGEST, "Buckets that ingest may read files from.", redeploy=True)
+INGEST_PARTITION_REFRESH_SECONDS = declare("ingest.partition.refresh.period", whole_number(0), 120, Group.INGEST, "How old an ingest task's view of the partitions may be, in seconds.")
+
+COMPACTION_TASKS_MAX = declare("compaction.max.concurrent.tasks", whole_number(0), 300, Group.COMPACTION, "How many compaction tasks run at once.")
+COMPACTION_CREATION_PERIOD_MINUTES = declare("compaction.job.creation.period.minutes", whole_number(1), 1, Group.COMPACTION, "How often compaction jobs are created.", redeploy=True)
+COMPACTION_CPU_ARCHITECTURE = declare("compaction.task.cpu.architecture", pattern("ARM64|X86_64", "ARM64 or X86_64"), "ARM64", Group.COMPACTION, "The processor of compaction tasks.", redeploy=True)
+COMPACTION_ARM_CPU = declare("compaction.task.arm.cpu", whole_number(256, 16384), 4096, Group.COMPACTION, "CPU units of a compaction task.", redeploy=True)
+COMPACTION_ARM_MEMORY_MB = declare("compaction.task.arm.memory.mb", whole_number(512, 122880), 8192, Group.COMPACTION, "Memory of a compaction task, in MiB.", redeploy=True)
+COMPACTION_RETRIES_MAX = declare("compaction.job.max.retries", whole_number(1, 1000), 3, Group.COMPACTION, "How often a compaction job is tried before it is a dead letter.", redeploy=True)
+COMPACTION_VISIBILITY_SECONDS = declare("compaction.queue.visibility.timeout.seconds", whole_number(1, 43200), 900, Group.COMPACTION, "After how long without a sign of life a compaction job is given to another task.", redeploy=True)
+
+COLLECTION_PERIOD_MINUTES = declare("gc.period.minutes", whole_number(1), 15, Group.COLLECTION, "How often files without references are collected.", redeploy=True)
+COLLECTION_BATCH_SIZE = declare("gc.batch.size", whole_number(1), 10_000, Group.COLLECTION, "How many files one entry of the log collects at most.")
+
+SPLITTING_PERIOD_MINUTES = declare("partition.splitting.period.minutes", whole_number(1), 30, Group.SPLITTING, "How often partitions to split are looked for.", redeploy=True)
+SPLITTING_FILES_MAX = declare("partition.splitting.files.maximum", whole_number(1), 50, Group.SPLITTING, "How many files' sketches are read to find split points.")
+
+QUERY_RESULTS_BATCH_SIZE = declare("query.results.batch.size", whole_number(1), 2000, Group.QUERY, "How many rows a message of results holds at most.")
+QUERY_TRACKER_DAYS = declare("query.tracker.ttl.days", whole_number(1), 1, Group.QUERY, "How long the query tracker keeps a query.")
+QUERY_RESULTS_DAYS = declare("query.results.bucket.expiry.days", whole_number(1), 7, Group.QUERY, "How long results of queries are kept.", redeploy=True)
+# fmt: on

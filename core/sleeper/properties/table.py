@@ -1,0 +1,162 @@
+# ruff: noqa: E501 (one declaration a line reads as a table)
+"""Declarations of table properties, and of the instance properties they default to."""
+
+from enum import Enum
+from typing import TypeVar
+
+from sleeper.properties.declaration import (
+    INSTANCE_PROPERTIES,
+    TABLE_PROPERTIES,
+    Group,
+    Property,
+    Scope,
+    SetBy,
+)
+from sleeper.properties.value_kind import (
+    FLAG,
+    LONG_MAX,
+    SCHEMA_JSON,
+    ValueKind,
+    byte_count,
+    choice,
+    java_class_choice,
+    not_yet_supported,
+    optional,
+    pattern,
+    text,
+    whole_number,
+)
+
+T = TypeVar("T")
+
+
+class TableType(Enum):
+    """What kind of table it is."""
+
+    TABLE = "table"
+
+
+class CompactionStrategyName(Enum):
+    """Which strategy picks the files of compaction jobs."""
+
+    BASIC = "BasicCompactionStrategy"
+    SIZE_RATIO = "SizeRatioCompactionStrategy"
+
+
+class FileWritingStrategy(Enum):
+    """How ingest lays out rows: a file for each leaf, or one file that all leaves refer to."""
+
+    ONE_FILE_PER_LEAF = "one_file_per_leaf"
+    ONE_REFERENCE_PER_LEAF = "one_reference_per_leaf"
+
+
+class CompressionCodec(Enum):
+    """How Parquet pages are compressed."""
+
+    ZSTD = "zstd"
+    SNAPPY = "snappy"
+    GZIP = "gzip"
+    LZ4 = "lz4"
+    BROTLI = "brotli"
+    UNCOMPRESSED = "uncompressed"
+
+
+class IngestQueue(Enum):
+    """Which queue the ingest batcher sends its jobs to."""
+
+    STANDARD_INGEST = "standard_ingest"
+    BULK_IMPORT_EMR = "bulk_import_emr"
+    BULK_IMPORT_PERSISTENT_EMR = "bulk_import_persistent_emr"
+    BULK_IMPORT_EKS = "bulk_import_eks"
+    BULK_IMPORT_EMR_SERVERLESS = "bulk_import_emr_serverless"
+
+
+def _declare(
+    name: str,
+    kind: ValueKind[T],
+    default: T | None,
+    group: Group,
+    description: str,
+    *,
+    set_by: SetBy = SetBy.USER,
+    required: bool = False,
+) -> Property[T]:
+    """Declares a table property without a default in the instance."""
+    return TABLE_PROPERTIES.add(
+        Property(
+            name=f"sleeper.table.{name}",
+            kind=kind,
+            default=default,
+            group=group,
+            description=description,
+            scope=Scope.TABLE,
+            set_by=set_by,
+            required=required,
+        )
+    )
+
+
+def _with_default(
+    name: str, kind: ValueKind[T], default: T | None, group: Group, description: str
+) -> Property[T]:
+    """Declares a table property, and the instance property that it defaults to."""
+    of_instance = INSTANCE_PROPERTIES.add(
+        Property(
+            name=f"sleeper.default.table.{name}",
+            kind=kind,
+            default=default,
+            group=group,
+            description=description,
+        )
+    )
+    return TABLE_PROPERTIES.add(
+        Property(
+            name=f"sleeper.table.{name}",
+            kind=kind,
+            default=default,
+            group=group,
+            description=description,
+            scope=Scope.TABLE,
+            default_from=of_instance,
+        )
+    )
+
+
+# fmt: off
+NAME = _declare("name", text(200), None, Group.DEFINITION, "The table's name.", required=True)
+TABLE_ID = _declare("id", pattern("[0-9a-f]{8}", "8 lower-case hexadecimal digits"), None, Group.DEFINITION, "The table's id.", set_by=SetBy.SYSTEM, required=True)
+SCHEMA = _declare("schema", SCHEMA_JSON, None, Group.DEFINITION, "The table's fields, as schema JSON. A published copy: the table's log decides.", required=True)
+TYPE = _declare("type", choice(TableType), TableType.TABLE, Group.DEFINITION, "What kind of table it is. It cannot change.")
+ONLINE = _with_default("online", FLAG, True, Group.DEFINITION, "Whether the table is split and compacted. `sleeper table online` and `offline` change it.")
+FILTERS = _with_default("filters", not_yet_supported(), None, Group.DEFINITION, "Which rows are left out, such as `ageOff(field,millis)`.")
+AGGREGATIONS = _with_default("aggregations", not_yet_supported(), None, Group.DEFINITION, "How rows of equal keys become one, such as `sum(count)`.")
+ITERATOR_CLASS_NAME = _with_default("iterator.class.name", not_yet_supported(), None, Group.DEFINITION, "The iterator that rows pass through.")
+ITERATOR_CONFIG = _with_default("iterator.config", optional(text()), None, Group.DEFINITION, "What the iterator is told.")
+SPLITS_FILE = _declare("splits.file", optional(text(4096)), None, Group.DEFINITION, "A file of split points that the table begins with, one a line.")
+SPLITS_BASE64 = _declare("splits.base64.encoded", FLAG, False, Group.DEFINITION, "Whether split points of strings are given as base64.")
+
+COMPRESSION_CODEC = _with_default("parquet.compression.codec", choice(CompressionCodec), CompressionCodec.ZSTD, Group.STORAGE, "How data files are compressed.")
+ROW_GROUP_ROWS_MAX = _with_default("parquet.rowgroup.rows.max", whole_number(1000), 100_000, Group.STORAGE, "How many rows are in a row group at most.")
+PAGE_SIZE_BYTES = _with_default("parquet.page.size", byte_count(1024), 131_072, Group.STORAGE, "How large a data page gets, in bytes.")
+
+COLLECTION_DELAY_MINUTES = _with_default("gc.delay.minutes", whole_number(0), 10, Group.COLLECTION, "How long a file without references is kept before it is collected, so that running queries can finish.")
+
+SPLIT_THRESHOLD_ROWS = _with_default("partition.splitting.threshold", whole_number(1, LONG_MAX), 1_000_000_000, Group.SPLITTING, "A leaf partition with more rows than this is split.")
+
+COMPACTION_STRATEGY = _with_default("compaction.strategy.class", java_class_choice(CompactionStrategyName), CompactionStrategyName.SIZE_RATIO, Group.COMPACTION, "Which files a compaction job takes.")
+COMPACTION_FILES_BATCH_SIZE = _with_default("compaction.files.batch.size", whole_number(2, 10_000), 12, Group.COMPACTION, "How many files a compaction job takes at most.")
+SIZE_RATIO = _with_default("compaction.strategy.sizeratio.ratio", whole_number(1), 3, Group.COMPACTION, "A file is compacted with smaller ones if these have at least this many times its rows together.")
+SIZE_RATIO_JOBS_MAX = _with_default("compaction.strategy.sizeratio.max.concurrent.jobs.per.partition", whole_number(1), 2**31 - 1, Group.COMPACTION, "How many compaction jobs a partition has at once.")
+COMPACTION_JOBS_MAX = _with_default("compaction.job.creation.limit", whole_number(1), 100_000, Group.COMPACTION, "How many compaction jobs a table has at once.")
+
+FILE_WRITING_STRATEGY = _with_default("ingest.file.writing.strategy", choice(FileWritingStrategy), FileWritingStrategy.ONE_REFERENCE_PER_LEAF, Group.INGEST, "Whether ingest writes a file for each leaf, or one file that all leaves refer to.")
+
+BATCHER_JOB_SIZE_MIN = _with_default("ingest.batcher.job.min.size", byte_count(0), 1024**3, Group.INGEST_BATCHER, "How much must wait before a job is made.")
+BATCHER_JOB_SIZE_MAX = _with_default("ingest.batcher.job.max.size", byte_count(), 5 * 1024**3, Group.INGEST_BATCHER, "How much a job takes at most.")
+BATCHER_JOB_FILES_MIN = _with_default("ingest.batcher.job.min.files", whole_number(0), 1, Group.INGEST_BATCHER, "How many files must wait before a job is made.")
+BATCHER_JOB_FILES_MAX = _with_default("ingest.batcher.job.max.files", whole_number(1), 100, Group.INGEST_BATCHER, "How many files a job takes at most.")
+BATCHER_FILE_AGE_SECONDS = _with_default("ingest.batcher.file.max.age.seconds", whole_number(1), 300, Group.INGEST_BATCHER, "After how long a waiting file is sent however few wait with it.")
+BATCHER_QUEUE = _with_default("ingest.batcher.ingest.queue", choice(IngestQueue), IngestQueue.BULK_IMPORT_EMR_SERVERLESS, Group.INGEST_BATCHER, "Which queue the jobs are sent to.")
+
+BULK_IMPORT_LEAVES_MIN = _with_default("bulk.import.min.leaf.partitions", whole_number(1), 256, Group.BULK_IMPORT, "How many leaves a table needs before a bulk import runs; fewer are split first.")
+# fmt: on

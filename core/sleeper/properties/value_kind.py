@@ -1,0 +1,159 @@
+"""Kinds of property values: how text becomes a typed value, and back."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.json import schema_from_json, schema_to_json
+from sleeper.schema.model import Schema
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Enum)
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+_INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
+_BYTES = re.compile(r"(\d{1,19})([KMGTPE]?)", re.ASCII)
+_SUFFIXES = ("", "K", "M", "G", "T", "P", "E")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueKind(Generic[T]):
+    """A kind of value. `parse` raises ValueError for text that is none; `expected` says what is."""
+
+    expected: str
+    parse: Callable[[str], T]
+    format: Callable[[T], str]
+
+
+def whole_number(at_least: int = 0, at_most: int = INT_MAX) -> ValueKind[int]:
+    """A whole number between two bounds, both included."""
+
+    def parse(text: str) -> int:
+        if not _INTEGER.fullmatch(text) or not at_least <= int(text) <= at_most:
+            raise ValueError(text)
+        return int(text)
+
+    return ValueKind(f"a whole number from {at_least} to {at_most}", parse, str)
+
+
+def byte_count(at_least: int = 1) -> ValueKind[int]:
+    """A number of bytes, with an optional suffix K, M, G, T, P or E in powers of 1024."""
+
+    def parse(text: str) -> int:
+        found = _BYTES.fullmatch(text.upper())
+        count = int(found[1]) << (10 * _SUFFIXES.index(found[2])) if found else -1
+        if not at_least <= count <= LONG_MAX:
+            raise ValueError(text)
+        return count
+
+    return ValueKind(
+        f"a number of bytes of at least {_format_bytes(at_least)}, such as 512M or 1G",
+        parse,
+        _format_bytes,
+    )
+
+
+def _format_bytes(count: int) -> str:
+    power = 0
+    while count and power < len(_SUFFIXES) - 1 and count % 1024 == 0:
+        count //= 1024
+        power += 1
+    return f"{count}{_SUFFIXES[power]}"
+
+
+def _parse_flag(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+FLAG: ValueKind[bool] = ValueKind("true or false", _parse_flag, lambda flag: str(flag).lower())
+
+
+def text(length_max: int = 10_000) -> ValueKind[str]:
+    """Any text up to a length."""
+
+    def parse(value: str) -> str:
+        if len(value) > length_max:
+            raise ValueError(value)
+        return value
+
+    return ValueKind(f"text of at most {length_max} characters", parse, str)
+
+
+def pattern(regex: str, expected: str) -> ValueKind[str]:
+    """Text that matches the whole of a regular expression."""
+    compiled = re.compile(regex, re.ASCII)
+
+    def parse(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise ValueError(value)
+        return value
+
+    return ValueKind(expected, parse, str)
+
+
+def choice(members: type[E]) -> ValueKind[E]:
+    """One of an enum's values, in any case."""
+    by_value = {str(member.value).lower(): member for member in members}
+    return ValueKind(
+        "one of " + ", ".join(str(member.value) for member in members),
+        lambda value: by_value[value.lower()],
+        lambda member: str(member.value),
+    )
+
+
+def java_class_choice(members: type[E]) -> ValueKind[E]:
+    """One of an enum's values, with or without a Java package before it."""
+    by_value = {str(member.value): member for member in members}
+    return ValueKind(
+        "one of " + ", ".join(by_value) + ", with or without a Java package",
+        lambda value: by_value[value.rpartition(".")[2]],
+        lambda member: str(member.value),
+    )
+
+
+def _parse_list(value: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in value.split(",") if item.strip())
+
+
+STRING_LIST: ValueKind[tuple[str, ...]] = ValueKind(
+    "a comma-separated list", _parse_list, lambda items: ",".join(items)
+)
+
+
+def _parse_tags(value: str) -> tuple[tuple[str, str], ...]:
+    items = [item.strip() for item in value.split(",")]
+    if len(items) % 2 or not all(items[::2]):
+        raise ValueError(value)
+    return tuple(zip(items[::2], items[1::2], strict=True))
+
+
+TAGS: ValueKind[tuple[tuple[str, str], ...]] = ValueKind(
+    "a list key1,value1,key2,value2",
+    _parse_tags,
+    lambda tags: ",".join(f"{key},{value}" for key, value in tags),
+)
+
+SCHEMA_JSON: ValueKind[Schema] = ValueKind("schema JSON", schema_from_json, schema_to_json)
+
+
+def optional(kind: ValueKind[T]) -> ValueKind[T | None]:
+    """A kind whose property may be unset, when its value is None."""
+    return ValueKind(
+        kind.expected, kind.parse, lambda value: "" if value is None else kind.format(value)
+    )
+
+
+def not_yet_supported() -> ValueKind[str | None]:
+    """The kind of a property that this version knows and refuses to have set."""
+
+    def parse(value: str) -> str | None:
+        raise InvalidRequestError(
+            f"{value[:200]!r} cannot be set: this version does not support the property yet"
+        )
+
+    return ValueKind("nothing: not supported yet", parse, lambda _: "")

@@ -1,0 +1,188 @@
+"""The properties of an instance and of a table: checked text, typed values."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sleeper.errors import InvalidRequestError
+from sleeper.properties import engine, instance
+from sleeper.properties import table as of_table
+from sleeper.properties.declaration import (
+    INSTANCE_PROPERTIES,
+    TABLE_PROPERTIES,
+    Catalogue,
+    Property,
+    Scope,
+    SetBy,
+)
+from sleeper.properties.java_text import read_properties_text, write_properties_text
+from sleeper.properties.unused import means_nothing_here
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceProperties:
+    """An instance's properties. Made by `instance_properties`, which checks them."""
+
+    values: Mapping[str, str]
+
+    def get(self, declaration: Property[T]) -> T:
+        """The typed value, or the default. InvalidRequestError if it is required and unset."""
+        return _typed(self.values, declaration, declaration.default)
+
+    def with_values(self, changes: Mapping[str, str]) -> "InstanceProperties":
+        """A copy with these set; an empty value unsets. Checked like new ones."""
+        return instance_properties({**self.values, **changes})
+
+    def to_text(self) -> str:
+        """Java properties text."""
+        return write_properties_text(self.values)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should be told of values that mean nothing here."""
+        return _warnings(self.values, INSTANCE_PROPERTIES)
+
+
+@dataclass(frozen=True, slots=True)
+class TableProperties:
+    """A table's properties over its instance's. Made by `table_properties`, which checks them."""
+
+    values: Mapping[str, str]
+    instance: InstanceProperties
+
+    def get(self, declaration: Property[T]) -> T:
+        """The typed value: the table's, or the instance's for it, or the default.
+
+        An instance property is read from the instance.
+        """
+        if declaration.scope is Scope.INSTANCE:
+            return self.instance.get(declaration)
+        default = declaration.default
+        if declaration.default_from is not None and not self.values.get(declaration.name):
+            return self.instance.get(declaration.default_from)
+        return _typed(self.values, declaration, default)
+
+    def with_values(self, changes: Mapping[str, str]) -> "TableProperties":
+        """A copy with these set; an empty value unsets. Checked like new ones."""
+        return table_properties({**self.values, **changes}, self.instance)
+
+    def to_text(self) -> str:
+        """Java properties text."""
+        return write_properties_text(self.values)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should be told of values that mean nothing here."""
+        return _warnings(self.values, TABLE_PROPERTIES)
+
+
+def instance_properties(values: Mapping[str, str]) -> InstanceProperties:
+    """Checked instance properties.
+
+    InvalidRequestError if a name is unknown, a value is not of its kind, or values do not
+    go together. Names of gchq/sleeper without meaning here are kept, and warned of.
+    """
+    properties = InstanceProperties(_checked(values, INSTANCE_PROPERTIES, "instance"))
+    _check_together(properties)
+    return properties
+
+
+def instance_properties_from_text(text: str) -> InstanceProperties:
+    """Checked instance properties of Java properties text."""
+    return instance_properties(read_properties_text(text))
+
+
+def table_properties(values: Mapping[str, str], instance: InstanceProperties) -> TableProperties:
+    """Checked table properties; errors as of `instance_properties`."""
+    return TableProperties(_checked(values, TABLE_PROPERTIES, "table"), instance)
+
+
+def table_properties_from_text(text: str, instance: InstanceProperties) -> TableProperties:
+    """Checked table properties of Java properties text."""
+    return table_properties(read_properties_text(text), instance)
+
+
+def declared(name: str) -> Property[object]:
+    """The declaration of that name, or InvalidRequestError naming the nearest there is."""
+    found = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
+    if found is None:
+        raise InvalidRequestError(_unknown(name, "known"))
+    return found
+
+
+def check_set_by_user(names: Mapping[str, str]) -> None:
+    """InvalidRequestError if one of these is not for users to set."""
+    for name in names:
+        found = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
+        if found is not None and found.set_by is SetBy.SYSTEM:
+            raise InvalidRequestError(f"property {name} is set by the system")
+
+
+def _checked(values: Mapping[str, str], catalogue: Catalogue, what: str) -> dict[str, str]:
+    kept = {name: value.strip() for name, value in values.items() if value.strip()}
+    for name, value in kept.items():
+        declaration = catalogue.find(name)
+        if declaration is not None:
+            declaration.parse(value)
+        elif not means_nothing_here(name):
+            raise InvalidRequestError(_unknown(name, what))
+    return kept
+
+
+def _unknown(name: str, what: str) -> str:
+    known = {
+        "instance": INSTANCE_PROPERTIES.names(),
+        "table": TABLE_PROPERTIES.names(),
+    }.get(what, INSTANCE_PROPERTIES.names() + TABLE_PROPERTIES.names())
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"; did you mean {nearest[0]}?" if nearest else ""
+    kind = "property" if what == "known" else f"{what} property"
+    return f"{name!r} is no {kind}{hint}"
+
+
+def _typed(values: Mapping[str, str], declaration: Property[T], default: T | None) -> T:
+    text = values.get(declaration.name)
+    if text:
+        return declaration.parse(text)
+    if default is None and declaration.required:
+        raise InvalidRequestError(f"property {declaration.name} is not set")
+    # A declaration without a default is required or of an optional kind, whose T has None.
+    return default  # type: ignore[return-value]
+
+
+def _warnings(values: Mapping[str, str], catalogue: Catalogue) -> tuple[str, ...]:
+    return tuple(
+        f"property {name} means nothing here, and is ignored"
+        for name in sorted(values)
+        if catalogue.find(name) is None
+    )
+
+
+def _check_together(properties: InstanceProperties) -> None:
+    keepalive = properties.get(instance.INGEST_KEEPALIVE_SECONDS)
+    visibility = properties.get(instance.INGEST_VISIBILITY_SECONDS)
+    if keepalive >= visibility:
+        raise InvalidRequestError(
+            f"property {instance.INGEST_KEEPALIVE_SECONDS.name} is {keepalive}: it must be less "
+            f"than {instance.INGEST_VISIBILITY_SECONDS.name}, which is {visibility}"
+        )
+    lease = properties.get(engine.COMPACTION_LEASE_SECONDS)
+    attempts = properties.get(instance.COMPACTION_RETRIES_MAX)
+    retries = attempts * properties.get(instance.COMPACTION_VISIBILITY_SECONDS)
+    if lease <= retries:
+        raise InvalidRequestError(
+            f"property {engine.COMPACTION_LEASE_SECONDS.name} is {lease}: it must outlast the "
+            f"queue's {attempts} tries, {retries} seconds together"
+        )
+    low = properties.get(_default_of(of_table.BATCHER_JOB_SIZE_MIN))
+    high = properties.get(_default_of(of_table.BATCHER_JOB_SIZE_MAX))
+    if low > high:
+        raise InvalidRequestError(
+            f"property {_default_of(of_table.BATCHER_JOB_SIZE_MIN).name} is more than the maximum"
+        )
+
+
+def _default_of(declaration: Property[T]) -> Property[T]:
+    assert declaration.default_from is not None
+    return declaration.default_from

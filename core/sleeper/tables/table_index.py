@@ -1,0 +1,90 @@
+"""The port of the table index, and the changes that are made through it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.tables.table_ref import TableId, TableRef, TableState, check_table_name
+
+_ATTEMPTS_MAX = 20
+
+
+class TableIndex(Protocol):
+    """Which tables exist. Every call is atomic and durable when it returns."""
+
+    def create(self, table: TableRef) -> None:
+        """Adds the table. ConflictError if an active table has its name, or any its id."""
+
+    def by_name(self, name: str) -> TableRef:
+        """The active table of that name, or NotFoundError."""
+
+    def by_id(self, table_id: TableId) -> TableRef:
+        """The table of that id, active or deleting, or NotFoundError."""
+
+    def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
+        """All tables in that state, ordered by name."""
+
+    def replace(self, before: TableRef, after: TableRef) -> None:
+        """Puts `after` where `before`, of the same id, stands.
+
+        ConflictError if the row is no longer `before`, or if an active table has the new name.
+        """
+
+    def remove(self, table_id: TableId) -> None:
+        """Takes a deleting table's row out. Nothing happens if there is none.
+
+        InvalidRequestError if the table is active.
+        """
+
+
+def rename_table(index: TableIndex, name: str, new_name: str) -> TableRef:
+    """Gives the table a new name. ConflictError if that is taken."""
+    check_table_name(new_name)
+    if name != new_name and _has_name(index, new_name):
+        raise ConflictError(f"table {new_name!r} exists already")
+    return _change(index, name, lambda table: replace(table, name=new_name))
+
+
+def set_table_online(index: TableIndex, name: str, online: bool) -> TableRef:
+    """Puts the table online or offline."""
+    return _change(index, name, lambda table: replace(table, online=online))
+
+
+def mark_table_deleting(index: TableIndex, name: str) -> TableRef:
+    """Begins the table's deletion: its name is free at once, collection does the rest."""
+    return _change(index, name, lambda table: replace(table, state=TableState.DELETING))
+
+
+def find_table(index: TableIndex, name: str | None, table_id: str | None) -> TableRef:
+    """The active table that a message names, by name or by id. NotFoundError if there is none."""
+    if name is not None:
+        return index.by_name(name)
+    if table_id is None:
+        raise InvalidRequestError("the table is not named: give tableName or tableId")
+    table = index.by_id(TableId(table_id))
+    if table.state is not TableState.ACTIVE:
+        raise NotFoundError(f"no table has id {table_id!r}: it is being deleted")
+    return table
+
+
+def _change(index: TableIndex, name: str, change: Callable[[TableRef], TableRef]) -> TableRef:
+    for _ in range(_ATTEMPTS_MAX):
+        before = index.by_name(name)
+        after = change(before)
+        try:
+            index.replace(before, after)
+        except ConflictError:
+            if after.name != name and _has_name(index, after.name):
+                raise
+            continue
+        return after
+    raise ConflictError(f"table {name!r} was changed by others {_ATTEMPTS_MAX} times in a row")
+
+
+def _has_name(index: TableIndex, name: str) -> bool:
+    try:
+        index.by_name(name)
+    except NotFoundError:
+        return False
+    return True

@@ -1,0 +1,140 @@
+"""The adapters that the suites run over, with their back doors."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import pytest
+
+from sleeper.jobs.queue import DeadLetters, MessageQueue, QueueSettings
+from sleeper.jobs.tracker import JobTracker, TaskTracker
+from sleeper.local.database import InstanceDatabase
+from sleeper.local.instance import LocalInstance, create_instance
+from sleeper.local.queue import LocalDeadLetters, LocalQueue
+from sleeper.local.table_index import LocalTableIndex
+from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
+from sleeper.tables.table_index import TableIndex
+
+T = TypeVar("T")
+
+
+@dataclass
+class FakeClock:
+    """Time that passes when told."""
+
+    now_ms: int = 1_767_225_600_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.now_ms += int(seconds * 1000)
+
+
+@dataclass
+class Store(Generic[T]):
+    """A port's adapter; `again` opens it anew, as another process would."""
+
+    port: T
+    again: Callable[[], T]
+    stored: Callable[[], list[tuple[object, ...]]]
+    clock: FakeClock = field(default_factory=FakeClock)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[LocalInstance]:
+    made = create_instance(tmp_path / "instance", "test")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def opened(instance: LocalInstance) -> Iterator[Callable[[], InstanceDatabase]]:
+    """Opens the instance's database anew."""
+    databases: list[InstanceDatabase] = []
+
+    def open_again() -> InstanceDatabase:
+        databases.append(InstanceDatabase(instance.database.path))
+        return databases[-1]
+
+    yield open_again
+    for database in databases:
+        database.close()
+
+
+@pytest.fixture
+def rows_of(instance: LocalInstance) -> Callable[[str], list[tuple[object, ...]]]:
+    """Reads with a connection that the adapters know nothing of."""
+
+    def read(sql: str) -> list[tuple[object, ...]]:
+        connection = sqlite3.connect(instance.database.path)
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+
+    return read
+
+
+Rows = Callable[[str], list[tuple[object, ...]]]
+Opened = Callable[[], InstanceDatabase]
+
+
+@pytest.fixture(params=["local"])
+def index(opened: Opened, rows_of: Rows) -> Store[TableIndex]:
+    return Store(
+        port=LocalTableIndex(opened()),
+        again=lambda: LocalTableIndex(opened()),
+        stored=lambda: rows_of("SELECT id, name, state FROM tables ORDER BY id"),
+    )
+
+
+@pytest.fixture(params=["local"])
+def job_tracker(opened: Opened, rows_of: Rows) -> Store[JobTracker]:
+    return Store(
+        port=LocalJobTracker(opened()),
+        again=lambda: LocalJobTracker(opened()),
+        stored=lambda: rows_of("SELECT job_id, run_id, step FROM job_events ORDER BY 1, 2, 3"),
+    )
+
+
+@pytest.fixture(params=["local"])
+def task_tracker(opened: Opened, rows_of: Rows) -> Store[TaskTracker]:
+    return Store(
+        port=LocalTaskTracker(opened()),
+        again=lambda: LocalTaskTracker(opened()),
+        stored=lambda: rows_of("SELECT task_id, step FROM task_events ORDER BY 1, 2"),
+    )
+
+
+SETTINGS = QueueSettings(visibility_timeout_seconds=30, receives_max=3)
+FIFO_SETTINGS = QueueSettings(visibility_timeout_seconds=30, receives_max=3, fifo=True)
+
+
+@dataclass
+class Queues:
+    """A standard and a FIFO queue on one clock."""
+
+    clock: FakeClock
+    plain: MessageQueue
+    fifo: MessageQueue
+    plain_dead: DeadLetters
+    fifo_dead: DeadLetters
+    again: Callable[[], MessageQueue]
+    stored: Callable[[], list[tuple[object, ...]]]
+
+
+@pytest.fixture(params=["local"])
+def queues(opened: Opened, rows_of: Rows) -> Queues:
+    clock = FakeClock()
+    return Queues(
+        clock=clock,
+        plain=LocalQueue(opened(), "plain", SETTINGS, clock),
+        fifo=LocalQueue(opened(), "fifo", FIFO_SETTINGS, clock),
+        plain_dead=LocalDeadLetters(opened(), "plain", SETTINGS, clock),
+        fifo_dead=LocalDeadLetters(opened(), "fifo", FIFO_SETTINGS, clock),
+        again=lambda: LocalQueue(opened(), "plain", SETTINGS, clock),
+        stored=lambda: rows_of("SELECT body FROM messages WHERE died_ms IS NULL ORDER BY position"),
+    )

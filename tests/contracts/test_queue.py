@@ -1,0 +1,255 @@
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.jobs.queue import MessageQueue, QueueCounts
+from tests.contracts.conftest import Queues
+
+
+def bodies(queue: MessageQueue, messages_max: int = 10) -> list[str]:
+    return [message.body for message in queue.receive(messages_max)]
+
+
+def test_what_is_sent_is_received_in_order_and_stays_until_deleted(queues: Queues) -> None:
+    for body in ("a", "b", "c"):
+        queues.plain.send(body)
+    first, second = queues.again().receive(2)
+    assert (first.body, first.receives, first.sent_ms) == ("a", 1, queues.clock())
+    assert queues.plain.counts() == QueueCounts(visible=1, in_flight=2, delayed=0, dead=0)
+    queues.plain.delete(first.receipt)
+    assert queues.stored() == [("b",), ("c",)]
+    assert second.body == "b"
+    assert bodies(queues.plain) == ["c"]
+
+
+def test_a_message_in_flight_is_not_received_until_its_visibility_passes(queues: Queues) -> None:
+    queues.plain.send("a")
+    (first,) = queues.plain.receive()
+    queues.clock.pass_seconds(29)
+    assert bodies(queues.again()) == []
+    queues.clock.pass_seconds(1)
+    (second,) = queues.again().receive()
+    assert (second.message_id, second.receives) == (first.message_id, 2)
+    assert second.receipt != first.receipt
+
+
+def test_extending_keeps_a_message_in_flight_from_now(queues: Queues) -> None:
+    queues.plain.send("a")
+    (message,) = queues.plain.receive()
+    queues.clock.pass_seconds(20)
+    queues.plain.extend(message.receipt, 30)
+    queues.clock.pass_seconds(29)
+    assert bodies(queues.plain) == []
+    queues.clock.pass_seconds(1)
+    assert bodies(queues.plain) == ["a"]
+
+
+def test_an_old_receipt_holds_nothing(queues: Queues) -> None:
+    queues.plain.send("a")
+    (first,) = queues.plain.receive()
+    queues.clock.pass_seconds(30)
+    (second,) = queues.plain.receive()
+    with pytest.raises(StateMovedOnError, match="not held any more"):
+        queues.plain.extend(first.receipt, 30)
+    queues.plain.delete(first.receipt)
+    queues.plain.give_back(first.receipt)
+    assert queues.plain.counts().in_flight == 1
+    queues.plain.delete(second.receipt)
+    queues.plain.delete(second.receipt)
+    assert queues.stored() == []
+
+
+def test_a_message_given_back_is_received_at_once_or_after_its_delay(queues: Queues) -> None:
+    queues.plain.send("a")
+    (message,) = queues.plain.receive()
+    queues.plain.give_back(message.receipt)
+    (message,) = queues.plain.receive()
+    queues.plain.give_back(message.receipt, delay_seconds=10)
+    assert bodies(queues.plain) == []
+    assert queues.plain.counts().delayed == 1
+    queues.clock.pass_seconds(10)
+    assert bodies(queues.plain) == ["a"]
+
+
+def test_a_delayed_message_waits(queues: Queues) -> None:
+    queues.plain.send("later", delay_seconds=60)
+    queues.plain.send("now")
+    assert bodies(queues.plain) == ["now"]
+    assert queues.plain.counts() == QueueCounts(visible=0, in_flight=1, delayed=1, dead=0)
+    queues.clock.pass_seconds(60)
+    assert "later" in bodies(queues.plain)
+
+
+def test_waiting_ends_when_a_message_comes_or_the_time_is_up(queues: Queues) -> None:
+    begun = time.monotonic()
+    assert queues.plain.receive(wait_seconds=0.2) == ()
+    assert 0.2 <= time.monotonic() - begun < 5
+    queues.plain.send("a")
+    assert len(queues.plain.receive(wait_seconds=60)) == 1
+    assert time.monotonic() - begun < 10
+
+
+def test_a_deduplication_id_adds_one_message_within_five_minutes(queues: Queues) -> None:
+    first = queues.plain.send("a", deduplication_id="x")
+    (message,) = queues.plain.receive()
+    queues.plain.delete(message.receipt)
+    assert queues.plain.send("a", deduplication_id="x") == first
+    assert queues.stored() == []
+    queues.fifo.send("b", group="g", deduplication_id="x")
+    queues.clock.pass_seconds(301)
+    assert queues.plain.send("a", deduplication_id="x") != first
+    assert queues.stored() == [("b",), ("a",)]
+
+
+def test_a_message_received_too_often_is_a_dead_letter(queues: Queues) -> None:
+    queues.plain.send("poison")
+    for _ in range(3):
+        assert bodies(queues.plain) == ["poison"]
+        queues.clock.pass_seconds(30)
+    assert queues.plain.counts() == QueueCounts(visible=0, in_flight=0, delayed=0, dead=1)
+    assert bodies(queues.plain) == []
+    (letter,) = queues.plain_dead.list()
+    assert (letter.body, letter.receives, letter.died_ms) == ("poison", 3, queues.clock())
+    assert queues.stored() == []
+
+
+def test_dead_letters_return_as_never_received(queues: Queues) -> None:
+    for body in ("a", "b"):
+        queues.plain.send(body)
+    for _ in range(3):
+        assert bodies(queues.plain) == ["a", "b"]
+        queues.clock.pass_seconds(30)
+    assert queues.plain_dead.redrive() == 2
+    assert queues.plain_dead.list() == ()
+    assert [(m.body, m.receives) for m in queues.plain.receive(10)] == [("a", 1), ("b", 1)]
+    assert queues.plain_dead.redrive() == 0
+
+
+def test_a_dead_letter_can_be_deleted(queues: Queues) -> None:
+    message_id = queues.plain.send("a")
+    with pytest.raises(NotFoundError, match=message_id):
+        queues.plain_dead.delete(message_id)
+    for _ in range(3):
+        queues.plain.receive()
+        queues.clock.pass_seconds(30)
+    queues.plain_dead.list()
+    queues.plain_dead.delete(message_id)
+    assert queues.plain_dead.list() == ()
+    assert queues.plain_dead.redrive() == 0
+
+
+def test_a_fifo_group_has_one_receiver_at_a_time(queues: Queues) -> None:
+    for body in ("g1", "g2"):
+        queues.fifo.send(body, group="g")
+    queues.fifo.send("h1", group="h")
+    (first,) = queues.fifo.receive(1)
+    assert first.body == "g1"
+    assert bodies(queues.fifo) == ["h1"]
+    queues.fifo.delete(first.receipt)
+    assert bodies(queues.fifo) == ["g2"]
+
+
+def test_a_fifo_group_comes_in_order_after_a_message_returns(queues: Queues) -> None:
+    for body in ("g1", "g2", "g3"):
+        queues.fifo.send(body, group="g")
+    (first,) = queues.fifo.receive(1)
+    queues.fifo.give_back(first.receipt, delay_seconds=5)
+    assert bodies(queues.fifo) == []
+    queues.clock.pass_seconds(5)
+    assert bodies(queues.fifo) == ["g1", "g2", "g3"]
+    queues.clock.pass_seconds(30)
+    assert bodies(queues.fifo, 2) == ["g1", "g2"]
+    assert bodies(queues.fifo) == []
+
+
+def test_an_earlier_message_of_a_group_waits_while_a_later_one_is_in_flight(
+    queues: Queues,
+) -> None:
+    for body in ("g1", "g2"):
+        queues.fifo.send(body, group="g")
+    first, second = queues.fifo.receive(2)
+    queues.fifo.give_back(first.receipt)
+    assert bodies(queues.fifo) == []
+    queues.fifo.delete(second.receipt)
+    assert bodies(queues.fifo) == ["g1"]
+
+
+def test_a_poison_message_does_not_block_its_group_for_ever(queues: Queues) -> None:
+    queues.fifo.send("poison", group="g")
+    queues.fifo.send("good", group="g")
+    for _ in range(3):
+        assert bodies(queues.fifo, 1) == ["poison"]
+        queues.clock.pass_seconds(30)
+    assert bodies(queues.fifo) == ["good"]
+    assert [letter.body for letter in queues.fifo_dead.list()] == ["poison"]
+
+
+def test_a_group_is_needed_on_fifo_queues_only(queues: Queues) -> None:
+    with pytest.raises(InvalidRequestError, match="needs a group"):
+        queues.fifo.send("a")
+    with pytest.raises(InvalidRequestError, match="takes no group"):
+        queues.plain.send("a", group="g")
+
+
+GROUPS = ("g", "h", "i")
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.sampled_from(GROUPS)),
+        st.tuples(st.just("receive"), st.integers(1, 3)),
+        st.tuples(st.just("delete"), st.integers(0, 5)),
+        st.tuples(st.just("give back"), st.integers(0, 5)),
+        st.tuples(st.just("wait"), st.integers(1, 20)),
+    ),
+    max_size=25,
+)
+
+
+@given(STEPS)
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_groups_stay_in_order_whatever_happens(
+    queues: Queues, steps: list[tuple[str, int]]
+) -> None:
+    """Deletes everything first, because the queue lives through all examples."""
+    drain(queues)
+    sent, done, number = {g: [] for g in GROUPS}, {g: [] for g in GROUPS}, 0
+    held: list = []
+    for step, value in steps:
+        if step == "send":
+            queues.fifo.send(f"{number}", group=value)
+            sent[value].append(f"{number}")
+            number += 1
+        elif step == "receive":
+            received = queues.fifo.receive(value)
+            for group in {m.group for m in received}:
+                waiting = [b for b in sent[group] if b not in done[group]]
+                came = [m.body for m in received if m.group == group]
+                dead = [letter.body for letter in queues.fifo_dead.list()]
+                alive = [b for b in waiting if b not in dead]
+                assert came == alive[: len(came)]
+            held.extend(received)
+        elif held and step in {"delete", "give back"}:
+            message = held.pop(value % len(held))
+            if step == "give back":
+                queues.fifo.give_back(message.receipt)
+            else:
+                before = len(queues.stored())
+                queues.fifo.delete(message.receipt)
+                if len(queues.stored()) < before:
+                    done[message.group].append(message.body)
+        elif step == "wait":
+            queues.clock.pass_seconds(value)
+
+
+def drain(queues: Queues) -> None:
+    while queues.fifo.counts().unfinished or queues.fifo.counts().dead:
+        queues.clock.pass_seconds(60)
+        queues.fifo_dead.redrive()
+        for message in queues.fifo.receive(100):
+            queues.fifo.delete(message.receipt)

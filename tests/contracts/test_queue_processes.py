@@ -1,0 +1,182 @@
+"""Real processes on the queues of a local instance: killed, and in competition."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
+from sleeper.jobs.queue import QueueSettings
+from sleeper.jobs.status import JobState
+from sleeper.local.dead_tasks import record_dead_tasks
+from sleeper.local.instance import LocalInstance
+from sleeper.local.process import is_alive, this_process
+from sleeper.local.queue import LocalQueue, release_dead_receivers
+from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
+from sleeper.tables.table_ref import TableId
+
+SETTINGS = QueueSettings(visibility_timeout_seconds=3600, receives_max=2)
+TABLE = TableId("0000000a")
+PRELUDE = """
+import json, sys, time
+from pathlib import Path
+from sleeper.jobs.event import *
+from sleeper.jobs.queue import QueueSettings
+from sleeper.local.instance import open_instance_folder
+from sleeper.local.process import this_process
+from sleeper.local.queue import LocalQueue
+from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
+instance = open_instance_folder(Path(sys.argv[1]))
+queue = LocalQueue(instance.database, "jobs", QueueSettings(3600, 2))
+"""
+HOLD = "print([m.body for m in queue.receive(2)], flush=True); time.sleep(600)"
+DRAIN = """
+received = []
+print("ready", flush=True)
+sys.stdin.readline()
+while messages := queue.receive(3, wait_seconds=1):
+    received += [m.body for m in messages]
+    time.sleep(0.005)
+    for m in messages:
+        queue.delete(m.receipt)
+print(json.dumps(received), flush=True)
+"""
+SEND = """
+for i in range(10_000):
+    queue.send(f"{sys.argv[2]}-{i}")
+    print(i, flush=True)
+"""
+RUN = """
+LocalTaskTracker(instance.database).record(
+    TaskEvent("t1", "ingest", TaskStep.STARTED, 1, process=this_process()))
+job = dict(table_id="0000000a", kind=JobKind.INGEST, task_id="t1", run_id="r1")
+jobs = LocalJobTracker(instance.database)
+jobs.record(JobEvent(job_id="done", step=JobStep.STARTED, at_ms=2, **job),
+            JobEvent(job_id="done", step=JobStep.COMMITTED, at_ms=3, **job),
+            JobEvent(job_id="open", step=JobStep.STARTED, at_ms=4, **job))
+print("running", flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def process(instance: LocalInstance, code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code), str(instance.folder), *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.communicate()
+
+
+@pytest.fixture
+def queue(instance: LocalInstance) -> LocalQueue:
+    return LocalQueue(instance.database, "jobs", SETTINGS)
+
+
+def line_of(started: subprocess.Popen[str]) -> str:
+    assert started.stdout is not None
+    return started.stdout.readline().strip()
+
+
+def test_messages_of_a_killed_process_return_at_once(
+    instance: LocalInstance, queue: LocalQueue
+) -> None:
+    for body in ("a", "b", "c"):
+        queue.send(body)
+    (mine,) = queue.receive(1)
+    with process(instance, HOLD) as holder:
+        assert line_of(holder) == "['b', 'c']"
+        assert release_dead_receivers(instance.database) == 0
+        holder.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+        # Not yet reaped, so its id is still taken.
+        assert release_dead_receivers(instance.database) == 2
+    assert [(m.body, m.receives) for m in queue.receive(10)] == [("b", 2), ("c", 2)]
+    assert release_dead_receivers(instance.database) == 0
+    queue.delete(mine.receipt)
+
+
+def test_a_message_that_kills_its_receivers_is_a_dead_letter(
+    instance: LocalInstance, queue: LocalQueue
+) -> None:
+    queue.send("poison")
+    for _ in range(2):
+        with process(instance, HOLD) as holder:
+            assert line_of(holder) == "['poison']"
+            holder.send_signal(signal.SIGKILL)
+        assert release_dead_receivers(instance.database) == 1
+    assert queue.receive(10) == ()
+    assert queue.counts().dead == 1
+
+
+def test_two_processes_never_receive_the_same_message(
+    instance: LocalInstance, queue: LocalQueue
+) -> None:
+    sent = [f"{i}" for i in range(120)]
+    for body in sent:
+        queue.send(body)
+    with process(instance, DRAIN) as one, process(instance, DRAIN) as two:
+        for each in (one, two):
+            assert line_of(each) == "ready"
+        for each in (one, two):
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
+        received = [json.loads(line_of(each)) for each in (one, two)]
+    assert all(received), "one process received everything, so nothing was tried"
+    assert sorted(received[0] + received[1]) == sorted(sent)
+    assert queue.counts().unfinished == 0
+
+
+def test_what_a_killed_sender_was_told_is_sent_is_there(
+    instance: LocalInstance, queue: LocalQueue
+) -> None:
+    with process(instance, SEND, "x") as sender:
+        while int(line_of(sender)) < 20:
+            pass
+        sender.send_signal(signal.SIGKILL)
+        assert sender.stdout is not None
+        told = max([20, *(int(line) for line in sender.stdout.read().split())])
+    assert queue.counts().visible in {told + 1, told + 2}
+    queue.send("and it goes on")
+
+
+def test_runs_of_a_killed_task_are_found_and_failed(instance: LocalInstance) -> None:
+    jobs, tasks = LocalJobTracker(instance.database), LocalTaskTracker(instance.database)
+    tasks.record(TaskEvent("mine", "ingest", TaskStep.STARTED, 1, process=this_process()))
+    with process(instance, RUN) as runner:
+        assert line_of(runner) == "running"
+        assert record_dead_tasks(instance.database) == ()
+        runner.send_signal(signal.SIGKILL)
+    (found,) = record_dead_tasks(instance.database)
+    assert (found.job_id, found.run_id, found.task_id) == ("open", "r1", "t1")
+    failed = jobs.job(TABLE, "open")
+    assert failed.state is JobState.FAILED
+    assert failed.reasons == (f"process {runner.pid} of the task died",)
+    assert jobs.job(TABLE, "done").state is JobState.COMMITTED
+    assert not tasks.task("t1").running
+    assert tasks.task("mine").running
+    assert record_dead_tasks(instance.database) == ()
+    late = JobEvent(TABLE, "open", JobKind.INGEST, JobStep.COMMITTED, 9, run_id="r1")
+    jobs.record(late)
+    assert jobs.job(TABLE, "open").state is JobState.COMMITTED
+
+
+def test_a_process_id_that_was_used_again_is_not_the_process(instance: LocalInstance) -> None:
+    pid, _, started_ms = this_process().partition("@")
+    assert is_alive(f"{pid}@{started_ms}")
+    assert not is_alive(f"{pid}@{int(started_ms) - 60_000}")
+    assert not is_alive("nonsense")

@@ -1,0 +1,55 @@
+"""What reports gather through the ports of a real instance."""
+
+from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
+from sleeper.jobs.tracker import JobTracker, TaskTracker
+from sleeper.reports.dead_letters import gather_dead_letters
+from sleeper.reports.jobs import gather_jobs
+from sleeper.reports.tables import gather_tables
+from sleeper.reports.tasks import gather_tasks
+from sleeper.tables.table_index import TableIndex, mark_table_deleting
+from sleeper.tables.table_ref import TableId, TableRef
+from tests.contracts.conftest import Queues, Store
+
+A, B = TableId("0000000a"), TableId("0000000b")
+
+
+def test_the_report_on_tables_has_those_being_deleted(index: Store[TableIndex]) -> None:
+    index.port.create(TableRef(A, "zebras"))
+    index.port.create(TableRef(B, "apples"))
+    mark_table_deleting(index.port, "apples")
+    listing = gather_tables(index.again()).listing()
+    assert listing.rows == (("zebras", A, True, "active"), ("apples", B, True, "deleting"))
+    assert listing.summary == "1 table, 1 being deleted"
+
+
+def test_the_report_on_jobs_names_the_tables(
+    index: Store[TableIndex], job_tracker: Store[JobTracker]
+) -> None:
+    index.port.create(TableRef(A, "apples"))
+    job_tracker.port.record(
+        JobEvent(A, "j1", JobKind.COMPACTION, JobStep.CREATED, 1),
+        JobEvent(B, "j2", JobKind.COMPACTION, JobStep.CREATED, 2),
+        JobEvent(A, "j3", JobKind.INGEST, JobStep.CREATED, 3),
+    )
+    listing = gather_jobs(job_tracker.port, index.port, JobKind.COMPACTION).listing()
+    assert listing.name == "compaction-jobs"
+    assert [row[:3] for row in listing.rows] == [("j2", B, "created"), ("j1", "apples", "created")]
+    narrowed = gather_jobs(job_tracker.port, index.port, JobKind.COMPACTION, A).listing()
+    assert [row[0] for row in narrowed.rows] == ["j1"]
+
+
+def test_the_report_on_tasks_narrows_to_a_kind(task_tracker: Store[TaskTracker]) -> None:
+    task_tracker.port.record(TaskEvent("t1", "ingest", TaskStep.STARTED, 1))
+    task_tracker.port.record(TaskEvent("t2", "split", TaskStep.STARTED, 2))
+    assert len(gather_tasks(task_tracker.port).listing().rows) == 2
+    assert [row[0] for row in gather_tasks(task_tracker.port, "split").listing().rows] == ["t2"]
+
+
+def test_the_report_on_dead_letters_covers_all_queues(queues: Queues) -> None:
+    queues.plain.send("poison")
+    for _ in range(3):
+        queues.plain.receive()
+        queues.clock.pass_seconds(30)
+    letters = {"plain": queues.plain_dead, "fifo": queues.fifo_dead}
+    (row,) = gather_dead_letters(letters).listing().rows
+    assert (row[0], row[2], row[5]) == ("plain", 3, "poison")

@@ -1,0 +1,146 @@
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.tables.table_index import (
+    TableIndex,
+    find_table,
+    mark_table_deleting,
+    rename_table,
+    set_table_online,
+)
+from sleeper.tables.table_ref import TableId, TableRef, TableState
+from tests.contracts.conftest import Store
+
+A = TableRef(TableId("0000000a"), "apples")
+B = TableRef(TableId("0000000b"), "bananas", online=False)
+
+
+def test_a_created_table_is_found_by_name_and_id_from_elsewhere(index: Store[TableIndex]) -> None:
+    index.port.create(A)
+    index.port.create(B)
+    other = index.again()
+    assert other.by_name("apples") == A
+    assert other.by_id(B.id) == B
+    assert other.list() == (A, B)
+    assert index.stored() == [(A.id, "apples", "active"), (B.id, "bananas", "active")]
+
+
+def test_what_is_not_there_is_not_found(index: Store[TableIndex]) -> None:
+    with pytest.raises(NotFoundError, match="'apples'"):
+        index.port.by_name("apples")
+    with pytest.raises(NotFoundError, match="0000000a"):
+        index.port.by_id(A.id)
+
+
+def test_a_name_or_id_is_given_once(index: Store[TableIndex]) -> None:
+    index.port.create(A)
+    with pytest.raises(ConflictError, match="table 'apples' exists already"):
+        index.port.create(replace(B, name="apples"))
+    with pytest.raises(ConflictError, match="0000000a"):
+        index.port.create(replace(A, name="other"))
+    assert len(index.stored()) == 1
+
+
+@pytest.mark.parametrize("name", ["", " a", "a/b", "a\nb", "..", "x" * 201, 'a"b'])
+def test_a_name_that_cannot_be_is_refused(index: Store[TableIndex], name: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        index.port.create(replace(A, name=name))
+    index.port.create(B)
+    with pytest.raises(InvalidRequestError):
+        rename_table(index.port, "bananas", name)
+    assert index.stored() == [(B.id, "bananas", "active")]
+
+
+def test_renaming_keeps_the_id_and_frees_the_old_name(index: Store[TableIndex]) -> None:
+    index.port.create(A)
+    assert rename_table(index.port, "apples", "pears") == replace(A, name="pears")
+    assert index.again().by_id(A.id).name == "pears"
+    index.port.create(replace(B, name="apples"))
+
+
+def test_a_table_cannot_take_the_name_of_another(index: Store[TableIndex]) -> None:
+    index.port.create(A)
+    index.port.create(B)
+    with pytest.raises(ConflictError, match="table 'bananas' exists already"):
+        rename_table(index.port, "apples", "bananas")
+    with pytest.raises(ConflictError, match="table 'bananas' exists already"):
+        index.port.replace(A, replace(A, name="bananas"))
+    assert index.port.list() == (A, B)
+
+
+def test_renaming_to_its_own_name_changes_nothing(index: Store[TableIndex]) -> None:
+    index.port.create(A)
+    assert rename_table(index.port, "apples", "apples") == A
+
+
+def test_a_table_goes_offline_and_back(index: Store[TableIndex]) -> None:
+    index.port.create(A)
+    set_table_online(index.port, "apples", online=False)
+    assert not index.again().by_name("apples").online
+    set_table_online(index.port, "apples", online=True)
+    assert index.again().by_name("apples") == A
+
+
+def test_deleting_frees_the_name_and_keeps_the_row_until_it_is_removed(
+    index: Store[TableIndex],
+) -> None:
+    index.port.create(A)
+    mark_table_deleting(index.port, "apples")
+    with pytest.raises(NotFoundError):
+        index.port.by_name("apples")
+    with pytest.raises(NotFoundError, match="being deleted"):
+        find_table(index.port, None, A.id)
+    assert index.port.list() == ()
+    assert [t.id for t in index.again().list(TableState.DELETING)] == [A.id]
+    index.port.create(replace(B, name="apples"))
+    index.port.remove(A.id)
+    index.port.remove(A.id)
+    assert index.stored() == [(B.id, "apples", "active")]
+
+
+def test_two_deleted_tables_may_have_had_one_name(index: Store[TableIndex]) -> None:
+    index.port.create(A)
+    mark_table_deleting(index.port, "apples")
+    index.port.create(replace(B, name="apples"))
+    mark_table_deleting(index.port, "apples")
+    assert len(index.port.list(TableState.DELETING)) == 2
+
+
+def test_an_active_table_is_not_removed(index: Store[TableIndex]) -> None:
+    index.port.create(A)
+    with pytest.raises(InvalidRequestError, match="is not being deleted"):
+        index.port.remove(A.id)
+    assert len(index.stored()) == 1
+
+
+def test_a_change_by_another_is_not_overwritten(index: Store[TableIndex]) -> None:
+    index.port.create(A)
+    set_table_online(index.again(), "apples", online=False)
+    with pytest.raises(ConflictError, match="changed by another"):
+        index.port.replace(A, replace(A, name="pears"))
+    renamed = rename_table(index.port, "apples", "pears")
+    assert renamed == replace(A, name="pears", online=False)
+
+
+def test_of_many_creations_of_one_name_one_wins(index: Store[TableIndex]) -> None:
+    def create(number: int) -> bool:
+        try:
+            index.port.create(TableRef(TableId(f"{number:08x}"), "apples"))
+        except ConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(create, range(12))) == 1
+    assert len(index.stored()) == 1
+
+
+def test_a_message_names_its_table_by_name_or_id(index: Store[TableIndex]) -> None:
+    index.port.create(A)
+    assert find_table(index.port, "apples", None) == A
+    assert find_table(index.port, None, A.id) == A
+    with pytest.raises(InvalidRequestError, match="tableName or tableId"):
+        find_table(index.port, None, None)

@@ -1,0 +1,78 @@
+import threading
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import ConflictError, UnavailableError
+from sleeper.local.database import InstanceDatabase
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> InstanceDatabase:
+    database = InstanceDatabase(tmp_path / "instance.db")
+    database.create()
+    database.create()
+    return database
+
+
+def test_what_a_transaction_read_stays_true_until_it_ends(database: InstanceDatabase) -> None:
+    other = InstanceDatabase(database.path)
+    wrote = threading.Event()
+
+    def write() -> None:
+        with other.write() as transaction:
+            transaction.execute("INSERT INTO tables VALUES ('b', 'b', 1, 'active')")
+        wrote.set()
+
+    with database.write() as transaction:
+        assert transaction.execute("SELECT count(*) FROM tables").fetchone()[0] == 0
+        thread = threading.Thread(target=write)
+        thread.start()
+        assert not wrote.wait(0.2)
+        transaction.execute("INSERT INTO tables VALUES ('a', 'a', 1, 'active')")
+    thread.join(30)
+    assert len(database.read("SELECT * FROM tables")) == 2
+    other.close()
+    database.close()
+
+
+def test_a_transaction_that_fails_is_undone(database: InstanceDatabase) -> None:
+    def fail() -> None:
+        with database.write() as transaction:
+            transaction.execute("INSERT INTO tables VALUES ('a', 'a', 1, 'active')")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert database.read("SELECT * FROM tables") == []
+    with database.write() as transaction:
+        transaction.execute("INSERT INTO tables VALUES ('a', 'a', 1, 'active')")
+    database.close()
+
+
+def test_errors_of_sqlite_are_translated(database: InstanceDatabase) -> None:
+    with pytest.raises(UnavailableError, match=r"instance\.db: no such table"):
+        database.read("SELECT * FROM missing")
+
+    def write_a_name_twice() -> None:
+        with database.write() as transaction:
+            transaction.execute("INSERT INTO tables VALUES ('a', 'a', 1, 'active')")
+            transaction.execute("INSERT INTO tables VALUES ('b', 'a', 1, 'active')")
+
+    with pytest.raises(ConflictError, match="UNIQUE"):
+        write_a_name_twice()
+    assert database.read("SELECT * FROM tables") == []
+    database.close()
+
+
+def test_every_commit_is_synchronised(database: InstanceDatabase) -> None:
+    assert database.read("PRAGMA synchronous")[0][0] == 2
+    assert database.read("PRAGMA journal_mode")[0][0] == "wal"
+    database.close()
+
+
+def test_a_closed_database_opens_again_when_used(database: InstanceDatabase) -> None:
+    database.close()
+    database.close()
+    assert database.read("SELECT 1")[0][0] == 1
+    database.close()

@@ -1,0 +1,197 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import InvalidRequestError
+from sleeper.properties import engine, instance, table
+from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
+from sleeper.properties.docs import properties_page
+from sleeper.properties.unused import means_nothing_here
+from sleeper.properties.values import (
+    InstanceProperties,
+    check_set_by_user,
+    declared,
+    instance_properties,
+    instance_properties_from_text,
+    table_properties,
+    table_properties_from_text,
+)
+from sleeper.schema.json import schema_from_json
+
+SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}],"sortKeyFields":[],"valueFields":[]}'
+DOCS = Path(__file__).parents[3] / "docs" / "properties.md"
+
+
+def an_instance(**values: str) -> InstanceProperties:
+    return instance_properties({"sleeper.id": "a"} | values)
+
+
+def test_an_unset_property_has_its_default() -> None:
+    assert an_instance().get(instance.COLLECTION_PERIOD_MINUTES) == 15
+    assert an_instance().get(engine.MERGE_FILES_MAX) == 64
+    assert an_instance().get(instance.VPC) is None
+
+
+def test_a_table_property_falls_back_to_the_instance_and_then_to_the_default() -> None:
+    plain, changed = an_instance(), an_instance(**{"sleeper.default.table.gc.delay.minutes": "3"})
+    own = {"sleeper.table.gc.delay.minutes": "7"}
+    assert table_properties({}, plain).get(table.COLLECTION_DELAY_MINUTES) == 10
+    assert table_properties({}, changed).get(table.COLLECTION_DELAY_MINUTES) == 3
+    assert table_properties(own, changed).get(table.COLLECTION_DELAY_MINUTES) == 7
+    unset = table_properties(own, changed).with_values({"sleeper.table.gc.delay.minutes": ""})
+    assert unset.get(table.COLLECTION_DELAY_MINUTES) == 3
+
+
+def test_a_table_reads_instance_properties_through() -> None:
+    changed = an_instance(**{"sleeper.merge.files.max": "9"})
+    assert table_properties({}, changed).get(engine.MERGE_FILES_MAX) == 9
+
+
+def test_a_required_property_that_is_unset_is_refused_when_read() -> None:
+    with pytest.raises(InvalidRequestError, match=r"sleeper\.table\.schema is not set"):
+        table_properties({}, an_instance()).get(table.SCHEMA)
+
+
+def test_the_schema_travels_in_the_properties_text() -> None:
+    properties = table_properties({"sleeper.table.schema": SCHEMA}, an_instance())
+    again = table_properties_from_text(properties.to_text(), an_instance())
+    assert again.get(table.SCHEMA) == schema_from_json(SCHEMA)
+    assert json.loads(again.values["sleeper.table.schema"]) == json.loads(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "sleeper.gc.period.minutes",
+            "often",
+            r"sleeper\.gc\.period\.minutes cannot be 'often': expected a whole number from 1 to",
+        ),
+        ("sleeper.id", "twenty-one-characters", r"sleeper\.id cannot be 'twenty-one-characters'"),
+        (
+            "sleeper.gc.periods.minutes",
+            "1",
+            r"no instance property; did you mean sleeper\.gc\.period\.minutes\?",
+        ),
+        ("sleeper.table.name", "t", "is no instance property"),
+        ("zzz", "1", "'zzz' is no instance property$"),
+        (
+            "sleeper.ingest.keepalive.period.seconds",
+            "900",
+            r"must be less than sleeper\.ingest\.queue\.visibility\.timeout\.seconds, which is 900",
+        ),
+        ("sleeper.compaction.lease.seconds", "2700", "must outlast the queue's 3 tries"),
+    ],
+)
+def test_refuses_an_instance_property(name: str, value: str, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        an_instance(**{name: value})
+
+
+@pytest.mark.parametrize("ending", ["filters", "aggregations", "iterator.class.name"])
+def test_what_the_engine_cannot_do_yet_is_refused(ending: str) -> None:
+    with pytest.raises(InvalidRequestError, match="this version does not support"):
+        table_properties({f"sleeper.table.{ending}": "x"}, an_instance())
+    with pytest.raises(InvalidRequestError, match="this version does not support"):
+        an_instance(**{f"sleeper.default.table.{ending}": "x"})
+    assert table_properties({f"sleeper.table.{ending}": ""}, an_instance()).values == {}
+
+
+def test_a_schema_that_is_none_is_refused_with_its_reason() -> None:
+    with pytest.raises(InvalidRequestError, match=r"sleeper\.table\.schema: schema has no row key"):
+        table_properties({"sleeper.table.schema": "{}"}, an_instance())
+
+
+def test_a_property_without_meaning_here_is_kept_with_a_warning() -> None:
+    properties = an_instance(**{"sleeper.athena.spill.bucket.ageoff.days": "1"})
+    assert properties.warnings() == (
+        "property sleeper.athena.spill.bucket.ageoff.days means nothing here, and is ignored",
+    )
+    assert "athena" in properties.to_text()
+    of_table = table_properties({"sleeper.table.data.engine": "JAVA"}, properties)
+    assert len(of_table.warnings()) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sleeper.jars.bucket",
+        "sleeper.stack.tag.name",
+        "sleeper.vpc.endpoint.check",
+        "sleeper.fs.s3a.max-connections",
+        "sleeper.task.runner.memory.mb",
+        "sleeper.statestore.snapshot.creation.batch.size",
+        "sleeper.ingest.arrow.working.buffer.bytes",
+        "sleeper.ingest.job.queue.url",
+        "sleeper.compaction.task.wait.time.seconds",
+        "sleeper.compaction.job.creation.memory.mb",
+        "sleeper.gc.files.maximum",
+        "sleeper.partition.splitting.finder.batch.size",
+        "sleeper.query.processor.row.retrieval.threads",
+        "sleeper.bulk.import.emr.ec2.keypair.name",
+        "sleeper.query.websocket.api.url",
+        "sleeper.default.page.size",
+        "sleeper.default.table.reuse.existing",
+        "sleeper.table.compression.codec",
+        "sleeper.table.parquet.writer.version",
+        "sleeper.table.statestore.classname",
+        "sleeper.table.compaction.job.send.batch.size",
+        "sleeper.table.compaction.job.id.assignment.commit.async",
+        "sleeper.table.bulk.import.emr.instance.architecture",
+    ],
+)
+def test_what_gchq_sleeper_has_beside_is_known(name: str) -> None:
+    assert means_nothing_here(name)
+
+
+@pytest.mark.parametrize("name", ["sleeper.ingest.task.memroy.mb", "sleeper.gc.period", "x"])
+def test_a_mistyped_name_is_not_taken_for_one_of_gchq_sleeper(name: str) -> None:
+    assert not means_nothing_here(name)
+
+
+def test_no_declared_property_is_among_those_without_meaning() -> None:
+    # A pattern that covers a declared name would hide that the name was mistyped nearby.
+    shadowed = [
+        p.name for p in (*INSTANCE_PROPERTIES, *TABLE_PROPERTIES) if means_nothing_here(p.name)
+    ]
+    assert shadowed == []
+
+
+def test_the_properties_of_the_format_page_have_its_defaults() -> None:
+    text = """
+    sleeper.id=my-instance
+    sleeper.tags=name,abc,project,test
+    sleeper.ingest.source.bucket=one,two
+    """
+    properties = instance_properties_from_text(text)
+    assert properties.get(instance.TAGS_OF_RESOURCES) == (("name", "abc"), ("project", "test"))
+    assert properties.get(instance.INGEST_SOURCE_BUCKETS) == ("one", "two")
+    of_table = table_properties({}, properties)
+    assert of_table.get(table.SPLIT_THRESHOLD_ROWS) == 1_000_000_000
+    assert of_table.get(table.BATCHER_JOB_SIZE_MAX) == 5 * 1024**3
+    assert of_table.get(table.COMPACTION_STRATEGY) is table.CompactionStrategyName.SIZE_RATIO
+
+
+def test_every_default_is_a_value_of_its_kind() -> None:
+    for declaration in (*INSTANCE_PROPERTIES, *TABLE_PROPERTIES):
+        if declaration.default is not None and declaration.default != ():
+            text = declaration.kind.format(declaration.default)
+            assert declaration.parse(text) == declaration.default, declaration.name
+
+
+def test_a_name_is_looked_up_over_both_scopes() -> None:
+    assert declared("sleeper.table.gc.delay.minutes") is table.COLLECTION_DELAY_MINUTES
+    with pytest.raises(InvalidRequestError, match=r"did you mean sleeper\.merge\.files\.max\?"):
+        declared("sleeper.merge.file.max")
+
+
+def test_users_do_not_set_what_the_system_sets() -> None:
+    with pytest.raises(InvalidRequestError, match=r"sleeper\.table\.id is set by the system"):
+        check_set_by_user({"sleeper.table.id": "00000000"})
+
+
+def test_the_committed_page_is_what_the_declarations_generate() -> None:
+    assert DOCS.read_text() == properties_page(), (
+        "stale: run python -m sleeper.properties.docs > docs/properties.md"
+    )
