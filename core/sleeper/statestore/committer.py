@@ -1,0 +1,156 @@
+"""Commits transactions: validate, apply, append, in one SQLite transaction.
+
+Threads that commit at the same time are grouped: the first takes all that wait and
+commits them as one entry of the log, each judged against the state as left by those
+before it.
+"""
+
+import logging
+import random
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sleeper.clock import Clock
+from sleeper.errors import ConflictError, NotFoundError, UnavailableError
+from sleeper.statestore.database import Database
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.log import LogEntry, TransactionLog
+from sleeper.statestore.outcome import Outcome, Status
+from sleeper.statestore.replay import catch_up, offer
+from sleeper.statestore.transactions.codec import EncodedTransaction
+
+_TRANSACTIONS_PER_ENTRY_MAX = 1_000
+_CONFLICTS_MAX = 20
+_APPEND_TRIES = 3
+_PAUSE_SECONDS_MAX = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Request:
+    """What one thread wants committed, and what became of it."""
+
+    transactions: Sequence[EncodedTransaction]
+    outcomes: list[Outcome] = field(default_factory=list)
+    error: Exception | None = None
+    done: bool = False
+
+
+class Committer:
+    """Commits to one table's log and state. Safe for threads; processes queue at the database."""
+
+    def __init__(self, database: Database, log: TransactionLog, clock: Clock) -> None:
+        self._database = database
+        self._log = log
+        self._clock = clock
+        self._waiting: deque[_Request] = deque()
+        self._leading = threading.Lock()
+
+    def commit(self, transactions: Sequence[EncodedTransaction]) -> list[Outcome]:
+        """One outcome per transaction. ConflictError if other writers were always first.
+
+        After UnavailableError it is not known what was applied: commit the same again.
+        NotFoundError if the log was trimmed beyond this copy of the state.
+        """
+        request = _Request(transactions)
+        self._waiting.append(request)
+        with self._leading:
+            while not request.done:
+                self._lead()
+        if request.error is not None:
+            raise request.error
+        return request.outcomes
+
+    def _lead(self) -> None:
+        group: list[_Request] = []
+        count = 0
+        while self._waiting and count < _TRANSACTIONS_PER_ENTRY_MAX:
+            group.append(self._waiting.popleft())
+            count += len(group[-1].transactions)
+        try:
+            self._commit_group(group)
+        except (ConflictError, UnavailableError, NotFoundError) as error:
+            _fail(group, error)
+        except Exception as error:
+            if len(group) == 1:
+                _fail(group, error)
+                return
+            # one of them cannot even be judged: it alone must fail
+            for request in group:
+                try:
+                    self._commit_group([request])
+                except Exception as alone:
+                    _fail([request], alone)
+        except BaseException:
+            _fail(group, UnavailableError("the thread that was committing was interrupted"))
+            raise
+
+    def _commit_group(self, group: list[_Request]) -> None:
+        transactions = [t for request in group for t in request.transactions]
+        outcomes = iter(self._commit_entry(transactions))
+        for request in group:
+            request.outcomes = [next(outcomes) for _ in request.transactions]
+            request.done = True
+
+    def _commit_entry(self, transactions: Sequence[EncodedTransaction]) -> list[Outcome]:
+        for tries in range(1, _CONFLICTS_MAX + 1):
+            try:
+                return self._try_commit(transactions)
+            except ConflictError:
+                if tries == _CONFLICTS_MAX:
+                    raise
+                logger.debug("conflict, trying again", extra={"tries": tries})
+                time.sleep(random.uniform(0, min(_PAUSE_SECONDS_MAX, 0.005 * 2**tries)))
+        raise AssertionError("unreachable")
+
+    def _try_commit(self, transactions: Sequence[EncodedTransaction]) -> list[Outcome]:
+        with self._database.writing() as connection:
+            fold = Fold(connection)
+            catch_up(fold, self._log)
+            first = fold.next_number
+            fold.time_ms = max(self._clock(), fold.time_ms)
+            outcomes = [offer(fold, t) for t in transactions]
+            if fold.number >= first:
+                fold.finish_entry()
+                lines = [
+                    t.line
+                    for t, outcome in zip(transactions, outcomes, strict=True)
+                    if outcome.status is Status.APPLIED
+                ]
+                self._append(
+                    LogEntry(first, fold.number, fold.time_ms, uuid.uuid4().hex, "\n".join(lines))
+                )
+            return outcomes
+
+    def _append(self, entry: LogEntry) -> None:
+        """Appends the entry. A put whose answer was lost may have landed all the same."""
+        for tries in range(1, _APPEND_TRIES + 1):
+            try:
+                self._log.append(entry)
+                return
+            except ConflictError:
+                if self._landed(entry):
+                    return
+                raise
+            except UnavailableError:
+                if tries == _APPEND_TRIES:
+                    raise
+                time.sleep(random.uniform(0, 0.01 * 2**tries))
+
+    def _landed(self, entry: LogEntry) -> bool:
+        try:
+            entries = self._log.read(entry.first_number - 1, limit=1)
+        except NotFoundError:
+            return False  # trimmed already: judged again, by its id, from a snapshot
+        return bool(entries) and entries[0].write_id == entry.write_id
+
+
+def _fail(group: list[_Request], error: Exception) -> None:
+    for request in group:
+        request.error = error
+        request.done = True

@@ -1,0 +1,141 @@
+"""A SQLite file with one writer at a time and many readers, among threads and processes."""
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sleeper.errors import DataError, UnavailableError
+
+_BUSY_TIMEOUT_SECONDS = 60.0
+_CACHE_KIB = 16_384
+_CHECKPOINT_PAGES = 4_000
+_CACHED_STATEMENTS = 256
+
+
+class Database:
+    """Opens the file on first use. To be opened anew in a forked process.
+
+    Writers queue on a lock file beside the database, which the kernel hands on at once;
+    SQLite's own busy handler would poll. `durable` means that a committed transaction
+    survives a power cut; without it, only a crash of the process.
+    """
+
+    def __init__(self, path: Path, durable: bool = True) -> None:
+        self.path = path
+        self._durable = durable
+        self._writer_lock = threading.RLock()
+        self._writer: sqlite3.Connection | None = None
+        self._lock_file: int | None = None
+        self._writing_thread: int | None = None
+        self._idle_readers: list[sqlite3.Connection] = []
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One write transaction, committed at the end unless an exception leaves it.
+
+        A thread that is already in it joins it.
+        """
+        with self._writer_lock:
+            if self._writing_thread is not None:
+                assert self._writer is not None
+                yield self._writer
+                return
+            with translated_errors(self.path), self._locked() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                self._writing_thread = threading.get_ident()
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                finally:
+                    self._writing_thread = None
+                    if connection.in_transaction:
+                        with suppress(sqlite3.Error):
+                            connection.execute("ROLLBACK")
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """One read transaction: all that is asked in it is of one moment."""
+        with translated_errors(self.path):
+            try:
+                connection = self._idle_readers.pop()
+            except IndexError:
+                connection = self._connect()
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
+                self._idle_readers.append(connection)
+
+    @contextmanager
+    def reading_or_writing(self) -> Iterator[sqlite3.Connection]:
+        """The write transaction if this thread is in one, else a read transaction."""
+        if self._writing_thread == threading.get_ident():
+            assert self._writer is not None
+            yield self._writer
+        else:
+            with self.reading() as connection:
+                yield connection
+
+    @contextmanager
+    def exclusively(self) -> Iterator[sqlite3.Connection]:
+        """The writing connection, with writers kept out but no transaction begun."""
+        with self._writer_lock, translated_errors(self.path), self._locked() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Closes every connection; a later use opens them anew."""
+        with self._writer_lock:
+            while self._idle_readers:
+                self._idle_readers.pop().close()
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            if self._lock_file is not None:
+                os.close(self._lock_file)
+                self._lock_file = None
+
+    @contextmanager
+    def _locked(self) -> Iterator[sqlite3.Connection]:
+        try:
+            if self._lock_file is None:
+                self._lock_file = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise UnavailableError(f"{self.path}.lock: {error}") from error
+        try:
+            if self._writer is None:
+                self._writer = self._connect()
+            yield self._writer
+        finally:
+            fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=_BUSY_TIMEOUT_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=_CACHED_STATEMENTS,
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        return connection
+
+
+@contextmanager
+def translated_errors(path: Path) -> Iterator[None]:
+    """SQLite's errors as the product's: a busy or full disk may pass, damage does not."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise UnavailableError(f"{path}: {error}") from error
+    except sqlite3.Error as error:
+        raise DataError(f"{path}: {error}") from error

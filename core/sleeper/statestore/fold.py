@@ -1,0 +1,108 @@
+"""The writing side of a table's folded state: what transactions validate and apply against."""
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+from sleeper.errors import InvalidRequestError
+
+DAY_MS = 24 * 3600 * 1000
+APPLIED_ID_DAYS = 30
+"""Longer than any queue keeps a message, so no message outlives the memory of its id."""
+
+_PRUNED_PER_ENTRY = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedId:
+    """An id that was used: by what kind of transaction, with what content, at which number."""
+
+    id: str
+    kind: str
+    fingerprint: bytes
+    number: int
+    time_ms: int
+
+
+class Fold:
+    """One write transaction on the state.
+
+    `number` is the last transaction applied, `time_ms` the time of the entry being folded.
+    """
+
+    number: int
+    time_ms: int
+    horizon: int
+    dimensions: int
+    orphan_age_ms: int
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._ids_added = 0
+        self.reload()
+
+    @property
+    def next_number(self) -> int:
+        """The number of the transaction being validated or applied."""
+        return self.number + 1
+
+    @property
+    def initialised(self) -> bool:
+        return self.dimensions > 0
+
+    def reload(self) -> None:
+        """Takes the position up from the database."""
+        self.number, self.time_ms, self.horizon, self.dimensions, self.orphan_age_ms = self.row(
+            "SELECT number, time, horizon, dimensions, orphan_age FROM position"
+        )
+
+    def row(self, sql: str, parameters: Any = ()) -> Any:
+        """The first row of a query, or None."""
+        return self.connection.execute(sql, parameters).fetchone()
+
+    def rows(self, sql: str, parameters: Any = ()) -> list[Any]:
+        """All rows of a query."""
+        return self.connection.execute(sql, parameters).fetchall()
+
+    def run(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+        """Runs a statement that changes the state."""
+        try:
+            return self.connection.execute(sql, parameters)
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise InvalidRequestError(f"a value does not fit the state store: {error}") from error
+
+    def applied(self, transaction_id: str, kind: str) -> AppliedId | None:
+        """The earlier use of the id by that kind, if it is still remembered."""
+        found = self.row(
+            "SELECT id, kind, fingerprint, number, time FROM applied WHERE id = ? AND kind = ?",
+            (transaction_id, kind),
+        )
+        return found and AppliedId(*found)
+
+    def remember(self, transaction_id: str, kind: str, fingerprint: bytes) -> None:
+        """Keeps the id of the transaction that is being applied."""
+        self._ids_added += 1
+        self.run(
+            "INSERT INTO applied (id, kind, fingerprint, number, time) VALUES (?, ?, ?, ?, ?)",
+            (transaction_id, kind, fingerprint, self.next_number, self.time_ms),
+        )
+
+    def finish_entry(self) -> None:
+        """Writes the position down and forgets old ids and holds; once per entry of the log.
+
+        In bounded steps, yet never fewer than were added, so that the memory cannot grow
+        without end.
+        """
+        self.run(
+            "UPDATE position SET number = ?, time = ?, horizon = ?, dimensions = ?, orphan_age = ?",
+            (self.number, self.time_ms, self.horizon, self.dimensions, self.orphan_age_ms),
+        )
+        oldest = self.row("SELECT time FROM applied ORDER BY key LIMIT 1")
+        too_old = self.time_ms - APPLIED_ID_DAYS * DAY_MS
+        if oldest is not None and oldest[0] < too_old:
+            self.run(
+                "DELETE FROM applied WHERE key IN (SELECT key FROM applied ORDER BY key LIMIT ?)"
+                " AND time < ?",
+                (max(_PRUNED_PER_ENTRY, 2 * self._ids_added), too_old),
+            )
+        self._ids_added = 0

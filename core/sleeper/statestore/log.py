@@ -1,0 +1,62 @@
+"""The port of the transaction log: an ordered, conditional, trimmable list of entries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+ENTRY_FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """Transactions first_number to last_number, committed together.
+
+    `time_ms` never goes back from entry to entry. `write_id` is fresh for every try to
+    commit, so that a writer can tell its own entry from another's. `body` is one line of
+    JSON per transaction.
+    """
+
+    first_number: int
+    last_number: int
+    time_ms: int
+    write_id: str
+    body: str
+    format_version: int = ENTRY_FORMAT_VERSION
+
+
+class TransactionLog(Protocol):
+    """One table's log. Raises only `sleeper.errors`.
+
+    Numbers are never free again: the head only grows, whatever is trimmed.
+    """
+
+    def head(self) -> int:
+        """The number of the last transaction; 0 when empty."""
+        ...
+
+    def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
+        """Up to `limit` entries that follow transaction `after`, in order; empty at the head.
+
+        NotFoundError if entries after `after` were trimmed.
+        """
+        ...
+
+    def append(self, entry: LogEntry) -> None:
+        """Moves the head from first_number - 1 to last_number and keeps the entry, as one step.
+
+        ConflictError if the head is elsewhere. After UnavailableError it is not known
+        whether the entry was kept.
+        """
+        ...
+
+    def trim(self, up_to: int) -> None:
+        """Drops the entries whose last number is at most `up_to`. The head stays."""
+        ...
+
+    def cursor(self, follower: str) -> int:
+        """How far the follower has read; 0 if it never said."""
+        ...
+
+    def advance(self, follower: str, to: int) -> None:
+        """Moves the follower's cursor to `to`; never back."""
+        ...

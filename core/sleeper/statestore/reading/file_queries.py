@@ -1,0 +1,177 @@
+"""Data files and references at a version."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+from sleeper.files.data_file import DataFile, FileReference
+from sleeper.partitions.partition import PartitionId
+from sleeper.partitions.region import Region
+from sleeper.statestore.file_rows import data_file_columns, data_file_from_columns
+from sleeper.statestore.reading.partition_queries import region_parameters
+from sleeper.statestore.reading.version_reader import VersionReader, current
+
+
+class PartitionFile(NamedTuple):
+    """A reference as compaction planning sees it: its rows, and the bytes and rows of the file."""
+
+    path: str
+    rows: int
+    job_id: str | None
+    bytes: int
+    file_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a table holds; `unreferenced_files` wait for their collection."""
+
+    files: int
+    references: int
+    rows: int
+    bytes: int
+    partitions: int
+    leaves: int
+    unreferenced_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileQueries:
+    """All answers are of the reader's version, unless they say otherwise."""
+
+    _reader: VersionReader
+
+    def of_leaf(self, leaf_id: PartitionId, region: Region | None = None) -> list[DataFile]:
+        """Files that may hold rows of the leaf: referenced by it or by its ancestors.
+
+        Only those whose key bounds overlap the region, if one is given. A file above the
+        leaf holds other leaves' rows too: read it within the leaf's region only.
+        """
+        overlap = "" if region is None else f" AND {file_overlap_sql(self._reader.dimensions)}"
+        found = self._reader.rows(
+            "WITH RECURSIVE chain (key, parent) AS ("
+            " SELECT key, parent FROM partitions WHERE id = :id UNION ALL"
+            " SELECT p.key, p.parent FROM chain CROSS JOIN partitions p ON p.key = chain.parent)"
+            f" SELECT {data_file_columns(self._reader.dimensions)} FROM chain"
+            " CROSS JOIN refs r ON r.partition = chain.key CROSS JOIN files f ON f.key = r.file"
+            f" WHERE {current('r')}{overlap} ORDER BY f.key",
+            id=leaf_id,
+            **({} if region is None else region_parameters(region)),
+        )
+        return [data_file_from_columns(row) for row in found]
+
+    def all(self) -> Iterator[DataFile]:
+        """Every file that has a reference, oldest first."""
+        sql = (
+            f"SELECT {data_file_columns(self._reader.dimensions)} FROM files f WHERE EXISTS"
+            f" (SELECT 1 FROM refs r WHERE r.file = f.key AND {current('r')}) ORDER BY f.key"
+        )
+        return map(data_file_from_columns, self._reader.stream(sql))
+
+    def get(self, path: str) -> DataFile | None:
+        """The file of that path, referenced or not; None if the newest state does not know it."""
+        found = self._reader.row(
+            f"SELECT {data_file_columns(self._reader.dimensions)} FROM files f"
+            " WHERE substr(f.path, -24, 16) = substr(:path, -24, 16) AND f.path = :path",
+            path=path,
+        )
+        return found and data_file_from_columns(found)
+
+    def references(self) -> Iterator[FileReference]:
+        """Every reference, ordered by partition."""
+        rows = self._reader.stream(
+            "SELECT f.path, p.id, r.rows, j.id FROM refs r"
+            " CROSS JOIN partitions p ON p.key = r.partition"
+            " CROSS JOIN files f ON f.key = r.file LEFT JOIN jobs j ON j.key = r.job"
+            f" WHERE {current('r')} ORDER BY r.partition, r.file"
+        )
+        return (FileReference(*row) for row in rows)
+
+    def by_leaf(self) -> Iterator[tuple[PartitionId, list[PartitionFile]]]:
+        """Every leaf that has references, with them, oldest file first; leaves in no order.
+
+        One pass in bounded memory: what compaction planning needs.
+        """
+        rows = self._reader.stream(
+            "SELECT p.id, f.path, r.rows, j.id, f.bytes, f.rows FROM refs r"
+            " CROSS JOIN partitions p ON p.key = r.partition"
+            " CROSS JOIN files f ON f.key = r.file LEFT JOIN jobs j ON j.key = r.job"
+            f" WHERE {current('r')} AND {current('p', 'split')} ORDER BY r.partition, r.file"
+        )
+        for partition_id, group in groupby(rows, itemgetter(0)):
+            yield partition_id, [PartitionFile(*row[1:]) for row in group]
+
+    def on_split_partitions(self, limit: int) -> list[tuple[DataFile, FileReference]]:
+        """Up to `limit` unassigned references on partitions that are no leaves, in no order."""
+        rows = self._reader.rows(
+            "SELECT p.id, r.rows,"
+            f" {data_file_columns(self._reader.dimensions)} FROM partitions p"
+            " CROSS JOIN refs r ON r.partition = p.key CROSS JOIN files f ON f.key = r.file"
+            f" WHERE p.added <= :n AND p.split <= :n AND {current('r')} AND r.job IS NULL"
+            " LIMIT :limit",
+            limit=limit,
+        )
+        found = []
+        for partition_id, reference_rows, *columns in rows:
+            file = data_file_from_columns(columns)
+            found.append((file, FileReference(file.path, partition_id, reference_rows)))
+        return found
+
+    def ingested_after(self, number: int, limit: int) -> list[tuple[int, DataFile]]:
+        """The change feed: files that ingests added after `number`, with their numbers.
+
+        Files of compactions hold nothing new and are left out. All files of the last
+        number are given, so that it may be somewhat more than `limit`. Complete for any
+        number from the horizon on.
+        """
+        last = self._reader.row(
+            "SELECT max(added) FROM (SELECT added FROM files WHERE added > :after AND added <= :n"
+            " AND smallest_number = added ORDER BY added LIMIT :limit)",
+            after=number,
+            limit=limit,
+        )[0]
+        if last is None:
+            return []
+        rows = self._reader.rows(
+            f"SELECT f.added, {data_file_columns(self._reader.dimensions)} FROM files f"
+            " WHERE f.added > :after AND f.added <= :last AND f.smallest_number = f.added"
+            " ORDER BY f.added, f.key",
+            after=number,
+            last=last,
+        )
+        return [(row[0], data_file_from_columns(row[1:])) for row in rows]
+
+    def known(self, paths: Sequence[str]) -> set[str]:
+        """Which of the paths the newest state knows, referenced or not."""
+        rows = self._reader.rows(
+            "SELECT f.path FROM json_each(:paths) e CROSS JOIN files f"
+            " ON substr(f.path, -24, 16) = substr(e.value, -24, 16) AND f.path = e.value",
+            paths=json.dumps(list(paths)),
+        )
+        return {path for (path,) in rows}
+
+    def totals(self) -> Totals:
+        """Counts of the newest state. `rows` sums the references, of which some are estimates."""
+        files, size, unreferenced = self._reader.row(
+            "SELECT count(*) FILTER (WHERE references_left > 0),"
+            " coalesce(sum(bytes) FILTER (WHERE references_left > 0), 0),"
+            " count(*) FILTER (WHERE references_left = 0) FROM files"
+        )
+        references, rows = self._reader.row(
+            "SELECT count(*), coalesce(sum(rows), 0) FROM refs WHERE removed IS NULL"
+        )
+        partitions, leaves = self._reader.row(
+            "SELECT count(*), count(*) FILTER (WHERE split IS NULL) FROM partitions"
+        )
+        return Totals(files, references, rows, size, partitions, leaves, unreferenced)
+
+
+def file_overlap_sql(dimensions: int) -> str:
+    """SQL: the key bounds of file `f` overlap the region of `region_parameters`."""
+    return " AND ".join(
+        f"f.largest_{i} >= :low_{i} AND (:high_{i} IS NULL OR f.smallest_{i} < :high_{i})"
+        for i in range(dimensions)
+    )

@@ -1,0 +1,182 @@
+"""The partition tree at a version."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sleeper.errors import NotFoundError
+from sleeper.partitions.partition import Partition, PartitionId
+from sleeper.partitions.region import Region
+from sleeper.statestore.partition_rows import region_from_columns
+from sleeper.statestore.reading.version_reader import VersionReader, current
+from sleeper.statestore.tables import range_columns
+
+
+class LeafRows(NamedTuple):
+    """Rows of a leaf: of its own references, and its share of files still on its ancestors.
+
+    The share supposes that a partition's rows divide evenly among its children.
+    """
+
+    partition_id: PartitionId
+    rows: int
+    rows_above: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionQueries:
+    """All answers are of the reader's version; key order is by min, dimension by dimension."""
+
+    _reader: VersionReader
+
+    def all(self) -> Iterator[Partition]:
+        """Every partition, parents before children."""
+        sql = f"SELECT {self._columns} WHERE p.added <= :n ORDER BY p.key"
+        return map(_partition, self._reader.stream(sql))
+
+    def leaves(self) -> Iterator[Partition]:
+        """Every leaf, in key order."""
+        return map(
+            _partition,
+            self._reader.stream(
+                f"SELECT {self._columns} WHERE {current('p', 'split')} ORDER BY {self._order}"
+            ),
+        )
+
+    def get(self, partition_id: PartitionId) -> Partition:
+        """NotFoundError if there is none of that id."""
+        found = self._reader.row(
+            f"SELECT {self._columns} WHERE p.id = :id AND p.added <= :n", id=partition_id
+        )
+        if found is None:
+            raise NotFoundError(
+                f"no partition {partition_id} in the table at version {self._reader.version}"
+            )
+        return _partition(found)
+
+    def children(self, partition_id: PartitionId) -> list[Partition]:
+        """In key order; empty for a leaf."""
+        found = self._reader.rows(
+            f"SELECT {self._columns} WHERE p.added <= :n"
+            " AND p.parent = (SELECT key FROM partitions WHERE id = :id)"
+            f" ORDER BY {self._order}",
+            id=partition_id,
+        )
+        return [_partition(row) for row in found]
+
+    def ancestors(self, partition_id: PartitionId) -> list[Partition]:
+        """Nearest first, without the partition itself; empty for the root."""
+        self.get(partition_id)
+        found = self._reader.rows(
+            "WITH RECURSIVE chain (key, depth) AS ("
+            " SELECT parent, 1 FROM partitions WHERE id = :id"
+            " UNION ALL SELECT c.parent, depth + 1 FROM chain"
+            " CROSS JOIN partitions c ON c.key = chain.key)"
+            f" SELECT {self._select} FROM chain CROSS JOIN partitions p ON p.key = chain.key"
+            " LEFT JOIN partitions parent ON parent.key = p.parent ORDER BY depth",
+            id=partition_id,
+        )
+        return [_partition(row) for row in found]
+
+    def leaves_overlapping(self, regions: Iterable[Region]) -> list[Partition]:
+        """Leaves that overlap any of the regions, each once, in key order.
+
+        Walks down the tree for each region, so it costs what the answer is long.
+        """
+        sql = self._descent()
+        found = {}
+        for region in regions:
+            for row in self._reader.rows(sql, **region_parameters(region)):
+                found[row[0]] = row
+        leaves = [_partition(row) for row in found.values()]
+        return sorted(leaves, key=lambda p: [r.min for r in p.region.ranges])
+
+    def leaf_rows(self) -> Iterator[LeafRows]:
+        """Rows of every leaf, in no order."""
+        return map(
+            LeafRows._make,
+            self._reader.stream(
+                "WITH RECURSIVE walk (key, id, split, own, above) AS ("
+                f" SELECT p.key, p.id, p.split, {_OWN_ROWS}, 0.0 FROM partitions p"
+                " WHERE p.parent IS NULL UNION ALL"
+                f" SELECT p.key, p.id, p.split, {_OWN_ROWS}, (w.own + w.above) /"
+                " (SELECT count(*) FROM partitions s WHERE s.parent = w.key)"
+                " FROM walk w CROSS JOIN partitions p ON p.parent = w.key WHERE p.added <= :n)"
+                " SELECT id, own, CAST(round(above) AS INTEGER) FROM walk"
+                " WHERE split IS NULL OR split > :n"
+            ),
+        )
+
+    def unsplittable(self) -> Iterator[PartitionId]:
+        """Leaves that were judged unsplittable and have no newer content, or above them, since.
+
+        Of the newest version only, whatever the reader's version is.
+        """
+        rows = self._reader.stream(
+            "WITH RECURSIVE chain (leaf, judged_at, key) AS ("
+            " SELECT partition, judged_at, partition FROM unsplittable UNION ALL"
+            " SELECT leaf, judged_at, p.parent FROM chain"
+            " CROSS JOIN partitions p ON p.key = chain.key WHERE p.parent IS NOT NULL)"
+            " SELECT l.id FROM unsplittable u CROSS JOIN partitions l ON l.key = u.partition"
+            " WHERE u.partition NOT IN ("
+            " SELECT leaf FROM chain CROSS JOIN refs r ON r.partition = chain.key"
+            " CROSS JOIN files f ON f.key = r.file"
+            " WHERE r.removed IS NULL AND f.largest_number > judged_at)"
+        )
+        return (row[0] for row in rows)
+
+    @property
+    def _select(self) -> str:
+        return f"p.id, parent.id, p.split, :n, {range_columns(self._reader.dimensions)}"
+
+    @property
+    def _columns(self) -> str:
+        return (
+            f"{self._select} FROM partitions p LEFT JOIN partitions parent ON parent.key = p.parent"
+        )
+
+    @property
+    def _order(self) -> str:
+        return ", ".join(f"p.min_{i}" for i in range(self._reader.dimensions))
+
+    def _descent(self) -> str:
+        overlap = partition_overlap_sql(self._reader.dimensions)
+        return (
+            "WITH RECURSIVE walk (key, split) AS ("
+            f" SELECT p.key, p.split FROM partitions p WHERE p.parent IS NULL AND {overlap}"
+            " UNION ALL SELECT p.key, p.split FROM walk"
+            " CROSS JOIN partitions p ON p.parent = walk.key"
+            f" WHERE walk.split <= :n AND {overlap})"
+            f" SELECT {self._select} FROM walk CROSS JOIN partitions p ON p.key = walk.key"
+            " LEFT JOIN partitions parent ON parent.key = p.parent"
+            " WHERE walk.split IS NULL OR walk.split > :n"
+        )
+
+
+_OWN_ROWS = (
+    f"(SELECT coalesce(sum(r.rows), 0) FROM refs r WHERE r.partition = p.key AND {current('r')})"
+)
+
+
+def region_parameters(region: Region) -> dict[str, Any]:
+    """The ends of a region as `:low_0`, `:high_0`, ..."""
+    parameters: dict[str, Any] = {}
+    for i, r in enumerate(region.ranges):
+        parameters[f"low_{i}"] = r.min
+        parameters[f"high_{i}"] = r.max
+    return parameters
+
+
+def partition_overlap_sql(dimensions: int) -> str:
+    """SQL: partition `p` overlaps the region of `region_parameters`."""
+    return " AND ".join(
+        f"(:high_{i} IS NULL OR p.min_{i} < :high_{i})"
+        f" AND (p.max_{i} IS NULL OR p.max_{i} > :low_{i})"
+        for i in range(dimensions)
+    )
+
+
+def _partition(row: Any) -> Partition:
+    partition_id, parent_id, split, version, *ranges = row
+    is_leaf = split is None or split > version
+    return Partition(partition_id, region_from_columns(ranges), parent_id, is_leaf)

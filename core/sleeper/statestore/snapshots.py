@@ -1,0 +1,197 @@
+"""State snapshots: copies of the fold in the object store, compressed and checked.
+
+A snapshot's name is `<number, 19 digits>-<unique>-<start of its SHA-256>.db.zst`, so that a
+listing tells them apart and whoever reads one knows whether it is whole. It never
+holds the log, only what the log made.
+"""
+
+import hashlib
+import logging
+import re
+import sqlite3
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import obstore
+import zstandard
+from obstore.exceptions import BaseError
+from obstore.store import ObjectStore
+
+from sleeper.errors import DataError, UnavailableError
+from sleeper.statestore.database import Database
+from sleeper.statestore.tables import LOG_TABLE_PREFIX, create_tables
+
+_COMPRESSION_LEVEL = 3
+_CHUNK_BYTES = 4 << 20
+_CHECKSUM_DIGITS = 16
+_NAME = re.compile(r"(\d{19})-[0-9a-f]+-([0-9a-f]{16})\.db\.zst$")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where a snapshot is, the number of its state, and how its checksum begins."""
+
+    path: str
+    number: int
+    checksum: str
+
+
+class SnapshotStore:
+    """The snapshots of one table, under `<table id>/snapshots/` of an object store."""
+
+    def __init__(self, store: ObjectStore, table_id: str) -> None:
+        self._store = store
+        self._prefix = f"{table_id}/snapshots"
+        self._verified: set[str] = set()
+
+    def save(self, database: Database) -> int:
+        """Writes the state as it is now, reads it back, and returns its number.
+
+        DataError if what was read back is not what was written.
+        """
+        with tempfile.TemporaryDirectory(prefix="sleeper-snapshot-") as folder:
+            copy, compressed = Path(folder, "state.db"), Path(folder, "state.db.zst")
+            number = _copy_without_log(database, copy)
+            checksum = _compress(copy, compressed)
+            name = f"{number:019d}-{uuid.uuid4().hex[:8]}-{checksum}.db.zst"
+            snapshot = Snapshot(f"{self._prefix}/{name}", number, checksum)
+            with self._translated(snapshot.path):
+                obstore.put(self._store, snapshot.path, compressed)
+        if not self._verify(snapshot):
+            raise DataError(f"snapshot {snapshot.path} does not read back as it was written")
+        return number
+
+    def all(self) -> list[Snapshot]:
+        """All of them, whole or not, newest first."""
+        found = []
+        with self._translated(self._prefix):
+            for page in obstore.list(self._store, prefix=self._prefix):
+                for item in page:
+                    match = _NAME.search(item["path"])
+                    if match:
+                        found.append(Snapshot(item["path"], int(match[1]), match[2]))
+        return sorted(found, key=lambda s: (s.number, s.path), reverse=True)
+
+    def verified(self, count: int) -> list[Snapshot]:
+        """The newest `count` that are whole, newest first."""
+        whole: list[Snapshot] = []
+        for snapshot in self.all():
+            if len(whole) == count:
+                break
+            if self._verify(snapshot):
+                whole.append(snapshot)
+        return whole
+
+    def open_newest(self, into: Database) -> int | None:
+        """Puts the newest whole snapshot in the place of the database's content.
+
+        Returns its number; None if there is none. One that is torn, or that the database
+        does not need because it knows more, is passed over.
+        """
+        with tempfile.TemporaryDirectory(dir=into.path.parent, prefix="snapshot-") as folder:
+            for snapshot in self.all():
+                target = Path(folder, "state.db")
+                try:
+                    self._fetch(snapshot, target)
+                    _check(snapshot, target)
+                except (DataError, sqlite3.Error) as error:
+                    logger.warning("snapshot %s passed over: %s", snapshot.path, error)
+                    continue
+                _replace(into, target)
+                return snapshot.number
+        return None
+
+    def drop_all_but(self, count: int) -> None:
+        """Deletes the snapshots older than the newest `count` whole ones."""
+        kept = self.verified(count)
+        if len(kept) == count:
+            oldest = kept[-1]
+            old = [s.path for s in self.all() if s.number < oldest.number]
+            if old:
+                with self._translated(self._prefix):
+                    obstore.delete(self._store, old)
+
+    def _verify(self, snapshot: Snapshot) -> bool:
+        if snapshot.path not in self._verified:
+            digest = hashlib.sha256()
+            try:
+                for chunk in self._chunks(snapshot):
+                    digest.update(chunk)
+            except DataError:
+                return False
+            if not digest.hexdigest().startswith(snapshot.checksum):
+                logger.warning("snapshot %s is torn", snapshot.path)
+                return False
+            self._verified.add(snapshot.path)
+        return True
+
+    def _fetch(self, snapshot: Snapshot, target: Path) -> None:
+        digest = hashlib.sha256()
+        with target.open("wb") as file, zstandard.ZstdDecompressor().stream_writer(file) as out:
+            for chunk in self._chunks(snapshot):
+                digest.update(chunk)
+                try:
+                    out.write(chunk)
+                except zstandard.ZstdError as error:
+                    raise DataError(f"snapshot {snapshot.path}: {error}") from error
+        if not digest.hexdigest().startswith(snapshot.checksum):
+            raise DataError(f"snapshot {snapshot.path} is torn: its checksum differs")
+
+    def _chunks(self, snapshot: Snapshot) -> Iterator[bytes]:
+        with self._translated(snapshot.path):
+            for chunk in obstore.get(self._store, snapshot.path).stream(
+                min_chunk_size=_CHUNK_BYTES
+            ):
+                yield bytes(chunk)
+
+    @contextmanager
+    def _translated(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise DataError(f"snapshot {path} is gone: {error}") from error
+        except (BaseError, OSError) as error:
+            raise UnavailableError(f"snapshot {path}: {error}") from error
+
+
+def _copy_without_log(database: Database, target: Path) -> int:
+    with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+        with database.reading() as connection:
+            connection.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")
+        names = copy.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, ?) = ?",
+            (len(LOG_TABLE_PREFIX), LOG_TABLE_PREFIX),
+        ).fetchall()
+        for (name,) in names:
+            copy.execute(f"DROP TABLE {name}")
+        copy.execute("PRAGMA synchronous = OFF")
+        copy.execute("VACUUM")
+        return int(copy.execute("SELECT number FROM position").fetchone()[0])
+
+
+def _compress(source: Path, target: Path) -> str:
+    compressor = zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL, write_checksum=True)
+    with source.open("rb") as reader, target.open("wb") as writer:
+        compressor.copy_stream(reader, writer, size=source.stat().st_size)
+    with target.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:_CHECKSUM_DIGITS]
+
+
+def _check(snapshot: Snapshot, file: Path) -> None:
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        create_tables(connection)  # refuses a newer format
+        (number,) = connection.execute("SELECT number FROM position").fetchone()
+        if number != snapshot.number:
+            raise DataError(f"snapshot {snapshot.path} holds the state at {number}")
+
+
+def _replace(database: Database, source: Path) -> None:
+    with database.exclusively() as connection, closing(sqlite3.connect(source)) as snapshot:
+        snapshot.backup(connection)

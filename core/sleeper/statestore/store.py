@@ -1,0 +1,158 @@
+"""The state store of one table: commit transactions, read versions."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from sleeper.clock import Clock, system_clock
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError
+from sleeper.statestore.committer import Committer
+from sleeper.statestore.database import Database
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.log import TransactionLog
+from sleeper.statestore.outcome import Outcome
+from sleeper.statestore.reading.collection_queries import Follower
+from sleeper.statestore.reading.table_state import TableState
+from sleeper.statestore.replay import catch_up
+from sleeper.statestore.snapshots import SnapshotStore
+from sleeper.statestore.tables import create_tables
+from sleeper.statestore.transactions.codec import encode
+from sleeper.statestore.transactions.transaction import Transaction
+
+logger = logging.getLogger(__name__)
+
+_SNAPSHOTS_KEPT = 2
+
+R = TypeVar("R")
+
+
+class StateStore:
+    """Safe for threads; each process opens its own.
+
+    `database` holds the fold; `log` either lives in it too (a local instance) or
+    elsewhere (then the fold is a copy that follows it). Errors are of `sleeper.errors`.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        log: TransactionLog,
+        clock: Clock = system_clock,
+        snapshots: SnapshotStore | None = None,
+    ) -> None:
+        self._database = database
+        self._log = log
+        self._clock = clock
+        self._snapshots = snapshots
+        with database.writing() as connection:
+            create_tables(connection)
+        self._committer = Committer(database, log, clock)
+
+    def commit(self, *transactions: Transaction) -> list[Outcome]:
+        """Commits each that is valid, in order; one outcome each. Durable on return.
+
+        Each is judged for itself: one may be refused and the next applied. ConflictError
+        if other writers were always first; after UnavailableError it is not known what
+        was applied, so commit the same transactions again.
+        """
+        if not transactions:
+            return []
+        encoded = [encode(t) for t in transactions]
+        return self._past_a_trimmed_log(lambda: self._committer.commit(encoded))
+
+    def commit_or_raise(self, transaction: Transaction) -> int | None:
+        """Commits one; StateMovedOnError with the reason if it is refused.
+
+        Returns its number; None if there was nothing left to do.
+        """
+        (outcome,) = self.commit(transaction)
+        if outcome.refused:
+            raise StateMovedOnError(f"{transaction.kind} {transaction.id}: {outcome.reason}")
+        return outcome.number
+
+    @contextmanager
+    def reading(self, version: int | None = None, stale: bool = False) -> Iterator[TableState]:
+        """A version of the state (the newest if not said), unchanging while it is open.
+
+        `stale` takes the state as this process last saw it, without asking the log.
+        """
+        if not stale:
+            self._refresh()
+        with self._database.reading() as connection:
+            yield TableState(connection, version)
+
+    def followers(self) -> list[Follower]:
+        """Every follower with its position and lag."""
+        with self.reading() as state:
+            number, starts = state.number, state.collection.follower_starts()
+        found = []
+        for name, cursor_key, start in starts:
+            position = max(start, self._log.cursor(cursor_key))
+            found.append(Follower(name, cursor_key, start, position, max(0, number - position)))
+        return found
+
+    def advance_follower(self, name: str, to: int) -> None:
+        """The follower has read all changes up to `to`; never back. NotFoundError if unknown."""
+        with self.reading() as state:
+            keys = {n: key for n, key, _ in state.collection.follower_starts()}
+        if name not in keys:
+            raise NotFoundError(f"no follower {name}")
+        self._log.advance(keys[name], to)
+
+    def save_snapshot(self) -> int:
+        """Writes a verified snapshot of the newest state and drops old ones; returns its number."""
+        snapshots = self._need_snapshots()
+        self._refresh()
+        number = snapshots.save(self._database)
+        snapshots.drop_all_but(_SNAPSHOTS_KEPT)
+        return number
+
+    def trim(self) -> int:
+        """Trims the log as far as nobody needs it; returns the number up to which.
+
+        It stays below the last two verified snapshots, unexpired holds, and followers.
+        """
+        verified = self._need_snapshots().verified(_SNAPSHOTS_KEPT)
+        if len(verified) < _SNAPSHOTS_KEPT:
+            return 0
+        followers = self.followers()
+        with self.reading() as state:
+            now_ms = max(self._clock(), state.time_ms)
+            held = [h.version for h in state.collection.holds() if h.expiry_ms > now_ms]
+        up_to: int = min([verified[-1].number, *held, *(f.position for f in followers)])
+        self._log.trim(up_to)
+        return up_to
+
+    def close(self) -> None:
+        """Closes the files. The store may be used again."""
+        self._database.close()
+
+    def _refresh(self) -> None:
+        head = self._log.head()
+        with self._database.reading() as connection:
+            (number,) = connection.execute("SELECT number FROM position").fetchone()
+        if number >= head:
+            return
+        self._past_a_trimmed_log(self._catch_up)
+
+    def _catch_up(self) -> None:
+        with self._database.writing() as connection:
+            catch_up(Fold(connection), self._log)
+
+    def _past_a_trimmed_log(self, action: Callable[[], R]) -> R:
+        """Does it; where this copy is behind the log's beginning, from the newest snapshot."""
+        try:
+            return action()
+        except NotFoundError as gap:
+            if self._snapshots is None:
+                raise DataError(f"the state is behind and no snapshot can be had: {gap}") from gap
+            logger.info("the log was trimmed: opening the newest snapshot")
+            if self._snapshots.open_newest(self._database) is None:
+                raise DataError(f"the state is behind and there is no snapshot: {gap}") from gap
+            return action()
+
+    def _need_snapshots(self) -> SnapshotStore:
+        if self._snapshots is None:
+            raise NotFoundError("this state store was opened without a place for snapshots")
+        return self._snapshots

@@ -1,0 +1,101 @@
+"""The tables of the fold.
+
+Rows are tied by small integer keys. A partition's range and a file's key bounds are one
+column per row key field, without a declared type, so that SQLite compares integers by
+value, text by its UTF-8 bytes and blobs as unsigned bytes: the order of keys. Numbers
+say when a thing was added and removed; null means not removed. An index stands only
+where a query needs one.
+"""
+
+import sqlite3
+from functools import cache
+
+from sleeper.errors import DataError
+
+FOLD_FORMAT_VERSION = 1
+
+LOG_TABLE_PREFIX = "log_"
+"""Tables of this prefix belong to a log that lives in the same file; a snapshot drops them."""
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS position (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  number INTEGER NOT NULL, time INTEGER NOT NULL, horizon INTEGER NOT NULL,
+  dimensions INTEGER NOT NULL, orphan_age INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS schema_versions (version INTEGER PRIMARY KEY, json TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS processing_versions (version INTEGER PRIMARY KEY, json TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS applied (
+  key INTEGER PRIMARY KEY, id TEXT NOT NULL, kind TEXT NOT NULL, fingerprint BLOB NOT NULL,
+  number INTEGER NOT NULL, time INTEGER NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS applied_by_id ON applied (id, kind);
+CREATE TABLE IF NOT EXISTS refs (
+  partition INTEGER NOT NULL, file INTEGER NOT NULL, rows INTEGER NOT NULL,
+  added INTEGER NOT NULL, removed INTEGER, job INTEGER,
+  PRIMARY KEY (partition, file)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS refs_by_file ON refs (file);
+CREATE TABLE IF NOT EXISTS jobs (
+  key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, partition INTEGER NOT NULL,
+  lease_expiry INTEGER NOT NULL, assigned INTEGER NOT NULL, assigned_time INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS unsplittable (
+  partition INTEGER PRIMARY KEY, judged_at INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS holds (
+  id TEXT PRIMARY KEY, owner TEXT NOT NULL, version INTEGER NOT NULL, expiry INTEGER NOT NULL
+  ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS followers (
+  name TEXT PRIMARY KEY, cursor_key TEXT NOT NULL, start INTEGER NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO position VALUES (1, 0, 0, 0, 0, 0);
+"""
+
+_KEYED_TABLES = """
+CREATE TABLE partitions (
+  key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, parent INTEGER,
+  added INTEGER NOT NULL, split INTEGER, {ranges});
+CREATE INDEX partitions_by_parent ON partitions (parent);
+CREATE TABLE files (
+  key INTEGER PRIMARY KEY, path TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  schema_version INTEGER NOT NULL, sidecars TEXT NOT NULL, smallest_number INTEGER NOT NULL,
+  largest_number INTEGER NOT NULL, added INTEGER NOT NULL, references_left INTEGER NOT NULL,
+  unreferenced INTEGER, unreferenced_time INTEGER, collecting INTEGER, {bounds});
+CREATE INDEX files_by_name ON files (substr(path, -24, 16));
+CREATE INDEX files_of_ingests ON files (added) WHERE smallest_number = added;
+CREATE INDEX files_unreferenced ON files (unreferenced_time) WHERE unreferenced IS NOT NULL;
+"""
+
+SAME_PATH = "substr(path, -24, 16) = substr(:path, -24, 16) AND path = :path"
+"""A file by its path. Only the unique part of its name is indexed, at a third of the size."""
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Makes an empty fold where there is none. DataError if a newer version wrote the file."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > FOLD_FORMAT_VERSION:
+        raise DataError(
+            f"the state has format {version}, this version reads up to {FOLD_FORMAT_VERSION}"
+        )
+    if version == 0:
+        _run_script(connection, _TABLES)
+        connection.execute(f"PRAGMA user_version = {FOLD_FORMAT_VERSION}")
+
+
+def create_keyed_tables(connection: sqlite3.Connection, dimensions: int) -> None:
+    """The tables whose columns depend on how many row key fields there are."""
+    ranges = ", ".join(f"min_{i}, max_{i}" for i in range(dimensions))
+    bounds = ", ".join(f"smallest_{i}, largest_{i}" for i in range(dimensions))
+    _run_script(connection, _KEYED_TABLES.format(ranges=ranges, bounds=bounds))
+
+
+def _run_script(connection: sqlite3.Connection, script: str) -> None:
+    # executescript would commit the transaction that this is part of
+    for statement in script.split(";"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+@cache
+def range_columns(dimensions: int) -> str:
+    return ", ".join(f"p.min_{i}, p.max_{i}" for i in range(dimensions))
+
+
+@cache
+def bound_columns(dimensions: int) -> str:
+    return ", ".join(f"f.smallest_{i}, f.largest_{i}" for i in range(dimensions))

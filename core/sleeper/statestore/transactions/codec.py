@@ -1,0 +1,102 @@
+"""Transactions as lines of JSON in the log."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sleeper.errors import DataError
+from sleeper.statestore.log import ENTRY_FORMAT_VERSION, LogEntry
+from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
+from sleeper.statestore.transactions.commit_compaction import CommitCompaction
+from sleeper.statestore.transactions.compaction_jobs import AssignFiles, ReleaseJobs, RenewLeases
+from sleeper.statestore.transactions.followers import CreateFollower, DeleteFollower
+from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.push_down import PushDownReferences
+from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
+from sleeper.statestore.transactions.transaction import Transaction
+
+KINDS: dict[str, type[Transaction]] = {
+    t.kind: t
+    for t in (
+        InitialiseTable,
+        AddFiles,
+        PushDownReferences,
+        AssignFiles,
+        RenewLeases,
+        ReleaseJobs,
+        CommitCompaction,
+        SplitPartition,
+        MarkUnsplittable,
+        CollectFiles,
+        FilesCollected,
+        CreateHold,
+        RenewHold,
+        ReleaseHold,
+        CreateFollower,
+        DeleteFollower,
+    )
+}
+
+_FINGERPRINT_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTransaction:
+    """A transaction with its line in the log and a fingerprint of its content."""
+
+    transaction: Transaction
+    line: str
+    fingerprint: bytes
+
+
+def encode(transaction: Transaction) -> EncodedTransaction:
+    """As it is written to the log."""
+    raw = {
+        "kind": transaction.kind,
+        "version": transaction.json_version,
+        "id": transaction.id,
+        **transaction.to_json(),
+    }
+    line = json.dumps(raw, separators=(",", ":"))
+    return EncodedTransaction(transaction, line, _fingerprint(transaction, line))
+
+
+def decode_entry(entry: LogEntry) -> Sequence[EncodedTransaction]:
+    """The transactions of an entry; DataError if this version cannot know what they mean."""
+    if entry.format_version > ENTRY_FORMAT_VERSION:
+        raise DataError(
+            f"log entry {entry.first_number} has format {entry.format_version}: it was written by "
+            f"a newer version, this one reads up to {ENTRY_FORMAT_VERSION}"
+        )
+    lines = entry.body.split("\n")
+    if len(lines) != entry.last_number - entry.first_number + 1:
+        raise DataError(
+            f"log entry {entry.first_number} to {entry.last_number} holds {len(lines)} transactions"
+        )
+    return [_decode(line, entry.first_number + i) for i, line in enumerate(lines)]
+
+
+def _decode(line: str, number: int) -> EncodedTransaction:
+    try:
+        raw: dict[str, Any] = json.loads(line)
+        kind, version = raw["kind"], raw["version"]
+        found = KINDS.get(kind)
+        if found is None or version > found.json_version:
+            raise DataError(
+                f"transaction {number} is a {kind!r} of version {version}, unknown here: the log "
+                "was written by a newer version"
+            )
+        transaction = found.from_json(raw["id"], raw)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"transaction {number} cannot be read: {error!r}") from error
+    return EncodedTransaction(transaction, line, _fingerprint(transaction, line))
+
+
+def _fingerprint(transaction: Transaction, line: str) -> bytes:
+    if isinstance(transaction, AddFiles) and transaction.request is not None:
+        line = transaction.request
+    return hashlib.blake2b(line.encode(), digest_size=_FINGERPRINT_BYTES).digest()

@@ -1,0 +1,118 @@
+"""Files without references are collected, in two steps with the deletion between them."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from sleeper.statestore.file_rows import find_file
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
+from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
+
+
+@dataclass(frozen=True, slots=True)
+class CollectFiles(Transaction):
+    """Step one: takes out files that nothing refers to, and raises the horizon.
+
+    `horizon` is at least the number at which the last of them lost its last reference.
+    `cursors` are the followers' positions by cursor key, as the collector read them; they
+    only move forward, so having read them earlier is safe. After this entry the objects
+    may be deleted; a file stays *collecting* until step two, so that a collector that
+    dies in between is followed by one that deletes again.
+    """
+
+    kind: ClassVar[str] = "collect_files"
+    remembered: ClassVar[bool] = False
+    paths: tuple[str, ...]
+    horizon: int
+    cursors: tuple[tuple[str, int], ...] = ()
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        if self.horizon > fold.number:
+            return refused(f"horizon {self.horizon} is beyond the newest version {fold.number}")
+        live = 0
+        for path in self.paths:
+            file = find_file(fold, path)
+            if file is None or file.collecting is not None:
+                continue
+            if file.unreferenced is None:
+                return refused(f"file {path} is still referenced")
+            if file.unreferenced > self.horizon:
+                return refused(
+                    f"file {path} can be read below version {file.unreferenced}, which horizon "
+                    f"{self.horizon} leaves readable"
+                )
+            live += 1
+        if not live:
+            return already_done("the files are collected already")
+        fault = self._fault_of_horizon(fold)
+        return refused(fault) if fault else APPLY
+
+    def apply(self, fold: Fold) -> None:
+        fold.horizon = max(fold.horizon, self.horizon)
+        fold.run("DELETE FROM holds WHERE expiry <= ?", (fold.time_ms,))
+        for path in self.paths:
+            file = find_file(fold, path)
+            if file is not None and file.collecting is None:
+                fold.run(
+                    "UPDATE files SET collecting = ? WHERE key = ?", (fold.next_number, file.key)
+                )
+                # no version that can still be read shows them
+                fold.run("DELETE FROM refs WHERE file = ?", (file.key,))
+
+    def _fault_of_horizon(self, fold: Fold) -> str | None:
+        hold = fold.row(
+            "SELECT id, owner, version FROM holds WHERE expiry > ? AND version < ?"
+            " ORDER BY version LIMIT 1",
+            (fold.time_ms, self.horizon),
+        )
+        if hold:
+            return f"hold {hold[0]} of {hold[1]} keeps version {hold[2]}, below {self.horizon}"
+        cursors = dict(self.cursors)
+        for name, cursor_key, start in fold.rows("SELECT name, cursor_key, start FROM followers"):
+            position = max(start, cursors.get(cursor_key, 0))
+            if position < self.horizon:
+                return f"follower {name} is at version {position}, below {self.horizon}"
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "paths": list(self.paths),
+            "horizon": self.horizon,
+            "cursors": [list(c) for c in self.cursors],
+        }
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        cursors = tuple((key, at) for key, at in raw["cursors"])
+        return cls(tuple(raw["paths"]), raw["horizon"], cursors, transaction_id)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesCollected(Transaction):
+    """Step two: the objects are deleted, and the state forgets the files."""
+
+    kind: ClassVar[str] = "files_collected"
+    remembered: ClassVar[bool] = False
+    paths: tuple[str, ...]
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        files = [find_file(fold, path) for path in self.paths]
+        for path, file in zip(self.paths, files, strict=True):
+            if file is not None and file.collecting is None:
+                return refused(f"file {path} is not being collected")
+        return APPLY if any(files) else already_done("the files are forgotten already")
+
+    def apply(self, fold: Fold) -> None:
+        for path in self.paths:
+            file = find_file(fold, path)
+            if file is not None:
+                fold.run("DELETE FROM files WHERE key = ?", (file.key,))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"paths": list(self.paths)}
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        return cls(tuple(raw["paths"]), transaction_id)

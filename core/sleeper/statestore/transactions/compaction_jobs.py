@@ -1,0 +1,194 @@
+"""Files are assigned to compaction jobs under a lease, and freed again."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from sleeper.partitions.partition import PartitionId
+from sleeper.statestore.file_rows import find_file
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
+from sleeper.statestore.partition_rows import find_partition
+from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
+
+JOB_KIND = "compaction_job"
+"""Under this kind the ids of compaction jobs are remembered from their assignment on."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobAssignment:
+    """A compaction job's claim on a partition's references to these files, until it expires."""
+
+    job_id: str
+    partition_id: PartitionId
+    inputs: tuple[str, ...]
+    lease_expiry_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AssignFiles(Transaction):
+    """Assigns files to jobs: all of the jobs or, if one cannot have its files, none."""
+
+    kind: ClassVar[str] = "assign_files"
+    jobs: tuple[JobAssignment, ...]
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        taken: set[tuple[str, str]] = set()
+        ids: set[str] = set()
+        for job in self.jobs:
+            claims = [(job.partition_id, path) for path in job.inputs]
+            if job.job_id in ids or fold.applied(job.job_id, JOB_KIND):
+                return refused(f"compaction job id {job.job_id} was used before")
+            if len(set(claims)) < len(claims) or not taken.isdisjoint(claims):
+                return refused(f"compaction job {job.job_id} takes a file that is taken already")
+            fault = _fault_of_job(fold, job)
+            if fault:
+                return refused(fault)
+            taken.update(claims)
+            ids.add(job.job_id)
+        return APPLY
+
+    def apply(self, fold: Fold) -> None:
+        for job in self.jobs:
+            partition = find_partition(fold, job.partition_id)
+            assert partition is not None
+            key = fold.run(
+                "INSERT INTO jobs (id, partition, lease_expiry, assigned, assigned_time)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (job.job_id, partition.key, job.lease_expiry_ms, fold.next_number, fold.time_ms),
+            ).lastrowid
+            for path in job.inputs:
+                file = find_file(fold, path)
+                assert file is not None
+                fold.run(
+                    "UPDATE refs SET job = ? WHERE partition = ? AND file = ?",
+                    (key, partition.key, file.key),
+                )
+            fold.remember(job.job_id, JOB_KIND, b"")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "jobs": [
+                {
+                    "id": j.job_id,
+                    "partition": j.partition_id,
+                    "inputs": list(j.inputs),
+                    "lease_expiry": j.lease_expiry_ms,
+                }
+                for j in self.jobs
+            ]
+        }
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        jobs = (
+            JobAssignment(j["id"], j["partition"], tuple(j["inputs"]), j["lease_expiry"])
+            for j in raw["jobs"]
+        )
+        return cls(tuple(jobs), transaction_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewLeases(Transaction):
+    """Workers are still at it: the leases of these jobs last longer, never shorter."""
+
+    kind: ClassVar[str] = "renew_leases"
+    remembered: ClassVar[bool] = False
+    job_ids: tuple[str, ...]
+    lease_expiry_ms: int
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        expiries = [_lease_expiry(fold, j) for j in self.job_ids]
+        held = [e for e in expiries if e is not None]
+        if not held:
+            return refused(f"compaction job {', '.join(self.job_ids)} holds no files any more")
+        if min(held) >= self.lease_expiry_ms:
+            return already_done("the leases last as long already")
+        return APPLY
+
+    def apply(self, fold: Fold) -> None:
+        for job_id in self.job_ids:
+            fold.run(
+                "UPDATE jobs SET lease_expiry = max(lease_expiry, ?) WHERE id = ?",
+                (self.lease_expiry_ms, job_id),
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"jobs": list(self.job_ids), "lease_expiry": self.lease_expiry_ms}
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        return cls(tuple(raw["jobs"]), raw["lease_expiry"], transaction_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseJobs(Transaction):
+    """Frees the files of jobs whose lease has expired; of others too, if they are given up.
+
+    A job that was renewed meanwhile keeps its files. Ids of released jobs stay used.
+    """
+
+    kind: ClassVar[str] = "release_jobs"
+    remembered: ClassVar[bool] = False
+    job_ids: tuple[str, ...]
+    given_up: bool = False
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        expiries = [_lease_expiry(fold, j) for j in self.job_ids]
+        held = [e for e in expiries if e is not None]
+        if not held:
+            return already_done("none of the jobs holds files")
+        if not self.given_up and min(held) > fold.time_ms:
+            return refused("the lease of every job that holds files is still running")
+        return APPLY
+
+    def apply(self, fold: Fold) -> None:
+        for job_id in self.job_ids:
+            expiry = _lease_expiry(fold, job_id)
+            if expiry is not None and (self.given_up or expiry <= fold.time_ms):
+                forget_job(fold, job_id)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"jobs": list(self.job_ids), "given_up": self.given_up}
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        return cls(tuple(raw["jobs"]), raw["given_up"], transaction_id)
+
+
+def forget_job(fold: Fold, job_id: str) -> None:
+    """Takes the job away and frees whatever files it still holds."""
+    key, partition = fold.row("SELECT key, partition FROM jobs WHERE id = ?", (job_id,))
+    fold.run("UPDATE refs SET job = NULL WHERE partition = ? AND job = ?", (partition, key))
+    fold.run("DELETE FROM jobs WHERE key = ?", (key,))
+
+
+def _lease_expiry(fold: Fold, job_id: str) -> int | None:
+    found = fold.row("SELECT lease_expiry FROM jobs WHERE id = ?", (job_id,))
+    return found and int(found[0])
+
+
+def _fault_of_job(fold: Fold, job: JobAssignment) -> str | None:
+    partition = find_partition(fold, job.partition_id)
+    if partition is None:
+        return f"compaction job {job.job_id}: partition {job.partition_id} is unknown"
+    if not job.inputs:
+        return f"compaction job {job.job_id} has no files"
+    if job.lease_expiry_ms <= fold.time_ms:
+        return f"compaction job {job.job_id}: its lease would have expired already"
+    for path in job.inputs:
+        file = find_file(fold, path)
+        reference = file and fold.row(
+            "SELECT job FROM refs WHERE partition = ? AND file = ? AND removed IS NULL",
+            (partition.key, file.key),
+        )
+        if not reference:
+            return (
+                f"compaction job {job.job_id}: partition {job.partition_id} has no reference to "
+                f"file {path}"
+            )
+        if reference[0] is not None:
+            return f"compaction job {job.job_id}: file {path} is assigned to another job"
+    return None

@@ -1,0 +1,102 @@
+"""Claims on versions: holds, which expire, and followers, which read on."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
+from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
+
+
+def fault_of_version(fold: Fold, version: int) -> str | None:
+    """Why the version cannot be claimed; None if it can."""
+    if version < fold.horizon:
+        return f"version {version} is below the horizon: the oldest kept is {fold.horizon}"
+    if version > fold.number:
+        return f"version {version} is not reached: the newest is {fold.number}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateHold(Transaction):
+    """Keeps a version readable until the expiry; `id` is the hold's."""
+
+    kind: ClassVar[str] = "create_hold"
+    id: str
+    owner: str
+    version: int
+    expiry_ms: int
+
+    def validate(self, fold: Fold) -> Verdict:
+        fault = fault_of_version(fold, self.version)
+        if fault is None and self.expiry_ms <= fold.time_ms:
+            fault = f"hold {self.id} would have expired already"
+        return refused(fault) if fault else APPLY
+
+    def apply(self, fold: Fold) -> None:
+        fold.run(
+            "INSERT OR REPLACE INTO holds VALUES (?, ?, ?, ?)",
+            (self.id, self.owner, self.version, self.expiry_ms),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"owner": self.owner, "holds": self.version, "expiry": self.expiry_ms}
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        return cls(transaction_id, raw["owner"], raw["holds"], raw["expiry"])
+
+
+@dataclass(frozen=True, slots=True)
+class RenewHold(Transaction):
+    """The hold lasts longer. Refused if it is gone or the horizon has passed it."""
+
+    kind: ClassVar[str] = "renew_hold"
+    remembered: ClassVar[bool] = False
+    hold_id: str
+    expiry_ms: int
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        found = fold.row("SELECT version, expiry FROM holds WHERE id = ?", (self.hold_id,))
+        if found is None:
+            return refused(f"hold {self.hold_id} is gone: it expired or was released")
+        fault = fault_of_version(fold, found[0])
+        if fault:
+            return refused(fault)
+        return APPLY if found[1] < self.expiry_ms else already_done("it lasts as long already")
+
+    def apply(self, fold: Fold) -> None:
+        fold.run("UPDATE holds SET expiry = ? WHERE id = ?", (self.expiry_ms, self.hold_id))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"hold": self.hold_id, "expiry": self.expiry_ms}
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        return cls(raw["hold"], raw["expiry"], transaction_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseHold(Transaction):
+    """Lets the version go."""
+
+    kind: ClassVar[str] = "release_hold"
+    remembered: ClassVar[bool] = False
+    hold_id: str
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        if fold.row("SELECT 1 FROM holds WHERE id = ?", (self.hold_id,)) is None:
+            return already_done(f"hold {self.hold_id} is gone already")
+        return APPLY
+
+    def apply(self, fold: Fold) -> None:
+        fold.run("DELETE FROM holds WHERE id = ?", (self.hold_id,))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"hold": self.hold_id}
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        return cls(raw["hold"], transaction_id)

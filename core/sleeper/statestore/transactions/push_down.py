@@ -1,0 +1,140 @@
+"""References move from a split partition to the leaves below it."""
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Self
+
+from sleeper.partitions.partition import PartitionId
+from sleeper.statestore.file_rows import FileRow, find_file, insert_reference, remove_reference
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
+from sleeper.statestore.partition_rows import PartitionRow, find_partition
+from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceMove:
+    """A file's reference goes from a partition to some below it, each with estimated rows."""
+
+    path: str
+    from_partition_id: PartitionId
+    to: tuple[tuple[PartitionId, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PushDownReferences(Transaction):
+    """Moves references down. A move that came too late (reference gone or assigned) is skipped.
+
+    Refused if a move would leave out part of the file: the partitions it goes to must
+    hold every leaf below the old one that overlaps the file's key bounds.
+    """
+
+    kind: ClassVar[str] = "push_down_references"
+    remembered: ClassVar[bool] = False
+    moves: tuple[ReferenceMove, ...]
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        live = 0
+        for move in self.moves:
+            found = _movable(fold, move)
+            if found is not None:
+                fault = _fault_of_move(fold, move, *found)
+                if fault:
+                    return refused(fault)
+                live += 1
+        return APPLY if live else already_done("no reference is left to be pushed down")
+
+    def apply(self, fold: Fold) -> None:
+        for move in self.moves:
+            found = _movable(fold, move)
+            if found is None:
+                continue
+            source, file = found
+            for partition_id, rows in move.to:
+                target = find_partition(fold, partition_id)
+                assert target is not None
+                insert_reference(fold, target.key, file.key, rows)
+            # before the old one goes, so that the file is never without
+            fold.run(
+                "UPDATE files SET references_left = references_left + ? WHERE key = ?",
+                (len(move.to), file.key),
+            )
+            remove_reference(fold, source.key, file.key)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "moves": [
+                {"path": m.path, "from": m.from_partition_id, "to": [list(t) for t in m.to]}
+                for m in self.moves
+            ]
+        }
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        moves = (
+            ReferenceMove(m["path"], m["from"], tuple((p, rows) for p, rows in m["to"]))
+            for m in raw["moves"]
+        )
+        return cls(tuple(moves), transaction_id)
+
+
+def _movable(fold: Fold, move: ReferenceMove) -> tuple[PartitionRow, FileRow] | None:
+    source = find_partition(fold, move.from_partition_id)
+    file = find_file(fold, move.path)
+    if source is None or file is None:
+        return None
+    reference = fold.row(
+        "SELECT 1 FROM refs WHERE partition = ? AND file = ? AND removed IS NULL AND job IS NULL",
+        (source.key, file.key),
+    )
+    return (source, file) if reference else None
+
+
+def _fault_of_move(
+    fold: Fold, move: ReferenceMove, source: PartitionRow, file: FileRow
+) -> str | None:
+    targets: list[int] = []
+    for partition_id, rows in move.to:
+        target = find_partition(fold, partition_id)
+        if target is None:
+            return f"file {move.path} cannot move to partition {partition_id}, which is unknown"
+        if rows < 0:
+            return f"file {move.path} cannot have {rows} rows in partition {partition_id}"
+        targets.append(target.key)
+    if not targets or len(set(targets)) < len(targets):
+        return f"file {move.path} must move to one or more partitions, each once"
+    reached = fold.rows(
+        _walk_sql(fold.dimensions),
+        {"source": source.key, "file": file.key, "targets": json.dumps(targets)},
+    )
+    if {key for key, _, is_target in reached if is_target} != set(targets):
+        return (
+            f"file {move.path} cannot move from {move.from_partition_id} to a partition that is "
+            "not below it, has none of its keys, or is inside another target"
+        )
+    if any(is_leaf and not is_target for _, is_leaf, is_target in reached):
+        return (
+            f"file {move.path} has keys below partition {move.from_partition_id} in leaves that "
+            "the move leaves out"
+        )
+    return None
+
+
+@cache
+def _walk_sql(dimensions: int) -> str:
+    """Partitions below the source that overlap the file, down to targets or leaves."""
+    overlap = " AND ".join(
+        f"c.min_{i} <= f.largest_{i} AND (c.max_{i} IS NULL OR c.max_{i} > f.smallest_{i})"
+        for i in range(dimensions)
+    )
+    return (
+        "WITH RECURSIVE walk (key, is_leaf, is_target) AS ("
+        " SELECT :source, 0, 0 UNION ALL"
+        " SELECT c.key, c.split IS NULL, c.key IN (SELECT value FROM json_each(:targets))"
+        " FROM walk JOIN partitions c ON c.parent = walk.key"
+        " JOIN files f ON f.key = :file"
+        f" WHERE NOT walk.is_target AND {overlap})"
+        " SELECT key, is_leaf, is_target FROM walk WHERE key <> :source"
+    )

@@ -1,0 +1,96 @@
+"""A leaf is split, or found to be unsplittable."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from sleeper.partitions.partition import Partition, PartitionId
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
+from sleeper.statestore.partition_rows import find_partition, insert_partition
+from sleeper.statestore.tiling import fault_of_subtree
+from sleeper.statestore.transactions.file_json import partition_from_json, partition_to_json
+from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
+
+SPLIT_LEVELS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPartition(Transaction):
+    """Puts partitions below a leaf, parents first, up to eight levels at once.
+
+    Conditional on it still being a leaf. Its references stay, to be pushed down later.
+    """
+
+    kind: ClassVar[str] = "split_partition"
+    partition_id: PartitionId
+    descendants: tuple[Partition, ...]
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        leaf = find_partition(fold, self.partition_id)
+        if leaf is None:
+            return refused(f"partition {self.partition_id} is unknown")
+        if not leaf.is_leaf:
+            return refused(f"partition {self.partition_id} is no leaf any more")
+        if not self.descendants:
+            return refused(f"the split of partition {self.partition_id} has no parts")
+        for partition in self.descendants:
+            if find_partition(fold, partition.id) is not None:
+                return refused(f"partition id {partition.id} was used before")
+        fault = fault_of_subtree(self.partition_id, leaf.region, self.descendants, SPLIT_LEVELS_MAX)
+        return refused(fault) if fault else APPLY
+
+    def apply(self, fold: Fold) -> None:
+        leaf = find_partition(fold, self.partition_id)
+        assert leaf is not None
+        fold.run("UPDATE partitions SET split = ? WHERE key = ?", (fold.next_number, leaf.key))
+        fold.run("DELETE FROM unsplittable WHERE partition = ?", (leaf.key,))
+        keys = {self.partition_id: leaf.key}
+        for partition in self.descendants:
+            assert partition.parent_id is not None
+            keys[partition.id] = insert_partition(fold, partition, keys[partition.parent_id])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition_id,
+            "descendants": [partition_to_json(p) for p in self.descendants],
+        }
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        descendants = tuple(partition_from_json(p) for p in raw["descendants"])
+        return cls(raw["partition"], descendants, transaction_id)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkUnsplittable(Transaction):
+    """Remembers that a leaf could not be split, as judged at a version: newer content may."""
+
+    kind: ClassVar[str] = "mark_unsplittable"
+    remembered: ClassVar[bool] = False
+    partition_id: PartitionId
+    judged_at: int
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        leaf = find_partition(fold, self.partition_id)
+        if leaf is None or not leaf.is_leaf:
+            return refused(f"partition {self.partition_id} is no leaf")
+        if self.judged_at > fold.number:
+            return refused(f"version {self.judged_at} is not reached: the newest is {fold.number}")
+        marked = fold.row("SELECT judged_at FROM unsplittable WHERE partition = ?", (leaf.key,))
+        if marked and marked[0] >= self.judged_at:
+            return already_done(f"judged at {marked[0]} already")
+        return APPLY
+
+    def apply(self, fold: Fold) -> None:
+        leaf = find_partition(fold, self.partition_id)
+        assert leaf is not None
+        fold.run("INSERT OR REPLACE INTO unsplittable VALUES (?, ?)", (leaf.key, self.judged_at))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"partition": self.partition_id, "judged_at": self.judged_at}
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        return cls(raw["partition"], raw["judged_at"], transaction_id)
