@@ -40,7 +40,7 @@ def table(tmp_path: Path) -> Iterator[IngestTable]:
         state,
         DataRoot(tmp_path / "data"),
         EngineSettings(spill),
-        ticks.__next__,
+        system_clock,
     )
     assert list(spill.iterdir()) == []
     state.close()
