@@ -163,8 +163,7 @@ def contents(database_path: Path) -> dict[str, list[tuple[object, ...]]]:
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'log_%'"
         ).fetchall()
         return {
-            name: sorted(connection.execute(f"SELECT * FROM {name}"), key=repr)
-            for (name,) in names
+            name: sorted(connection.execute(f"SELECT * FROM {name}"), key=repr) for (name,) in names
         }
     finally:
         connection.close()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import ConflictError, DataError, UnavailableError
-from sleeper.statestore.outcome import Status
+from sleeper.statestore.outcome import Outcome, Status
+from sleeper.statestore.transactions.followers import CreateFollower
 from sleeper.statestore.transactions.holds import CreateHold
 from tests.table_fixture import START_MS, TableUnderTest
 
@@ -111,6 +112,24 @@ def test_trimming_stays_below_an_unexpired_hold(table):
     assert table.store.trim() == 3
 
 
+def test_trimming_stays_below_a_follower(table):
+    table.commit(CreateFollower("f", 1))
+    for path in ("a", "b"):
+        table.ingest(path)
+        table.store.save_snapshot()
+    assert table.store.trim() == 1
+    table.store.advance_follower("f", 4)
+    assert table.store.trim() == 3
+
+
+def test_a_torn_snapshot_does_not_count_for_trimming(table):
+    for path in ("a", "b"):
+        table.ingest(path)
+        table.store.save_snapshot()
+    damage(min((table.folder / "table/snapshots").iterdir()), "torn")
+    assert table.another_store().trim() == 0
+
+
 def test_a_commit_that_loses_a_race_is_judged_again(remote):
     other = remote.another_store()
     remote.log.before_next_append = lambda: other.commit(remote.ingest_job("a"))
@@ -136,7 +155,7 @@ def test_a_file_assigned_by_another_meanwhile_is_not_assigned_twice(remote):
 
 def test_an_append_whose_answer_was_lost_is_recognised_as_ours(remote):
     remote.log.lose_next_answer = True
-    assert remote.ingest("a").number == 2
+    assert remote.ingest("a") == Outcome(Status.APPLIED, 2)
     assert remote.ingest("b").number == 3
     assert remote.paths_in("root") == ["a", "b"]
     assert [e.first_number for e in remote.log.appended] == [1, 2, 3]
@@ -204,11 +223,13 @@ def damage(path: Path, how: str) -> None:
     whole = path.read_bytes()
     if how == "torn":
         path.write_bytes(whole[: len(whole) // 2])
+    elif how == "another's":
+        path.rename(path.with_name(path.name[:-23] + "0" * 16 + ".db.zst"))
     else:
         path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
 
 
-@pytest.mark.parametrize("how", ["torn", "flipped"])
+@pytest.mark.parametrize("how", ["torn", "flipped", "another's"])
 def test_a_damaged_snapshot_is_passed_over_for_the_older_one(remote, caplog, how):
     asleep = trimmed_behind(remote)
     newest = max((remote.folder / "table/snapshots").iterdir())

@@ -16,7 +16,9 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> TransactionLog:
 
 
 def entry(first: int, last: int, write_id: str = "w") -> LogEntry:
-    return LogEntry(first, last, 1000 + first, write_id, "\n".join("{}" for _ in range(first, last + 1)))
+    return LogEntry(
+        first, last, 1000 + first, write_id, "\n".join("{}" for _ in range(first, last + 1))
+    )
 
 
 def test_an_empty_log_has_head_0_and_no_entries(log):

@@ -27,9 +27,7 @@ def commit_many(path: Path, worker: int, said: Path, count: int) -> None:
 def start(folder: Path, worker: int, count: int):
     context = multiprocessing.get_context("spawn")
     said = folder / f"said-{worker}"
-    process = context.Process(
-        target=commit_many, args=(folder / "state.db", worker, said, count)
-    )
+    process = context.Process(target=commit_many, args=(folder / "state.db", worker, said, count))
     process.start()
     return process
 

@@ -297,6 +297,16 @@ def test_an_expired_job_is_released_and_its_commit_comes_too_late(table):
     assert table.assign("job2", "a").status is Status.APPLIED
 
 
+def test_of_several_jobs_only_the_expired_are_released(table):
+    table.ingest("a", "b")
+    table.assign("job1", "a", lease_ms=1000)
+    table.assign("job2", "b", lease_ms=2000)
+    table.clock.now_ms += 1000
+    assert table.commit(ReleaseJobs(("job1", "job2"))).status is Status.APPLIED
+    with table.store.reading() as state:
+        assert [j.id for j in state.jobs.assigned()] == ["job2"]
+
+
 def test_the_id_of_a_released_job_is_never_used_again(table):
     table.ingest("a")
     table.assign("job", "a")
