@@ -45,6 +45,8 @@ class StateStore:
         self._log = log
         self._clock = clock
         self._snapshots = snapshots
+        if snapshots is not None and not database.path.exists():
+            snapshots.place_newest(database.path)
         with database.writing() as connection:
             create_tables(connection)
         self._committer = Committer(database, log, clock)
@@ -150,7 +152,10 @@ class StateStore:
             logger.info("the log was trimmed: opening the newest snapshot")
             if self._snapshots.open_newest(self._database) is None:
                 raise DataError(f"the state is behind and there is no snapshot: {gap}") from gap
-            return action()
+            try:
+                return action()
+            except NotFoundError as still:
+                raise DataError(f"the newest whole snapshot is too old: {still}") from still
 
     def _need_snapshots(self) -> SnapshotStore:
         if self._snapshots is None:
