@@ -110,6 +110,11 @@ class StateStore:
         snapshots.drop_all_but(_SNAPSHOTS_KEPT)
         return number
 
+    def newest_snapshot(self) -> int | None:
+        """The number that the newest verified snapshot holds; None if there is none."""
+        verified = self._need_snapshots().verified(1)
+        return verified[0].number if verified else None
+
     def trim(self) -> int:
         """Trims the log as far as nobody needs it; returns the number up to which.
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
+from sleeper.garbage_collection.orphans import ListObjects
 from sleeper.jobs.queue import DeadLetters, MessageQueue
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
@@ -43,7 +44,9 @@ class Instance:
 
     `state` gives a table's state store, opened once per process. `spill_folder` is a folder
     of this process on local disk. `make_table` and `remove_table` make and delete what a
-    table needs before its index row stands, and after.
+    table needs before its index row stands, and after; `abandoned_tables` are those of a
+    creation that died before a time. `recover_dead_workers` gives back what processes held
+    that are gone.
     """
 
     where: str
@@ -60,6 +63,8 @@ class Instance:
     make_table: Callable[[TableId], None]
     remove_table: Callable[[TableId], None]
     abandoned_tables: Callable[[int], tuple[TableId, ...]]
+    list_objects: ListObjects
+    recover_dead_workers: Callable[[], int]
     spill_folder: Callable[[], Path]
     clock: Clock
     close: Callable[[], None]
