@@ -36,7 +36,7 @@ class QueryResult:
         self._rows = 0
         self._handed_out = 0
         self._close = close
-        self._finalizer = weakref.finalize(self, _release_soon, tuple(holds))
+        self._finalizer = weakref.finalize(self, _let_go_soon, tuple(holds), close)
         self._finalizer.atexit = False
 
     def __iter__(self) -> Self:
@@ -79,10 +79,9 @@ class QueryResult:
         closing = getattr(batches, "close", None)
         if closing is not None:
             closing()
-        if self._close is not None:
-            self._close()
-            self._close = None
         if self._finalizer.detach() is not None:
+            if self._close is not None:
+                self._close()
             for hold in self._holds:
                 hold.release()
 
@@ -96,6 +95,8 @@ class QueryResult:
             return pa.Table.from_batches(list(self), self.schema)
 
 
-def _release_soon(holds: tuple[VersionHold, ...]) -> None:
+def _let_go_soon(holds: tuple[VersionHold, ...], close: Callable[[], None] | None) -> None:
+    if close is not None:
+        close()
     for hold in holds:
         hold.release_soon()
