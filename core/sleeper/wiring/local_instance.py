@@ -1,5 +1,6 @@
 """Makes and opens the instance of a folder."""
 
+import functools
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ from sleeper.properties.instance import (
     INGEST_VISIBILITY_SECONDS,
 )
 from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.query.engine import QueryEngine, query_settings
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
 from sleeper.wiring.instance import Instance, QueueName
@@ -50,6 +52,10 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
     properties = local.properties()
     states = _StateStores(local, clock)
     poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
+
+    @functools.cache
+    def query_engine() -> QueryEngine:
+        return QueryEngine(query_settings(local.properties(), _spill_folder(local)), clock)
 
     def close() -> None:
         states.close()
@@ -77,6 +83,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         list_objects=lambda table_id: _list_objects(local, table_id),
         recover_dead_workers=lambda: _recover(local, clock),
         spill_folder=lambda: _spill_folder(local),
+        query_engine=query_engine,
         clock=clock,
         close=close,
     )
