@@ -32,7 +32,7 @@ def release(
 ) -> None:
     """Release a hold: whoever reads its version may find it gone."""
     with opened(context) as instance:
-        from sleeper.wiring.versions import release_hold
+        from sleeper.wiring.holds import release_hold
 
         release_hold(instance, name, hold_id)
         note(f"hold {hold_id} is released")

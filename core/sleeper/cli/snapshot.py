@@ -18,9 +18,10 @@ def snapshots() -> None:
 def take(context: typer.Context, name: TableName) -> None:
     """Store a snapshot of a table's state, and trim its log as far as nobody needs it."""
     with opened(context) as instance:
-        from sleeper.wiring.versions import take_snapshot
+        from sleeper.wiring.collecting import snapshot_table
 
-        taken = take_snapshot(instance, name)
+        taken = snapshot_table(instance, instance.tables.by_name(name), always=True)
+        assert taken is not None
         note(f"the state at transaction {taken.number:,} is stored")
         if taken.trimmed_to:
             note(f"the log is trimmed up to transaction {taken.trimmed_to:,}")

@@ -61,9 +61,14 @@ class LeafRouter:
         low, high = keys[0].as_py(), keys[-1].as_py()
         for place, leaf in enumerate(self._leaves):
             if leaf.region.ranges[0].overlaps_values(low, high):
-                rows = batch.filter(_mask(batch, self._names, leaf.region))
+                rows = rows_in_region(batch, self._names, leaf.region)
                 if rows.num_rows:
                     yield place, rows
+
+
+def rows_in_region(batch: pa.RecordBatch, names: Sequence[str], region: Region) -> pa.RecordBatch:
+    """The rows whose row key, the columns of these names, is in the region."""
+    return batch.filter(_mask(batch, names, region))
 
 
 def _first_not_before(keys: pa.Array, value: KeyValue, start: int) -> int:

@@ -1,5 +1,6 @@
 """The ports of the job tracker and the task tracker."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from sleeper.jobs.event import JobEvent, JobKind, TaskEvent
@@ -18,6 +19,9 @@ class JobTracker(Protocol):
 
     def job(self, table_id: TableId, job_id: str) -> JobStatus:
         """The job of that id, or NotFoundError."""
+
+    def unknown(self, table_id: TableId, job_ids: Sequence[str]) -> tuple[str, ...]:
+        """Which of these the tracker has heard nothing of, in the order given."""
 
     def recent(
         self,

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sleeper.errors import NotFoundError
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
@@ -56,6 +56,15 @@ class LocalJobTracker:
         if not jobs:
             raise NotFoundError(f"no job {job_id!r} is known of table {table_id}")
         return jobs[0]
+
+    def unknown(self, table_id: TableId, job_ids: Sequence[str]) -> tuple[str, ...]:
+        """See the port."""
+        rows = self._database.read(
+            "SELECT e.value AS id FROM json_each(?) AS e LEFT JOIN jobs AS j"
+            " ON j.table_id = ? AND j.job_id = e.value WHERE j.job_id IS NULL ORDER BY e.key",
+            (json.dumps(list(job_ids)), table_id),
+        )
+        return tuple(row["id"] for row in rows)
 
     def recent(
         self,

@@ -35,3 +35,8 @@ def file_settings(properties: TableProperties) -> FileSettings:
         properties.get(ROW_GROUP_ROWS_MAX),
         properties.get(PAGE_SIZE_BYTES),
     )
+
+
+def worker_count() -> int:
+    """One worker per processor."""
+    return os.cpu_count() or 1

@@ -8,9 +8,11 @@ from typing import Protocol
 
 from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
+from sleeper.garbage_collection.orphans import ListObjects
 from sleeper.jobs.queue import DeadLetters, MessageQueue
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.query.engine import QueryEngine
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableId, TableRef
@@ -43,7 +45,9 @@ class Instance:
 
     `state` gives a table's state store, opened once per process. `spill_folder` is a folder
     of this process on local disk. `make_table` and `remove_table` make and delete what a
-    table needs before its index row stands, and after.
+    table needs before its index row stands, and after; `abandoned_tables` are those of a
+    creation that died before a time. `recover_dead_workers` gives back what processes held
+    that are gone. `query_engine` is kept warm while the instance is open.
     """
 
     where: str
@@ -60,7 +64,10 @@ class Instance:
     make_table: Callable[[TableId], None]
     remove_table: Callable[[TableId], None]
     abandoned_tables: Callable[[int], tuple[TableId, ...]]
+    list_objects: ListObjects
+    recover_dead_workers: Callable[[], int]
     spill_folder: Callable[[], Path]
+    query_engine: Callable[[], QueryEngine]
     clock: Clock
     close: Callable[[], None]
 

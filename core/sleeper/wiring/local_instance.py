@@ -1,17 +1,20 @@
 """Makes and opens the instance of a folder."""
 
+import functools
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
+from sleeper.garbage_collection.orphans import StoredObject
 from sleeper.jobs.queue import QueueSettings
+from sleeper.local.dead_tasks import record_dead_tasks
 from sleeper.local.instance import LocalInstance, create_instance, open_instance_folder
 from sleeper.local.process import is_alive, this_process
-from sleeper.local.queue import LocalDeadLetters, LocalQueue
+from sleeper.local.queue import LocalDeadLetters, LocalQueue, release_dead_receivers
 from sleeper.local.state_store import open_state_store
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
@@ -27,6 +30,7 @@ from sleeper.properties.instance import (
     INGEST_VISIBILITY_SECONDS,
 )
 from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.query.engine import QueryEngine, query_settings
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
 from sleeper.wiring.instance import Instance, QueueName
@@ -48,6 +52,10 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
     properties = local.properties()
     states = _StateStores(local, clock)
     poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
+
+    @functools.cache
+    def query_engine() -> QueryEngine:
+        return QueryEngine(query_settings(local.properties(), _spill_folder(local)), clock)
 
     def close() -> None:
         states.close()
@@ -72,18 +80,33 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         make_table=lambda table_id: _make_table(local, table_id),
         remove_table=lambda table_id: _remove_table(local, states, table_id),
         abandoned_tables=local.unlisted_table_ids,
+        list_objects=lambda table_id: _list_objects(local, table_id),
+        recover_dead_workers=lambda: _recover(local, clock),
         spill_folder=lambda: _spill_folder(local),
+        query_engine=query_engine,
         clock=clock,
         close=close,
     )
 
 
-def remove_dead_spill(folder: Path) -> int:
-    """Deletes what processes that are gone had spilled; returns how many folders went."""
-    gone = [p for p in (folder / _SPILL_FOLDER).glob("*@*") if not is_alive(p.name)]
-    for path in gone:
-        shutil.rmtree(path, ignore_errors=True)
-    return len(gone)
+def _recover(local: LocalInstance, clock: Clock) -> int:
+    """Returns messages of dead processes, ends their runs, deletes what they spilled."""
+    record_dead_tasks(local.database, clock)
+    for spilled in _spill_root(local).glob("*@*"):
+        if not is_alive(spilled.name):
+            shutil.rmtree(spilled, ignore_errors=True)
+    return release_dead_receivers(local.database, clock)
+
+
+def _list_objects(local: LocalInstance, table_id: TableId) -> Iterator[StoredObject]:
+    for path in local.table_folder(table_id).rglob("*"):
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            continue
+        if path.is_file():
+            relative = path.relative_to(local.folder).as_posix()
+            yield StoredObject(relative, found.st_size, found.st_mtime_ns // 1_000_000)
 
 
 def _make_table(local: LocalInstance, table_id: TableId) -> None:
@@ -96,11 +119,14 @@ def _remove_table(local: LocalInstance, states: "_StateStores", table_id: TableI
 
 
 def _spill_folder(local: LocalInstance) -> Path:
-    chosen = local.properties().get(SPILL_DIRECTORY)
-    root = Path(chosen) if chosen else local.folder
-    folder = root / _SPILL_FOLDER / this_process()
+    folder = _spill_root(local) / this_process()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _spill_root(local: LocalInstance) -> Path:
+    chosen = local.properties().get(SPILL_DIRECTORY)
+    return (Path(chosen) if chosen else local.folder) / _SPILL_FOLDER
 
 
 def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSettings:

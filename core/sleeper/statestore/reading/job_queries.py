@@ -42,6 +42,10 @@ class JobQueries:
         """Every job that holds files, oldest first."""
         return self._jobs("1")
 
+    def count(self) -> int:
+        """How many jobs hold files."""
+        return int(self._reader.row("SELECT count(*) FROM jobs")[0])
+
     def get(self, job_id: str) -> AssignedJob | None:
         """The job, if it holds files."""
         return next(self._jobs("j.id = :id", id=job_id), None)

@@ -1,0 +1,148 @@
+"""Runs one compaction job: merge its files into one, commit that in their place."""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from sleeper.clock import Clock, system_clock
+from sleeper.compaction.job import CompactionJob
+from sleeper.compaction.lease import Lease
+from sleeper.compaction.merging import MergeJob, damaged_input, merge_job, write_output
+from sleeper.compaction.run_record import RunRecord
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.writer import FileSettings
+from sleeper.errors import DataError, StateMovedOnError
+from sleeper.files.data_file import DataFile
+from sleeper.jobs.tracker import JobTracker
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.commit_compaction import CommitCompaction
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    """How a worker runs jobs. `task_id` names the worker in the tracker."""
+
+    engine: EngineSettings
+    files: FileSettings = field(default_factory=FileSettings)
+    lease_seconds: float = 3600
+    task_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """What became of a run. `output` is None if no row was left, or nothing was left to do."""
+
+    output: DataFile | None = None
+    rows_read: int = 0
+    rows_written: int = 0
+    already_done: bool = False
+
+
+def run_compaction(
+    job: CompactionJob,
+    store: StateStore,
+    root: DataRoot,
+    tracker: JobTracker,
+    settings: CompactionSettings,
+    clock: Clock = system_clock,
+    on_rows: Callable[[int], None] = lambda _: None,
+) -> CompactionResult:
+    """Runs the job and commits its output; durable on return, so the message may be deleted.
+
+    A job whose commit was applied is already done. `on_rows` hears of progress. Errors,
+    each told to the tracker: StateMovedOnError if the job does not hold its files any more
+    (delete the message); DataError if an input is damaged or gone (delete the message: the
+    files stay assigned until the lease runs out, so that a damaged file is not tried every
+    minute); UnavailableError and ConflictError (let the message return).
+    """
+    record = RunRecord(tracker, job.table_id, job.id, settings.task_id, clock)
+    if _is_committed(store, job.id, record):
+        return CompactionResult(already_done=True)
+    try:
+        with Lease(store, job.id, settings.lease_seconds, clock) as lease:
+            record.started()
+            result = _run(job, store, root, settings, clock(), lease, on_rows)
+    except StateMovedOnError as error:
+        if _is_committed(store, job.id, record):
+            return CompactionResult(already_done=True)
+        record.failed(str(error))
+        raise
+    except Exception as error:
+        record.failed(str(error))
+        raise
+    record.finished_and_committed(result.rows_read, result.rows_written)
+    return result
+
+
+def _run(
+    job: CompactionJob,
+    store: StateStore,
+    root: DataRoot,
+    settings: CompactionSettings,
+    run_start_ms: int,
+    lease: Lease,
+    on_rows: Callable[[int], None],
+) -> CompactionResult:
+    merge = _merge_of(job, store, run_start_ms)
+    rows_read = 0
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        nonlocal rows_read
+        for batch in batches:
+            lease.check()
+            rows_read += batch.num_rows
+            on_rows(batch.num_rows)
+            yield batch
+
+    try:
+        batches = counted(merge_job(merge, root, settings.engine))
+        output = write_output(batches, merge, root, settings.files)
+        _check_rows(merge, rows_read)
+    except (DataError, StateMovedOnError) as error:
+        _check_held(job, store)
+        # So whatever cannot be read or found is damage.
+        raise damaged_input(merge, root, settings.engine, error) from error
+    lease.check()
+    inputs = tuple(file.path for file in merge.inputs)
+    store.commit_or_raise(
+        CommitCompaction(job.id, merge.partition.id, inputs, output, run_start_ms)
+    )
+    return CompactionResult(output, rows_read, output.rows if output else 0)
+
+
+def _merge_of(job: CompactionJob, store: StateStore, run_start_ms: int) -> MergeJob:
+    with store.reading() as state:
+        held = state.jobs.get(job.id)
+        if held is None:
+            raise StateMovedOnError(f"compaction job {job.id} holds no files any more")
+        found = [state.files.get(path) for path in held.inputs]
+        inputs = tuple(file for file in found if file is not None)
+        partition = state.partitions.get(held.partition_id)
+        return MergeJob(job.table_id, state.schema, partition, inputs, run_start_ms)
+
+
+def _check_held(job: CompactionJob, store: StateStore) -> None:
+    with store.reading() as state:
+        if state.jobs.get(job.id) is None:
+            raise StateMovedOnError(f"compaction job {job.id} holds no files any more")
+
+
+def _check_rows(merge: MergeJob, rows_read: int) -> None:
+    """Whole files hold as many rows as the state says, or something was lost on the way."""
+    if all(merge.is_whole(file) for file in merge.inputs):
+        expected = sum(file.rows for file in merge.inputs)
+        if rows_read != expected:
+            raise DataError(f"{rows_read} rows were read: the files hold {expected}")
+
+
+def _is_committed(store: StateStore, job_id: str, record: RunRecord) -> bool:
+    with store.reading() as state:
+        applied = state.jobs.applied(job_id, CommitCompaction.kind)
+    if applied is not None:
+        record.committed_earlier(applied.time_ms)
+    return applied is not None

@@ -1,0 +1,109 @@
+"""Collects what runs left behind that died before their commit."""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from sleeper.clock import Clock, system_clock
+from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX, run_start_of
+from sleeper.garbage_collection.collection import DeleteObjects
+from sleeper.properties.instance import COLLECTION_BATCH_SIZE
+from sleeper.properties.values import TableProperties
+from sleeper.statestore.store import StateStore
+from sleeper.tables.table_ref import TableId
+
+logger = logging.getLogger(__name__)
+
+_SIDECARS = (SKETCHES_SUFFIX, FILTER_SUFFIX)
+_WHOLE_SNAPSHOT = re.compile(r"\d{19}-[0-9a-f]+-[0-9a-f]{16}\.db\.zst")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as a listing has it. The path is relative to the data root."""
+
+    path: str
+    bytes: int
+    modified_ms: int
+
+
+ListObjects = Callable[[TableId], Iterable[StoredObject]]
+"""All objects of the table, in any order."""
+
+
+@dataclass(slots=True)
+class OrphanReport:
+    """What was deleted, or in a dry run would be; `paths` lists it in a dry run."""
+
+    objects: int = 0
+    bytes: int = 0
+    paths: list[str] = field(default_factory=list)
+
+
+def collect_orphans(
+    table_id: TableId,
+    store: StateStore,
+    properties: TableProperties,
+    list_objects: ListObjects,
+    delete: DeleteObjects,
+    clock: Clock = system_clock,
+    dry_run: bool = False,
+) -> OrphanReport:
+    """Deletes objects of runs older than the orphan age that the state does not know.
+
+    Each is listed before the state is read, so that a file committed in between is known.
+    The age is the one that commits are refused by, at half of it.
+    """
+    with store.reading() as state:
+        oldest_kept_ms = clock() - state.orphan_age_ms
+    report = OrphanReport()
+    old = (
+        each
+        for each in list_objects(table_id)
+        if _is_collectable_kind(table_id, each.path) and _began_ms(each) < oldest_kept_ms
+    )
+    for listed in _batches(old, properties.get(COLLECTION_BATCH_SIZE)):
+        orphans = _unknown(store, listed)
+        if not dry_run and orphans:
+            delete([each.path for each in orphans])
+        report.objects += len(orphans)
+        report.bytes += sum(each.bytes for each in orphans)
+        report.paths += [each.path for each in orphans] if dry_run else []
+    if report.objects and not dry_run:
+        logger.info("orphans collected", extra={"table": table_id, "objects": report.objects})
+    return report
+
+
+def _is_collectable_kind(table_id: TableId, path: str) -> bool:
+    """Whether a dead run may have left it: data with its sidecars, or a torn snapshot."""
+    if path.startswith(f"{table_id}/data/"):
+        return True
+    snapshots = f"{table_id}/snapshots/"
+    return path.startswith(snapshots) and not _WHOLE_SNAPSHOT.fullmatch(path[len(snapshots) :])
+
+
+def _began_ms(each: StoredObject) -> int:
+    """When its run began, or else when it was written."""
+    began_ms = run_start_of(each.path)
+    return each.modified_ms if began_ms is None else began_ms
+
+
+def _unknown(store: StateStore, listed: list[StoredObject]) -> list[StoredObject]:
+    with store.reading() as state:
+        known = state.files.known(sorted({_data_path(each.path) for each in listed}))
+    return [each for each in listed if _data_path(each.path) not in known]
+
+
+def _data_path(path: str) -> str:
+    """The data file that an object belongs to, by its name."""
+    for suffix in _SIDECARS:
+        path = path.removesuffix(suffix)
+    return path
+
+
+def _batches(found: Iterable[StoredObject], size: int) -> Iterator[list[StoredObject]]:
+    iterator = iter(found)
+    while batch := list(islice(iterator, size)):
+        yield batch

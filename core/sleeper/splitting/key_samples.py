@@ -1,0 +1,86 @@
+"""Keys sampled from a data file itself, where its sidecar is missing, torn or too coarse.
+
+Only row groups whose statistics touch the region are read, at most so many of them,
+evenly spaced, and of these only the key columns.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sleeper.datafiles.key_sampler import KeySampler
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.routing import rows_in_region
+from sleeper.errors import DataError, StateMovedOnError
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.region import Range, Region
+from sleeper.schema.model import KeyValue, Schema
+from sleeper.splitting.estimate import FileKeys
+
+_ROW_GROUPS_MAX = 64
+_BATCH_ROWS = 65_536
+
+
+def sample_keys(root: DataRoot, schema: Schema, file: DataFile, region: Region) -> FileKeys:
+    """The keys of the file's rows in the region; `rows` is exact if all row groups were read.
+
+    DataError if the file cannot be read, StateMovedOnError if it is gone.
+    """
+    sampler = KeySampler(schema)
+    try:
+        with pq.ParquetFile(root.url_of(file.path)) as parquet:
+            groups = _row_groups_touching(parquet.metadata, region.ranges[0])
+            read = _evenly_spaced(groups)
+            rows = _sample(parquet, read, schema, region, sampler)
+    except FileNotFoundError as error:
+        raise StateMovedOnError(f"data file {file.path} is gone") from error
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"data file {file.path} cannot be read: {error}") from error
+    scale = len(groups) / len(read) if read else 0.0
+    points = tuple(tuple(_in_order(values)) for values in sampler.samples())
+    return FileKeys(rows * scale, points)
+
+
+def _in_order(values: list[KeyValue]) -> list[KeyValue]:
+    return sorted(values)
+
+
+def _sample(
+    parquet: pq.ParquetFile,
+    groups: Sequence[int],
+    schema: Schema,
+    region: Region,
+    sampler: KeySampler,
+) -> int:
+    rows = 0
+    names = [f.name for f in schema.row_keys]
+    for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=list(groups), columns=names):
+        # In schema order, whatever the order in the file.
+        keys = pa.RecordBatch.from_arrays([batch.column(n) for n in names], names)
+        inside = rows_in_region(keys, names, region)
+        rows += inside.num_rows
+        if inside.num_rows:
+            sampler.add(inside)
+    return rows
+
+
+def _row_groups_touching(metadata: pq.FileMetaData, within: Range) -> list[int]:
+    """Those whose first key field, the first column, may have values of the range."""
+    touching = []
+    for group in range(metadata.num_row_groups):
+        found = metadata.row_group(group).column(0).statistics
+        if (
+            found is None
+            or not found.has_min_max
+            or type(found.min) is not type(within.min)
+            or within.overlaps_values(found.min, found.max)
+        ):
+            touching.append(group)
+    return touching
+
+
+def _evenly_spaced(groups: Sequence[int]) -> list[int]:
+    if len(groups) <= _ROW_GROUPS_MAX:
+        return list(groups)
+    return [groups[i * len(groups) // _ROW_GROUPS_MAX] for i in range(_ROW_GROUPS_MAX)]

@@ -1,0 +1,186 @@
+"""Finds the leaves to split, and splits one."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from sleeper.datafiles.sketches import sketches_from_bytes
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError
+from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile
+from sleeper.partitions.partition import Partition, PartitionId
+from sleeper.partitions.region import Region
+from sleeper.schema.model import KeyValue, Schema
+from sleeper.splitting.estimate import (
+    FileKeys,
+    LeafEstimate,
+    estimate_leaf,
+    keys_of_sketches,
+    split_points,
+)
+from sleeper.splitting.subtree import levels_needed, subtree
+from sleeper.statestore.reading.table_state import TableState
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
+
+logger = logging.getLogger(__name__)
+
+_POINTS_PER_PART_MIN = 8
+_DIMENSIONS_CUT = 1
+"""How many of the first row key fields are tried, in turn."""
+
+ReadObject = Callable[[str], bytes]
+"""The content of an object, or NotFoundError."""
+
+SampleKeys = Callable[[Schema, DataFile, Region], FileKeys]
+"""The keys of the file's rows that lie in the region, from a look into the file itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCandidate:
+    """A leaf over the threshold by what the state knows of its rows."""
+
+    partition_id: PartitionId
+    rows: int
+
+
+class SplitStatus(Enum):
+    """What became of a try to split a leaf."""
+
+    SPLIT = "split"
+    GONE = "no leaf any more"
+    SMALL_ENOUGH = "not over the threshold"
+    UNSPLITTABLE = "no key cuts it"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitResult:
+    """`rows` are estimated from sketches; `leaves` counts those that took the leaf's place."""
+
+    status: SplitStatus
+    rows: int = 0
+    leaves: int = 0
+
+
+def find_partitions_to_split(state: TableState, threshold: int) -> list[SplitCandidate]:
+    """Leaves over the threshold that may be split, those with the most rows first."""
+    over = [
+        SplitCandidate(leaf.partition_id, leaf.rows + leaf.rows_above)
+        for leaf in state.partitions.leaf_rows()
+        if leaf.rows + leaf.rows_above > threshold
+    ]
+    unsplittable = set(state.partitions.unsplittable()) if over else set()
+    found = [each for each in over if each.partition_id not in unsplittable]
+    return sorted(found, key=lambda each: (-each.rows, each.partition_id))
+
+
+def split_partition(
+    partition_id: PartitionId,
+    store: StateStore,
+    threshold: int,
+    files_max: int,
+    read: ReadObject,
+    sample: SampleKeys,
+) -> SplitResult:
+    """Splits the leaf if it is over the threshold by the sketches of its files.
+
+    Looks at the `files_max` largest. Durable on return; may be repeated. DataError if a
+    file's keys can be read neither from its sidecar nor from itself; StateMovedOnError if
+    a file was collected meanwhile (try again).
+    """
+    leaf = _leaf(partition_id, store)
+    if leaf is None:
+        return SplitResult(SplitStatus.GONE)
+    estimate = _estimate(leaf, files_max, threshold, read, sample)
+    levels = levels_needed(estimate.rows, threshold)
+    if levels == 0:
+        return SplitResult(SplitStatus.SMALL_ENOUGH, estimate.rows)
+    for dimension in range(_DIMENSIONS_CUT):
+        within = leaf.partition.region.ranges[dimension]
+        points = split_points(estimate, within, dimension, 2**levels)
+        if points:
+            return _split(leaf, dimension, points, estimate.rows, store)
+    return _mark_unsplittable(leaf, estimate.rows, store)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A leaf and its files at a version."""
+
+    partition: Partition
+    schema: Schema
+    files: Sequence[DataFile]
+    version: int
+
+
+def _leaf(partition_id: PartitionId, store: StateStore) -> _Leaf | None:
+    with store.reading() as state:
+        try:
+            partition = state.partitions.get(partition_id)
+        except NotFoundError:
+            return None
+        if not partition.is_leaf:
+            return None
+        files = state.files.of_leaf(partition_id, partition.region)
+        return _Leaf(partition, state.schema, files, state.version)
+
+
+def _estimate(
+    leaf: _Leaf, files_max: int, threshold: int, read: ReadObject, sample: SampleKeys
+) -> LeafEstimate:
+    region = leaf.partition.region
+    by_size = sorted(leaf.files, key=lambda f: (-f.rows, f.path))
+    looked_at, others = by_size[:files_max], by_size[files_max:]
+    seen = [(file, _keys(file, leaf, read, sample)) for file in looked_at]
+    estimate = estimate_leaf(region, seen, others)
+    levels = levels_needed(estimate.rows, threshold)
+    if levels and not _tells(estimate, 2**levels):
+        seen = [(file, sample(leaf.schema, file, region)) for file in looked_at]
+        estimate = estimate_leaf(region, seen, others)
+    return estimate
+
+
+def _keys(file: DataFile, leaf: _Leaf, read: ReadObject, sample: SampleKeys) -> FileKeys:
+    region = leaf.partition.region
+    path = file.path + SKETCHES_SUFFIX
+    try:
+        if SKETCHES_SUFFIX not in file.sidecars:
+            raise NotFoundError(f"data file {file.path} has no sketches")
+        sketches = sketches_from_bytes(leaf.schema, read(path), path)
+    except (NotFoundError, DataError) as error:
+        logger.warning(
+            "keys are sampled from the file itself: %s",
+            error,
+            extra={"partition": leaf.partition.id},
+        )
+        return sample(leaf.schema, file, region)
+    return keys_of_sketches(file, region, sketches)
+
+
+def _tells(estimate: LeafEstimate, parts: int) -> bool:
+    """Whether there are points enough to find quantiles: a small share of a file has few."""
+    points = sum(len(keys.points[0]) for keys in estimate.files)
+    return points >= parts * _POINTS_PER_PART_MIN
+
+
+def _split(
+    leaf: _Leaf, dimension: int, points: Sequence[KeyValue], rows: int, store: StateStore
+) -> SplitResult:
+    added = subtree(leaf.partition, dimension, points)
+    try:
+        store.commit_or_raise(SplitPartition(leaf.partition.id, tuple(added)))
+    except StateMovedOnError:
+        if _leaf(leaf.partition.id, store) is None:
+            return SplitResult(SplitStatus.GONE, rows)
+        raise
+    leaves = sum(p.is_leaf for p in added)
+    logger.info("partition split", extra={"partition": leaf.partition.id, "leaves": leaves})
+    return SplitResult(SplitStatus.SPLIT, rows, leaves)
+
+
+def _mark_unsplittable(leaf: _Leaf, rows: int, store: StateStore) -> SplitResult:
+    (outcome,) = store.commit(MarkUnsplittable(leaf.partition.id, leaf.version))
+    if outcome.refused:
+        return SplitResult(SplitStatus.GONE, rows)
+    logger.info("partition cannot be split", extra={"partition": leaf.partition.id})
+    return SplitResult(SplitStatus.UNSPLITTABLE, rows)
