@@ -52,8 +52,8 @@ def write_json(listing: Listing, stream: TextIO) -> None:
     for row in listing.rows:
         members: dict[str, Value] = {"report": listing.name}
         for column, value in zip(listing.columns, row, strict=True):
-            is_time = column.kind is ColumnKind.TIME and isinstance(value, int)
-            members[column.name] = iso_time(int(value)) if is_time and value is not None else value
+            is_time = column.kind is ColumnKind.TIME
+            members[column.name] = iso_time(value) if is_time and isinstance(value, int) else value
         stream.write(json.dumps(members, ensure_ascii=False) + "\n")
 
 
