@@ -58,7 +58,7 @@ def _content(drawn: DrawnPartition, largest: int) -> str:
         return f"{_counts(drawn.rows, drawn.files)}  to be pushed down" if drawn.files else ""
     share = _rows(drawn) / largest if largest else 0
     bar = "█" * max(round(share * _BAR_WIDTH), 1 if drawn.rows else 0)
-    above = f"  {drawn.rows_above:,} of them above" if drawn.rows_above else ""
+    above = f"  {drawn.rows_above:,} of them in files above" if drawn.rows_above else ""
     return f"{_counts(_rows(drawn), drawn.files)}  {bar}{above}"
 
 

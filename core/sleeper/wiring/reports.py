@@ -1,6 +1,7 @@
 """Reports on an instance: asks its ports and its tables' states."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from sleeper.jobs.event import JobKind
 from sleeper.reports.dead_letters import gather_dead_letters
@@ -14,8 +15,9 @@ from sleeper.reports.state import StateReport, gather_state
 from sleeper.reports.table import TableReport, gather_table
 from sleeper.reports.tables import gather_tables
 from sleeper.reports.tasks import gather_tasks
+from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
-from sleeper.tables.table_ref import TableRef
+from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.wiring.instance import Instance, QueueName
 
 _ALL_ROWS = 2**62
@@ -74,7 +76,8 @@ def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limi
     of_table = chosen.id if chosen is not None else None
     match kind:
         case ReportKind.TABLES:
-            return gather_tables(instance.tables, of_table, limit).listing()
+            totals_of = partial(_totals_of, instance)
+            return gather_tables(instance.tables, of_table, limit, totals_of).listing()
         case ReportKind.INGEST_JOBS | ReportKind.COMPACTION_JOBS:
             job_kind = JobKind.INGEST if kind is ReportKind.INGEST_JOBS else JobKind.COMPACTION
             return gather_jobs(instance.jobs, instance.tables, job_kind, of_table, limit).listing()
@@ -85,3 +88,8 @@ def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limi
             return gather_dead_letters(letters, limit).listing()
         case _:
             return untracked_queries()
+
+
+def _totals_of(instance: Instance, table_id: TableId) -> Totals:
+    with instance.state(table_id).reading() as state:
+        return state.files.totals()
