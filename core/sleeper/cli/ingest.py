@@ -24,7 +24,7 @@ def ingest(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="Parquet, CSV or JSON lines; a directory stands for all such files below it.",
         ),
     ],

@@ -60,7 +60,7 @@ def properties(context: typer.Context, output: OutputOption = OutputKind.TEXT) -
 @commands.command("set")
 def set_properties(
     context: typer.Context,
-    settings: Annotated[list[str], typer.Argument(metavar="PROPERTY=VALUE...")],
+    settings: Annotated[list[str], typer.Argument(metavar="PROPERTY=VALUE")],
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
     """Set properties of the instance, and print what changed. An empty value unsets one.

@@ -149,7 +149,7 @@ def get(
 def set_properties(
     context: typer.Context,
     name: TableName,
-    settings: Annotated[list[str], typer.Argument(metavar="PROPERTY=VALUE...")],
+    settings: Annotated[list[str], typer.Argument(metavar="PROPERTY=VALUE")],
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
     """Set properties of a table, and print what changed. An empty value unsets one.
