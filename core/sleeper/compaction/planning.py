@@ -37,6 +37,12 @@ class CreationReport:
     created: int
     dispatched_again: int
 
+    @property
+    def did_anything(self) -> bool:
+        return any(
+            (self.released, self.references_pushed_down, self.created, self.dispatched_again)
+        )
+
 
 def create_compaction_jobs(
     table_id: TableId,

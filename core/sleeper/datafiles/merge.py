@@ -2,7 +2,8 @@
 
 Each input is registered with its sort order declared, so that the plan is a
 SortPreservingMerge over scans: no row is sorted again, and memory is what the open
-inputs take. More inputs than `merge_files_max` go through local disk in passes first.
+inputs take: each holds a row group and its dictionaries. Inputs that do not fit the
+settings' memory or `merge_files_max` together go through local disk in passes first.
 """
 
 import contextlib
@@ -27,18 +28,31 @@ from sleeper.datafiles.session import (
 from sleeper.partitions.region import Region
 from sleeper.schema.model import Schema
 
-_PASS_ROW_GROUP_ROWS = 50_000
+_PASS_ROW_GROUP_ROWS = 20_000
+# Measured (benchmarks, `merge-memory`): an open input takes up to 38 MB, a small file less.
+_OPEN_INPUT_BYTES = 2 * 1024 * 1024
+_OPEN_INPUT_BYTES_MAX = 38 * 1024 * 1024
+_MEMORY_PER_FILE_BYTE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class MergeInput:
     """A sorted file, and which of its rows to take: those in any of the regions.
 
-    `regions` None takes every row without looking at keys.
+    `regions` None takes every row without looking at keys. `bytes` is the file's size, from
+    which follows what it takes to have it open; None if it is not known.
     """
 
     url: str
     regions: tuple[Region, ...] | None = None
+    bytes: int | None = None
+
+    def open_bytes(self) -> int:
+        """About how much memory the input takes while it is merged."""
+        if self.bytes is None:
+            return _OPEN_INPUT_BYTES_MAX
+        wanted = _OPEN_INPUT_BYTES + _MEMORY_PER_FILE_BYTE * self.bytes
+        return min(wanted, _OPEN_INPUT_BYTES_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +75,12 @@ def merge(
     session = session or open_session(settings)
     with contextlib.ExitStack() as cleanup:
         inputs = list(request.inputs)
-        while len(inputs) > settings.merge_files_max:
-            inputs = _merge_pass(request.schema, inputs, settings, session, cleanup)
+        while len(groups := _groups(inputs, settings)) > 1:
+            inputs = _merge_pass(request.schema, groups, settings, session, cleanup)
         final = MergeRequest(request.schema, tuple(inputs), request.columns, request.limit)
         frame, names = merge_frame(final, session)
         cleanup.callback(_forget, session, names)
-        yield from stream(frame)
+        yield from stream(session, frame, len(inputs))
 
 
 def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
@@ -107,29 +121,43 @@ def _view_type(kind: pa.DataType) -> pa.DataType:
     return pa.binary_view() if pa.types.is_binary(kind) else kind
 
 
+def _groups(inputs: Sequence[MergeInput], settings: EngineSettings) -> list[tuple[MergeInput, ...]]:
+    """Inputs cut into runs that may be open at once; every run but the last has two or more."""
+    groups: list[list[MergeInput]] = []
+    room = 0
+    for each in inputs:
+        size = each.open_bytes()
+        is_full = groups and len(groups[-1]) >= settings.merge_files_max
+        if not groups or is_full or (size > room and len(groups[-1]) >= 2):
+            groups.append([])
+            room = settings.memory_bytes
+        groups[-1].append(each)
+        room -= size
+    return [tuple(g) for g in groups]
+
+
 def _merge_pass(
     schema: Schema,
-    inputs: Sequence[MergeInput],
+    groups: Sequence[tuple[MergeInput, ...]],
     settings: EngineSettings,
     session: SessionContext,
     cleanup: contextlib.ExitStack,
 ) -> list[MergeInput]:
-    """One round: every `merge_files_max` inputs become one local file."""
+    """One round: each group becomes one local file."""
     merged = []
-    for start in range(0, len(inputs), settings.merge_files_max):
-        group = tuple(inputs[start : start + settings.merge_files_max])
+    for group in groups:
         path = settings.spill_folder / f"pass-{uuid.uuid4().hex}.parquet"
         cleanup.callback(path.unlink, missing_ok=True)
         frame, names = merge_frame(MergeRequest(schema, group), session)
         try:
-            _write_pass(path, stream(frame), view_schema(schema))
+            _write_pass(path, stream(session, frame, len(group)), view_schema(schema))
         finally:
             _forget(session, names)
-        merged.append(MergeInput(str(path)))
-    for used in inputs:
-        # Files of an earlier round are not needed once they are merged.
-        if Path(used.url).parent == settings.spill_folder:
-            Path(used.url).unlink(missing_ok=True)
+        merged.append(MergeInput(str(path), bytes=path.stat().st_size))
+        for used in group:
+            # Files of an earlier round are not needed once they are merged.
+            if Path(used.url).parent == settings.spill_folder:
+                Path(used.url).unlink(missing_ok=True)
     return merged
 
 

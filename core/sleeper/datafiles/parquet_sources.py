@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.sources import RowChecker, batch_columns
 from sleeper.errors import InvalidRequestError
-from sleeper.schema.model import ListType, MapType, Schema
+from sleeper.schema.model import INT_RANGES, Field, ListType, MapType, PrimitiveType, Schema
 
 _BATCH_ROWS = 65_536
 
@@ -38,7 +38,10 @@ def is_scannable(file: pq.ParquetFile, schema: Schema) -> bool:
     """Whether DataFusion can read the file as it is, with no more than a safe cast."""
     found = file.schema_arrow
     same = all(_same_or_safe(found.field(f.name).type, f.type) for f in arrow_schema(schema))
-    return same and _no_null_where_none_may_be(file.metadata, schema)
+    return same and all(
+        _footer_says_fit(file.metadata.row_group(group), schema)
+        for group in range(file.metadata.num_row_groups)
+    )
 
 
 def read_parquet(path: Path, checker: RowChecker) -> Iterator[pa.RecordBatch]:
@@ -81,17 +84,22 @@ def _same_or_safe(found: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(found.equals(wanted))
 
 
-def _no_null_where_none_may_be(metadata: pq.FileMetaData, schema: Schema) -> bool:
-    checked = {
-        f.name for f in schema.fields if not f.nullable or isinstance(f.type, ListType | MapType)
-    }
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        for index in range(row_group.num_columns):
-            column = row_group.column(index)
-            if column.path_in_schema.split(".")[0] not in checked:
-                continue
-            statistics = column.statistics
-            if statistics is None or not statistics.has_null_count or statistics.null_count:
-                return False
-    return True
+def _footer_says_fit(row_group: pq.RowGroupMetaData, schema: Schema) -> bool:
+    """Whether its statistics promise that every value fits; without statistics, they do not."""
+    fields = {f.name: f for f in schema.fields}
+    columns = [row_group.column(index) for index in range(row_group.num_columns)]
+    return all(_column_fits(c, fields[c.path_in_schema.split(".")[0]]) for c in columns)
+
+
+def _column_fits(column: pq.ColumnChunkMetaData, field: Field) -> bool:
+    statistics = column.statistics
+    may_not_be_null = not field.nullable or isinstance(field.type, ListType | MapType)
+    is_narrowed = field.type is PrimitiveType.INT and column.physical_type == "INT64"
+    if statistics is None:
+        return not may_not_be_null and not is_narrowed
+    if may_not_be_null and (not statistics.has_null_count or statistics.null_count):
+        return False
+    low, high = INT_RANGES[PrimitiveType.INT]
+    return not is_narrowed or (
+        statistics.has_min_max and low <= statistics.min and statistics.max <= high
+    )

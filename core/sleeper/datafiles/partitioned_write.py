@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.routing import LeafRouter
+from sleeper.datafiles.session import engine_errors
 from sleeper.datafiles.writer import DataFileWriter, FileSettings
 from sleeper.files.data_file import DataFile, FileReference, new_data_path
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition
@@ -62,7 +63,7 @@ def write_sorted(
     """Writes the whole stream; `on_rows` hears how many rows were taken, for progress."""
     router = LeafRouter(target.schema, target.leaves)
     write = _write_shared if strategy is FileStrategy.ONE_REFERENCE_PER_LEAF else _write_by_leaf
-    with _Lanes(target.threads) as lanes:
+    with engine_errors(), _Lanes(target.threads) as lanes:
         return write(_counted(batches, on_rows), target, router, lanes)
 
 

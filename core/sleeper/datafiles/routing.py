@@ -7,6 +7,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.arrow import arrow_schema
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import KeyValue, Schema, precedes
@@ -23,6 +24,7 @@ class LeafRouter:
     """
 
     def __init__(self, schema: Schema, leaves: Sequence[Partition]) -> None:
+        self._schema = schema
         self._names = [f.name for f in schema.row_keys]
         by_start: dict[KeyValue, list[int]] = {}
         for place, leaf in enumerate(leaves):
@@ -53,6 +55,8 @@ class LeafRouter:
             start, slot = stop, slot + 1
 
     def _route_by_masks(self, batch: pa.RecordBatch) -> Iterator[Slice]:
+        # Arrow has no kernels to filter views.
+        batch = batch.cast(arrow_schema(self._schema))
         keys = batch.column(0)
         low, high = keys[0].as_py(), keys[-1].as_py()
         for place, leaf in enumerate(self._leaves):
@@ -88,9 +92,6 @@ def _mask(batch: pa.RecordBatch, names: Sequence[str], region: Region) -> pa.Arr
 
 
 def _range_masks(column: pa.Array, within: Range) -> list[pa.Array]:
-    kind = column.type
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        column = column.cast(pa.string() if pa.types.is_string_view(kind) else pa.binary())
     masks = [pc.greater_equal(column, pa.scalar(within.min, column.type))]
     if within.max is not None:
         masks.append(pc.less(column, pa.scalar(within.max, column.type)))

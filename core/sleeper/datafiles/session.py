@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext
+from datafusion import DataFrame, ExecutionPlan, RuntimeEnvBuilder, SessionConfig, SessionContext
 
 from sleeper.errors import DataError, SleeperError, StateMovedOnError, UnavailableError
 
@@ -50,11 +50,29 @@ def new_table_name() -> str:
     return f"t{next(_table_numbers)}"
 
 
-def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """The frame's batches as they are made. Raises only this product's errors."""
+def stream(
+    session: SessionContext, frame: DataFrame, scans: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The frame's batches as they are made. Raises only this product's errors.
+
+    `scans` is how many files the plan must scan: the engine takes a file that is not there
+    for an empty table, so a scan that is missing is StateMovedOnError.
+    """
     with engine_errors():
-        for batch in frame.execute_stream():
+        plan = frame.execution_plan()
+        if scans is not None and _count_scans(plan) < scans:
+            raise StateMovedOnError(f"a data file is gone: {_count_scans(plan)} of {scans} found")
+        if plan.partition_count != 1:
+            raise DataError(f"the plan has {plan.partition_count} partitions, not one")
+        for batch in session.execute(plan, 0):
             yield batch.to_pyarrow()
+
+
+def _count_scans(plan: ExecutionPlan) -> int:
+    children = plan.children()
+    if children:
+        return sum(_count_scans(child) for child in children)
+    return int("file_groups={1 group:" in plan.display())
 
 
 @contextlib.contextmanager

@@ -18,7 +18,14 @@ import pyarrow.parquet as pq
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.merge import view_schema
 from sleeper.datafiles.predicate import column, key_order
-from sleeper.datafiles.session import EngineSettings, new_table_name, open_session, stream
+from sleeper.datafiles.session import (
+    EngineSettings,
+    engine_errors,
+    new_table_name,
+    open_session,
+    stream,
+)
+from sleeper.errors import UnavailableError
 from sleeper.schema.model import Schema
 
 _STAGED_ROWS_MAX = 1_000_000
@@ -43,13 +50,12 @@ class UnsortedRows:
     def add_batches(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Batches of the table's Arrow schema, staged on local disk."""
         kind = arrow_schema(self.schema)
-        group = self._group("staged")
         writer: pq.ParquetWriter | None = None
         rows = size = 0
         try:
             for batch in batches:
                 if writer is None:
-                    path = group / f"{uuid.uuid4().hex}.parquet"
+                    path = self._group("staged") / f"{uuid.uuid4().hex}.parquet"
                     writer = pq.ParquetWriter(
                         path, kind, compression="lz4", use_dictionary=False, write_statistics=False
                     )
@@ -81,7 +87,8 @@ def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.Record
     frames = []
     for folder in unsorted.folders():
         name = new_table_name()
-        session.register_parquet(name, str(folder))
+        with engine_errors():
+            session.register_parquet(name, str(folder))
         frame = session.table(name)
         found = frame.schema()
         frames.append(
@@ -101,4 +108,11 @@ def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.Record
         whole = whole.union(frame)
     if len(frames) > 1:
         whole = whole.repartition(settings.threads)
-    yield from stream(whole.sort(*key_order(unsorted.schema)))
+    found_rows = 0
+    for batch in stream(session, whole.sort(*key_order(unsorted.schema))):
+        found_rows += batch.num_rows
+        yield batch
+    if found_rows != unsorted.rows:
+        raise UnavailableError(
+            f"{found_rows} rows were sorted of {unsorted.rows}: an input file has changed meanwhile"
+        )

@@ -9,11 +9,11 @@ from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region
 from sleeper.schema.model import Key, precedes
 from sleeper.statestore.fold import Fold
-from sleeper.statestore.tables import SAME_PATH, bound_columns
+from sleeper.statestore.tables import bound_columns, path_hash
 
 _FIND = (
     "SELECT key, references_left, unreferenced, unreferenced_time, collecting,"
-    f" smallest_number, largest_number FROM files WHERE {SAME_PATH}"
+    " smallest_number, largest_number FROM files WHERE path_hash = ? AND path = ?"
 )
 
 
@@ -32,7 +32,7 @@ class FileRow:
 
 def find_file(fold: Fold, path: str) -> FileRow | None:
     """The file of that path, if the state knows it."""
-    found = fold.row(_FIND, {"path": path})
+    found = fold.row(_FIND, (path_hash(path), path))
     return found and FileRow(*found)
 
 
@@ -48,6 +48,7 @@ def insert_file(
         _insert_sql(fold.dimensions),
         (
             file.path,
+            path_hash(file.path),
             file.rows,
             file.bytes,
             file.schema_version,
@@ -139,8 +140,8 @@ def data_file_columns(dimensions: int) -> str:
 @cache
 def _insert_sql(dimensions: int) -> str:
     columns = ", ".join(f"smallest_{i}, largest_{i}" for i in range(dimensions))
-    marks = ", ".join("?" * (9 + 2 * dimensions))
+    marks = ", ".join("?" * (10 + 2 * dimensions))
     return (
-        "INSERT INTO files (path, rows, bytes, schema_version, sidecars, smallest_number,"
-        f" largest_number, added, references_left, {columns}) VALUES ({marks})"
+        "INSERT INTO files (path, path_hash, rows, bytes, schema_version, sidecars,"
+        f" smallest_number, largest_number, added, references_left, {columns}) VALUES ({marks})"
     )

@@ -7,6 +7,7 @@ holds the log, only what the log made.
 
 import hashlib
 import logging
+import os
 import re
 import sqlite3
 import tempfile
@@ -91,21 +92,27 @@ class SnapshotStore:
     def open_newest(self, into: Database) -> int | None:
         """Puts the newest whole snapshot in the place of the database's content.
 
-        Returns its number; None if there is none. One that is torn, or that the database
-        does not need because it knows more, is passed over.
+        Returns its number; None if there is none. Torn ones are passed over.
         """
-        with tempfile.TemporaryDirectory(dir=into.path.parent, prefix="snapshot-") as folder:
-            for snapshot in self.all():
-                target = Path(folder, "state.db")
-                try:
-                    self._fetch(snapshot, target)
-                    _check(snapshot, target)
-                except (DataError, sqlite3.Error) as error:
-                    logger.warning("snapshot %s passed over: %s", snapshot.path, error)
-                    continue
-                _replace(into, target)
-                return snapshot.number
-        return None
+        with self._newest_whole(into.path.parent) as found:
+            if found is None:
+                return None
+            snapshot, file = found
+            with (
+                into.exclusively() as connection,
+                closing(sqlite3.connect(file, isolation_level=None)) as source,
+            ):
+                source.backup(connection)
+            return snapshot.number
+
+    def place_newest(self, path: Path) -> int | None:
+        """Makes the newest whole snapshot a new database file, which nobody has open yet."""
+        with self._newest_whole(path.parent) as found:
+            if found is None:
+                return None
+            snapshot, file = found
+            os.replace(file, path)
+            return snapshot.number
 
     def drop_all_but(self, count: int) -> None:
         """Deletes the snapshots older than the newest `count` whole ones."""
@@ -116,6 +123,22 @@ class SnapshotStore:
             if old:
                 with self._translated(self._prefix):
                     obstore.delete(self._store, old)
+
+    @contextmanager
+    def _newest_whole(self, folder: Path) -> Iterator[tuple[Snapshot, Path] | None]:
+        """The newest snapshot that is whole, as a file in a folder that is gone afterwards."""
+        with tempfile.TemporaryDirectory(dir=folder, prefix="snapshot-") as temporary:
+            file = Path(temporary, "state.db")
+            for snapshot in self.all():
+                try:
+                    self._fetch(snapshot, file)
+                    _check(snapshot, file)
+                except (DataError, sqlite3.Error) as error:
+                    logger.warning("snapshot %s passed over: %s", snapshot.path, error)
+                    continue
+                yield snapshot, file
+                return
+            yield None
 
     def _verify(self, snapshot: Snapshot) -> bool:
         if snapshot.path not in self._verified:
@@ -190,8 +213,3 @@ def _check(snapshot: Snapshot, file: Path) -> None:
         (number,) = connection.execute("SELECT number FROM position").fetchone()
         if number != snapshot.number:
             raise DataError(f"snapshot {snapshot.path} holds the state at {number}")
-
-
-def _replace(database: Database, source: Path) -> None:
-    with database.exclusively() as connection, closing(sqlite3.connect(source)) as snapshot:
-        snapshot.backup(connection)

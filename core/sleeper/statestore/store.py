@@ -45,6 +45,8 @@ class StateStore:
         self._log = log
         self._clock = clock
         self._snapshots = snapshots
+        if snapshots is not None and not database.path.exists():
+            snapshots.place_newest(database.path)
         with database.writing() as connection:
             create_tables(connection)
         self._committer = Committer(database, log, clock)
@@ -108,6 +110,11 @@ class StateStore:
         snapshots.drop_all_but(_SNAPSHOTS_KEPT)
         return number
 
+    def newest_snapshot(self) -> int | None:
+        """The number that the newest verified snapshot holds; None if there is none."""
+        verified = self._need_snapshots().verified(1)
+        return verified[0].number if verified else None
+
     def trim(self) -> int:
         """Trims the log as far as nobody needs it; returns the number up to which.
 
@@ -150,7 +157,10 @@ class StateStore:
             logger.info("the log was trimmed: opening the newest snapshot")
             if self._snapshots.open_newest(self._database) is None:
                 raise DataError(f"the state is behind and there is no snapshot: {gap}") from gap
-            return action()
+            try:
+                return action()
+            except NotFoundError as still:
+                raise DataError(f"the newest whole snapshot is too old: {still}") from still
 
     def _need_snapshots(self) -> SnapshotStore:
         if self._snapshots is None:

@@ -7,6 +7,7 @@ say when a thing was added and removed; null means not removed. An index stands 
 where a query needs one.
 """
 
+import hashlib
 import sqlite3
 from functools import cache
 
@@ -52,17 +53,20 @@ CREATE TABLE partitions (
   added INTEGER NOT NULL, split INTEGER, {ranges});
 CREATE INDEX partitions_by_parent ON partitions (parent);
 CREATE TABLE files (
-  key INTEGER PRIMARY KEY, path TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  key INTEGER PRIMARY KEY, path TEXT NOT NULL, path_hash INTEGER NOT NULL,
+  rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
   schema_version INTEGER NOT NULL, sidecars TEXT NOT NULL, smallest_number INTEGER NOT NULL,
   largest_number INTEGER NOT NULL, added INTEGER NOT NULL, references_left INTEGER NOT NULL,
   unreferenced INTEGER, unreferenced_time INTEGER, collecting INTEGER, {bounds});
-CREATE INDEX files_by_name ON files (substr(path, -24, 16));
+CREATE INDEX files_by_path ON files (path_hash);
 CREATE INDEX files_of_ingests ON files (added) WHERE smallest_number = added;
 CREATE INDEX files_unreferenced ON files (unreferenced_time) WHERE unreferenced IS NOT NULL;
 """
 
-SAME_PATH = "substr(path, -24, 16) = substr(:path, -24, 16) AND path = :path"
-"""A file by its path. Only the unique part of its name is indexed, at a third of the size."""
+
+def path_hash(path: str) -> int:
+    """What files are found by: an index on it is a fifth of the size of one on paths."""
+    return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), signed=True)
 
 
 def create_tables(connection: sqlite3.Connection) -> None:

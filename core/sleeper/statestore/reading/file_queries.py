@@ -13,6 +13,7 @@ from sleeper.partitions.region import Region
 from sleeper.statestore.file_rows import data_file_columns, data_file_from_columns
 from sleeper.statestore.reading.partition_queries import region_parameters
 from sleeper.statestore.reading.version_reader import VersionReader, current
+from sleeper.statestore.tables import path_hash
 
 
 class PartitionFile(NamedTuple):
@@ -75,7 +76,8 @@ class FileQueries:
         """The file of that path, referenced or not; None if the newest state does not know it."""
         found = self._reader.row(
             f"SELECT {data_file_columns(self._reader.dimensions)} FROM files f"
-            " WHERE substr(f.path, -24, 16) = substr(:path, -24, 16) AND f.path = :path",
+            " WHERE f.path_hash = :hash AND f.path = :path",
+            hash=path_hash(path),
             path=path,
         )
         return found and data_file_from_columns(found)
@@ -148,8 +150,8 @@ class FileQueries:
         """Which of the paths the newest state knows, referenced or not."""
         rows = self._reader.rows(
             "SELECT f.path FROM json_each(:paths) e CROSS JOIN files f"
-            " ON substr(f.path, -24, 16) = substr(e.value, -24, 16) AND f.path = e.value",
-            paths=json.dumps(list(paths)),
+            " ON f.path_hash = e.value ->> 0 AND f.path = e.value ->> 1",
+            paths=json.dumps([(path_hash(p), p) for p in paths]),
         )
         return {path for (path,) in rows}
 

@@ -96,7 +96,12 @@ def _decode(line: str, number: int) -> EncodedTransaction:
     return EncodedTransaction(transaction, line, _fingerprint(transaction, line))
 
 
+def fingerprint_of_request(request: str) -> bytes:
+    """What is remembered of an ingest that says what it was asked to do."""
+    return hashlib.blake2b(request.encode(), digest_size=_FINGERPRINT_BYTES).digest()
+
+
 def _fingerprint(transaction: Transaction, line: str) -> bytes:
     if isinstance(transaction, AddFiles) and transaction.request is not None:
         line = transaction.request
-    return hashlib.blake2b(line.encode(), digest_size=_FINGERPRINT_BYTES).digest()
+    return fingerprint_of_request(line)

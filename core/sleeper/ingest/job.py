@@ -1,0 +1,61 @@
+"""An ingest job and its message (FORMATS: Messages, ingest)."""
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from sleeper.errors import InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True)
+class IngestJob:
+    """Files to take in under an id. The table is named by `table_name` or by `table_id`."""
+
+    id: str
+    files: tuple[str, ...]
+    table_name: str | None = None
+    table_id: str | None = None
+
+    @property
+    def request(self) -> str:
+        """What the job asks for: the same id may come again only with this."""
+        return json.dumps(sorted(self.files), separators=(",", ":"))
+
+    def to_message(self) -> str:
+        """The body that `ingest_job_from_message` reads."""
+        raw: dict[str, Any] = {"id": self.id, "files": list(self.files)}
+        if self.table_name is not None:
+            raw["tableName"] = self.table_name
+        if self.table_id is not None:
+            raw["tableId"] = self.table_id
+        return json.dumps(raw, separators=(",", ":"))
+
+
+def new_job_id() -> str:
+    """A fresh id for a job whose sender gave none."""
+    return uuid.uuid4().hex
+
+
+def ingest_job_from_message(body: str, message_id: str) -> IngestJob:
+    """Parses a message; its own id stands in for a missing job id. Unknown members are ignored.
+
+    InvalidRequestError says which member is wrong.
+    """
+    try:
+        raw = json.loads(body)
+    except ValueError as error:
+        raise InvalidRequestError(f"ingest message is not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise InvalidRequestError("ingest message must be a JSON object")
+    files = raw.get("files")
+    if not isinstance(files, list) or not files or not all(isinstance(f, str) for f in files):
+        raise InvalidRequestError('ingest message: "files" must be a list of one or more paths')
+    for member in ("id", "tableName", "tableId"):
+        if raw.get(member) is not None and not isinstance(raw[member], str):
+            raise InvalidRequestError(f'ingest message: "{member}" must be text')
+    if raw.get("tableName") is None and raw.get("tableId") is None:
+        raise InvalidRequestError('ingest message: "tableName" or "tableId" is missing')
+    return IngestJob(
+        raw.get("id") or message_id, tuple(files), raw.get("tableName"), raw.get("tableId")
+    )

@@ -1,0 +1,230 @@
+"""Runs one ingest: rows in, data files out, one commit."""
+
+import logging
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from sleeper.clock import Clock
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.parquet_sources import is_scannable, open_parquet, read_parquet
+from sleeper.datafiles.partitioned_write import (
+    FileStrategy,
+    WriteTarget,
+    WrittenFile,
+    write_sorted,
+)
+from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.sort import UnsortedRows, sort
+from sleeper.datafiles.sources import (
+    Rejects,
+    RowChecker,
+    SourceFormat,
+    find_source_files,
+    format_of,
+    read_batches,
+)
+from sleeper.datafiles.text_sources import read_csv, read_json_lines
+from sleeper.datafiles.writer import FileSettings
+from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
+from sleeper.schema.model import Schema
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.codec import fingerprint_of_request
+
+logger = logging.getLogger(__name__)
+
+RowsHeard = Callable[[int], None]
+
+
+def _ignore_rows(_: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class IngestTable:
+    """The table that rows go to, and what an ingest may use."""
+
+    table_id: str
+    schema: Schema
+    state: StateStore
+    root: DataRoot
+    engine: EngineSettings
+    clock: Clock
+    files: FileSettings = field(default_factory=FileSettings)
+    strategy: FileStrategy = FileStrategy.ONE_REFERENCE_PER_LEAF
+
+
+@dataclass(frozen=True, slots=True)
+class IngestProgress:
+    """Hears of rows as they are read and as they are written."""
+
+    rows_read: RowsHeard = _ignore_rows
+    rows_written: RowsHeard = _ignore_rows
+
+
+@dataclass(frozen=True, slots=True)
+class IngestResult:
+    """What an ingest did. `number` is its transaction; `done_before` if it came again."""
+
+    job_id: str
+    rows: int
+    files: int
+    number: int | None
+    done_before: bool = False
+
+
+def ingest_files(
+    table: IngestTable,
+    job_id: str,
+    paths: Sequence[Path],
+    request: str,
+    rejects: Rejects | None = None,
+    progress: IngestProgress | None = None,
+) -> IngestResult:
+    """Takes in files (a directory stands for every file of a known format below it).
+
+    InvalidRequestError if a file or a row does not fit: then nothing was taken in. Rows
+    that do not fit go to `rejects` instead if it is given.
+    """
+
+    def gather(unsorted: UnsortedRows) -> None:
+        for path in find_source_files(paths):
+            _add_source(unsorted, path, RowChecker(table.schema, str(path), rejects), progress)
+
+    try:
+        return _run(table, job_id, request, gather, progress)
+    except DataError:
+        _find_damage(table.schema, paths)
+        raise
+
+
+def ingest_batches(
+    table: IngestTable,
+    job_id: str,
+    batches: Iterable[pa.RecordBatch],
+    request: str,
+    progress: IngestProgress | None = None,
+) -> IngestResult:
+    """Takes in Arrow batches, of which there may be more than fit into memory."""
+
+    def gather(unsorted: UnsortedRows) -> None:
+        checker = RowChecker(table.schema, "(rows handed in)", None)
+        _stage(unsorted, read_batches(iter(batches), checker), progress)
+
+    return _run(table, job_id, request, gather, progress)
+
+
+def _run(
+    table: IngestTable,
+    job_id: str,
+    request: str,
+    gather: Callable[[UnsortedRows], None],
+    progress: IngestProgress | None,
+) -> IngestResult:
+    run_start_ms = table.clock()
+    earlier = _done_before(table, job_id, request)
+    if earlier is not None:
+        return earlier
+    with _spill_folder(table.engine) as folder:
+        unsorted = UnsortedRows(table.schema, folder)
+        gather(unsorted)
+        written = _write(table, unsorted, run_start_ms, progress)
+    files = tuple(
+        NewFile(w.file, tuple((r.partition_id, r.rows) for r in w.references)) for w in written
+    )
+    (outcome,) = table.state.commit(AddFiles(job_id, run_start_ms, files, request))
+    if outcome.refused:
+        _done_before(table, job_id, request)  # says so if the id was used for other files
+        raise StateMovedOnError(f"ingest job {job_id} came too late: {outcome.reason}")
+    rows = sum(w.file.rows for w in written)
+    return IngestResult(job_id, rows, len(written), outcome.number)
+
+
+def _done_before(table: IngestTable, job_id: str, request: str) -> IngestResult | None:
+    with table.state.reading() as state:
+        applied = state.jobs.applied(job_id, AddFiles.kind)
+    if applied is None:
+        return None
+    if applied.fingerprint != fingerprint_of_request(request):
+        raise InvalidRequestError(
+            f"ingest job id {job_id} was used by transaction {applied.number} for other files"
+        )
+    logger.info("ingest job is committed already", extra={"job_id": job_id})
+    return IngestResult(job_id, 0, 0, applied.number, done_before=True)
+
+
+def _write(
+    table: IngestTable,
+    unsorted: UnsortedRows,
+    run_start_ms: int,
+    progress: IngestProgress | None,
+) -> list[WrittenFile]:
+    with table.state.reading() as state:
+        leaves = list(state.partitions.leaves())
+    target = WriteTarget(
+        table.root,
+        table.table_id,
+        table.schema,
+        leaves,
+        run_start_ms,
+        table.files,
+        table.engine.threads,
+    )
+    hear = (progress or IngestProgress()).rows_written
+    return write_sorted(sort(unsorted, table.engine), target, table.strategy, hear)
+
+
+def _add_source(
+    unsorted: UnsortedRows, path: Path, checker: RowChecker, progress: IngestProgress | None
+) -> None:
+    match format_of(path):
+        case SourceFormat.PARQUET:
+            file = open_parquet(path, checker)
+            if file is None:
+                return
+            if is_scannable(file, checker.schema):
+                unsorted.add_file(path, file.schema_arrow, file.metadata.num_rows)
+                (progress or IngestProgress()).rows_read(file.metadata.num_rows)
+            else:
+                _stage(unsorted, read_parquet(path, checker), progress)
+        case SourceFormat.CSV:
+            _stage(unsorted, read_csv(path, checker), progress)
+        case SourceFormat.JSON_LINES:
+            _stage(unsorted, read_json_lines(path, checker), progress)
+
+
+def _find_damage(schema: Schema, paths: Sequence[Path]) -> None:
+    """InvalidRequestError with file and row group, if a file that was brought is damaged."""
+    for path in find_source_files(paths):
+        if format_of(path) is SourceFormat.PARQUET:
+            for _ in read_parquet(path, RowChecker(schema, str(path), None)):
+                pass
+
+
+def _stage(
+    unsorted: UnsortedRows, batches: Iterator[pa.RecordBatch], progress: IngestProgress | None
+) -> None:
+    hear = (progress or IngestProgress()).rows_read
+
+    def heard() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            hear(batch.num_rows)
+            yield batch
+
+    unsorted.add_batches(heard())
+
+
+@contextmanager
+def _spill_folder(engine: EngineSettings) -> Iterator[Path]:
+    folder = engine.spill_folder / f"ingest-{uuid.uuid4().hex}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

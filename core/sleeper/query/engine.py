@@ -1,0 +1,70 @@
+"""What the queries of one process share: a warm session, its memory, their settings."""
+
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datafusion import SessionContext
+
+from sleeper.clock import Clock, system_clock
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.session import EngineSettings, open_session
+from sleeper.properties import engine as of_engine
+from sleeper.properties.values import InstanceProperties
+from sleeper.statestore.store import StateStore
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTable:
+    """A table that can be queried."""
+
+    name: str
+    store: StateStore
+    root: DataRoot
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySettings:
+    """What bounds queries (properties `sleeper.query.*`). `rows_max` 0 is no limit."""
+
+    engine: EngineSettings
+    hold_seconds: int = 3600
+    rows_max: int = 0
+
+
+def query_settings(properties: InstanceProperties, spill_folder: Path) -> QuerySettings:
+    """The settings of an instance. `spill_folder` is a local folder that exists."""
+    engine = EngineSettings(
+        spill_folder=spill_folder,
+        memory_bytes=properties.get(of_engine.QUERY_MEMORY_BYTES),
+        merge_files_max=properties.get(of_engine.MERGE_FILES_MAX),
+        threads=properties.get(of_engine.ENGINE_THREADS) or os.cpu_count() or 1,
+    )
+    return QuerySettings(
+        engine,
+        properties.get(of_engine.QUERY_HOLD_SECONDS),
+        properties.get(of_engine.QUERY_ROWS_MAX),
+    )
+
+
+@dataclass(slots=True)
+class QueryEngine:
+    """Runs the queries of a process. Safe for threads; keep one for the process's life.
+
+    Its session remembers the footers of files, so that a warm process looks a key up
+    without reading them again, and all its queries share one memory pool.
+    """
+
+    settings: QuerySettings
+    clock: Clock = system_clock
+    _session: SessionContext | None = None
+    _opening: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def session(self) -> SessionContext:
+        """The session of key queries, opened on first use."""
+        with self._opening:
+            if self._session is None:
+                self._session = open_session(self.settings.engine)
+            return self._session

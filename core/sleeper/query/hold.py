@@ -1,0 +1,102 @@
+"""A hold of a long query on the version that it reads."""
+
+import atexit
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+
+from sleeper.clock import Clock
+from sleeper.errors import SleeperError
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
+from sleeper.statestore.transactions.transaction import new_transaction_id
+
+logger = logging.getLogger(__name__)
+
+
+class VersionHold:
+    """Keeps a version's files from collection between `take` and `release`.
+
+    It is renewed in the background at a third of its time, however slowly the rows are
+    fetched, and expires by itself if the process dies.
+    """
+
+    def __init__(
+        self, store: StateStore, version: int, seconds: int, clock: Clock, owner: str
+    ) -> None:
+        self._store = store
+        self._version = version
+        self._seconds = seconds
+        self._clock = clock
+        self._owner = f"{owner} ({socket.gethostname()}, process {os.getpid()})"
+        self._id = new_transaction_id()
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._is_taken = False
+        self._is_over = False
+
+    def take(self) -> None:
+        """Takes the hold. StateMovedOnError if the version's files may be gone already."""
+        with self._lock:
+            if not self._is_over and not self._is_taken:
+                self._take()
+
+    def take_after(self, seconds: float) -> None:
+        """Takes the hold later, unless it is released before that."""
+        with self._lock:
+            if not self._is_over and not self._is_taken:
+                self._start_timer(seconds, self._take_late)
+
+    def release(self) -> None:
+        """Lets the version go. Never fails: a hold that stays expires."""
+        with self._lock:
+            self._is_over = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if not self._is_taken:
+                return
+            self._is_taken = False
+            atexit.unregister(self.release)
+            try:
+                self._store.commit(ReleaseHold(self._id))
+            except SleeperError as error:
+                logger.warning("hold %s could not be released: %s", self._id, error)
+
+    def release_soon(self) -> None:
+        """Releases from a thread of its own: for a garbage collector, which may have
+        interrupted anything, a transaction of this thread included.
+        """
+        threading.Thread(target=self.release, name="release-hold", daemon=True).start()
+
+    def _take(self) -> None:
+        expiry_ms = self._clock() + self._seconds * 1000
+        self._store.commit_or_raise(CreateHold(self._id, self._owner, self._version, expiry_ms))
+        self._is_taken = True
+        atexit.register(self.release)
+        self._start_timer(self._seconds / 3, self._renew)
+
+    def _take_late(self) -> None:
+        try:
+            self.take()
+        except SleeperError as error:
+            # The stream goes on; if its files go, it says so itself.
+            logger.warning("version %d could not be held: %s", self._version, error)
+
+    def _renew(self) -> None:
+        with self._lock:
+            if self._is_over:
+                return
+            expiry_ms = self._clock() + self._seconds * 1000
+            try:
+                self._store.commit_or_raise(RenewHold(self._id, expiry_ms))
+            except SleeperError as error:
+                logger.warning("hold %s could not be renewed: %s", self._id, error)
+            self._start_timer(self._seconds / 3, self._renew)
+
+    def _start_timer(self, seconds: float, action: Callable[[], None]) -> None:
+        self._timer = threading.Timer(seconds, action)
+        self._timer.daemon = True
+        self._timer.start()

@@ -1,0 +1,116 @@
+"""Arrow columns as text, whole columns at a time: values as JSON, and as plain text.
+
+JSON follows FORMATS.md (Rows in JSON): numbers, strings, arrays; bytes as base64, a map
+as an object, null spelled out. Decimals are numbers with all their digits; timestamps
+are ISO 8601 in UTC, dates ISO 8601; a float that JSON has no number for is `"NaN"`,
+`"Infinity"` or `"-Infinity"`.
+"""
+
+import json
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import SessionContext, col, functions, lit
+
+_TO_ESCAPE = r'["\\\x00-\x1f]'
+
+
+def json_lines(batch: pa.RecordBatch) -> pa.Array:
+    """One JSON object a row."""
+    parts: list[pa.Array | str] = []
+    for place, name in enumerate(batch.schema.names):
+        parts += [("," if place else "{") + json.dumps(name, ensure_ascii=False) + ":"]
+        parts += [json_values(batch.column(place))]
+    if not parts:
+        return pa.array(["{}"] * batch.num_rows)
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def json_values(column: pa.Array) -> pa.Array:
+    """Each value as JSON; never null."""
+    kind = column.type
+    if pa.types.is_nested(kind):
+        text = _json_of_nested(column)
+    elif pa.types.is_null(kind):
+        return pa.array(["null"] * len(column), pa.string())
+    elif pa.types.is_floating(kind):
+        text = _json_of_floats(column)
+    elif _is_number(kind) or pa.types.is_boolean(kind):
+        text = column.cast(pa.string())
+    else:
+        text = _json_strings(plain_text(column))
+    return pc.fill_null(text, "null")
+
+
+def plain_text(column: pa.Array) -> pa.Array:
+    """Each value as a person writes it, null where it is null; nested values as JSON."""
+    kind = column.type
+    if pa.types.is_string(kind):
+        return column
+    if pa.types.is_dictionary(kind):
+        return plain_text(column.dictionary_decode())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _base64(column)
+    if pa.types.is_timestamp(kind):
+        # Without its zone the time is the UTC one; the cast would need a zone database.
+        text = column.cast(pa.timestamp(kind.unit)).cast(pa.string())
+        text = pc.replace_substring(text, " ", "T", max_replacements=1)
+        return text if kind.tz is None else pc.binary_join_element_wise(text, "Z", "")
+    if pa.types.is_nested(kind):
+        return pc.if_else(column.is_valid(), _json_of_nested(column), None)
+    return column.cast(pa.string())
+
+
+def _json_of_nested(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        rows = pa.RecordBatch.from_arrays(column.flatten(), [f.name for f in kind])
+        text = json_lines(rows)
+    elif pa.types.is_map(kind):
+        start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        keys = plain_text(column.keys.slice(start, stop - start))
+        values = json_values(column.items.slice(start, stop - start))
+        pairs = pc.binary_join_element_wise(_json_strings(keys), values, ":")
+        text = _joined("{", pairs, column.offsets, "}")
+    else:
+        if not pa.types.is_list(kind):
+            column = column.cast(pa.list_(kind.value_type))
+        start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        elements = json_values(column.values.slice(start, stop - start))
+        text = _joined("[", elements, column.offsets, "]")
+    return pc.if_else(column.is_valid(), text, None)
+
+
+def _joined(before: str, elements: pa.Array, offsets: pa.Array, after: str) -> pa.Array:
+    lists = pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), elements)
+    return pc.binary_join_element_wise(before, pc.binary_join(lists, ","), after, "")
+
+
+def _json_strings(text: pa.Array) -> pa.Array:
+    if pc.any(pc.match_substring_regex(text, _TO_ESCAPE)).as_py():
+        text = pc.replace_substring(text, "\\", "\\\\")
+        text = pc.replace_substring(text, '"', '\\"')
+        if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f]")).as_py():
+            for code in range(0x20):
+                text = pc.replace_substring(text, chr(code), json.dumps(chr(code))[1:-1])
+    return pc.binary_join_element_wise('"', text, '"', "")
+
+
+def _json_of_floats(column: pa.Array) -> pa.Array:
+    text = column.cast(pa.string())
+    if pc.all(pc.is_finite(column)).as_py() is not False:
+        return text
+    text = pc.if_else(pc.is_nan(column), '"NaN"', text)
+    infinite = pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"')
+    return pc.if_else(pc.is_inf(column), infinite, text)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+
+
+def _base64(column: pa.Array) -> pa.Array:
+    frame = SessionContext().from_arrow(pa.table({"bytes": column}))
+    encoded = frame.select(functions.encode(col("bytes"), lit("base64pad"))).collect()
+    chunks = [b.column(0).cast(pa.string()) for b in encoded]
+    return pa.chunked_array(chunks, pa.string()).combine_chunks()

@@ -1,0 +1,116 @@
+"""Which files a query reads: for each leaf, those that may hold rows of its regions."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.partition import Partition, PartitionId
+from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.query.request import Query
+from sleeper.schema.model import Schema, precedes
+from sleeper.statestore.reading.table_state import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class FileScan:
+    """A file to read, and the regions whose rows to take; None if all of its rows."""
+
+    file: DataFile
+    regions: tuple[Region, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeafPlan:
+    """What to merge for one leaf. At least one scan."""
+
+    leaf_id: PartitionId
+    scans: tuple[FileScan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """The leaves that hold rows, in key order, at one version."""
+
+    schema: Schema
+    version: int
+    leaves: tuple[LeafPlan, ...]
+
+
+def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
+    """The plan of a query that fits the schema, on the version that the state is of."""
+    whole = (whole_region(schema),)
+    regions = whole if query.regions is None else disjoint_regions(query.regions)
+    plans = [_plan_leaf(leaf, cut, state) for leaf, cut in _regions_by_leaf(regions, state)]
+    return QueryPlan(schema, state.version, tuple(p for p in plans if p.scans))
+
+
+def disjoint_regions(regions: Iterable[Region]) -> list[Region]:
+    """The same keys in ascending regions; ranges of one field are joined where they overlap."""
+    ascending = sorted(set(regions), key=lambda r: [x.min for x in r.ranges])
+    if not ascending or len(ascending[0].ranges) > 1:
+        return ascending
+    joined: list[Range] = []
+    for (within,) in (r.ranges for r in ascending):
+        last = joined[-1] if joined else None
+        # Ranges that merely touch stay apart: keys one by one prune best.
+        if last is None or (last.max is not None and not precedes(within.min, last.max)):
+            joined.append(within)
+        elif last.max is not None and (within.max is None or precedes(last.max, within.max)):
+            joined[-1] = Range(last.min, within.max)
+    return [Region((r,)) for r in joined]
+
+
+def _regions_by_leaf(
+    regions: Sequence[Region], state: TableState
+) -> list[tuple[Partition, list[Region]]]:
+    """Each leaf that the regions overlap, in key order, with the regions cut to it."""
+    found: dict[PartitionId, tuple[Partition, list[Region]]] = {}
+    last: Partition | None = None
+    for region in regions:
+        # Ascending keys mostly lie in the leaf of the one before: a thousand keys do not
+        # walk down the tree a thousand times.
+        if last is not None and last.region.intersect(region) == region:
+            found[last.id][1].append(region)
+            continue
+        for last in state.partitions.leaves_overlapping([region]):
+            both = last.region.intersect(region)
+            if both is not None:
+                found.setdefault(last.id, (last, []))[1].append(both)
+    return sorted(found.values(), key=lambda each: [r.min for r in each[0].region.ranges])
+
+
+def _plan_leaf(leaf: Partition, cut: list[Region], state: TableState) -> LeafPlan:
+    scans = []
+    for file in state.files.of_leaf(leaf.id, _hull(cut)):
+        wanted = _overlapping(cut, file)
+        if any(r.contains_bounds(file.smallest_key, file.largest_key) for r in wanted):
+            scans.append(FileScan(file, None))
+        elif wanted:
+            scans.append(FileScan(file, tuple(wanted)))
+    return LeafPlan(leaf.id, tuple(scans))
+
+
+def _overlapping(regions: Sequence[Region], file: DataFile) -> list[Region]:
+    """Those of the leaf's regions that the file may hold rows of."""
+    if len(file.smallest_key) == 1:
+        # They ascend without overlap, so a binary search finds those near the file.
+        (low,), (high,) = file.smallest_key, file.largest_key
+        start = max(bisect_right(regions, low, key=_first_min) - 1, 0)
+        regions = regions[start : bisect_right(regions, high, key=_first_min)]
+    return [r for r in regions if r.overlaps_bounds(file.smallest_key, file.largest_key)]
+
+
+def _first_min(region: Region) -> Any:
+    return region.ranges[0].min
+
+
+def _hull(regions: Sequence[Region]) -> Region:
+    ranges = []
+    for of_field in zip(*(r.ranges for r in regions), strict=True):
+        ends: list[Any] = [r.max for r in of_field if r.max is not None]
+        is_open = len(ends) < len(of_field)
+        lowest: Any = min(of_field, key=lambda r: r.min).min
+        ranges.append(Range(lowest, None if is_open else max(ends)))
+    return Region(tuple(ranges))

@@ -1,0 +1,105 @@
+"""What a query asks: which rows, which columns, how many, as of when."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sleeper.errors import InvalidRequestError
+from sleeper.partitions.json import make_range
+from sleeper.partitions.region import Region, key_region, whole_region
+from sleeper.schema.model import (
+    Field,
+    KeyValue,
+    Schema,
+    check_key_value,
+    precedes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Rows in any of the regions, each once.
+
+    `regions` None is the whole table; no regions at all is no rows. `columns` are field
+    names in the order wanted, None for all. `version` None is the newest.
+    """
+
+    regions: tuple[Region, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    limit: int | None = None
+    version: int | None = None
+
+
+def check_query(query: Query, schema: Schema) -> None:
+    """InvalidRequestError if the query does not fit the schema, naming what does not."""
+    for region in query.regions or ():
+        _check_region(region, schema)
+    for name in query.columns or ():
+        schema.field(name)
+    if query.columns is not None:
+        if not query.columns:
+            raise InvalidRequestError("no column is asked for: name at least one")
+        if len(set(query.columns)) < len(query.columns):
+            raise InvalidRequestError(f"a column is asked for twice: {', '.join(query.columns)}")
+    if query.limit is not None and query.limit < 0:
+        raise InvalidRequestError(f"limit {query.limit} is less than 0")
+
+
+def regions_of_keys(schema: Schema, keys: Iterable[Sequence[object]]) -> tuple[Region, ...]:
+    """One region for each whole row key. A key is a sequence with a value per row key field."""
+    return tuple(key_region(schema, _checked_key(schema, key)) for key in keys)
+
+
+def region_of_range(schema: Schema, minimum: object | None, maximum: object | None) -> Region:
+    """Keys whose first field is from `minimum` to below `maximum`; None is open on that side."""
+    field = schema.row_keys[0]
+    low = None if minimum is None else check_key_value(field, minimum)
+    high = None if maximum is None else check_key_value(field, maximum)
+    others = whole_region(schema).ranges[1:]
+    return Region((make_range(field, low, high), *others))
+
+
+def columns_with_keys(schema: Schema, value_fields: Iterable[str]) -> tuple[str, ...]:
+    """The columns of a query message: keys always, and the value fields that it requests.
+
+    FORMATS: Messages, `requestedValueFields`. In schema order.
+    """
+    wanted = set(value_fields)
+    values = {f.name for f in schema.values}
+    for name in wanted - values:
+        raise InvalidRequestError(
+            f"no value field {name!r} in the schema, which has: {', '.join(sorted(values))}"
+        )
+    return tuple(f.name for f in schema.fields if f in schema.keys or f.name in wanted)
+
+
+def _checked_key(schema: Schema, key: Sequence[object]) -> tuple[KeyValue, ...]:
+    if isinstance(key, str | bytes) or not isinstance(key, Sequence):
+        raise InvalidRequestError(
+            f"key {key!r} is not a sequence with a value for each row key field"
+        )
+    if len(key) != len(schema.row_keys):
+        names = ", ".join(f.name for f in schema.row_keys)
+        raise InvalidRequestError(
+            f"key {key!r} has {len(key)} values: one per row key field is needed ({names})"
+        )
+    return tuple(check_key_value(f, v) for f, v in zip(schema.row_keys, key, strict=True))
+
+
+def _check_region(region: Region, schema: Schema) -> None:
+    if len(region.ranges) != len(schema.row_keys):
+        names = ", ".join(f.name for f in schema.row_keys)
+        raise InvalidRequestError(
+            f"a region has {len(region.ranges)} ranges: one per row key field is needed ({names})"
+        )
+    for field, within in zip(schema.row_keys, region.ranges, strict=True):
+        check_key_value(field, within.min)
+        if within.max is not None:
+            check_key_value(field, within.max)
+            _check_order(field, within.min, within.max)
+
+
+def _check_order(field: Field, low: KeyValue, high: KeyValue) -> None:
+    if not precedes(low, high):
+        raise InvalidRequestError(
+            f"range of field {field.name!r} holds nothing: min {low!r}, max {high!r}"
+        )

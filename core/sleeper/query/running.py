@@ -1,0 +1,104 @@
+"""Runs queries by key: plans, merges leaf after leaf, hands out rows as they come."""
+
+import itertools
+import logging
+from collections.abc import Iterator
+from functools import lru_cache
+
+import pyarrow as pa
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
+from sleeper.errors import StateMovedOnError
+from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.query.hold import VersionHold
+from sleeper.query.planning import LeafPlan, QueryPlan, plan_query
+from sleeper.query.request import Query, check_query
+from sleeper.query.result import QueryResult
+from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import Schema
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS_MAX = 5
+
+parsed_schema = lru_cache(maxsize=256)(schema_from_json)
+
+
+def run_query(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
+    """The query's rows, of the table's types, in the columns asked for.
+
+    They are in key order (row keys, then sort keys) within a leaf, and in the order of
+    the leaves; so throughout, unless leaves were cut on a later field than the first.
+    The first batch is ready when this returns. A file that is gone until then makes the
+    query start again on the newest state; for an old version that means that it is below
+    the horizon, which is refused.
+
+    InvalidRequestError if the query does not fit the schema, or its version cannot be read.
+    """
+    for attempt in itertools.count(1):
+        try:
+            return _start(query, table, engine)
+        except StateMovedOnError as error:
+            if attempt == _ATTEMPTS_MAX:
+                raise
+            logger.info("query starts again: %s", error, extra={"table": table.name})
+    raise AssertionError
+
+
+def plan_of_query(query: Query, table: QueryTable) -> QueryPlan:
+    """Which files the query would read, at its version."""
+    with table.store.reading(query.version) as state:
+        schema = parsed_schema(state.schema_json)
+        check_query(query, schema)
+        return plan_query(query, schema, state)
+
+
+def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
+    plan = plan_of_query(query, table)
+    seconds = engine.settings.hold_seconds
+    hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
+    target = result_schema(plan.schema, query.columns)
+    try:
+        if len(plan.leaves) > 1:
+            hold.take()
+        rows = _rows(plan, query, table, engine, target)
+        first = next(rows, None)
+    except BaseException:
+        hold.release()
+        raise
+    batches = _after(first, rows)
+    return QueryResult(target, batches, (hold,), engine.settings.rows_max)
+
+
+def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
+    """The Arrow schema of the columns, None for all."""
+    whole = arrow_schema(schema)
+    return whole if columns is None else pa.schema([whole.field(name) for name in columns])
+
+
+def _after(
+    first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    if first is not None:
+        yield first
+        yield from others
+
+
+def _rows(
+    plan: QueryPlan, query: Query, table: QueryTable, engine: QueryEngine, target: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    left = query.limit
+    for leaf in plan.leaves:
+        if left == 0:
+            return
+        request = MergeRequest(plan.schema, _inputs(leaf, table), query.columns, left)
+        for batch in merge(request, engine.settings.engine, engine.session):
+            if batch.num_rows:
+                if left is not None:
+                    left -= batch.num_rows
+                yield batch.cast(target)
+
+
+def _inputs(leaf: LeafPlan, table: QueryTable) -> tuple[MergeInput, ...]:
+    return tuple(MergeInput(table.root.url_of(s.file.path), s.regions) for s in leaf.scans)

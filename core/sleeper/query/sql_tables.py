@@ -1,0 +1,86 @@
+"""Registers a table's files with a session under the table's name.
+
+Files that are read alike are linked into one folder, because the engine takes a folder
+as one table: it reads some files at a time, however many there are, where a union of
+files would open all of them at once.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from datafusion import DataFrame, SessionContext
+
+from sleeper.datafiles.merge import view_schema
+from sleeper.datafiles.predicate import regions_predicate
+from sleeper.datafiles.session import new_table_name
+from sleeper.errors import StateMovedOnError
+from sleeper.query.engine import QueryTable
+from sleeper.query.table_planning import ScanGroup, TablePlan
+
+
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """The files that a statement reads of one table."""
+
+    table: str
+    urls: tuple[str, ...]
+
+    def check_present(self) -> None:
+        """StateMovedOnError if one is gone.
+
+        Asked after the engine listed the links, because it passes over a link whose file
+        is gone without a word. A file that is there now was there when it was listed.
+        """
+        for url in self.urls:
+            if not os.path.exists(url):
+                raise StateMovedOnError(f"a data file of table {self.table} is gone: {url}")
+
+
+def register_table(
+    session: SessionContext, table: QueryTable, plan: TablePlan, folder: Path
+) -> TableFiles:
+    """Registers all rows of the plan; links go below the folder."""
+    frames = [_group_frame(session, table, plan, group, folder) for group in plan.groups]
+    if frames:
+        session.register_view(quoted(table.name), _union(frames))
+    else:
+        session.register_record_batches(quoted(table.name), [_no_rows(plan)])
+    paths = [path for group in plan.groups for path in group.paths]
+    return TableFiles(table.name, tuple(table.root.url_of(path) for path in paths))
+
+
+def quoted(name: str) -> str:
+    """The name as an SQL identifier of exactly these characters."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _group_frame(
+    session: SessionContext, table: QueryTable, plan: TablePlan, group: ScanGroup, folder: Path
+) -> DataFrame:
+    name = new_table_name()
+    links = folder / name
+    links.mkdir()
+    for place, path in enumerate(group.paths):
+        os.symlink(table.root.url_of(path), links / f"{place}.parquet")
+    session.register_parquet(name, str(links), schema=view_schema(plan.schema))
+    frame = session.table(name)
+    if group.regions is None:
+        return frame
+    predicate = regions_predicate(plan.schema, group.regions)
+    return frame if predicate is None else frame.filter(predicate)
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    # By halves: hundreds in a row would overflow the planner's stack.
+    if len(frames) == 1:
+        return frames[0]
+    half = len(frames) // 2
+    return _union(frames[:half]).union(_union(frames[half:]))
+
+
+def _no_rows(plan: TablePlan) -> pa.RecordBatch:
+    kind = view_schema(plan.schema)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in kind], schema=kind)

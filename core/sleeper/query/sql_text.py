@@ -1,0 +1,89 @@
+"""What a statement may say, which tables it names, and the engine's complaints as ours."""
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+
+from datafusion import SQLOptions
+
+from sleeper.datafiles.session import engine_errors
+from sleeper.errors import InvalidRequestError, SleeperError
+
+ALLOWED = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+"""Nothing but reading: no DDL, DML, COPY, SET or PREPARE, also within an EXPLAIN."""
+
+_PREFIX = re.compile(
+    r"^(DataFusion error: |Error during planning: |Schema error: |SQL error: |"
+    r"This feature is not implemented: |Execution error: |"
+    r"Optimizer rule '[^']*' failed\s*caused by\s*)+"
+)
+_NO_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.*)' not found")
+_NO_FUNCTION = re.compile(r"table function '(.*)' not found")
+_NOT_ALLOWED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
+_OF_FILES = (
+    "Parquet error",
+    "ParquetError",
+    "Object Store error",
+    "Resources exhausted",
+    "No such file",
+    "No space left",
+    "os error",
+    "IO error",
+)
+
+
+def tables_in(statement: str, names: Iterable[str]) -> list[str]:
+    """The names that occur in the statement; those that it does not name may be among them.
+
+    A table's name cannot have a quote in it, so in SQL it is always written out, if
+    perhaps in other case.
+    """
+    text = statement.casefold()
+    return [name for name in names if name.casefold() in text]
+
+
+@contextlib.contextmanager
+def planning_errors(names: Iterable[str]) -> Iterator[None]:
+    """What the engine says of a statement that it cannot plan, as InvalidRequestError."""
+    try:
+        yield
+    except SleeperError:
+        raise
+    except Exception as error:
+        raise InvalidRequestError(_explained(str(error), names)) from error
+
+
+@contextlib.contextmanager
+def engine_errors_of_sql() -> Iterator[None]:
+    """As `engine_errors`, but what is no fault of a file, memory or disk is the statement's."""
+    try:
+        with engine_errors():
+            yield
+    except SleeperError as error:
+        cause = error.__cause__
+        if cause is None or isinstance(cause, OSError | SleeperError):
+            raise
+        if any(sign in str(cause) for sign in _OF_FILES):
+            raise
+        raise InvalidRequestError(f"the statement failed: {_stripped(str(cause))}") from cause
+
+
+def _explained(text: str, names: Iterable[str]) -> str:
+    if found := _NOT_ALLOWED.search(text):
+        return f"only SELECT and EXPLAIN are allowed, not {found.group(1)}"
+    if "information_schema" in text:
+        return f"there is no information_schema; {_known(names)}"
+    if found := _NO_FUNCTION.search(text):
+        return f"no table function {found.group(1)!r}: only tables can be read; {_known(names)}"
+    if found := _NO_TABLE.search(text):
+        return f"no table {found.group(1)!r}; {_known(names)}"
+    return f"wrong SQL: {_stripped(text)}"
+
+
+def _known(names: Iterable[str]) -> str:
+    listed = ", ".join(sorted(names)[:50])
+    return f"tables are: {listed}" if listed else "there are no tables"
+
+
+def _stripped(text: str) -> str:
+    return " ".join(_PREFIX.sub("", text.strip()).split())

@@ -1,0 +1,100 @@
+"""Which rows of which files a whole table is, for SQL."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.partition import PartitionId
+from sleeper.partitions.region import Range, Region
+from sleeper.schema.model import Schema, next_key_value, precedes
+from sleeper.statestore.reading.table_state import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class ScanGroup:
+    """Files read alike: their rows in any of the regions; None if all of their rows."""
+
+    paths: tuple[str, ...]
+    regions: tuple[Region, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """Every row of a table once, at one version."""
+
+    schema: Schema
+    version: int
+    groups: tuple[ScanGroup, ...]
+
+
+def plan_table(schema: Schema, state: TableState) -> TablePlan:
+    """The rows of a table: of each file, those in the partitions that refer to it.
+
+    A file whose references cover its key bounds is read whole. The others, of which
+    compactions took some partitions' rows over, are grouped by the partitions that are left.
+    """
+    regions = {p.id: p.region for p in state.partitions.all()}
+    referring: dict[str, list[PartitionId]] = defaultdict(list)
+    for reference in state.files.references():
+        referring[reference.path].append(reference.partition_id)
+    unions: dict[tuple[PartitionId, ...], list[Region]] = {}
+    groups: dict[tuple[PartitionId, ...] | None, list[str]] = defaultdict(list)
+    for file in state.files.all():
+        ids = tuple(sorted(referring[file.path]))
+        if ids not in unions:
+            unions[ids] = joined_regions([regions[i] for i in ids])
+        is_whole = covers(unions[ids], bounds_region(schema, file))
+        groups[None if is_whole else ids].append(file.path)
+    scans = [
+        ScanGroup(tuple(paths), None if ids is None else tuple(unions[ids]))
+        for ids, paths in groups.items()
+    ]
+    return TablePlan(schema, state.version, tuple(scans))
+
+
+def bounds_region(schema: Schema, file: DataFile) -> Region:
+    """The smallest region that holds every key within the file's bounds."""
+    bounds = zip(schema.row_keys, file.smallest_key, file.largest_key, strict=True)
+    return Region(tuple(Range(low, next_key_value(field, high)) for field, low, high in bounds))
+
+
+def joined_regions(regions: Iterable[Region]) -> list[Region]:
+    """The same keys in fewer regions: those of one field are joined where they meet."""
+    ascending = sorted(regions, key=lambda r: [x.min for x in r.ranges])
+    if not ascending or len(ascending[0].ranges) > 1:
+        return ascending
+    joined: list[Range] = []
+    for (within,) in (r.ranges for r in ascending):
+        if joined and joined[-1].max == within.min:
+            joined[-1] = Range(joined[-1].min, within.max)
+        else:
+            joined.append(within)
+    return [Region((r,)) for r in joined]
+
+
+def covers(regions: Sequence[Region], box: Region) -> bool:
+    """Whether the regions together hold all of the box."""
+    left = [box]
+    for region in regions:
+        left = [piece for whole in left for piece in _without(whole, region)]
+        if not left:
+            return True
+    return False
+
+
+def _without(whole: Region, region: Region) -> list[Region]:
+    """The rest of the whole, outside the region, in pieces."""
+    both = whole.intersect(region)
+    if both is None:
+        return [whole]
+    pieces = []
+    ranges = list(whole.ranges)
+    for place, (outer, inner) in enumerate(zip(whole.ranges, both.ranges, strict=True)):
+        before, after = ranges[:place], ranges[place + 1 :]
+        if precedes(outer.min, inner.min):
+            pieces.append(Region((*before, Range(outer.min, inner.min), *after)))
+        if inner.max is not None and inner.max != outer.max:
+            pieces.append(Region((*before, Range(inner.max, outer.max), *after)))
+        ranges[place] = inner
+    return pieces

@@ -1,0 +1,77 @@
+"""Garbage collection of the tables of an instance, and state snapshots."""
+
+from dataclasses import dataclass
+
+from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
+from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
+from sleeper.garbage_collection.table_deletion import finish_table_deletion
+from sleeper.properties.engine import SNAPSHOT_TRANSACTIONS_MIN
+from sleeper.tables.table_ref import TableRef, TableState
+from sleeper.wiring.instance import Instance, OpenTable
+
+_ABANDONED_MS = 3_600_000
+
+
+def collect_table(instance: Instance, name: str, dry_run: bool = False) -> CollectionReport:
+    """Deletes the table's files that nobody needs any more."""
+    table = instance.table(name)
+    return collect_garbage(
+        table.ref.id,
+        table.state,
+        table.properties(),
+        instance.root.delete,
+        instance.clock,
+        dry_run,
+    )
+
+
+def collect_table_orphans(instance: Instance, name: str, dry_run: bool = False) -> OrphanReport:
+    """Deletes what runs left in the table's folder that died before their commit."""
+    table = instance.table(name)
+    return collect_orphans(
+        table.ref.id,
+        table.state,
+        table.properties(),
+        instance.list_objects,
+        instance.root.delete,
+        instance.clock,
+        dry_run,
+    )
+
+
+def finish_deletions(instance: Instance) -> int:
+    """Finishes the deletion of tables that were deleted; returns how many."""
+    deleting = instance.tables.list(TableState.DELETING)
+    for ref in deleting:
+        finish_table_deletion(ref, instance.tables, instance.remove_table)
+    return len(deleting)
+
+
+def sweep_abandoned(instance: Instance) -> int:
+    """Removes what creations of tables left that died before the table stood."""
+    abandoned = instance.abandoned_tables(instance.clock() - _ABANDONED_MS)
+    for table_id in abandoned:
+        instance.remove_table(table_id)
+    return len(abandoned)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReport:
+    """The version that a snapshot holds, and up to where the log was trimmed."""
+
+    number: int
+    trimmed_to: int
+
+
+def snapshot_table(
+    instance: Instance, ref: TableRef, always: bool = False
+) -> SnapshotReport | None:
+    """Stores the table's state and trims its log; None if too little happened since the last."""
+    state = OpenTable(instance, ref).state
+    with state.reading() as now:
+        number = now.number
+    newest = state.newest_snapshot()
+    least = instance.properties().get(SNAPSHOT_TRANSACTIONS_MIN)
+    if not always and number - (newest or 0) < least:
+        return None
+    return SnapshotReport(state.save_snapshot(), state.trim())

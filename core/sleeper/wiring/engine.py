@@ -1,0 +1,42 @@
+"""Engine and file settings from properties."""
+
+import os
+
+from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.writer import FileSettings
+from sleeper.properties.declaration import Property
+from sleeper.properties.engine import ENGINE_THREADS, MERGE_FILES_MAX
+from sleeper.properties.table import (
+    COMPRESSION_CODEC,
+    PAGE_SIZE_BYTES,
+    ROW_GROUP_ROWS_MAX,
+    CompressionCodec,
+)
+from sleeper.properties.values import TableProperties
+from sleeper.wiring.instance import Instance
+
+
+def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings:
+    """What one run of the engine may use; `memory` is the property that bounds this kind."""
+    properties = instance.properties()
+    return EngineSettings(
+        instance.spill_folder(),
+        properties.get(memory),
+        properties.get(MERGE_FILES_MAX),
+        properties.get(ENGINE_THREADS) or os.cpu_count() or 1,
+    )
+
+
+def file_settings(properties: TableProperties) -> FileSettings:
+    """How the table's data files are written."""
+    codec = properties.get(COMPRESSION_CODEC)
+    return FileSettings(
+        "none" if codec is CompressionCodec.UNCOMPRESSED else codec.value,
+        properties.get(ROW_GROUP_ROWS_MAX),
+        properties.get(PAGE_SIZE_BYTES),
+    )
+
+
+def worker_count() -> int:
+    """One worker per processor."""
+    return os.cpu_count() or 1

@@ -1,0 +1,179 @@
+"""Ingest of files and rows into a table of an instance, tracked."""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from sleeper.datafiles.partitioned_write import FileStrategy
+from sleeper.datafiles.sources import Rejects
+from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
+from sleeper.ingest.job import IngestJob, new_job_id
+from sleeper.ingest.run import (
+    IngestProgress,
+    IngestResult,
+    IngestTable,
+    ingest_batches,
+    ingest_files,
+)
+from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
+from sleeper.properties.engine import SORT_MEMORY_BYTES
+from sleeper.properties.table import FILE_WRITING_STRATEGY
+from sleeper.schema.json import schema_from_json
+from sleeper.tables.table_index import find_table
+from sleeper.tables.table_ref import TableId
+from sleeper.wiring.engine import engine_settings, file_settings
+from sleeper.wiring.instance import Instance, OpenTable, QueueName
+
+logger = logging.getLogger(__name__)
+
+_NO_TABLE = TableId("")
+
+
+def ingest_paths(
+    instance: Instance,
+    table_name: str,
+    paths: Sequence[str],
+    job_id: str | None = None,
+    rejects: Rejects | None = None,
+    progress: IngestProgress | None = None,
+) -> IngestResult:
+    """Takes in files now, in this process."""
+    job = IngestJob(job_id or new_job_id(), _absolute(paths), table_name)
+    return run_ingest_job(instance, job, None, rejects, progress)
+
+
+def submit_ingest(
+    instance: Instance, table_name: str, paths: Sequence[str], job_id: str | None = None
+) -> str:
+    """Sends a job to the ingest queue; returns its id. The files must stay until it ran."""
+    ref = instance.tables.by_name(table_name)
+    job = IngestJob(job_id or new_job_id(), _absolute(paths), table_id=ref.id)
+    for path in job.files:
+        if not Path(path).exists():
+            raise InvalidRequestError(f"file {path} does not exist")
+    instance.queue(QueueName.INGEST).send(job.to_message())
+    event = JobEvent(
+        ref.id,
+        job.id,
+        JobKind.INGEST,
+        JobStep.CREATED,
+        instance.clock(),
+        inputs=len(job.files),
+    )
+    instance.jobs.record(event)
+    return job.id
+
+
+def ingest_rows(
+    instance: Instance,
+    table_name: str,
+    batches: Iterable[pa.RecordBatch],
+    job_id: str | None = None,
+    progress: IngestProgress | None = None,
+) -> IngestResult:
+    """Takes in Arrow batches now, in this process. With an id, its content counts once."""
+    chosen = job_id or new_job_id()
+    table = instance.table(table_name)
+    request = json.dumps({"rows of job": chosen})
+    return _tracked(
+        table,
+        chosen,
+        None,
+        None,
+        lambda: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
+    )
+
+
+def run_ingest_job(
+    instance: Instance,
+    job: IngestJob,
+    task_id: str | None = None,
+    rejects: Rejects | None = None,
+    progress: IngestProgress | None = None,
+) -> IngestResult:
+    """Runs a job and tracks it. A job that cannot ever succeed is tracked as rejected."""
+    try:
+        ref = find_table(instance.tables, job.table_name, job.table_id)
+    except (NotFoundError, InvalidRequestError) as error:
+        _record_unknown_table(instance, job, error)
+        raise InvalidRequestError(str(error)) from error
+    table = OpenTable(instance, ref)
+    paths = [Path(_local_path(f)) for f in job.files]
+    return _tracked(
+        table,
+        job.id,
+        task_id,
+        len(job.files),
+        lambda: ingest_files(_ingest_table(table), job.id, paths, job.request, rejects, progress),
+    )
+
+
+def _tracked(
+    table: OpenTable,
+    job_id: str,
+    task_id: str | None,
+    inputs: int | None,
+    run: Callable[[], IngestResult],
+) -> IngestResult:
+    instance, run_id = table.instance, new_run_id()
+
+    def event(step: JobStep, **more: object) -> JobEvent:
+        now = instance.clock()
+        return JobEvent(table.ref.id, job_id, JobKind.INGEST, step, now, run_id, task_id, **more)  # type: ignore[arg-type]
+
+    instance.jobs.record(event(JobStep.STARTED, inputs=inputs))
+    try:
+        result = run()
+    except SleeperError as error:
+        is_hopeless = isinstance(error, InvalidRequestError)
+        step = JobStep.REJECTED if is_hopeless else JobStep.FAILED
+        instance.jobs.record(event(step, reasons=(str(error),)))
+        logger.info("ingest job %s", step.value, extra={"job_id": job_id})
+        raise
+    except BaseException as error:
+        instance.jobs.record(event(JobStep.FAILED, reasons=(repr(error),)))
+        raise
+    rows = {} if result.done_before else {"rows_read": result.rows, "rows_written": result.rows}
+    instance.jobs.record(event(JobStep.FINISHED, **rows), event(JobStep.COMMITTED))
+    return result
+
+
+def _ingest_table(table: OpenTable) -> IngestTable:
+    properties = table.properties()
+    with table.state.reading() as state:
+        schema = schema_from_json(state.schema_json)
+    return IngestTable(
+        table.ref.id,
+        schema,
+        table.state,
+        table.instance.root,
+        engine_settings(table.instance, SORT_MEMORY_BYTES),
+        table.instance.clock,
+        file_settings(properties),
+        FileStrategy(properties.get(FILE_WRITING_STRATEGY).value),
+    )
+
+
+def _record_unknown_table(instance: Instance, job: IngestJob, error: SleeperError) -> None:
+    instance.jobs.record(
+        JobEvent(
+            TableId(job.table_id or job.table_name or _NO_TABLE),
+            job.id,
+            JobKind.INGEST,
+            JobStep.REJECTED,
+            instance.clock(),
+            new_run_id(),
+            reasons=(str(error),),
+        )
+    )
+
+
+def _absolute(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(Path(p).resolve()) for p in paths)
+
+
+def _local_path(file: str) -> str:
+    return file.removeprefix("file://")

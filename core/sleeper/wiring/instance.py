@@ -1,0 +1,92 @@
+"""An instance as its workflows see it: ports, whatever adapters stand behind them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from sleeper.clock import Clock
+from sleeper.datafiles.location import DataRoot
+from sleeper.garbage_collection.orphans import ListObjects
+from sleeper.jobs.queue import DeadLetters, MessageQueue
+from sleeper.jobs.tracker import JobTracker, TaskTracker
+from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.query.engine import QueryEngine
+from sleeper.statestore.store import StateStore
+from sleeper.tables.table_index import TableIndex
+from sleeper.tables.table_ref import TableId, TableRef
+
+
+class QueueName(Enum):
+    """The queues of an instance (FORMATS: Messages)."""
+
+    INGEST = "ingest"
+    COMPACTION = "compaction"
+    SPLITTING = "splitting"
+
+
+class TablePropertiesStore(Protocol):
+    """The published property files of tables."""
+
+    def read(self, table_id: TableId) -> TableProperties:
+        """The table's properties as they are now, or NotFoundError."""
+
+    def write(self, table_id: TableId, properties: TableProperties) -> None:
+        """Replaces the table's properties."""
+
+    def change(self, table_id: TableId, changes: Mapping[str, str]) -> TableProperties:
+        """Sets these, unsetting those that are empty; returns all as they are after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """The ports of one instance. Safe for threads; each process opens its own.
+
+    `state` gives a table's state store, opened once per process. `spill_folder` is a folder
+    of this process on local disk. `make_table` and `remove_table` make and delete what a
+    table needs before its index row stands, and after; `abandoned_tables` are those of a
+    creation that died before a time. `recover_dead_workers` gives back what processes held
+    that are gone. `query_engine` is kept warm while the instance is open.
+    """
+
+    where: str
+    properties: Callable[[], InstanceProperties]
+    change_properties: Callable[[Mapping[str, str]], InstanceProperties]
+    tables: TableIndex
+    table_properties: TablePropertiesStore
+    jobs: JobTracker
+    tasks: TaskTracker
+    queue: Callable[[QueueName], MessageQueue]
+    dead_letters: Callable[[QueueName], DeadLetters]
+    root: DataRoot
+    state: Callable[[TableId], StateStore]
+    make_table: Callable[[TableId], None]
+    remove_table: Callable[[TableId], None]
+    abandoned_tables: Callable[[int], tuple[TableId, ...]]
+    list_objects: ListObjects
+    recover_dead_workers: Callable[[], int]
+    spill_folder: Callable[[], Path]
+    query_engine: Callable[[], QueryEngine]
+    clock: Clock
+    close: Callable[[], None]
+
+    def table(self, name: str) -> "OpenTable":
+        """The active table of that name, or NotFoundError."""
+        return OpenTable(self, self.tables.by_name(name))
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A table of an instance, with its properties and state at hand."""
+
+    instance: Instance
+    ref: TableRef
+
+    @property
+    def state(self) -> StateStore:
+        return self.instance.state(self.ref.id)
+
+    def properties(self) -> TableProperties:
+        """The table's properties as they are now."""
+        return self.instance.table_properties.read(self.ref.id)

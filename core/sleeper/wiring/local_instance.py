@@ -1,0 +1,186 @@
+"""Makes and opens the instance of a folder."""
+
+import functools
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sleeper.clock import Clock, system_clock
+from sleeper.datafiles.location import DataRoot
+from sleeper.garbage_collection.orphans import StoredObject
+from sleeper.jobs.queue import QueueSettings
+from sleeper.local.dead_tasks import record_dead_tasks
+from sleeper.local.instance import LocalInstance, create_instance, open_instance_folder
+from sleeper.local.process import is_alive, this_process
+from sleeper.local.queue import LocalDeadLetters, LocalQueue, release_dead_receivers
+from sleeper.local.state_store import open_state_store
+from sleeper.local.table_index import LocalTableIndex
+from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
+from sleeper.properties.engine import (
+    LOCAL_POLL_MILLISECONDS,
+    QUEUE_RECEIVES_MAX,
+    QUEUE_VISIBILITY_SECONDS,
+    SPILL_DIRECTORY,
+)
+from sleeper.properties.instance import (
+    COMPACTION_RETRIES_MAX,
+    COMPACTION_VISIBILITY_SECONDS,
+    INGEST_VISIBILITY_SECONDS,
+)
+from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.query.engine import QueryEngine, query_settings
+from sleeper.statestore.store import StateStore
+from sleeper.tables.table_ref import TableId
+from sleeper.wiring.instance import Instance, QueueName
+
+_SPILL_FOLDER = "spill"
+
+
+def make_local_instance(
+    folder: Path, instance_id: str, values: Mapping[str, str] | None = None
+) -> None:
+    """Makes an instance in a folder that is new or empty."""
+    create_instance(folder, instance_id, values).close()
+
+
+def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
+    """Opens the instance of a folder. NotFoundError if it holds none."""
+    local = open_instance_folder(folder)
+    database = local.database
+    properties = local.properties()
+    states = _StateStores(local, clock)
+    poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
+
+    @functools.cache
+    def query_engine() -> QueryEngine:
+        return QueryEngine(query_settings(local.properties(), _spill_folder(local)), clock)
+
+    def close() -> None:
+        states.close()
+        local.close()
+
+    return Instance(
+        where=str(local.folder),
+        properties=local.properties,
+        change_properties=local.set_properties,
+        tables=LocalTableIndex(database),
+        table_properties=_TableProperties(local),
+        jobs=LocalJobTracker(database),
+        tasks=LocalTaskTracker(database),
+        queue=lambda name: LocalQueue(
+            database, name.value, _queue_settings(name, local.properties()), clock, poll_seconds
+        ),
+        dead_letters=lambda name: LocalDeadLetters(
+            database, name.value, _queue_settings(name, local.properties()), clock
+        ),
+        root=DataRoot(local.folder),
+        state=states.get,
+        make_table=lambda table_id: _make_table(local, table_id),
+        remove_table=lambda table_id: _remove_table(local, states, table_id),
+        abandoned_tables=local.unlisted_table_ids,
+        list_objects=lambda table_id: _list_objects(local, table_id),
+        recover_dead_workers=lambda: _recover(local, clock),
+        spill_folder=lambda: _spill_folder(local),
+        query_engine=query_engine,
+        clock=clock,
+        close=close,
+    )
+
+
+def _recover(local: LocalInstance, clock: Clock) -> int:
+    """Returns messages of dead processes, ends their runs, deletes what they spilled."""
+    record_dead_tasks(local.database, clock)
+    for spilled in _spill_root(local).glob("*@*"):
+        if not is_alive(spilled.name):
+            shutil.rmtree(spilled, ignore_errors=True)
+    return release_dead_receivers(local.database, clock)
+
+
+def _list_objects(local: LocalInstance, table_id: TableId) -> Iterator[StoredObject]:
+    for path in local.table_folder(table_id).rglob("*"):
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            continue
+        if path.is_file():
+            relative = path.relative_to(local.folder).as_posix()
+            yield StoredObject(relative, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _make_table(local: LocalInstance, table_id: TableId) -> None:
+    local.make_table_folder(table_id)
+
+
+def _remove_table(local: LocalInstance, states: "_StateStores", table_id: TableId) -> None:
+    states.forget(table_id)
+    local.remove_table_files(table_id)
+
+
+def _spill_folder(local: LocalInstance) -> Path:
+    folder = _spill_root(local) / this_process()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _spill_root(local: LocalInstance) -> Path:
+    chosen = local.properties().get(SPILL_DIRECTORY)
+    return (Path(chosen) if chosen else local.folder) / _SPILL_FOLDER
+
+
+def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSettings:
+    match name:
+        case QueueName.INGEST:
+            visibility, receives = INGEST_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
+        case QueueName.COMPACTION:
+            visibility, receives = COMPACTION_VISIBILITY_SECONDS, COMPACTION_RETRIES_MAX
+        case QueueName.SPLITTING:
+            visibility, receives = QUEUE_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
+    return QueueSettings(properties.get(visibility), properties.get(receives))
+
+
+@dataclass(frozen=True, slots=True)
+class _TableProperties:
+    """Property files of the folder."""
+
+    _local: LocalInstance
+
+    def read(self, table_id: TableId) -> TableProperties:
+        return self._local.table_properties(table_id)
+
+    def write(self, table_id: TableId, properties: TableProperties) -> None:
+        self._local.write_table_properties(table_id, properties)
+
+    def change(self, table_id: TableId, changes: Mapping[str, str]) -> TableProperties:
+        return self._local.set_table_properties(table_id, changes)
+
+
+class _StateStores:
+    """State stores of the folder's tables, each opened once."""
+
+    def __init__(self, local: LocalInstance, clock: Clock) -> None:
+        self._local = local
+        self._clock = clock
+        self._root = DataRoot(local.folder)
+        self._lock = threading.Lock()
+        self._open: dict[TableId, StateStore] = {}
+
+    def get(self, table_id: TableId) -> StateStore:
+        with self._lock:
+            if table_id not in self._open:
+                path = self._local.state_path(table_id)
+                self._open[table_id] = open_state_store(
+                    path, self._clock, self._root.store, table_id
+                )
+            return self._open[table_id]
+
+    def forget(self, table_id: TableId) -> None:
+        with self._lock:
+            store = self._open.pop(table_id, None)
+        if store is not None:
+            store.close()
+
+    def close(self) -> None:
+        for table_id in list(self._open):
+            self.forget(table_id)

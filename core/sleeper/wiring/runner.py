@@ -1,0 +1,234 @@
+"""Background work of a local instance: schedules, and a pool of worker processes.
+
+The runner decides what is to be done (per table: compaction jobs, partitions to split,
+collection, snapshots) and puts it on queues; workers do it. It keeps nothing that
+matters in memory: kill it, or a worker, at any line, and the next run goes on. Messages
+of dead workers return at once, because a message's receiver is known by process.
+"""
+
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sleeper.errors import SleeperError
+from sleeper.properties.engine import (
+    LOCAL_WORKERS,
+    ORPHAN_PERIOD_HOURS,
+    SNAPSHOT_PERIOD_MINUTES,
+    TRACKER_DAYS,
+)
+from sleeper.properties.instance import (
+    COLLECTION_PERIOD_MINUTES,
+    COMPACTION_CREATION_PERIOD_MINUTES,
+    SPLITTING_PERIOD_MINUTES,
+)
+from sleeper.tables.table_ref import TableId, TableRef, TableState
+from sleeper.wiring.collecting import (
+    collect_table,
+    finish_deletions,
+    snapshot_table,
+    sweep_abandoned,
+)
+from sleeper.wiring.engine import worker_count
+from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.shaping import create_compaction_jobs_of, send_splits_of
+
+logger = logging.getLogger(__name__)
+
+_TICK_SECONDS = 0.1
+_STOP_SECONDS = 30.0
+_DAY_MS = 86_400_000
+_MINUTE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """What a run has come to, for whoever watches."""
+
+    waiting: dict[str, int] = field(default_factory=dict)
+    running: dict[str, int] = field(default_factory=dict)
+    workers: int = 0
+    workers_died: int = 0
+    compactions_created: int = 0
+    splits_sent: int = 0
+    files_collected: int = 0
+    seconds: float = 0.0
+    idle: bool = False
+    problems: tuple[str, ...] = ()
+
+
+Listener = Callable[[RunStatus], None]
+
+
+@dataclass(slots=True)
+class _TableMemory:
+    """When something was last done for a table, and the number it was done at."""
+
+    looked_at: int = -1
+    done_at: dict[str, float] = field(default_factory=dict)
+    splits_sent_at: dict[str, int] = field(default_factory=dict)
+
+
+def run_instance(
+    instance: Instance,
+    until_idle: bool = False,
+    workers: int | None = None,
+    listener: Listener = lambda _: None,
+) -> RunStatus:
+    """Runs until interrupted, or with `until_idle` until there is nothing left to do now."""
+    count = workers or instance.properties().get(LOCAL_WORKERS) or worker_count()
+    runner = _Runner(instance, listener, count)
+    try:
+        return runner.run(until_idle)
+    finally:
+        runner.stop()
+
+
+class _Runner:
+    def __init__(self, instance: Instance, listener: Listener, workers: int) -> None:
+        self._instance = instance
+        self._listener = listener
+        self._count = workers
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._tables: dict[TableId, _TableMemory] = {}
+        self._instance_done_at: dict[str, float] = {}
+        self._status = RunStatus()
+        self._start = time.monotonic()
+
+    def run(self, until_idle: bool) -> RunStatus:
+        while True:
+            self._keep_workers()
+            was_busy = self._is_busy()
+            found_work = self._look_at_everything(is_last_look=until_idle and not was_busy)
+            is_idle = not was_busy and not found_work and not self._is_busy()
+            self._tell(is_idle)
+            if is_idle and until_idle:
+                return self._status
+            time.sleep(_TICK_SECONDS)
+
+    def stop(self) -> None:
+        """Lets the workers finish their jobs, for a while."""
+        for worker in self._workers:
+            if worker.stdin is not None:
+                worker.stdin.close()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for worker in self._workers:
+            try:
+                worker.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.terminate()
+                worker.wait()
+        self._workers.clear()
+
+    def _keep_workers(self) -> None:
+        alive = [w for w in self._workers if w.poll() is None]
+        died = len(self._workers) - len(alive)
+        for worker in set(self._workers) - set(alive):
+            if worker.stdin is not None:
+                worker.stdin.close()
+        self._workers = alive
+        if died or not self._instance_done_at:
+            self._status = replace(self._status, workers_died=self._status.workers_died + died)
+            self._instance.recover_dead_workers()
+            self._instance_done_at["recovery"] = time.monotonic()
+        while len(self._workers) < self._count:
+            self._workers.append(_start_worker(Path(self._instance.where)))
+
+    def _is_busy(self) -> bool:
+        counts = {name: self._instance.queue(name).counts() for name in QueueName}
+        self._status = replace(
+            self._status,
+            waiting={n.value: c.visible + c.delayed for n, c in counts.items()},
+            running={n.value: c.in_flight for n, c in counts.items()},
+        )
+        return any(c.unfinished for c in counts.values())
+
+    def _look_at_everything(self, is_last_look: bool) -> bool:
+        found = False
+        for ref in self._instance.tables.list():
+            try:
+                found |= self._look_at_table(ref, is_last_look)
+            except SleeperError as error:
+                self._problem(f"table {ref.name}: {error}")
+        if self._is_due("deletions", self._minutes_of(COLLECTION_PERIOD_MINUTES)) or is_last_look:
+            deleting = self._instance.tables.list(TableState.DELETING)
+            found |= bool(deleting) and finish_deletions(self._instance) > 0
+        if self._is_due("housekeeping", self._minutes_of(ORPHAN_PERIOD_HOURS) * 60):
+            sweep_abandoned(self._instance)
+            days = self._instance.properties().get(TRACKER_DAYS)
+            before = self._instance.clock() - days * _DAY_MS
+            self._instance.jobs.remove_before(before)
+            self._instance.tasks.remove_before(before)
+        return found
+
+    def _look_at_table(self, ref: TableRef, is_last_look: bool) -> bool:
+        memory = self._tables.setdefault(ref.id, _TableMemory())
+        with self._instance.state(ref.id).reading() as state:
+            number = state.number
+        has_changed = number != memory.looked_at
+        found = False
+        if ref.online and (has_changed or is_last_look or self._is_period_over(memory)):
+            memory.looked_at = number
+            found |= self._shape(ref, memory, number)
+        if self._table_is_due(memory, "collection", COLLECTION_PERIOD_MINUTES) or is_last_look:
+            collected = collect_table(self._instance, ref.name).files
+            self._status = replace(
+                self._status, files_collected=self._status.files_collected + collected
+            )
+        if self._table_is_due(memory, "snapshot", SNAPSHOT_PERIOD_MINUTES):
+            snapshot_table(self._instance, ref)
+        return found
+
+    def _shape(self, ref: TableRef, memory: _TableMemory, number: int) -> bool:
+        splits = send_splits_of(self._instance, ref, memory.splits_sent_at, number)
+        jobs = create_compaction_jobs_of(self._instance, ref)
+        self._status = replace(
+            self._status,
+            splits_sent=self._status.splits_sent + splits,
+            compactions_created=self._status.compactions_created + jobs.created,
+        )
+        return bool(splits or jobs.did_anything)
+
+    def _is_period_over(self, memory: _TableMemory) -> bool:
+        over = self._table_is_due(memory, "creation", COMPACTION_CREATION_PERIOD_MINUTES)
+        return self._table_is_due(memory, "splitting", SPLITTING_PERIOD_MINUTES) or over
+
+    def _table_is_due(self, memory: _TableMemory, what: str, period: object) -> bool:
+        return _is_due(memory.done_at, what, self._minutes_of(period))
+
+    def _is_due(self, what: str, minutes: float) -> bool:
+        return _is_due(self._instance_done_at, what, minutes)
+
+    def _minutes_of(self, period: object) -> float:
+        return float(self._instance.properties().get(period))  # type: ignore[arg-type]
+
+    def _problem(self, text: str) -> None:
+        logger.warning("%s", text)
+        if text not in self._status.problems:
+            self._status = replace(self._status, problems=(*self._status.problems, text)[-20:])
+
+    def _tell(self, is_idle: bool) -> None:
+        self._status = replace(
+            self._status,
+            workers=len(self._workers),
+            seconds=time.monotonic() - self._start,
+            idle=is_idle,
+        )
+        self._listener(self._status)
+
+
+def _is_due(done_at: dict[str, float], what: str, minutes: float) -> bool:
+    now = time.monotonic()
+    if what in done_at and now - done_at[what] < minutes * _MINUTE_SECONDS:
+        return False
+    done_at[what] = now
+    return True
+
+
+def _start_worker(folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "sleeper.wiring.worker", str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)

@@ -1,0 +1,135 @@
+"""Tables of an instance: made, changed and deleted."""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.partitions.partition import tree_from_split_points
+from sleeper.properties.engine import ORPHAN_AGE_DAYS
+from sleeper.properties.table import NAME, ONLINE, SCHEMA, TABLE_ID
+from sleeper.properties.values import TableProperties, check_set_by_user, declared, table_properties
+from sleeper.schema.json import schema_from_json, schema_to_json
+from sleeper.schema.model import INT_RANGES, KeyValue, PrimitiveType, Schema
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.tables.table_index import mark_table_deleting, rename_table, set_table_online
+from sleeper.tables.table_ref import TableRef, check_table_name, new_table_id
+from sleeper.wiring.instance import Instance
+
+_PUBLISHED_COPIES = (NAME.name, ONLINE.name, SCHEMA.name)
+
+
+def create_table(
+    instance: Instance,
+    name: str,
+    schema_text: str,
+    settings: Mapping[str, str] | None = None,
+    split_points: Sequence[object] = (),
+) -> TableRef:
+    """Makes a table; it is there for everyone when this returns, and not at all before.
+
+    InvalidRequestError for a wrong schema, property or split point; ConflictError if the
+    name is taken. A creation that dies leaves nothing that a person must clear.
+    """
+    check_table_name(name)
+    schema = schema_from_json(schema_text)
+    settings = dict(settings or {})
+    check_set_by_user(settings)
+    partitions = tuple(tree_from_split_points(schema, split_points))
+    _refuse_taken_name(instance, name)
+    ref = TableRef(new_table_id(), name)
+    values = {
+        **settings,
+        NAME.name: name,
+        TABLE_ID.name: ref.id,
+        SCHEMA.name: schema_to_json(schema),
+    }
+    properties = table_properties(values, instance.properties())
+    ref = TableRef(ref.id, name, online=properties.get(ONLINE))
+    instance.make_table(ref.id)
+    instance.state(ref.id).commit_or_raise(
+        InitialiseTable(
+            schema_to_json(schema),
+            partitions,
+            orphan_age_days=instance.properties().get(ORPHAN_AGE_DAYS),
+        )
+    )
+    instance.table_properties.write(ref.id, properties)
+    # From here on it is a table.
+    instance.tables.create(ref)
+    return ref
+
+
+def rename(instance: Instance, old: str, new: str) -> None:
+    """Gives the table a new name."""
+    ref = rename_table(instance.tables, old, new)
+    instance.table_properties.change(ref.id, {NAME.name: new})
+
+
+def set_online(instance: Instance, name: str, online: bool) -> None:
+    """Puts the table online or offline: offline ones are neither split nor compacted."""
+    ref = set_table_online(instance.tables, name, online)
+    instance.table_properties.change(ref.id, {ONLINE.name: str(online).lower()})
+
+
+def delete_table(instance: Instance, name: str) -> None:
+    """Begins the table's deletion: it is gone for everyone at once, its files by and by."""
+    mark_table_deleting(instance.tables, name)
+
+
+def set_table_properties(
+    instance: Instance, name: str, changes: Mapping[str, str]
+) -> TableProperties:
+    """Sets properties of a table; an empty value unsets one. Answers with all of them after."""
+    check_set_by_user(changes)
+    for copy in _PUBLISHED_COPIES:
+        if copy in changes:
+            raise InvalidRequestError(
+                f"property {copy} is a published copy: use `sleeper table rename`, "
+                "`online` or `offline`; a schema cannot be set"
+            )
+    return instance.table_properties.change(instance.tables.by_name(name).id, changes)
+
+
+def get_table_property(instance: Instance, name: str, property_name: str) -> str:
+    """The property's value as it is in force, as text; empty if it is unset."""
+    declaration = declared(property_name)
+    properties = instance.table(name).properties()
+    value = properties.get(declaration)
+    return "" if value is None else declaration.kind.format(value)
+
+
+def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> list[KeyValue]:
+    """One split point a line; byte arrays are base64, strings too if the caller says so."""
+    field = schema.row_keys[0]
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"split points file {path} cannot be read: {error}") from error
+    points: list[KeyValue] = []
+    for number, line in enumerate(lines, 1):
+        try:
+            points.append(_split_point(line, field.type, is_base64))
+        except (ValueError, binascii.Error) as error:
+            raise InvalidRequestError(
+                f"split points file {path}, line {number}: {line!r} is no value of field "
+                f"{field.name!r}: {error}"
+            ) from error
+    return points
+
+
+def _split_point(line: str, kind: object, is_base64: bool) -> KeyValue:
+    if kind in INT_RANGES:
+        return int(line)
+    if kind is PrimitiveType.BYTE_ARRAY:
+        return base64.b64decode(line, validate=True)
+    return base64.b64decode(line, validate=True).decode() if is_base64 else line
+
+
+def _refuse_taken_name(instance: Instance, name: str) -> None:
+    try:
+        instance.tables.by_name(name)
+    except NotFoundError:
+        return
+    raise ConflictError(f"table {name!r} exists already")

@@ -1,0 +1,264 @@
+"""What a state store must do, whether its log lives with the state or elsewhere."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import ConflictError, DataError, UnavailableError
+from sleeper.statestore.outcome import Outcome, Status
+from sleeper.statestore.transactions.followers import CreateFollower
+from sleeper.statestore.transactions.holds import CreateHold
+from tests.table_fixture import START_MS, TableUnderTest
+
+
+@pytest.fixture(params=["embedded", "remote"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> TableUnderTest:
+    return TableUnderTest(tmp_path, request.param).initialise()
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> TableUnderTest:
+    return TableUnderTest(tmp_path, "remote").initialise()
+
+
+def test_a_commit_is_seen_by_every_store_at_once(table):
+    other = table.another_store()
+    table.ingest("a")
+    with other.reading() as state:
+        assert [f.path for f in state.files.all()] == ["a"]
+    other.commit(table.ingest_job("b"))
+    assert table.paths_in("root") == ["a", "b"]
+
+
+def test_a_reader_sees_one_moment_while_others_commit(table):
+    table.ingest("a")
+    with table.store.reading() as state:
+        table.another_store().commit(table.ingest_job("b"))
+        assert [f.path for f in state.files.all()] == ["a"]
+        assert state.number == 2
+
+
+def test_transactions_of_one_commit_are_one_entry_and_each_is_judged_after_those_before(table):
+    good, bad, better = table.ingest_job("a"), table.ingest_job("a"), table.ingest_job("b")
+    outcomes = table.store.commit(good, bad, better)
+    assert [o.status for o in outcomes] == [Status.APPLIED, Status.REFUSED, Status.APPLIED]
+    assert [o.number for o in outcomes] == [2, None, 3]
+    entry = table.log.appended[-1]
+    assert (entry.first_number, entry.last_number) == (2, 3)
+
+
+def test_a_refused_transaction_is_never_logged(table):
+    table.ingest("a")
+    entries = len(table.log.appended)
+    assert table.ingest("a").refused
+    assert len(table.log.appended) == entries
+    with table.store.reading() as state:
+        assert state.number == 2
+
+
+def test_threads_that_commit_at_once_all_get_numbers_of_their_own(table):
+    numbers: list[int] = []
+
+    def run(thread: int) -> None:
+        for i in range(20):
+            (outcome,) = table.store.commit(table.ingest_job(f"{thread}-{i}"))
+            numbers.append(outcome.number)
+
+    threads = [threading.Thread(target=run, args=(t,)) for t in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(numbers) == list(range(2, 82))
+    assert len(table.paths_in("root")) == 80
+
+
+def test_a_commit_that_cannot_even_be_judged_fails_alone(table):
+    bad = table.ingest_job("bad\ud800")
+    assert table.commit(bad).refused
+    assert table.ingest("a").status is Status.APPLIED
+
+
+def test_a_snapshot_and_a_trim_lose_nothing(table):
+    table.ingest("a")
+    table.store.save_snapshot()
+    assert table.store.trim() == 0  # one snapshot is not enough
+    table.ingest("b")
+    table.store.save_snapshot()
+    table.ingest("c")
+    assert table.store.trim() == 2
+    assert table.paths_in("root") == ["a", "b", "c"]
+    fresh = table.another_store()
+    with fresh.reading() as state:
+        assert [f.path for f in state.files.all()] == ["a", "b", "c"]
+
+
+def test_only_two_snapshots_are_kept(table):
+    for path in ("a", "b", "c"):
+        table.ingest(path)
+        table.store.save_snapshot()
+    names = sorted(p.name[:19] for p in (table.folder / "table/snapshots").iterdir())
+    assert [int(n) for n in names] == [3, 4]
+
+
+def test_trimming_stays_below_an_unexpired_hold(table):
+    table.commit(CreateHold("hold", "me", 1, START_MS + 10))
+    for path in ("a", "b"):
+        table.ingest(path)
+        table.store.save_snapshot()
+    assert table.store.trim() == 1
+    table.clock.now_ms += 10
+    assert table.store.trim() == 3
+
+
+def test_trimming_stays_below_a_follower(table):
+    table.commit(CreateFollower("f", 1))
+    for path in ("a", "b"):
+        table.ingest(path)
+        table.store.save_snapshot()
+    assert table.store.trim() == 1
+    table.store.advance_follower("f", 4)
+    assert table.store.trim() == 3
+
+
+def test_a_torn_snapshot_does_not_count_for_trimming(table):
+    for path in ("a", "b"):
+        table.ingest(path)
+        table.store.save_snapshot()
+    damage(min((table.folder / "table/snapshots").iterdir()), "torn")
+    assert table.another_store().trim() == 0
+
+
+def test_a_commit_that_loses_a_race_is_judged_again(remote):
+    other = remote.another_store()
+    remote.log.before_next_append = lambda: other.commit(remote.ingest_job("a"))
+    assert remote.ingest("a").refused
+    remote.log.before_next_append = lambda: other.commit(remote.ingest_job("b"))
+    assert remote.ingest("c").number == 4
+    assert remote.paths_in("root") == ["a", "b", "c"]
+
+
+def test_a_file_assigned_by_another_meanwhile_is_not_assigned_twice(remote):
+    remote.ingest("a")
+    winner = remote.another_store()
+    loser = remote.store
+
+    def other_assigns() -> None:
+        remote.store = winner
+        remote.assign("winner", "a")
+        remote.store = loser
+
+    remote.log.before_next_append = other_assigns
+    assert "assigned to another" in remote.assign("loser", "a").reason
+
+
+def test_an_append_whose_answer_was_lost_is_recognised_as_ours(remote):
+    remote.log.lose_next_answer = True
+    assert remote.ingest("a") == Outcome(Status.APPLIED, 2)
+    assert remote.ingest("b").number == 3
+    assert remote.paths_in("root") == ["a", "b"]
+    assert [e.first_number for e in remote.log.appended] == [1, 2, 3]
+
+
+def test_a_commit_whose_outcome_stayed_unknown_may_be_repeated(remote, monkeypatch):
+    job = remote.ingest_job("a")
+    append = remote.log.append
+
+    def landed_but_silent(entry):
+        try:
+            append(entry)
+        finally:
+            raise UnavailableError("no answer")
+
+    monkeypatch.setattr(remote.log, "append", landed_but_silent)
+    with pytest.raises(UnavailableError):
+        remote.commit(job)
+    monkeypatch.undo()
+    assert remote.commit(job).status is Status.ALREADY_DONE
+    assert remote.paths_in("root") == ["a"]
+
+
+def test_a_writer_that_always_loses_is_told_so(remote, monkeypatch):
+    monkeypatch.setattr("sleeper.statestore.committer.time.sleep", lambda _: None)
+
+    def conflict(entry):
+        raise ConflictError("taken")
+
+    monkeypatch.setattr(remote.log, "append", conflict)
+    with pytest.raises(ConflictError):
+        remote.ingest("a")
+    with remote.store.reading() as state:
+        assert state.number == 1
+
+
+def trimmed_behind(remote: TableUnderTest):
+    """A store asleep at 1 while the log went on to 4 and was trimmed to 3."""
+    asleep = remote.another_store()
+    with asleep.reading():
+        pass
+    for path in ("a", "b"):
+        remote.ingest(path)
+        remote.store.save_snapshot()
+    remote.ingest("c")
+    remote.store.save_snapshot()
+    assert remote.store.trim() == 3
+    return asleep
+
+
+def test_a_reader_that_meets_a_gap_opens_the_newest_snapshot(remote):
+    asleep = trimmed_behind(remote)
+    with asleep.reading() as state:
+        assert [f.path for f in state.files.all()] == ["a", "b", "c"]
+
+
+def test_a_writer_asleep_across_a_trim_conflicts_and_goes_on_from_a_snapshot(remote):
+    asleep = trimmed_behind(remote)
+    assert asleep.commit(remote.ingest_job("a"))[0].refused
+    assert asleep.commit(remote.ingest_job("d"))[0].number == 5
+    assert remote.paths_in("root") == ["a", "b", "c", "d"]
+
+
+def damage(path: Path, how: str) -> None:
+    whole = path.read_bytes()
+    if how == "torn":
+        path.write_bytes(whole[: len(whole) // 2])
+    elif how == "another's":
+        path.rename(path.with_name(path.name[:-23] + "0" * 16 + ".db.zst"))
+    else:
+        path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+
+
+@pytest.mark.parametrize("how", ["torn", "flipped", "another's"])
+def test_a_damaged_snapshot_is_passed_over_for_the_older_one(remote, caplog, how):
+    asleep = trimmed_behind(remote)
+    newest = max((remote.folder / "table/snapshots").iterdir())
+    damage(newest, how)
+    with asleep.reading() as state:
+        assert [f.path for f in state.files.all()] == ["a", "b", "c"]
+    assert "passed over" in caplog.text
+
+
+def test_without_a_whole_snapshot_a_gap_is_a_data_error(remote):
+    asleep = trimmed_behind(remote)
+    for path in (remote.folder / "table/snapshots").iterdir():
+        damage(path, "torn")
+    with pytest.raises(DataError, match="no snapshot"), asleep.reading():
+        pass
+
+
+def test_a_stale_read_does_not_ask_the_log(remote):
+    other = remote.another_store()
+    with other.reading():
+        pass
+    remote.ingest("a")
+    with other.reading(stale=True) as state:
+        assert state.number == 1
+    with other.reading() as state:
+        assert state.number == 2
+
+
+def test_a_file_that_is_no_database_is_a_data_error(tmp_path):
+    (tmp_path / "state.db").write_bytes(b"this is no database, whatever its name says" * 100)
+    with pytest.raises(DataError, match="not a database"):
+        TableUnderTest(tmp_path, "embedded")

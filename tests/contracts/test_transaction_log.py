@@ -1,0 +1,75 @@
+"""What every transaction log must do."""
+
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import ConflictError, NotFoundError
+from sleeper.local.transaction_log import SqliteTransactionLog
+from sleeper.statestore.database import Database
+from sleeper.statestore.log import LogEntry, TransactionLog
+
+
+@pytest.fixture(params=["sqlite"])
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> TransactionLog:
+    return SqliteTransactionLog(Database(tmp_path / "log.db"))
+
+
+def entry(first: int, last: int, write_id: str = "w") -> LogEntry:
+    return LogEntry(
+        first, last, 1000 + first, write_id, "\n".join("{}" for _ in range(first, last + 1))
+    )
+
+
+def test_an_empty_log_has_head_0_and_no_entries(log):
+    assert log.head() == 0
+    assert list(log.read(0)) == []
+
+
+def test_entries_are_read_back_in_order_after_a_number(log):
+    entries = [entry(1, 1), entry(2, 5), entry(6, 6)]
+    for e in entries:
+        log.append(e)
+    assert log.head() == 6
+    assert list(log.read(0)) == entries
+    assert list(log.read(1, limit=1)) == entries[1:2]
+    assert list(log.read(6)) == []
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_an_append_elsewhere_than_at_the_head_conflicts_and_changes_nothing(log, first):
+    log.append(entry(1, 1))
+    with pytest.raises(ConflictError):
+        log.append(entry(first, first, "other"))
+    assert log.head() == 1
+    assert [e.write_id for e in log.read(0)] == ["w"]
+
+
+def test_a_trimmed_number_is_never_free_again(log):
+    for number in (1, 2, 3):
+        log.append(entry(number, number))
+    log.trim(3)
+    assert log.head() == 3
+    for first in (1, 2, 3):
+        with pytest.raises(ConflictError):
+            log.append(entry(first, first, "asleep"))
+    log.append(entry(4, 4))
+
+
+def test_a_trim_keeps_entries_that_reach_beyond_it_and_a_gap_is_told(log):
+    for e in (entry(1, 2), entry(3, 5), entry(6, 6)):
+        log.append(e)
+    log.trim(4)
+    with pytest.raises(NotFoundError):
+        log.read(0)
+    assert [e.first_number for e in log.read(2)] == [3, 6]
+    log.trim(1)
+    assert [e.first_number for e in log.read(2)] == [3, 6]
+
+
+def test_a_cursor_only_moves_forward(log):
+    assert log.cursor("f") == 0
+    log.advance("f", 5)
+    log.advance("f", 3)
+    assert log.cursor("f") == 5
+    assert log.cursor("g") == 0

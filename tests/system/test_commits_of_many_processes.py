@@ -1,0 +1,71 @@
+"""Processes that commit to one local table at once, one of them killed at any moment."""
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+from sleeper.local.state_store import open_state_store
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from tests.table_fixture import ROOT, TableUnderTest, data_file
+
+PROCESSES, COMMITS = 8, 40
+
+
+def commit_many(path: Path, worker: int, said: Path, count: int) -> None:
+    """Commits and says, after each, which number it was given."""
+    store = open_state_store(path)
+    with said.open("a", buffering=1) as out:
+        for i in range(count):
+            name = f"{worker}-{i}"
+            new = NewFile(data_file(name), ((ROOT, 10),))
+            (outcome,) = store.commit(AddFiles(name, time.time_ns() // 1_000_000, (new,)))
+            out.write(f"{name} {outcome.number}\n")
+
+
+def start(folder: Path, worker: int, count: int):
+    context = multiprocessing.get_context("spawn")
+    said = folder / f"said-{worker}"
+    process = context.Process(target=commit_many, args=(folder / "state.db", worker, said, count))
+    process.start()
+    return process
+
+
+def what_was_said(folder: Path) -> dict[str, int]:
+    lines = [line for p in folder.glob("said-*") for line in p.read_text().splitlines()]
+    return {name: int(number) for name, number in (line.split() for line in lines)}
+
+
+def test_eight_processes_lose_no_number_and_give_none_twice(tmp_path: Path) -> None:
+    table = TableUnderTest(tmp_path, "embedded").initialise()
+    processes = [start(tmp_path, w, COMMITS) for w in range(PROCESSES)]
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    said = what_was_said(tmp_path)
+    assert sorted(said.values()) == list(range(2, 2 + PROCESSES * COMMITS))
+    with table.store.reading() as state:
+        assert {f.path: f.smallest_number for f in state.files.all()} == said
+
+
+def test_a_killed_process_loses_nothing_it_was_told_and_blocks_nobody(tmp_path: Path) -> None:
+    table = TableUnderTest(tmp_path, "embedded").initialise()
+    victim, survivor = start(tmp_path, 0, 100_000), start(tmp_path, 1, 100)
+    deadline = time.monotonic() + 60
+    said = tmp_path / "said-0"
+    while not (said.exists() and said.stat().st_size > 200):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert victim.pid is not None
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.join()
+    survivor.join(60)
+    assert survivor.exitcode == 0
+    with table.store.reading() as state:
+        known = {f.path: f.smallest_number for f in state.files.all()}
+        last = state.number
+    # the victim may have died between the commit and its saying so, but only there
+    assert what_was_said(tmp_path).items() <= known.items()
+    assert len(known) - len(what_was_said(tmp_path)) <= 1
+    assert sorted(known.values()) == list(range(2, last + 1))

@@ -1,0 +1,169 @@
+"""A table's state store under test, in both of its modes, with a clock that the test moves."""
+
+import itertools
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from obstore.store import LocalStore
+
+from sleeper.errors import UnavailableError
+from sleeper.files.data_file import DataFile
+from sleeper.local.transaction_log import SqliteTransactionLog
+from sleeper.partitions.partition import (
+    Partition,
+    PartitionId,
+    split_region,
+    tree_from_split_points,
+)
+from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.statestore.database import Database
+from sleeper.statestore.log import LogEntry, TransactionLog
+from sleeper.statestore.outcome import Outcome
+from sleeper.statestore.snapshots import SnapshotStore
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.split_partition import SplitPartition
+from sleeper.statestore.transactions.transaction import Transaction
+
+SCHEMA = Schema((Field("key", PrimitiveType.LONG),))
+ROOT = PartitionId("root")
+START_MS = 1_700_000_000_000
+DAY_MS = 24 * 3600 * 1000
+_unique = itertools.count()
+
+
+@dataclass
+class FakeClock:
+    now_ms: int = START_MS
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@dataclass
+class FaultyLog:
+    """A log with a hook: what runs just before the next append, and an answer that is lost."""
+
+    inner: TransactionLog
+    before_next_append: Callable[[], object] | None = None
+    lose_next_answer: bool = False
+    appended: list[LogEntry] = field(default_factory=list)
+
+    def head(self) -> int:
+        return self.inner.head()
+
+    def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
+        return self.inner.read(after, limit)
+
+    def append(self, entry: LogEntry) -> None:
+        if self.before_next_append is not None:
+            action, self.before_next_append = self.before_next_append, None
+            action()
+        self.inner.append(entry)
+        self.appended.append(entry)
+        if self.lose_next_answer:
+            self.lose_next_answer = False
+            raise UnavailableError("the answer was lost")
+
+    def trim(self, up_to: int) -> None:
+        self.inner.trim(up_to)
+
+    def cursor(self, follower: str) -> int:
+        return self.inner.cursor(follower)
+
+    def advance(self, follower: str, to: int) -> None:
+        self.inner.advance(follower, to)
+
+
+@dataclass
+class TableUnderTest:
+    """One table in a folder. `another_store` opens it as another process would."""
+
+    folder: Path
+    mode: str
+    clock: FakeClock = field(default_factory=FakeClock)
+
+    def __post_init__(self) -> None:
+        self.log: FaultyLog
+        self.store = self.another_store()
+
+    def another_store(self) -> StateStore:
+        objects = LocalStore(str(self.folder))
+        snapshots = SnapshotStore(objects, "table")
+        if self.mode == "embedded":
+            database = Database(self.folder / "state.db")
+            log = FaultyLog(SqliteTransactionLog(database))
+        else:
+            database = Database(self.folder / f"copy-{next(_unique)}.db", durable=False)
+            log = FaultyLog(SqliteTransactionLog(Database(self.folder / "log.db")))
+        if not hasattr(self, "log"):
+            self.log = log
+        return StateStore(database, log, self.clock, snapshots)
+
+    def initialise(self, *split_points: int) -> "TableUnderTest":
+        tree = tree_from_split_points(SCHEMA, split_points)
+        self.store.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tuple(tree)))
+        return self
+
+    def commit(self, transaction: Transaction) -> Outcome:
+        (outcome,) = self.store.commit(transaction)
+        return outcome
+
+    def ingest(self, *paths: str, partition: PartitionId = ROOT, keys: tuple[int, int] = (0, 9)):
+        return self.commit(self.ingest_job(*paths, partition=partition, keys=keys))
+
+    def ingest_job(
+        self,
+        *paths: str,
+        partition: PartitionId = ROOT,
+        keys: tuple[int, int] = (0, 9),
+        job_id: str | None = None,
+    ) -> AddFiles:
+        new = (NewFile(data_file(p, keys), ((partition, 10),)) for p in paths)
+        return AddFiles(job_id or f"job-{next(_unique)}", self.clock.now_ms, tuple(new))
+
+    def assign(self, job_id: str, *paths: str, partition: PartitionId = ROOT, lease_ms: int = 1000):
+        job = JobAssignment(job_id, partition, paths, self.clock.now_ms + lease_ms)
+        return self.commit(AssignFiles((job,)))
+
+    def split(self, partition: PartitionId, point: int, left: str, right: str) -> Outcome:
+        return self.commit(self.split_of(partition, point, left, right))
+
+    def split_of(self, partition: PartitionId, point: int, left: str, right: str) -> SplitPartition:
+        with self.store.reading() as state:
+            region = state.partitions.get(partition).region
+        below, above = split_region(region, 0, point)
+        return SplitPartition(
+            partition,
+            (
+                Partition(PartitionId(left), below, partition),
+                Partition(PartitionId(right), above, partition),
+            ),
+        )
+
+    def paths_in(self, leaf: str, version: int | None = None) -> list[str]:
+        with self.store.reading(version) as state:
+            return [f.path for f in state.files.of_leaf(PartitionId(leaf))]
+
+
+def data_file(path: str, keys: tuple[int, int] = (0, 9), rows: int = 10) -> DataFile:
+    return DataFile(path, rows, 100, (keys[0],), (keys[1],), sidecars=(".sketches",))
+
+
+def contents(database_path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Every table of a fold, but for the log's, row by row."""
+    connection = sqlite3.connect(database_path)
+    try:
+        names = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'log_%'"
+        ).fetchall()
+        return {
+            name: sorted(connection.execute(f"SELECT * FROM {name}"), key=repr) for (name,) in names
+        }
+    finally:
+        connection.close()

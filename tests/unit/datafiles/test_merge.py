@@ -1,0 +1,239 @@
+"""The merge, the sort, the routing and the writer, held against plain Python sorting."""
+
+import gc
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.merge import MergeInput, MergeRequest, merge, merge_frame
+from sleeper.datafiles.partitioned_write import (
+    FileStrategy,
+    WriteTarget,
+    WrittenFile,
+    write_sorted,
+)
+from sleeper.datafiles.session import EngineSettings, open_session
+from sleeper.datafiles.sketches import sketches_from_bytes
+from sleeper.datafiles.sort import UnsortedRows, sort
+from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.errors import DataError, StateMovedOnError, UnavailableError
+from sleeper.partitions.partition import Partition, split_region, tree_from_split_points
+from sleeper.partitions.region import Range, Region, key_region, whole_region
+from sleeper.schema.model import Field, PrimitiveType, Schema
+
+P = PrimitiveType
+SCHEMA = Schema(
+    (Field("Key A", P.STRING), Field("n", P.INT)),
+    (Field("t", P.LONG),),
+    (Field("v", P.BYTE_ARRAY, nullable=True),),
+)
+
+Row = tuple[str, int, int, bytes | None]
+rows_strategy = st.lists(
+    st.tuples(
+        st.sampled_from(["", "a", "ab", "b", "é", "z\0", "𝄞"]),
+        st.integers(-2, 2),
+        st.integers(-(2**63), 2**63 - 1),
+        st.none() | st.binary(max_size=2),
+    ),
+    max_size=40,
+)
+quick = settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+
+
+def batch_of(rows: list[Row]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) if rows else [[], [], [], []]
+    kinds = arrow_schema(SCHEMA)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, kinds, strict=True)], schema=kinds
+    )
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> list[Row]:
+    return [tuple(r.values()) for b in batches for r in b.to_pylist()]  # type: ignore[misc]
+
+
+def by_key(row: Row) -> Any:
+    return row[:3]
+
+
+def write_file(folder: Path, name: str, rows: list[Row], row_group: int = 100_000) -> str:
+    writer = DataFileWriter(
+        DataRoot(folder), name, SCHEMA, FileSettings(row_group_rows_max=row_group)
+    )
+    writer.write([batch_of(sorted(rows, key=by_key))])
+    writer.finish()
+    return str(folder / name)
+
+
+def engine(folder: Path, **options: Any) -> EngineSettings:
+    spill = folder / "spill"
+    spill.mkdir(exist_ok=True)
+    return EngineSettings(spill, **options)
+
+
+@quick
+@given(st.lists(rows_strategy.filter(len), min_size=1, max_size=6), st.integers(2, 4))
+def test_a_merge_gives_all_rows_in_key_order(
+    tmp_path_factory: pytest.TempPathFactory, files: list[list[Row]], most: int
+) -> None:
+    folder = tmp_path_factory.mktemp("merge")
+    inputs = tuple(
+        MergeInput(write_file(folder, f"{i}.parquet", rows)) for i, rows in enumerate(files)
+    )
+    options = engine(folder, merge_files_max=most)
+    got = rows_of(merge(MergeRequest(SCHEMA, inputs), options))
+    everything = [row for rows in files for row in rows]
+    assert [by_key(r) for r in got] == [by_key(r) for r in sorted(everything, key=by_key)]
+    assert sorted(got, key=repr) == sorted(everything, key=repr)
+    assert list(options.spill_folder.iterdir()) == []
+
+
+@quick
+@given(rows_strategy.filter(len), st.data())
+def test_only_rows_of_the_regions_are_merged(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("regions")
+    url = write_file(folder, "a.parquet", rows)
+    values = st.sampled_from(sorted({r[0] for r in rows}))
+    regions = data.draw(
+        st.lists(
+            st.one_of(
+                st.builds(lambda k, n: key_region(SCHEMA, (k, n)), values, st.integers(-2, 2)),
+                st.builds(lambda k: Region((Range(k, None), Range(0, 2))), values),
+                st.builds(lambda k: Region((Range("", k + "\0"), Range(-(2**31), None))), values),
+            ),
+            min_size=1,
+            max_size=5,
+        )
+    )
+    request = MergeRequest(SCHEMA, (MergeInput(url, tuple(regions)),))
+    got = rows_of(merge(request, engine(folder)))
+    wanted = [r for r in rows if any(g.contains(r[:2]) for g in regions)]
+    assert sorted(got, key=repr) == sorted(wanted, key=repr)
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 70])
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_merge_never_sorts(tmp_path: Path, count: int, partitions: int) -> None:
+    url = write_file(tmp_path, "a.parquet", [("a", 1, 1, b"x"), ("b", 1, 1, None)])
+    regions = (key_region(SCHEMA, ("a", 1)),)
+    inputs = tuple(MergeInput(url, regions if i % 2 else None) for i in range(count))
+    session = open_session(engine(tmp_path), partitions)
+    frame, _ = merge_frame(MergeRequest(SCHEMA, inputs, ("v", "Key A")), session)
+    plan = str(frame.execution_plan())
+    assert "SortExec" not in plan
+    assert ("SortPreservingMergeExec" in plan) == (count > 1)
+
+
+def test_columns_and_a_limit_go_down(tmp_path: Path) -> None:
+    url = write_file(tmp_path, "a.parquet", [("b", 1, 1, b"2"), ("a", 1, 1, b"1")])
+    request = MergeRequest(SCHEMA, (MergeInput(url), MergeInput(url)), ("v",), limit=3)
+    assert rows_of(merge(request, engine(tmp_path))) == [(b"1",), (b"1",), (b"2",)]
+
+
+def test_a_missing_file_and_a_torn_one_are_told_apart(tmp_path: Path) -> None:
+    url = write_file(tmp_path, "a.parquet", [("a", 1, 1, b"x")] * 1000)
+    gone = MergeInput(str(tmp_path / "gone.parquet"))
+    for inputs in [(gone,), (MergeInput(url), gone), (gone, MergeInput(url), MergeInput(url))]:
+        with pytest.raises(StateMovedOnError, match="a data file is gone"):
+            list(merge(MergeRequest(SCHEMA, inputs), engine(tmp_path)))
+    torn = tmp_path / "torn.parquet"
+    torn.write_bytes(Path(url).read_bytes()[:-30])
+    with pytest.raises(DataError):
+        list(merge(MergeRequest(SCHEMA, (MergeInput(str(torn)),)), engine(tmp_path)))
+
+
+LEAVES = [p for p in tree_from_split_points(SCHEMA, ["a", "b", "m"]) if p.is_leaf]
+
+
+def two_dimensional_leaves() -> list[Partition]:
+    below, above = split_region(whole_region(SCHEMA), 0, "b")
+    first, second = split_region(below, 1, 0)
+    regions = [first, second, above]
+    return [Partition(f"p{i}", r) for i, r in enumerate(regions)]  # type: ignore[arg-type]
+
+
+@quick
+@given(rows_strategy, st.sampled_from(FileStrategy), st.booleans(), st.integers(1, 3))
+def test_sorted_rows_go_to_the_leaves_that_own_them(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[Row],
+    strategy: FileStrategy,
+    plain: bool,
+    parts: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("ingest")
+    leaves = LEAVES if plain else two_dimensional_leaves()
+    unsorted = UnsortedRows(SCHEMA, folder)
+    for part in range(parts):
+        unsorted.add_batches([batch_of(rows[part::parts])] if rows[part::parts] else [])
+    target = WriteTarget(
+        DataRoot(folder), "0a0a0a0a", SCHEMA, leaves, 7, FileSettings(row_group_rows_max=3)
+    )
+    heard: list[int] = []
+    written = write_sorted(sort(unsorted, engine(folder)), target, strategy, heard.append)
+    assert unsorted.rows == sum(heard) == len(rows)
+    if strategy is FileStrategy.ONE_REFERENCE_PER_LEAF:
+        assert len(written) == (1 if rows else 0)
+    found: list[Row] = []
+    for each in written:
+        found += check_file(folder, each, {leaf.id: leaf for leaf in leaves})
+    assert sorted(found, key=repr) == sorted(rows, key=repr)
+
+
+def check_file(folder: Path, written: WrittenFile, leaves: dict[Any, Partition]) -> list[Row]:
+    """The rows of the file, after holding its facts against them."""
+    file = written.file
+    table = pq.read_table(folder / file.path)
+    assert table.schema.equals(arrow_schema(SCHEMA))
+    rows: list[Row] = [tuple(r.values()) for r in table.to_pylist()]  # type: ignore[misc]
+    assert [by_key(r) for r in rows] == sorted(by_key(r) for r in rows)
+    assert (file.rows, file.bytes) == (len(rows), (folder / file.path).stat().st_size)
+    assert file.smallest_key == tuple(min(r[d] for r in rows) for d in (0, 1))
+    assert file.largest_key == tuple(max(r[d] for r in rows) for d in (0, 1))
+    for reference in written.references:
+        region = leaves[reference.partition_id].region
+        assert reference.rows == sum(region.contains(r[:2]) for r in rows)
+    assert sum(r.rows for r in written.references) == len(rows)
+    sidecar = DataRoot(folder).read(file.path + ".sketches")
+    first, _ = sketches_from_bytes(SCHEMA, sidecar, "x")
+    assert first.points(whole_region(SCHEMA).ranges[0])[0] in {r[0] for r in rows}
+    return rows
+
+
+def test_a_sort_larger_than_its_memory_spills_and_stays_right(tmp_path: Path) -> None:
+    schema = Schema((Field("k", P.LONG),), (), (Field("s", P.STRING),))
+    numbers = list(range(400_000))
+    random.Random(5).shuffle(numbers)
+    unsorted = UnsortedRows(schema, tmp_path)
+    table = pa.table({"k": numbers, "s": ["x" * 60] * len(numbers)}, arrow_schema(schema))
+    unsorted.add_batches(table.to_batches(50_000))
+    options = engine(tmp_path, memory_bytes=48 * 1024 * 1024)
+    keys = [k for b in sort(unsorted, options) for k in b.column(0).to_pylist()]
+    assert keys == sorted(numbers)
+
+
+def test_a_full_disk_fails_the_write_and_nothing_looks_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Any, table: Any, **_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", refuse)
+    target = WriteTarget(DataRoot(tmp_path), "0a0a0a0a", SCHEMA, LEAVES, 7)
+    with pytest.raises(UnavailableError, match="No space left"):
+        write_sorted(iter([batch_of([("a", 1, 1, b"x")])]), target, FileStrategy.ONE_FILE_PER_LEAF)
+    gc.collect()

@@ -1,0 +1,204 @@
+"""Ingest: rows that went in can be found in the files that were committed, once."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.clock import system_clock
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.partitioned_write import FileStrategy
+from sleeper.datafiles.session import EngineSettings
+from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
+from sleeper.ingest.job import IngestJob, ingest_job_from_message
+from sleeper.ingest.run import IngestProgress, IngestTable, ingest_batches, ingest_files
+from sleeper.local.state_store import open_state_store
+from sleeper.partitions.partition import tree_from_split_points
+from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+
+SCHEMA = Schema((Field("k", PrimitiveType.STRING),), (), (Field("n", PrimitiveType.INT),))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[IngestTable]:
+    state = open_state_store(tmp_path / "state.db")
+    state.commit(
+        InitialiseTable(schema_to_json(SCHEMA), tuple(tree_from_split_points(SCHEMA, ["g", "p"])))
+    )
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    yield IngestTable(
+        "0a0b0c0d",
+        SCHEMA,
+        state,
+        DataRoot(tmp_path / "data"),
+        EngineSettings(spill),
+        system_clock,
+    )
+    assert list(spill.iterdir()) == []
+    state.close()
+
+
+def write(path: Path, rows: list[tuple[Any, Any]]) -> Path:
+    kinds = pa.schema([("n", pa.int64()), ("k", pa.string())])
+    columns = {"n": [r[1] for r in rows], "k": [r[0] for r in rows]}
+    pq.write_table(pa.table(columns, kinds), path, row_group_size=2)
+    return path
+
+
+def stored(table: IngestTable) -> list[tuple[Any, Any]]:
+    """The rows that the state store's references stand for, read without the engine."""
+    found = []
+    with table.state.reading() as state:
+        regions = {p.id: p.region for p in state.partitions.all()}
+        for reference in state.files.references():
+            path = table.root.url_of(reference.path)
+            rows = [tuple(r.values()) for r in pq.read_table(path).to_pylist()]
+            mine = [r for r in rows if regions[reference.partition_id].contains(r[:1])]
+            assert len(mine) == reference.rows
+            found += mine
+    return sorted(found)
+
+
+@pytest.mark.parametrize("strategy", FileStrategy)
+def test_rows_of_all_formats_are_stored_once(
+    table: IngestTable, tmp_path: Path, strategy: FileStrategy
+) -> None:
+    table = replace(table, strategy=strategy)
+    first = write(tmp_path / "a.parquet", [("z", 1), ("a", 2), ("h", 3)])
+    (tmp_path / "b.csv").write_text("k,n\nb,4\n")
+    (tmp_path / "c.jsonl").write_text('{"k":"q","n":5}\n')
+    read: list[int] = []
+    written: list[int] = []
+    result = ingest_files(
+        table,
+        "j1",
+        [first, tmp_path / "b.csv", tmp_path / "c.jsonl"],
+        "r",
+        progress=IngestProgress(read.append, written.append),
+    )
+    assert (result.rows, result.number, result.done_before) == (5, 2, False)
+    assert sum(read) == sum(written) == 5
+    assert stored(table) == [("a", 2), ("b", 4), ("h", 3), ("q", 5), ("z", 1)]
+    with table.state.reading() as state:
+        assert state.files.totals().files == (
+            3 if strategy is FileStrategy.ONE_FILE_PER_LEAF else 1
+        )
+
+
+def test_a_job_that_comes_again_changes_nothing(table: IngestTable, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    assert ingest_files(table, "j1", [path], "r").number == 2
+    again = ingest_files(table, "j1", [path], "r")
+    assert (again.number, again.done_before) == (2, True)
+    assert stored(table) == [("a", 1)]
+
+
+def test_an_id_that_comes_again_with_other_files_is_refused(
+    table: IngestTable, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    ingest_files(table, "j1", [path], "r")
+    with pytest.raises(InvalidRequestError, match="job id j1 was used by transaction 2"):
+        ingest_files(table, "j1", [path], "another")
+    assert stored(table) == [("a", 1)]
+
+
+def test_two_runs_of_one_job_at_once_commit_once(table: IngestTable, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+
+    def first_run_overtakes(_: int) -> None:
+        ingest_files(table, "j1", [path], "r")
+
+    late = ingest_files(table, "j1", [path], "r", progress=IngestProgress(first_run_overtakes))
+    assert late.number == 2
+    assert stored(table) == [("a", 1)]
+
+
+def test_a_run_older_than_half_the_orphan_age_is_not_committed(
+    table: IngestTable, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    slow = replace(table, clock=lambda: system_clock() - 8 * 86_400_000)
+    with pytest.raises(StateMovedOnError, match="half the orphan age"):
+        ingest_files(slow, "j1", [path], "r")
+    assert stored(table) == []
+
+
+def test_one_bad_row_refuses_the_whole_job(table: IngestTable, tmp_path: Path) -> None:
+    good = write(tmp_path / "good.parquet", [("a", 1)])
+    bad = write(tmp_path / "bad.parquet", [("a", 1), ("b", 2), ("c", 2**31)])
+    with pytest.raises(InvalidRequestError, match=r"bad\.parquet, row group 1, row 3: field 'n'"):
+        ingest_files(table, "j1", [good, bad], "r")
+    assert stored(table) == []
+
+
+def test_a_damaged_page_is_told_by_file_and_row_group(table: IngestTable, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [(f"k{i:03d}" * 9, i) for i in range(300)])
+    content = bytearray(path.read_bytes())
+    offset = pq.ParquetFile(path).metadata.row_group(7).column(1).data_page_offset
+    content[offset : offset + 30] = b"\xff" * 30
+    path.write_bytes(content)
+    with pytest.raises(InvalidRequestError, match=r"a\.parquet, row group 7: cannot be read"):
+        ingest_files(table, "j1", [path], "r")
+    assert stored(table) == []
+
+
+def test_an_empty_upload_is_an_ingest_of_no_rows(table: IngestTable, tmp_path: Path) -> None:
+    pq.write_table(pa.table({}), tmp_path / "none.parquet")
+    result = ingest_files(table, "j1", [tmp_path / "none.parquet"], "r")
+    assert (result.rows, result.files, result.number) == (0, 0, 2)
+    assert ingest_files(table, "j1", [tmp_path / "none.parquet"], "r").done_before
+
+
+def test_a_file_that_vanishes_under_the_sort_loses_nothing_silently(
+    table: IngestTable, tmp_path: Path
+) -> None:
+    paths = [write(tmp_path / f"{n}.parquet", [(n, 1)]) for n in "ab"]
+
+    def take_away(_: int) -> None:
+        paths[0].unlink(missing_ok=True)
+
+    with pytest.raises((UnavailableError, InvalidRequestError)):
+        ingest_files(table, "j1", paths, "r", progress=IngestProgress(take_away))
+    assert stored(table) == []
+
+
+def test_batches_may_come_from_a_generator(table: IngestTable) -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for i in range(50):
+            yield pa.record_batch({"k": [f"{i:02d}"] * 100, "n": pa.array([i] * 100, pa.int64())})
+
+    assert ingest_batches(table, "j1", batches(), "r").rows == 5000
+    assert len(stored(table)) == 5000
+
+
+def test_messages_are_read_as_the_formats_say() -> None:
+    job = ingest_job_from_message('{"tableName":"t","files":["b/k.parquet"],"extra":1}', "m1")
+    assert job == IngestJob("m1", ("b/k.parquet",), table_name="t")
+    assert ingest_job_from_message(job.to_message(), "m2") == job
+    by_id = ingest_job_from_message('{"id":"j","tableId":"0a","files":["x"]}', "m")
+    assert by_id == IngestJob("j", ("x",), table_id="0a")
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("{", "not JSON"),
+        ("[]", "JSON object"),
+        (json.dumps({"tableName": "t"}), '"files"'),
+        (json.dumps({"tableName": "t", "files": []}), '"files"'),
+        (json.dumps({"files": ["x"]}), '"tableName" or "tableId"'),
+        (json.dumps({"id": 7, "tableName": "t", "files": ["x"]}), '"id" must be text'),
+    ],
+)
+def test_a_wrong_message_is_refused_with_its_reason(body: str, reason: str) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        ingest_job_from_message(body, "m1")

@@ -1,0 +1,160 @@
+"""Random histories: a copy folded from the log equals the state that made it, at every version."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sleeper.errors import InvalidRequestError
+from sleeper.local.transaction_log import SqliteTransactionLog
+from sleeper.partitions.partition import PartitionId
+from sleeper.statestore.database import Database
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
+from sleeper.statestore.transactions.commit_compaction import CommitCompaction
+from sleeper.statestore.transactions.compaction_jobs import ReleaseJobs
+from sleeper.statestore.transactions.holds import CreateHold
+from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
+from tests.table_fixture import TableUnderTest, contents, data_file
+
+KEYS = 1_000
+
+
+class History:
+    """Takes steps that are valid more often than not, and records each version as it was."""
+
+    def __init__(self, folder: Path) -> None:
+        self.table = TableUnderTest(folder, "embedded").initialise(500)
+        self.count = 0
+        self.recorded: dict[int, dict[str, list[str]]] = {}
+        self.record()
+
+    def record(self) -> None:
+        with self.table.store.reading() as state:
+            self.recorded[state.number] = picture(state)
+
+    def step(self, kind: str, choice: int) -> None:
+        self.count += 1
+        self.table.clock.now_ms += choice
+        getattr(self, kind)(choice)
+        self.record()
+
+    def ingest(self, choice: int) -> None:
+        with self.table.store.reading() as state:
+            partitions = list(state.partitions.all())
+        partition = partitions[choice % len(partitions)]
+        key_range = partition.region.ranges[0]
+        low, high = max(key_range.min, 0), min(key_range.max or KEYS, KEYS) - 1
+        self.table.ingest(f"f{self.count}", partition=partition.id, keys=(low, high))
+
+    def split(self, choice: int) -> None:
+        with self.table.store.reading() as state:
+            leaves = list(state.partitions.leaves())
+        leaf = leaves[choice % len(leaves)]
+        key_range = leaf.region.ranges[0]
+        low, high = max(key_range.min, 0), min(key_range.max or KEYS, KEYS)
+        if high - low > 1:
+            ids = (f"l{self.count}", f"r{self.count}")
+            self.table.split(leaf.id, (low + high) // 2, *ids)
+
+    def push_down(self, choice: int) -> None:
+        with self.table.store.reading() as state:
+            moves = []
+            for file, reference in state.files.on_split_partitions(2):
+                leaves = state.partitions.leaves_below(
+                    reference.partition_id, file.smallest_key, file.largest_key
+                )
+                to = tuple((leaf.id, 5) for leaf in leaves)
+                moves.append(ReferenceMove(file.path, reference.partition_id, to))
+        assert not self.table.commit(PushDownReferences(tuple(moves))).refused
+
+    def assign(self, choice: int) -> None:
+        with self.table.store.reading() as state:
+            groups = list(state.files.by_leaf())
+        if groups:
+            partition, files = groups[choice % len(groups)]
+            paths = [f.path for f in files if f.job_id is None]
+            if paths:
+                self.table.assign(f"job{self.count}", *paths, partition=partition, lease_ms=20)
+
+    def compact(self, choice: int) -> None:
+        with self.table.store.reading() as state:
+            jobs = list(state.jobs.assigned())
+            if not jobs:
+                return
+            job = jobs[choice % len(jobs)]
+            key = max(state.partitions.get(job.partition_id).region.ranges[0].min, 0)
+        output = data_file(f"f{self.count}", (key, key)) if choice % 4 else None
+        commit = CommitCompaction(
+            job.id, job.partition_id, job.inputs, output, self.table.clock.now_ms
+        )
+        assert not self.table.commit(commit).refused
+
+    def release(self, choice: int) -> None:
+        with self.table.store.reading() as state:
+            expired = [j.id for j in state.jobs.expired(self.table.clock.now_ms)]
+        self.table.commit(ReleaseJobs(tuple(expired)))
+
+    def hold(self, choice: int) -> None:
+        with self.table.store.reading() as state:
+            version = max(state.oldest_version, state.number - choice)
+        expiry = self.table.clock.now_ms + 1 + choice
+        self.table.commit(CreateHold(f"h{self.count}", "me", version, expiry))
+
+    def collect(self, choice: int) -> None:
+        with self.table.store.reading() as state:
+            files = state.collection.unreferenced(self.table.clock.now_ms, 1 + choice)
+            done = state.collection.collecting(10)
+        if files:
+            horizon = max(f.unreferenced for f in files)
+            self.table.commit(CollectFiles(tuple(f.path for f in files), horizon))
+        self.table.commit(FilesCollected(tuple(f.path for f in done)))
+
+
+STEPS = (
+    "ingest",
+    "ingest",
+    "split",
+    "push_down",
+    "assign",
+    "compact",
+    "release",
+    "hold",
+    "collect",
+)
+
+
+def picture(state) -> dict[str, list[str]]:
+    """The files that each leaf is read from."""
+    return {
+        leaf.id: [f.path for f in state.files.of_leaf(PartitionId(leaf.id))]
+        for leaf in state.partitions.leaves()
+    }
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 30)), max_size=40))
+def test_a_copy_folded_from_the_log_equals_the_state_and_old_versions_stay_as_they_were(steps):
+    with tempfile.TemporaryDirectory() as folder:
+        history = History(Path(folder))
+        for kind, choice in steps:
+            history.step(kind, choice)
+        log = SqliteTransactionLog(Database(Path(folder, "state.db")))
+        copy = StateStore(Database(Path(folder, "copy.db")), log)
+        with copy.reading() as state:
+            horizon, number = state.horizon, state.number
+        assert contents(Path(folder, "copy.db")) == contents(Path(folder, "state.db"))
+        for version, was in history.recorded.items():
+            if version >= horizon:
+                with copy.reading(version) as state:
+                    assert picture(state) == was, version
+            else:
+                with (
+                    pytest.raises(InvalidRequestError, match=f"oldest kept is {horizon}"),
+                    copy.reading(version),
+                ):
+                    pass
+        assert number == max(history.recorded)
+        history.table.store.close()

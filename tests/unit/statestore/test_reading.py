@@ -1,0 +1,159 @@
+"""Reads answered by SQL agree with the same asked of Python objects, for every key type."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sleeper.errors import ConflictError, NotFoundError, UnavailableError
+from sleeper.files.data_file import DataFile
+from sleeper.local.state_store import open_state_store
+from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, PartitionId, split_region
+from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from tests.table_fixture import START_MS, FakeClock
+
+SCHEMA = Schema((Field("text", PrimitiveType.STRING), Field("raw", PrimitiveType.BYTE_ARRAY)))
+texts = st.text(st.sampled_from("\0aZ~é\uffff\U0001f600"), max_size=3)
+blobs = st.binary(max_size=2)
+VALUES = (texts, blobs)
+
+
+@st.composite
+def regions(draw) -> Region:
+    ranges = []
+    for values in VALUES:
+        low, high = sorted((draw(values), draw(values)))
+        ranges.append(Range(low, None if draw(st.booleans()) or low == high else high))
+    return Region(tuple(ranges))
+
+
+@st.composite
+def trees(draw) -> list[Partition]:
+    """A tree split at drawn points, along either key field."""
+    leaves = [(ROOT_PARTITION_ID, None, whole_region(SCHEMA))]
+    done: list[Partition] = []
+    for i in range(draw(st.integers(0, 6))):
+        chosen = draw(st.integers(0, len(leaves) - 1))
+        dimension = draw(st.integers(0, 1))
+        point = draw(VALUES[dimension])
+        partition_id, parent, region = leaves[chosen]
+        whole = region.ranges[dimension]
+        if whole.contains(point) and point != whole.min:
+            del leaves[chosen]
+            done.append(Partition(partition_id, region, parent, is_leaf=False))
+            for side, part in zip("lr", split_region(region, dimension, point), strict=True):
+                leaves.append((PartitionId(f"{side}{i}"), partition_id, part))
+    return done + [Partition(i, region, parent) for i, parent, region in leaves]
+
+
+bounds = st.tuples(*(st.tuples(v, v).map(sorted) for v in VALUES))
+
+
+@settings(max_examples=80, deadline=None)
+@given(trees(), st.lists(regions(), min_size=1, max_size=3), st.lists(bounds, max_size=6))
+def test_descent_and_file_choice_agree_with_brute_force(tree, asked, boxes):
+    files = [
+        DataFile(f"f{i}", 1, 1, tuple(b[0] for b in box), tuple(b[1] for b in box))
+        for i, box in enumerate(boxes)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_state_store(Path(folder, "state.db"), FakeClock())
+        store.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tuple(tree)))
+        new = tuple(NewFile(f, ((ROOT_PARTITION_ID, 1),)) for f in files)
+        store.commit_or_raise(AddFiles("job", START_MS, new))
+        with store.reading() as state:
+            assert list(state.partitions.all()) == tree
+            expected = [p for p in tree if p.is_leaf and any(p.region.overlaps(r) for r in asked)]
+            found = state.partitions.leaves_overlapping(asked)
+            assert sorted(found, key=lambda p: p.id) == sorted(expected, key=lambda p: p.id)
+            mins = [tuple(r.min for r in p.region.ranges) for p in found]
+            assert mins == sorted(mins)
+            leaf = next(p for p in tree if p.is_leaf)
+            for region in asked:
+                assert [f.path for f in state.files.of_leaf(leaf.id, region)] == [
+                    f.path for f in files if region.overlaps_bounds(f.smallest_key, f.largest_key)
+                ]
+        store.close()
+
+
+def test_totals_count_what_is_there(table):
+    table.ingest("a", "b")
+    with table.store.reading() as state:
+        totals = state.files.totals()
+    assert (totals.files, totals.references, totals.rows, totals.bytes) == (2, 2, 20, 200)
+    assert (totals.partitions, totals.leaves, totals.unreferenced_files) == (1, 1, 0)
+
+
+def test_the_change_feed_gives_every_file_once_in_bounded_pages(table):
+    table.ingest("a", "b")
+    table.ingest("c")
+    table.ingest("d")
+    pages, after = [], 0
+    with table.store.reading() as state:
+        while page := state.files.ingested_after(after, 2):
+            pages.append([f.path for _, f in page])
+            after = page[-1][0]
+    assert pages == [["a", "b"], ["c", "d"]]
+
+
+def test_a_job_can_be_asked_for_by_its_id(table):
+    table.ingest("a", "b")
+    table.assign("job", "a", "b", lease_ms=7)
+    with table.store.reading() as state:
+        job = state.jobs.get("job")
+        assert (job.partition_id, job.inputs) == ("root", ("a", "b"))
+        assert (job.lease_expiry_ms, job.assigned_number) == (START_MS + 7, 3)
+        assert state.jobs.get("other") is None
+        assert state.jobs.applied("job") is None
+        assert [(p, [f.job_id for f in files]) for p, files in state.files.by_leaf()] == [
+            ("root", ["job", "job"])
+        ]
+
+
+def test_a_partition_that_is_not_there_is_not_found(table):
+    with table.store.reading() as state, pytest.raises(NotFoundError, match="no partition x"):
+        state.partitions.get(PartitionId("x"))
+
+
+def test_a_version_that_is_not_reached_is_refused_naming_the_newest(table):
+    with pytest.raises(Exception, match="newest is 1"), table.store.reading(2):
+        pass
+
+
+def test_a_full_disk_is_unavailable_and_loses_nothing(table):
+    database = table.store._database
+    with database.exclusively() as connection:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+    committed = []
+
+    def fill_the_disk() -> None:
+        for i in range(1000):
+            table.ingest(f"f{i}")
+            committed.append(f"f{i}")
+
+    with pytest.raises(UnavailableError, match="full"):
+        fill_the_disk()
+    assert table.paths_in("root") == committed
+    with database.exclusively() as connection:
+        connection.execute("PRAGMA max_page_count = 1000000")
+    assert table.ingest("more").number == len(committed) + 2
+
+
+def test_a_conflict_of_a_log_that_shares_the_file_rolls_the_state_back(table, monkeypatch):
+    monkeypatch.setattr("sleeper.statestore.committer.time.sleep", lambda _: None)
+    monkeypatch.setattr(table.log, "append", _conflict)
+    with pytest.raises(ConflictError):
+        table.ingest("a")
+    monkeypatch.undo()
+    assert table.paths_in("root") == []
+
+
+def _conflict(entry):
+    raise ConflictError("taken")
