@@ -270,12 +270,8 @@ def test_a_table_without_files_gets_no_jobs(table: RealTable) -> None:
 def test_a_partition_gets_no_more_size_ratio_jobs_at_once_than_the_table_says(
     table: RealTable,
 ) -> None:
-    table.set(
-        sleeper__table__compaction__files__batch__size=4,
-        **{
-            "sleeper__table__compaction__strategy__sizeratio__max__concurrent__jobs__per__partition": 1
-        },
-    )
+    most = "compaction__strategy__sizeratio__max__concurrent__jobs__per__partition"
+    table.set(sleeper__table__compaction__files__batch__size=4, **{f"sleeper__table__{most}": 1})
     for _ in range(8):
         table.ingest(range(10))
     assert table.create_jobs().created == 1

@@ -287,7 +287,7 @@ def spoil(path: Path, damage: str) -> None:
 
 def test_an_input_with_fewer_rows_than_the_state_says_loses_nothing(table: RealTable) -> None:
     job = with_job(table)
-    first, second = table.files()
+    _, second = table.files()
     folder = table.root.folder
     short = table.ingest([1])[0]
     (folder / second.path).write_bytes((folder / short.path).read_bytes())
