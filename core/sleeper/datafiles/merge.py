@@ -66,7 +66,7 @@ def merge(
         final = MergeRequest(request.schema, tuple(inputs), request.columns, request.limit)
         frame, names = merge_frame(final, session)
         cleanup.callback(_forget, session, names)
-        yield from stream(frame)
+        yield from stream(frame, [each.url for each in inputs])
 
 
 def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
@@ -122,7 +122,7 @@ def _merge_pass(
         cleanup.callback(path.unlink, missing_ok=True)
         frame, names = merge_frame(MergeRequest(schema, group), session)
         try:
-            _write_pass(path, stream(frame), view_schema(schema))
+            _write_pass(path, stream(frame, [each.url for each in group]), view_schema(schema))
         finally:
             _forget(session, names)
         merged.append(MergeInput(str(path)))

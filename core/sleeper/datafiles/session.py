@@ -2,7 +2,8 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,10 +51,20 @@ def new_table_name() -> str:
     return f"t{next(_table_numbers)}"
 
 
-def stream(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """The frame's batches as they are made. Raises only this product's errors."""
+def stream(frame: DataFrame, files: Iterable[str] = ()) -> Iterator[pa.RecordBatch]:
+    """The frame's batches as they are made. Raises only this product's errors.
+
+    StateMovedOnError if one of the local `files` that the frame reads is gone.
+    """
     with engine_errors():
-        for batch in frame.execute_stream():
+        batches = frame.execute_stream()
+        # The engine lists files when it makes its plan, and passes over one that is gone
+        # without a word. One that is there now, of a name that is never used again, was
+        # there then; if it goes later, reading it fails.
+        for file in files:
+            if not os.path.exists(file):
+                raise StateMovedOnError(f"a data file is gone: {file}")
+        for batch in batches:
             yield batch.to_pyarrow()
 
 
