@@ -27,7 +27,7 @@ def register_table(
     if frames:
         session.register_view(quoted(table.name), _union(frames))
     else:
-        session.register_record_batches(quoted(table.name), [_no_rows(plan)])
+        session.register_record_batches(quoted(table.name), [[_no_rows(plan)]])
     return [table.root.url_of(path) for group in plan.groups for path in group.paths]
 
 
