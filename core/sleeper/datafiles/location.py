@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import obstore
-import pyarrow as pa
 from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import LocalStore
 
@@ -33,6 +32,9 @@ class DataRoot:
     @contextlib.contextmanager
     def sink(self, path: str) -> Iterator[Any]:
         """A binary file to write the object to. UnavailableError if the disk refuses."""
+        # Whoever only opens an instance does without Arrow, which takes long to load.
+        import pyarrow as pa
+
         target = self._folder / path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

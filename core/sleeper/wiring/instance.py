@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
@@ -12,10 +12,13 @@ from sleeper.garbage_collection.orphans import ListObjects
 from sleeper.jobs.queue import DeadLetters, MessageQueue
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
-from sleeper.query.engine import QueryEngine
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableId, TableRef
+
+if TYPE_CHECKING:
+    # The engine takes a second to load, and many a command does without.
+    from sleeper.query.engine import QueryEngine
 
 
 class QueueName(Enum):
@@ -67,7 +70,7 @@ class Instance:
     list_objects: ListObjects
     recover_dead_workers: Callable[[], int]
     spill_folder: Callable[[], Path]
-    query_engine: Callable[[], QueryEngine]
+    query_engine: Callable[[], "QueryEngine"]
     clock: Clock
     close: Callable[[], None]
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
@@ -30,10 +31,12 @@ from sleeper.properties.instance import (
     INGEST_VISIBILITY_SECONDS,
 )
 from sleeper.properties.values import InstanceProperties, TableProperties
-from sleeper.query.engine import QueryEngine, query_settings
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
 from sleeper.wiring.instance import Instance, QueueName
+
+if TYPE_CHECKING:
+    from sleeper.query.engine import QueryEngine
 
 _SPILL_FOLDER = "spill"
 
@@ -54,7 +57,9 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
     poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
 
     @functools.cache
-    def query_engine() -> QueryEngine:
+    def query_engine() -> "QueryEngine":
+        from sleeper.query.engine import QueryEngine, query_settings
+
         return QueryEngine(query_settings(local.properties(), _spill_folder(local)), clock)
 
     def close() -> None:
