@@ -1,6 +1,7 @@
 """SQL over the tables of an instance, each at one version."""
 
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from tempfile import mkdtemp
 import pyarrow as pa
 from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext
 
-from sleeper.datafiles.session import EngineSettings, stream
+from sleeper.datafiles.session import EngineSettings, engine_errors
 from sleeper.errors import NotFoundError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
@@ -145,8 +146,16 @@ def _opened(tables: TableOpeners, name: str) -> QueryTable | None:
 
 
 def _rows(frame: DataFrame, files: list[str], target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with errors_of_statement():
-        for batch in stream(frame, files):
+    with errors_of_statement(), engine_errors():
+        stream = frame.execute_stream()
+        # The engine lists files when it makes its plan, and passes over one that is gone
+        # without a word. One that is there now, of a name that is never used again, was
+        # there then; if it goes later, reading it fails.
+        for file in files:
+            if not os.path.exists(file):
+                raise StateMovedOnError(f"a data file is gone: {file}")
+        for each in stream:
+            batch = each.to_pyarrow()
             if batch.num_rows:
                 yield pa.RecordBatch.from_arrays(
                     [c.cast(f.type) for c, f in zip(batch.columns, target, strict=True)],
