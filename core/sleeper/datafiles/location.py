@@ -54,10 +54,15 @@ class DataRoot:
             raise NotFoundError(f"object {path} does not exist") from error
 
     def delete(self, paths: list[str]) -> None:
-        """Deletes the objects; those that are gone already are no error."""
+        """Deletes the objects; those that are gone already are no error.
+
+        Not through the store, which cannot name what its own torn writes leave behind.
+        """
         for path in paths:
-            with contextlib.suppress(ObjectNotFoundError, FileNotFoundError):
-                obstore.delete(self.store, path)
+            try:
+                (self._folder / path).unlink(missing_ok=True)
+            except OSError as error:
+                raise UnavailableError(f"cannot delete {path}: {error}") from error
 
 
 def _sync_directory(folder: Path) -> None:
