@@ -91,7 +91,7 @@ def gather_partitions(store: StateStore, table_name: str, limit: int) -> Partiti
             rows = [reference.rows for reference in group]
             held[partition_id] = (sum(rows), len(rows))
         schema = state.schema
-    shown = [each for each, _ in zip(_walk(partitions), range(limit), strict=False)]
+    shown = [each for each, _ in zip(in_tree_order(partitions), range(limit), strict=False)]
     return PartitionsReport(
         table_name,
         schema,
@@ -112,7 +112,7 @@ def _reported(
     return ReportedPartition(partition, depth, rows, of_leaf.rows_above if of_leaf else 0, files)
 
 
-def _walk(partitions: Iterable[Partition]) -> Iterator[tuple[int, Partition]]:
+def in_tree_order(partitions: Iterable[Partition]) -> Iterator[tuple[int, Partition]]:
     """Depth and partition, each parent before its children, children in key order."""
     children: defaultdict[PartitionId | None, list[Partition]] = defaultdict(list)
     for partition in partitions:
