@@ -54,6 +54,9 @@ def failures_told() -> Iterator[None]:
 
 
 def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror.lower()}"
     text = " ".join(str(error).split())
     if isinstance(error, SleeperError | OSError):
         return text
