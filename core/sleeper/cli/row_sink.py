@@ -59,4 +59,5 @@ def _opened(part: Path, file: Path) -> BinaryIO:
     try:
         return part.open("wb")
     except OSError as error:
-        raise UnavailableError(f"cannot write {file}: {(error.strerror or '').lower()}") from error
+        reason = (error.strerror or str(error)).lower()
+        raise UnavailableError(f"cannot write {file}: {reason}") from error
