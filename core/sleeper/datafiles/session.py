@@ -58,14 +58,22 @@ def stream(frame: DataFrame, files: Iterable[str] = ()) -> Iterator[pa.RecordBat
     """
     with engine_errors():
         batches = frame.execute_stream()
-        # The engine lists files when it makes its plan, and passes over one that is gone
-        # without a word. One that is there now, of a name that is never used again, was
-        # there then; if it goes later, reading it fails.
+        # The engine lists files when it makes its plan, and passes over one that is gone or
+        # empty without a word. One that is there now, of a name that is never used again,
+        # was there then; if it goes later, reading it fails.
         for file in files:
-            if not os.path.exists(file):
-                raise StateMovedOnError(f"a data file is gone: {file}")
+            _check_present(file)
         for batch in batches:
             yield batch.to_pyarrow()
+
+
+def _check_present(file: str) -> None:
+    try:
+        size = os.stat(file).st_size
+    except FileNotFoundError as error:
+        raise StateMovedOnError(f"a data file is gone: {file}") from error
+    if size == 0:
+        raise DataError(f"data file {file} is empty: it has no bytes at all")
 
 
 @contextlib.contextmanager
