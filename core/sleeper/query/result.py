@@ -89,6 +89,15 @@ class QueryResult:
             return pa.Table.from_batches(list(self), self.schema)
 
 
+def with_first(
+    first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """A stream whose first batch was fetched already; None if there was none."""
+    if first is not None:
+        yield first
+        yield from others
+
+
 def _let_go_soon(holds: tuple[VersionHold, ...], close: Callable[[], None] | None) -> None:
     if close is not None:
         close()

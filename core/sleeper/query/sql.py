@@ -13,7 +13,7 @@ from sleeper.datafiles.session import EngineSettings, stream
 from sleeper.errors import NotFoundError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
-from sleeper.query.result import QueryResult
+from sleeper.query.result import QueryResult, with_first
 from sleeper.query.running import parsed_schema
 from sleeper.query.sql_tables import register_table
 from sleeper.query.sql_text import ALLOWED, errors_of_statement, planning_errors, tables_in
@@ -77,7 +77,7 @@ class _Run:
         target = plain_schema(frame.schema())
         rows = _rows(frame, files, target)
         first = next(rows, None)
-        batches = _after(first, rows)
+        batches = with_first(first, rows)
         return QueryResult(target, batches, self.holds, self._engine.settings.rows_max, self.close)
 
     def _pin(self, table: QueryTable) -> TablePlan:
@@ -155,11 +155,3 @@ def _rows(frame: DataFrame, files: list[str], target: pa.Schema) -> Iterator[pa.
                     [c.cast(f.type) for c, f in zip(batch.columns, target, strict=True)],
                     schema=target,
                 )
-
-
-def _after(
-    first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    if first is not None:
-        yield first
-        yield from others
