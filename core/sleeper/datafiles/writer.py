@@ -22,6 +22,9 @@ from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile
 from sleeper.schema.model import Key, KeyValue, Schema, precedes
 
 _PENDING_BYTES_MAX = 64 * 1024 * 1024
+# A dictionary pays while it is small: of values that hardly repeat it only costs the reader
+# memory and time, so a column that outgrows half a page goes on without one.
+_DICTIONARIES_PER_PAGE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class DataFileWriter:
             self._target,
             compression=self._settings.compression_codec,
             data_page_size=self._settings.page_bytes,
+            dictionary_pagesize_limit=self._settings.page_bytes // _DICTIONARIES_PER_PAGE,
             write_page_index=True,
             sorting_columns=[pq.SortingColumn(i, nulls_first=False) for i in key_places],
         )
