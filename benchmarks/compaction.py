@@ -11,6 +11,7 @@ from benchmarks.raw import open_raw_session, write_raw
 from benchmarks.result import Aim, Result, check, figure, ratios
 from benchmarks.rows import SCHEMA, check_rows, describe, sorted_files
 from benchmarks.settings import Settings
+from sleeper.clock import system_clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
@@ -28,7 +29,6 @@ from sleeper.statestore.transactions.initialise_table import InitialiseTable
 ROWS = 44_000_000
 _FILES = 11
 _GROWTH = 4
-_RUN_START_MS = 1_700_000_000_000
 
 
 def measure(settings: Settings) -> Result:
@@ -75,17 +75,18 @@ def ours(watch: Watch, root: str, paths: list[str], folder: str) -> dict[str, An
     spill.mkdir(parents=True)
     files = [describe(inputs, path) for path in paths]
     state = open_state_store(place / "state.db")
-    _assign(state, [NewFile(f, ((ROOT_PARTITION_ID, f.rows),)) for f in files])
+    run_start_ms = system_clock()
+    _assign(state, [NewFile(f, ((ROOT_PARTITION_ID, f.rows),)) for f in files], run_start_ms)
     engine = EngineSettings(spill, memory_bytes=MERGE_MEMORY_BYTES.default or 0)
     tree = tree_from_split_points(SCHEMA, [])
-    target = WriteTarget(DataRoot(place / "data"), "0a0b0c0d", SCHEMA, tree, _RUN_START_MS)
+    target = WriteTarget(DataRoot(place / "data"), "0a0b0c0d", SCHEMA, tree, run_start_ms)
     request = MergeRequest(
         SCHEMA, tuple(MergeInput(str(inputs / f.path), bytes=f.bytes) for f in files)
     )
     with watch:
         merged = merge(request, engine)
         (written,) = write_sorted(merged, target, FileStrategy.ONE_FILE_PER_LEAF)
-        done = CommitCompaction("job", ROOT_PARTITION_ID, tuple(paths), written.file, _RUN_START_MS)
+        done = CommitCompaction("job", ROOT_PARTITION_ID, tuple(paths), written.file, run_start_ms)
         state.commit_or_raise(done)
     with state.reading() as now:
         check([f.path for f in now.files.all()] == [written.file.path], "it is not committed")
@@ -107,8 +108,7 @@ def raw(
     session = open_raw_session(place / "spill", MERGE_MEMORY_BYTES.default or 0, len(paths))
     # One file a partition, in the order declared: DataFusion merges and does not sort.
     session.sql(
-        "CREATE EXTERNAL TABLE rows (key VARCHAR NOT NULL, sort BIGINT NOT NULL,"
-        f" value VARCHAR NOT NULL) STORED AS PARQUET LOCATION '{root}'"
+        f"CREATE EXTERNAL TABLE rows STORED AS PARQUET LOCATION '{root}'"
         " WITH ORDER (key ASC NULLS LAST, sort ASC NULLS LAST)"
     ).collect()
     frame = session.sql("SELECT * FROM rows ORDER BY key ASC NULLS LAST, sort ASC NULLS LAST")
@@ -130,9 +130,9 @@ def _places(folder: Path, rows_each: int) -> dict[str, Any]:
     return {"root": str(root), "paths": paths, "folder": str(folder / "compaction")}
 
 
-def _assign(state: StateStore, files: list[NewFile]) -> None:
+def _assign(state: StateStore, files: list[NewFile], run_start_ms: int) -> None:
     tree = tuple(tree_from_split_points(SCHEMA, []))
     state.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tree))
-    state.commit_or_raise(AddFiles("inputs", _RUN_START_MS, tuple(files)))
+    state.commit_or_raise(AddFiles("inputs", run_start_ms, tuple(files)))
     paths = tuple(f.file.path for f in files)
     state.commit_or_raise(AssignFiles((JobAssignment("job", ROOT_PARTITION_ID, paths, 2**62),)))
