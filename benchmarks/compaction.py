@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 from benchmarks.measuring import Task, Watch, peaks_mib, rates, run_by_turns
 from benchmarks.raw import open_raw_session, write_raw
 from benchmarks.result import Aim, Result, check, figure, ratios
-from benchmarks.rows import SCHEMA, check_rows, describe, sorted_files
+from benchmarks.rows import check_rows, describe, sorted_files
+from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
 from sleeper.datafiles.location import DataRoot

@@ -13,17 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.result import check
+from benchmarks.schema import SCHEMA
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.writer import DataFileWriter, FileSettings
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition, tree_from_split_points
-from sleeper.schema.model import Field, PrimitiveType, Schema
 
-SCHEMA = Schema(
-    (Field("key", PrimitiveType.STRING),),
-    (Field("sort", PrimitiveType.LONG),),
-    (Field("value", PrimitiveType.STRING),),
-)
 _LETTERS = 10
 _ROWS_AT_ONCE = 500_000
 
