@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -29,6 +29,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from sleeper.clock import system_clock
 from sleeper.datafiles.session import EngineSettings
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.ingest.job import ingest_job_from_message
@@ -91,7 +92,7 @@ class InstanceMachine(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="sleeper-stateful-"))
         make_local_instance(self.folder / "instance", "stateful", PROPERTIES)
-        self.clock = FakeClock()
+        self.clock = FakeClock(system_clock())
         self.plan = CrashPlan()
         self.model: ModelTable | None = None
         self.contents: dict[str, list[Row]] = {}
@@ -538,6 +539,7 @@ def _table(rows: list[Row]) -> pa.Table:
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_instance_agrees_with_its_model_whatever_happens() -> None:
     run_state_machine_as_test(
         InstanceMachine,
@@ -546,6 +548,7 @@ def test_an_instance_agrees_with_its_model_whatever_happens() -> None:
             stateful_step_count=int(os.environ.get("SLEEPER_STATEFUL_STEPS", "25")),
             deadline=None,
             print_blob=True,
+            phases=[Phase.generate, *([Phase.shrink] if "SLEEPER_STATEFUL_SHRINK" in os.environ else [])],
             database=None,
             suppress_health_check=list(HealthCheck),
         ),
