@@ -10,7 +10,7 @@ import pyarrow as pa
 from sleeper.datafiles.partitioned_write import FileStrategy
 from sleeper.datafiles.sources import Rejects
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
-from sleeper.ingest.job import IngestJob, new_job_id
+from sleeper.ingest.job import IngestJob, ingest_job_from_message, new_job_id
 from sleeper.ingest.run import (
     IngestProgress,
     IngestResult,
@@ -87,6 +87,18 @@ def ingest_rows(
     )
 
 
+def run_ingest_message(
+    instance: Instance, body: str, message_id: str, task_id: str | None = None
+) -> IngestResult:
+    """Runs the job of a message. One that is no job is tracked as rejected under its own id."""
+    try:
+        job = ingest_job_from_message(body, message_id)
+    except InvalidRequestError as error:
+        _record_rejection(instance, _NO_TABLE, message_id, error)
+        raise
+    return run_ingest_job(instance, job, task_id)
+
+
 def run_ingest_job(
     instance: Instance,
     job: IngestJob,
@@ -98,7 +110,8 @@ def run_ingest_job(
     try:
         ref = find_table(instance.tables, job.table_name, job.table_id)
     except (NotFoundError, InvalidRequestError) as error:
-        _record_unknown_table(instance, job, error)
+        table_id = TableId(job.table_id or job.table_name or _NO_TABLE)
+        _record_rejection(instance, table_id, job.id, error)
         raise InvalidRequestError(str(error)) from error
     table = OpenTable(instance, ref)
     paths = [Path(_local_path(f)) for f in job.files]
@@ -157,11 +170,13 @@ def _ingest_table(table: OpenTable) -> IngestTable:
     )
 
 
-def _record_unknown_table(instance: Instance, job: IngestJob, error: SleeperError) -> None:
+def _record_rejection(
+    instance: Instance, table_id: TableId, job_id: str, error: SleeperError
+) -> None:
     instance.jobs.record(
         JobEvent(
-            TableId(job.table_id or job.table_name or _NO_TABLE),
-            job.id,
+            table_id,
+            job_id,
             JobKind.INGEST,
             JobStep.REJECTED,
             instance.clock(),

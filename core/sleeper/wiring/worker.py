@@ -21,13 +21,12 @@ from sleeper.errors import (
     SleeperError,
     StateMovedOnError,
 )
-from sleeper.ingest.job import ingest_job_from_message
 from sleeper.jobs.event import TaskEvent, TaskStep, new_task_id
 from sleeper.jobs.queue import Message, MessageQueue
 from sleeper.local.process import this_process
 from sleeper.properties.engine import QUEUE_VISIBILITY_SECONDS
 from sleeper.properties.instance import COMPACTION_VISIBILITY_SECONDS, INGEST_VISIBILITY_SECONDS
-from sleeper.wiring.ingest import run_ingest_job
+from sleeper.wiring.ingest import run_ingest_message
 from sleeper.wiring.instance import Instance, QueueName
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.shaping import run_compaction_message, run_split_message
@@ -125,8 +124,9 @@ class Worker:
     def _run_message(self, name: QueueName, message: Message) -> JobTotals:
         match name:
             case QueueName.INGEST:
-                job = ingest_job_from_message(message.body, message.message_id)
-                rows = run_ingest_job(self._instance, job, self._task_id).rows
+                rows = run_ingest_message(
+                    self._instance, message.body, message.message_id, self._task_id
+                ).rows
                 return JobTotals(rows, rows)
             case QueueName.COMPACTION:
                 return JobTotals(
