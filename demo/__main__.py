@@ -1,8 +1,115 @@
-"""`python -m demo`: prepares the demo's data under .demo."""
+"""`python -m demo`: a year of real flights goes in, takes shape, and is queried.
 
+Everything is done with the `sleeper` command, as a user would; each command is shown
+before it runs. The instance stays in `.demo/instance` for you to try more.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
-from demo.flights import report
+from rich.console import Console
+
+from demo.flights import PreparedData, prepare
+
+_ROOT = Path(".demo")
+_INSTANCE = _ROOT / "instance"
+_SLEEPER = Path(sys.executable).parent / "sleeper"
+# So small that a year of flights is enough to see a table split; the default is 1,000,000,000.
+_SPLIT_THRESHOLD = 40_000
+_MONTHS_PER_RUN = 4
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Runs the demo; stops with the first command that fails."""
+    start = time.monotonic()
+    shutil.rmtree(_ROOT, ignore_errors=True)
+    _say("The data: every flight out of New York in 2013, with aircraft, airports and weather")
+    data = prepare(_ROOT / "data")
+    console.print(
+        f"  {data.table('flights').rows:,} flights in {len(data.table('flights').files)} monthly "
+        f"files, keyed by aircraft and scheduled departure.\n"
+        f"  {data.flights_of_unknown_aircraft:,} of them name no aircraft: they get the key "
+        "[bold]unknown[/bold]."
+    )
+    _create(data)
+    _ingest_small_tables(data)
+    flights = data.table("flights").files
+    for start in range(0, len(flights), _MONTHS_PER_RUN):
+        _say("Ingest, month by month")
+        for file in flights[start : start + _MONTHS_PER_RUN]:
+            _sleeper("ingest", "flights", str(file))
+        _say("Background work: leaves over the threshold split, small files are merged")
+        _sleeper("run", "--until-idle")
+    _say("What the table has become")
+    _sleeper("report", "tables")
+    _sleeper("report", "partitions", "--table", "flights")
+    _sleeper("report", "compaction-jobs", "--table", "flights")
+    _query()
+    _say(f"Done in {time.monotonic() - start:.0f} s. The instance is in {_INSTANCE.resolve()}")
+    console.print(
+        "  Try more of it:\n"
+        f"    export SLEEPER_INSTANCE={_INSTANCE}\n"
+        "    .venv/bin/sleeper report all\n"
+        "    .venv/bin/sleeper query flights --key N14228 --format csv\n"
+        '    .venv/bin/sleeper sql "SELECT origin, avg(wind_speed) FROM weather GROUP BY origin"'
+    )
+
+
+def _create(data: PreparedData) -> None:
+    _say("An instance is a folder; a table is a name and a schema")
+    _sleeper("instance", "create")
+    for table in data.tables:
+        options = ["--schema", str(table.schema_file)]
+        if table.name == "flights":
+            options += ["--set", f"sleeper.table.partition.splitting.threshold={_SPLIT_THRESHOLD}"]
+        _sleeper("table", "create", table.name, *options)
+
+
+def _ingest_small_tables(data: PreparedData) -> None:
+    _say("Aircraft and airports come as CSV, airlines and weather as JSON lines")
+    for table in data.tables:
+        if table.name != "flights":
+            _sleeper("ingest", table.name, *(str(f) for f in table.files))
+
+
+def _query() -> None:
+    _say("A lookup: every flight of one aircraft, in order of departure")
+    _sleeper(
+        "query", "flights", "--key", "N14228",
+        "--columns", "tailnum,month,day,origin,dest,dep_delay", "--limit", "8",
+    )  # fmt: skip
+    _say("A range: aircraft whose numbers begin with N10")
+    _sleeper(
+        "query", "flights", "--range", "N10:N11",
+        "--columns", "tailnum,month,day,carrier,flight,origin,dest", "--limit", "5",
+    )  # fmt: skip
+    _say("SQL over all tables: which makers' aircraft were late, and how often they flew")
+    _sleeper(
+        "sql",
+        "SELECT p.manufacturer, count(*) AS flights, round(avg(f.dep_delay), 1) AS mean_delay "
+        "FROM flights f JOIN planes p ON f.tailnum = p.tailnum "
+        "GROUP BY p.manufacturer HAVING count(*) > 5000 ORDER BY flights DESC",
+    )
+
+
+def _sleeper(*arguments: str) -> None:
+    shown = " ".join(f'"{a}"' if " " in a else a for a in arguments)
+    console.print(f"\n[bold green]$ sleeper {shown}[/bold green]")
+    environment = {**os.environ, "SLEEPER_INSTANCE": str(_INSTANCE)}
+    status = subprocess.run([_SLEEPER, *arguments], env=environment, check=False).returncode
+    if status != 0:
+        sys.exit(f"demo: that command failed with status {status}")
+
+
+def _say(text: str) -> None:
+    console.print(f"\n[bold]{text}[/bold]")
+
 
 if __name__ == "__main__":
-    report(Path(".demo/data"))
+    main()

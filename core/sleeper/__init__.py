@@ -8,10 +8,10 @@ control-plane code imports it: the Python API's names are loaded when first used
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sleeper.api import Instance, Table, open_instance
+    from sleeper.api import Instance, Rowset, Table, create_instance, open_instance
 
 __version__ = "0.1.0"
-__all__ = ["Instance", "Table", "__version__", "open_instance"]
+__all__ = ["Instance", "Rowset", "Table", "__version__", "create_instance", "open_instance"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,15 +4,29 @@ from dataclasses import replace
 
 import pytest
 
+from sleeper.files.data_file import DataFile, FileReference
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.queue import DeadLetter
 from sleeper.jobs.status import fold_jobs, fold_tasks
+from sleeper.partitions.partition import Partition, PartitionId, split_region
+from sleeper.partitions.region import whole_region
+from sleeper.properties.values import TableProperties, instance_properties, table_properties
 from sleeper.reports.dead_letters import DeadLettersReport
+from sleeper.reports.files import FilesReport, ReportedFile
 from sleeper.reports.jobs import JobsReport
 from sleeper.reports.listing import Column, ColumnKind, Listing
 from sleeper.reports.output import OUTPUTS
+from sleeper.reports.partitions import PartitionsReport, ReportedPartition
+from sleeper.reports.properties import ChangesReport, change_warnings, gather_table_properties
+from sleeper.reports.queries import untracked_queries
+from sleeper.reports.state import StateReport
+from sleeper.reports.table import TableReport
 from sleeper.reports.tables import TablesReport
 from sleeper.reports.tasks import TasksReport
+from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
+from sleeper.statestore.reading.collection_queries import Follower, Hold
+from sleeper.statestore.reading.file_queries import Totals
 from sleeper.tables.table_ref import TableId, TableRef, TableState
 from tests.approved.approval import check_approved
 
@@ -76,13 +90,139 @@ def some_dead_letters() -> DeadLettersReport:
     return DeadLettersReport({"ingest": (letter,), "compaction": (), "a": (letter,)})
 
 
+SCHEMA = Schema(
+    (Field("tailnum", PrimitiveType.STRING), Field("hash", PrimitiveType.BYTE_ARRAY)),
+    (Field("sched_dep", PrimitiveType.LONG),),
+    (
+        Field("delay", PrimitiveType.INT, nullable=True),
+        Field("tags", ListType(PrimitiveType.STRING)),
+    ),
+)
+TOTALS = Totals(2, 3, 336_776, 7_000_000, 5, 3, 1)
+
+
+def a_tree() -> list[Partition]:
+    """Five partitions: cut on the first field, then on the second."""
+    root = Partition(PartitionId("root"), whole_region(SCHEMA), None, False)
+    low, high = split_region(root.region, 0, 'N5"')
+    left = Partition(PartitionId("left"), low, root.id, False)
+    below, above = split_region(low, 1, b"\x80")
+    return [
+        root,
+        left,
+        Partition(PartitionId("right"), high, root.id),
+        Partition(PartitionId("left-low"), below, left.id),
+        Partition(PartitionId("left-high"), above, left.id),
+    ]
+
+
+def some_partitions() -> PartitionsReport:
+    root, left, right, low, high = a_tree()
+    return PartitionsReport(
+        "flights",
+        SCHEMA,
+        (
+            ReportedPartition(root, 0, 300, 0, 1),
+            ReportedPartition(left, 1, 0, 0, 0),
+            ReportedPartition(low, 2, 200_000, 75, 3),
+            ReportedPartition(high, 2, 0, 75, 0),
+            ReportedPartition(right, 1, 100_000, 150, 1),
+        ),
+        7,
+        4,
+    )
+
+
+def some_files() -> FilesReport:
+    path = "0000000a/data/partition_root/1767268800000-0123456789abcdef.parquet"
+    file = DataFile(
+        path,
+        300,
+        4_096,
+        ("N1", b"\x00\xff"),
+        ("unknown ✈", b""),
+        smallest_number=2,
+        largest_number=9,
+    )
+    left, right = PartitionId("left"), PartitionId("right")
+    return FilesReport(
+        "flights",
+        (
+            ReportedFile(file, (FileReference(path, left, 100), FileReference(path, right, 200))),
+            ReportedFile(
+                replace(file, largest_number=None), (FileReference(path, left, 300, "job-1"),)
+            ),
+        ),
+        1_002,
+    )
+
+
+def some_state() -> StateReport:
+    return StateReport(
+        "flights",
+        1_234,
+        200,
+        TOTALS,
+        2,
+        (Hold("hold-1", "query flights (host, process 12)", 300, NOON),),
+        (
+            Follower("feed", "feed@7", 6, 1_000, 234),
+            Follower("other [bold]", "other@8", 6, 1_234, 0),
+        ),
+        (1_200, 1_000),
+    )
+
+
+def some_reports_on_state() -> dict[str, FilesReport | PartitionsReport | StateReport]:
+    return {"files": some_files(), "partitions": some_partitions(), "state": some_state()}
+
+
+def some_properties() -> TableProperties:
+    of_instance = instance_properties(
+        {"sleeper.id": "me", "sleeper.default.table.gc.delay.minutes": "3"}
+    )
+    values = {
+        "sleeper.table.name": "flights",
+        "sleeper.table.id": FLIGHTS,
+        "sleeper.table.schema": schema_to_json(SCHEMA),
+        "sleeper.table.compaction.files.batch.size": "4",
+        "sleeper.table.statestore.classname": "ignored",
+    }
+    return table_properties(values, of_instance)
+
+
+def some_table() -> TableReport:
+    properties = gather_table_properties(some_properties(), "flights")
+    shown = properties.only_set().without(
+        ("sleeper.table.name", "sleeper.table.id", "sleeper.table.schema")
+    )
+    return TableReport(TableRef(FLIGHTS, "flights"), 1_234, SCHEMA, TOTALS, shown)
+
+
+def some_changes() -> ChangesReport:
+    changes = {
+        "sleeper.table.compaction.files.batch.size": "",
+        "sleeper.table.gc.delay.minutes": "3",
+        "sleeper.table.statestore.classname": "other",
+    }
+    before, after = some_properties(), some_properties().with_values(changes)
+    return ChangesReport(
+        tuple(changes),
+        gather_table_properties(before, "flights"),
+        gather_table_properties(after, "flights"),
+        change_warnings(changes, after),
+    )
+
+
 LISTINGS = {
     "tables": TablesReport(
         (
             TableRef(FLIGHTS, "flights"),
             TableRef(PLANES, "planes ✈", online=False),
             TableRef(TableId("0000000c"), "old", state=TableState.DELETING),
-        )
+        ),
+        2,
+        {FLIGHTS: TOTALS},
     ).listing(),
     "no-tables": TablesReport(()).listing(),
     "ingest-jobs": some_jobs().listing(),
@@ -93,11 +233,19 @@ LISTINGS = {
         "one of each",
         tuple(Column(kind.value, kind.value, kind) for kind in ColumnKind),
         (
-            ("text", 1_234_567, 1_234_567, 1234.567, NOON),
-            (None, None, None, None, None),
-            ("", 0, 1023, 0.04, 0),
+            ("text", 1_234_567, 1_234_567, 1234.567, NOON, "a/b/c.parquet"),
+            (None, None, None, None, None, None),
+            ("", 0, 1023, 0.04, 0, ""),
+            (("a", 1), 0, 1, 0.0, 0, {"a": None}),
         ),
+        note="and what was left out",
     ),
+    **{name: report.listing() for name, report in some_reports_on_state().items()},
+    "holds": some_state().holds_listing(),
+    "followers": some_state().followers_listing(),
+    "queries": untracked_queries(),
+    **dict(zip(("table", "schema", "properties"), some_table().listings(), strict=True)),
+    "changes": some_changes().listing(),
 }
 
 
@@ -117,3 +265,15 @@ def test_json_is_one_object_a_row_with_every_column(name: str) -> None:
     assert len(rows) == len(LISTINGS[name].rows)
     for row in rows:
         assert list(row) == ["report", *(column.name for column in LISTINGS[name].columns)]
+
+
+def test_the_warnings_of_a_change_are_of_what_was_changed() -> None:
+    assert some_changes().warnings == (
+        "property sleeper.table.statestore.classname means nothing here, and is ignored",
+    )
+
+
+def test_a_change_that_needs_a_redeploy_says_so() -> None:
+    after = instance_properties({"sleeper.id": "me", "sleeper.vpc": "v"})
+    (warning,) = change_warnings({"sleeper.vpc": "v", "sleeper.local.workers": "2"}, after)
+    assert warning.startswith("property sleeper.vpc takes effect when the instance is deployed")

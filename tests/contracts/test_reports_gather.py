@@ -18,7 +18,10 @@ def test_the_report_on_tables_has_those_being_deleted(index: Store[TableIndex]) 
     index.port.create(TableRef(B, "apples"))
     mark_table_deleting(index.port, "apples")
     listing = gather_tables(index.again()).listing()
-    assert listing.rows == (("zebras", A, True, "active"), ("apples", B, True, "deleting"))
+    assert [row[:4] for row in listing.rows] == [
+        ("zebras", A, True, "active"),
+        ("apples", B, True, "deleting"),
+    ]
     assert listing.summary == "1 table, 1 being deleted"
 
 

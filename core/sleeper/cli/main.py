@@ -5,13 +5,47 @@ from typing import Annotated
 import typer
 
 from sleeper import __version__
+from sleeper.cli import (
+    dead_letters,
+    follower,
+    hold,
+    ingest,
+    instance,
+    query,
+    report,
+    run,
+    shaping,
+    snapshot,
+    table,
+)
+from sleeper.cli.failures import Commands
+
+INSTANCE_VARIABLE = "SLEEPER_INSTANCE"
 
 app = typer.Typer(
+    cls=Commands,
     name="sleeper",
     help="A record store that costs nothing while it sleeps.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+app.add_typer(instance.commands, name="instance")
+app.add_typer(table.commands, name="table")
+app.command("ingest")(ingest.ingest)
+app.command("query")(query.query)
+app.command("sql")(query.sql)
+app.command("run")(run.run)
+app.command("compact")(shaping.compact)
+app.command("split")(shaping.split)
+app.command("gc")(shaping.gc)
+app.command("report")(report.report)
+app.add_typer(dead_letters.commands, name="dead-letters")
+app.add_typer(hold.commands, name="hold")
+app.add_typer(follower.commands, name="follower")
+app.add_typer(snapshot.commands, name="snapshot")
 
 
 def _print_version(wanted: bool) -> None:
@@ -22,6 +56,16 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    context: typer.Context,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--instance",
+            metavar="WHERE",
+            envvar=INSTANCE_VARIABLE,
+            help="The instance: a folder, or aws:INSTANCE_ID.",
+        ),
+    ] = None,
     _version: Annotated[
         bool,
         typer.Option(
@@ -29,7 +73,13 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """A record store that costs nothing while it sleeps."""
+    """A record store that costs nothing while it sleeps.
+
+    Results go to standard output; progress, notes and errors go to standard error.
+    Exit status is 0 for done, 1 for failed, 2 for wrong usage. SLEEPER_DEBUG=1 shows where
+    an error came from.
+    """
+    context.obj = where
 
 
 def main() -> None:

@@ -36,7 +36,7 @@ class MergeJob:
 
     def _input(self, root: DataRoot, file: DataFile) -> MergeInput:
         regions = None if self.is_whole(file) else (self.partition.region,)
-        return MergeInput(root.url_of(file.path), regions)
+        return MergeInput(root.url_of(file.path), regions, file.bytes)
 
 
 def merge_job(job: MergeJob, root: DataRoot, settings: EngineSettings) -> Iterator[pa.RecordBatch]:
@@ -69,7 +69,7 @@ def damaged_input(
     The engine does not say which; each is read by itself until one fails.
     """
     for file in job.inputs:
-        request = MergeRequest(job.schema, (MergeInput(root.url_of(file.path)),))
+        request = MergeRequest(job.schema, (MergeInput(root.url_of(file.path), bytes=file.bytes),))
         try:
             rows = sum(batch.num_rows for batch in merge(request, settings))
         except (DataError, StateMovedOnError) as cause:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import obstore
-import pyarrow as pa
 from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import LocalStore
 
@@ -33,6 +32,9 @@ class DataRoot:
     @contextlib.contextmanager
     def sink(self, path: str) -> Iterator[Any]:
         """A binary file to write the object to. UnavailableError if the disk refuses."""
+        # Whoever only opens an instance does without Arrow, which takes long to load.
+        import pyarrow as pa
+
         target = self._folder / path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +54,15 @@ class DataRoot:
             raise NotFoundError(f"object {path} does not exist") from error
 
     def delete(self, paths: list[str]) -> None:
-        """Deletes the objects; those that are gone already are no error."""
+        """Deletes the objects; those that are gone already are no error.
+
+        Not through the store, which cannot name what its own torn writes leave behind.
+        """
         for path in paths:
-            with contextlib.suppress(ObjectNotFoundError, FileNotFoundError):
-                obstore.delete(self.store, path)
+            try:
+                (self._folder / path).unlink(missing_ok=True)
+            except OSError as error:
+                raise UnavailableError(f"cannot delete {path}: {error}") from error
 
 
 def _sync_directory(folder: Path) -> None:

@@ -111,6 +111,9 @@ class DataFileWriter:
             self._target,
             compression=self._settings.compression_codec,
             data_page_size=self._settings.page_bytes,
+            # A reader of one page reads the dictionary too, so it is no larger than a page;
+            # columns of more different values fall back to plain pages, which are smaller.
+            dictionary_pagesize_limit=self._settings.page_bytes,
             write_page_index=True,
             sorting_columns=[pq.SortingColumn(i, nulls_first=False) for i in key_places],
         )

@@ -14,7 +14,6 @@ class JobKind(Enum):
     BULK_IMPORT = "bulk_import"
     COMPACTION = "compaction"
     SPLIT = "split"
-    GARBAGE_COLLECTION = "garbage_collection"
     QUERY = "query"
 
 

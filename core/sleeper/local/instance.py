@@ -111,11 +111,6 @@ class LocalInstance:
             if table_id not in listed and written_ms < older_than_ms
         )
 
-    def queue_names(self) -> tuple[str, ...]:
-        """The queues that hold messages or dead letters."""
-        rows = self.database.read("SELECT DISTINCT queue FROM messages ORDER BY queue")
-        return tuple(row["queue"] for row in rows)
-
     def close(self) -> None:
         """Closes the database."""
         self.database.close()

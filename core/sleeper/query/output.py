@@ -64,7 +64,7 @@ def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Binary
     return rows
 
 
-def write_json(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
+def write_json(_schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
     """An object a line."""
     rows = 0
     for batch in batches:
@@ -106,9 +106,7 @@ def _shortened(text: str) -> str:
     return set_cell_size(text, _CELL_WIDTH_MAX - 1) + "…"
 
 
-def _write_heading(
-    schema: pa.Schema, widths: list[int], right: list[bool], sink: BinaryIO
-) -> None:
+def _write_heading(schema: pa.Schema, widths: list[int], right: list[bool], sink: BinaryIO) -> None:
     sink.write(_line([_shortened(n) for n in schema.names], widths, right))
     sink.write((_GAP.join("─" * w for w in widths) + "\n").encode())
 

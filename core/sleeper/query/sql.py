@@ -1,6 +1,7 @@
 """SQL over the tables of an instance, each at one version."""
 
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -9,14 +10,14 @@ from tempfile import mkdtemp
 import pyarrow as pa
 from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext
 
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.session import EngineSettings, engine_errors
 from sleeper.errors import NotFoundError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.result import QueryResult
 from sleeper.query.running import parsed_schema
-from sleeper.query.sql_tables import TableFiles, register_table
-from sleeper.query.sql_text import ALLOWED, engine_errors_of_sql, planning_errors, tables_in
+from sleeper.query.sql_tables import register_table
+from sleeper.query.sql_text import ALLOWED, errors_of_statement, planning_errors, tables_in
 from sleeper.query.table_planning import TablePlan, plan_table
 
 logger = logging.getLogger(__name__)
@@ -66,12 +67,12 @@ class _Run:
 
     def start(self, tables: TableOpeners) -> QueryResult:
         session = open_sql_session(self._engine.settings.engine)
-        files: list[TableFiles] = []
+        files: list[str] = []
         for name in tables_in(self._statement, tables):
             table = _opened(tables, name)
             if table is not None:
                 plan = self._pin(table)
-                files.append(register_table(session, table, plan, self._folder))
+                files += register_table(session, table, plan, self._folder)
         with planning_errors(tables):
             frame = session.sql_with_options(self._statement, ALLOWED)
         target = plain_schema(frame.schema())
@@ -144,16 +145,20 @@ def _opened(tables: TableOpeners, name: str) -> QueryTable | None:
         return None
 
 
-def _rows(frame: DataFrame, files: list[TableFiles], target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with engine_errors_of_sql():
+def _rows(frame: DataFrame, files: list[str], target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with errors_of_statement(), engine_errors():
         stream = frame.execute_stream()
-        for each in files:
-            each.check_present()
-        for batch in stream:
-            found = batch.to_pyarrow()
-            if found.num_rows:
+        # The engine lists files when it makes its plan, and passes over one that is gone
+        # without a word. One that is there now, of a name that is never used again, was
+        # there then; if it goes later, reading it fails.
+        for file in files:
+            if not os.path.exists(file):
+                raise StateMovedOnError(f"a data file is gone: {file}")
+        for each in stream:
+            batch = each.to_pyarrow()
+            if batch.num_rows:
                 yield pa.RecordBatch.from_arrays(
-                    [c.cast(f.type) for c, f in zip(found.columns, target, strict=True)],
+                    [c.cast(f.type) for c, f in zip(batch.columns, target, strict=True)],
                     schema=target,
                 )
 

@@ -7,7 +7,6 @@ files would open all of them at once.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,40 +15,20 @@ from datafusion import DataFrame, SessionContext
 from sleeper.datafiles.merge import view_schema
 from sleeper.datafiles.predicate import regions_predicate
 from sleeper.datafiles.session import new_table_name
-from sleeper.errors import StateMovedOnError
 from sleeper.query.engine import QueryTable
 from sleeper.query.table_planning import ScanGroup, TablePlan
 
 
-@dataclass(frozen=True, slots=True)
-class TableFiles:
-    """The files that a statement reads of one table."""
-
-    table: str
-    urls: tuple[str, ...]
-
-    def check_present(self) -> None:
-        """StateMovedOnError if one is gone.
-
-        Asked after the engine listed the links, because it passes over a link whose file
-        is gone without a word. A file that is there now was there when it was listed.
-        """
-        for url in self.urls:
-            if not os.path.exists(url):
-                raise StateMovedOnError(f"a data file of table {self.table} is gone: {url}")
-
-
 def register_table(
     session: SessionContext, table: QueryTable, plan: TablePlan, folder: Path
-) -> TableFiles:
-    """Registers all rows of the plan; links go below the folder."""
+) -> list[str]:
+    """Registers all rows of the plan; links go below the folder. Returns the files."""
     frames = [_group_frame(session, table, plan, group, folder) for group in plan.groups]
     if frames:
         session.register_view(quoted(table.name), _union(frames))
     else:
-        session.register_record_batches(quoted(table.name), [_no_rows(plan)])
-    paths = [path for group in plan.groups for path in group.paths]
-    return TableFiles(table.name, tuple(table.root.url_of(path) for path in paths))
+        session.register_record_batches(quoted(table.name), [[_no_rows(plan)]])
+    return [table.root.url_of(path) for group in plan.groups for path in group.paths]
 
 
 def quoted(name: str) -> str:

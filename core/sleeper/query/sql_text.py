@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from datafusion import SQLOptions
 
-from sleeper.datafiles.session import engine_errors
-from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.errors import DataError, InvalidRequestError, SleeperError
 
 ALLOWED = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 """Nothing but reading: no DDL, DML, COPY, SET or PREPARE, also within an EXPLAIN."""
@@ -20,16 +19,7 @@ _PREFIX = re.compile(
 _NO_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.*)' not found")
 _NO_FUNCTION = re.compile(r"table function '(.*)' not found")
 _NOT_ALLOWED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
-_OF_FILES = (
-    "Parquet error",
-    "ParquetError",
-    "Object Store error",
-    "Resources exhausted",
-    "No such file",
-    "No space left",
-    "os error",
-    "IO error",
-)
+_OF_FILES = ("Parquet error", "ParquetError", "Object Store error", "IO error")
 
 
 def tables_in(statement: str, names: Iterable[str]) -> list[str]:
@@ -54,18 +44,15 @@ def planning_errors(names: Iterable[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def engine_errors_of_sql() -> Iterator[None]:
-    """As `engine_errors`, but what is no fault of a file, memory or disk is the statement's."""
+def errors_of_statement() -> Iterator[None]:
+    """What `engine_errors` took for bad data is the statement's fault if no file is named."""
     try:
-        with engine_errors():
-            yield
-    except SleeperError as error:
-        cause = error.__cause__
-        if cause is None or isinstance(cause, OSError | SleeperError):
+        yield
+    except DataError as error:
+        text = str(error.__cause__ or error)
+        if any(sign in text for sign in _OF_FILES):
             raise
-        if any(sign in str(cause) for sign in _OF_FILES):
-            raise
-        raise InvalidRequestError(f"the statement failed: {_stripped(str(cause))}") from cause
+        raise InvalidRequestError(f"the statement failed: {_stripped(text)}") from error
 
 
 def _explained(text: str, names: Iterable[str]) -> str:

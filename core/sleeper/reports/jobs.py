@@ -30,11 +30,15 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class JobsReport:
-    """The latest jobs of a kind, newest first, with the names of their tables."""
+    """The latest jobs of a kind, newest first, with the names of their tables.
+
+    `is_cut` says that there are older ones.
+    """
 
     kind: JobKind
     jobs: tuple[JobStatus, ...]
     table_names: Mapping[TableId, str]
+    is_cut: bool = False
 
     def listing(self) -> Listing:
         """A row for each job; times, rows and task are of the run that counts."""
@@ -47,6 +51,7 @@ class JobsReport:
             summary=f"{summary}: {parts}" if parts else summary,
             columns=_COLUMNS,
             rows=tuple(self._row(job) for job in self.jobs),
+            note=f"there are older {noun}s: see --limit" if self.is_cut else None,
         )
 
     def _row(self, job: JobStatus) -> tuple[Value, ...]:
@@ -78,8 +83,10 @@ def gather_jobs(
 ) -> JobsReport:
     """Asks the tracker for the latest jobs, and the index for the names of tables."""
     tables = index.list(TableState.DELETING) + index.list()
+    jobs = tracker.recent(kind, table_id, limit + 1)
     return JobsReport(
         kind=kind,
-        jobs=tracker.recent(kind, table_id, limit),
+        jobs=jobs[:limit],
         table_names={table.id: table.name for table in tables},
+        is_cut=len(jobs) > limit,
     )

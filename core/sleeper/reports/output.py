@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from rich import box
@@ -23,13 +23,20 @@ _TEXT_LENGTH_MAX = 100
 
 
 def write_text(listing: Listing, stream: TextIO) -> None:
-    """A summary line, and a table if there are rows. Times are in UTC, to the second.
+    """A summary line, and a drawing or a table if there are rows. Times are in UTC, to the second.
 
     Wraps to the terminal, if it is one.
     """
     stream.write(f"{listing.summary}\n")
-    if not listing.rows:
-        return
+    if listing.drawing:
+        stream.writelines(f"{line}\n" for line in listing.drawing)
+    elif listing.rows:
+        stream.write(_rendered(_table_of(listing), _width_of(stream)))
+    if listing.note:
+        stream.write(f"({listing.note})\n")
+
+
+def _table_of(listing: Listing) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in listing.columns:
         right = column.kind in _NUMERIC
@@ -37,7 +44,7 @@ def write_text(listing: Listing, stream: TextIO) -> None:
     for row in listing.rows:
         cells = zip(listing.columns, row, strict=True)
         table.add_row(*(Text(_as_text(column, value)) for column, value in cells))
-    stream.write(_rendered(table, _width_of(stream)))
+    return table
 
 
 def write_json(listing: Listing, stream: TextIO) -> None:
@@ -45,8 +52,8 @@ def write_json(listing: Listing, stream: TextIO) -> None:
     for row in listing.rows:
         members: dict[str, Value] = {"report": listing.name}
         for column, value in zip(listing.columns, row, strict=True):
-            is_time = column.kind is ColumnKind.TIME and isinstance(value, int)
-            members[column.name] = iso_time(int(value)) if is_time and value is not None else value
+            is_time = column.kind is ColumnKind.TIME
+            members[column.name] = iso_time(value) if is_time and isinstance(value, int) else value
         stream.write(json.dumps(members, ensure_ascii=False) + "\n")
 
 
@@ -70,9 +77,11 @@ def _as_text(column: Column, value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        # A line of its own would break the row.
-        line = " ".join(value.split())
-        return line if len(line) <= _TEXT_LENGTH_MAX else line[: _TEXT_LENGTH_MAX - 1] + "…"
+        return _one_line(value.rpartition("/")[2] if column.kind is ColumnKind.PATH else value)
+    if isinstance(value, Mapping):
+        return _one_line(json.dumps(value, ensure_ascii=False))
+    if isinstance(value, Sequence):
+        return _one_line(", ".join(str(each) for each in value))
     match column.kind:
         case ColumnKind.TIME:
             return iso_time(int(value))[:19].replace("T", " ")
@@ -82,6 +91,12 @@ def _as_text(column: Column, value: Value) -> str:
             return f"{value:,.1f}"
         case _:
             return f"{value:,.0f}"
+
+
+def _one_line(text: str) -> str:
+    """A line of its own would break the row."""
+    line = " ".join(text.split())
+    return line if len(line) <= _TEXT_LENGTH_MAX else line[: _TEXT_LENGTH_MAX - 1] + "…"
 
 
 def _byte_text(count: float) -> str:

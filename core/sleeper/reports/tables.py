@@ -1,37 +1,65 @@
 """The report on tables."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from sleeper.reports.listing import Column, Listing, counted
+from sleeper.reports.listing import Column, ColumnKind, Listing, Value, counted, note_of_more
+from sleeper.statestore.reading.file_queries import Totals
 from sleeper.tables.table_index import TableIndex
-from sleeper.tables.table_ref import TableRef, TableState
+from sleeper.tables.table_ref import TableId, TableRef, TableState
 
 _COLUMNS = (
     Column("name", "Table"),
     Column("id", "Id"),
     Column("online", "Online"),
     Column("state", "State"),
+    Column("rows", "Rows", ColumnKind.COUNT),
+    Column("files", "Files", ColumnKind.COUNT),
+    Column("bytes", "Bytes", ColumnKind.BYTES),
+    Column("leaves", "Leaves", ColumnKind.COUNT),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class TablesReport:
-    """All tables: active ones, then those being deleted."""
+    """Tables: active ones, then those being deleted. `more` were left out.
+
+    `totals` has what the active ones hold, where it was asked for.
+    """
 
     tables: tuple[TableRef, ...]
+    more: int = 0
+    totals: Mapping[TableId, Totals] = field(default_factory=dict)
 
     def listing(self) -> Listing:
         """A row for each table."""
         deleting = sum(table.state is TableState.DELETING for table in self.tables)
-        summary = counted(len(self.tables) - deleting, "table")
+        shown = len(self.tables)
+        summary = counted(shown - deleting, "table")
         return Listing(
             name="tables",
             summary=f"{summary}, {deleting:,} being deleted" if deleting else summary,
             columns=_COLUMNS,
-            rows=tuple((t.name, t.id, t.online, t.state.value) for t in self.tables),
+            rows=tuple(self._row(table) for table in self.tables),
+            note=note_of_more(shown + self.more, shown, "table"),
         )
 
+    def _row(self, table: TableRef) -> tuple[Value, ...]:
+        totals = self.totals.get(table.id)
+        holds = (totals.rows, totals.files, totals.bytes, totals.leaves) if totals else (None,) * 4
+        return (table.name, table.id, table.online, table.state.value, *holds)
 
-def gather_tables(index: TableIndex) -> TablesReport:
-    """Asks the index."""
-    return TablesReport(index.list() + index.list(TableState.DELETING))
+
+def gather_tables(
+    index: TableIndex,
+    table_id: TableId | None = None,
+    limit: int | None = None,
+    totals_of: Callable[[TableId], Totals] | None = None,
+) -> TablesReport:
+    """Asks the index; for one table only, if it is named. `totals_of` asks a table's state."""
+    tables = index.list() + index.list(TableState.DELETING)
+    wanted = tuple(t for t in tables if table_id is None or t.id == table_id)
+    shown = wanted[:limit]
+    active = [t.id for t in shown if t.state is TableState.ACTIVE]
+    totals = {each: totals_of(each) for each in active} if totals_of is not None else {}
+    return TablesReport(shown, len(wanted) - len(shown), totals)

@@ -131,7 +131,15 @@ def _estimate(
     region = leaf.partition.region
     by_size = sorted(leaf.files, key=lambda f: (-f.rows, f.path))
     looked_at, others = by_size[:files_max], by_size[files_max:]
-    seen = [(file, _keys(file, leaf, read, sample)) for file in looked_at]
+    faults: list[str] = []
+    seen = [(file, _keys(file, leaf, read, sample, faults)) for file in looked_at]
+    if faults:
+        logger.warning(
+            "keys of %d files are sampled from the files: %s",
+            len(faults),
+            faults[0],
+            extra={"partition": leaf.partition.id},
+        )
     estimate = estimate_leaf(region, seen, others)
     levels = levels_needed(estimate.rows, threshold)
     if levels and not _tells(estimate, 2**levels):
@@ -140,19 +148,15 @@ def _estimate(
     return estimate
 
 
-def _keys(file: DataFile, leaf: _Leaf, read: ReadObject, sample: SampleKeys) -> FileKeys:
+def _keys(
+    file: DataFile, leaf: _Leaf, read: ReadObject, sample: SampleKeys, faults: list[str]
+) -> FileKeys:
     region = leaf.partition.region
     path = file.path + SKETCHES_SUFFIX
     try:
-        if SKETCHES_SUFFIX not in file.sidecars:
-            raise NotFoundError(f"data file {file.path} has no sketches")
         sketches = sketches_from_bytes(leaf.schema, read(path), path)
     except (NotFoundError, DataError) as error:
-        logger.warning(
-            "keys are sampled from the file itself: %s",
-            error,
-            extra={"partition": leaf.partition.id},
-        )
+        faults.append(str(error))
         return sample(leaf.schema, file, region)
     return keys_of_sketches(file, region, sketches)
 

@@ -15,7 +15,7 @@ from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.reading.collection_queries import Follower
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.replay import catch_up
-from sleeper.statestore.snapshots import SnapshotStore
+from sleeper.statestore.snapshots import Snapshot, SnapshotStore
 from sleeper.statestore.tables import create_tables
 from sleeper.statestore.transactions.codec import encode
 from sleeper.statestore.transactions.transaction import Transaction
@@ -109,6 +109,10 @@ class StateStore:
         number = snapshots.save(self._database)
         snapshots.drop_all_but(_SNAPSHOTS_KEPT)
         return number
+
+    def snapshots(self) -> list[Snapshot]:
+        """The snapshots that there are, newest first; none if there is no place for any."""
+        return self._snapshots.all() if self._snapshots is not None else []
 
     def newest_snapshot(self) -> int | None:
         """The number that the newest verified snapshot holds; None if there is none."""

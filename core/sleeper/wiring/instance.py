@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
@@ -15,6 +15,10 @@ from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableId, TableRef
+
+if TYPE_CHECKING:
+    # The engine takes a second to load, and many a command does without.
+    from sleeper.query.engine import QueryEngine
 
 
 class QueueName(Enum):
@@ -46,7 +50,7 @@ class Instance:
     of this process on local disk. `make_table` and `remove_table` make and delete what a
     table needs before its index row stands, and after; `abandoned_tables` are those of a
     creation that died before a time. `recover_dead_workers` gives back what processes held
-    that are gone.
+    that are gone. `query_engine` is kept warm while the instance is open.
     """
 
     where: str
@@ -66,6 +70,7 @@ class Instance:
     list_objects: ListObjects
     recover_dead_workers: Callable[[], int]
     spill_folder: Callable[[], Path]
+    query_engine: Callable[[], "QueryEngine"]
     clock: Clock
     close: Callable[[], None]
 

@@ -1,10 +1,12 @@
 """Makes and opens the instance of a folder."""
 
+import functools
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
@@ -33,6 +35,9 @@ from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
 from sleeper.wiring.instance import Instance, QueueName
 
+if TYPE_CHECKING:
+    from sleeper.query.engine import QueryEngine
+
 _SPILL_FOLDER = "spill"
 
 
@@ -50,6 +55,12 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
     properties = local.properties()
     states = _StateStores(local, clock)
     poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
+
+    @functools.cache
+    def query_engine() -> "QueryEngine":
+        from sleeper.query.engine import QueryEngine, query_settings
+
+        return QueryEngine(query_settings(local.properties(), _spill_folder(local)), clock)
 
     def close() -> None:
         states.close()
@@ -77,6 +88,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         list_objects=lambda table_id: _list_objects(local, table_id),
         recover_dead_workers=lambda: _recover(local, clock),
         spill_folder=lambda: _spill_folder(local),
+        query_engine=query_engine,
         clock=clock,
         close=close,
     )

@@ -184,14 +184,22 @@ class _Runner:
         return found
 
     def _shape(self, ref: TableRef, memory: _TableMemory, number: int) -> bool:
+        splitting = QueueName.SPLITTING.value
+        if self._status.waiting.get(splitting) or self._status.running.get(splitting):
+            # Look again when they are done.
+            memory.looked_at = -1
+            return True
         splits = send_splits_of(self._instance, ref, memory.splits_sent_at, number)
+        if splits:
+            # Once they are split, smaller jobs on the new leaves do the same work side by side.
+            self._status = replace(self._status, splits_sent=self._status.splits_sent + splits)
+            memory.looked_at = -1
+            return True
         jobs = create_compaction_jobs_of(self._instance, ref)
         self._status = replace(
-            self._status,
-            splits_sent=self._status.splits_sent + splits,
-            compactions_created=self._status.compactions_created + jobs.created,
+            self._status, compactions_created=self._status.compactions_created + jobs.created
         )
-        return bool(splits or jobs.did_anything)
+        return jobs.did_anything
 
     def _is_period_over(self, memory: _TableMemory) -> bool:
         over = self._table_is_due(memory, "creation", COMPACTION_CREATION_PERIOD_MINUTES)

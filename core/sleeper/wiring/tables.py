@@ -8,7 +8,14 @@ from pathlib import Path
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.properties.engine import ORPHAN_AGE_DAYS
-from sleeper.properties.table import NAME, ONLINE, SCHEMA, TABLE_ID
+from sleeper.properties.table import (
+    NAME,
+    ONLINE,
+    SCHEMA,
+    SPLITS_BASE64,
+    SPLITS_FILE,
+    TABLE_ID,
+)
 from sleeper.properties.values import TableProperties, check_set_by_user, declared, table_properties
 from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import INT_RANGES, KeyValue, PrimitiveType, Schema
@@ -61,6 +68,30 @@ def create_table(
     return ref
 
 
+def create_table_from_files(
+    instance: Instance,
+    name: str,
+    schema_file: Path,
+    settings: Mapping[str, str] | None = None,
+    split_points_file: Path | None = None,
+) -> TableProperties:
+    """Makes a table from a schema file and, if there is one, a file of split points.
+
+    Without one, the table property `splits.file` names it. Errors name the file that is
+    wrong. Answers with the table's properties.
+    """
+    settings = dict(settings or {})
+    schema_text, schema = _read_schema(schema_file)
+    values = {name: value.strip() for name, value in settings.items() if value.strip()}
+    points_file = split_points_file or SPLITS_FILE.parse(values.get(SPLITS_FILE.name, ""))
+    points: list[KeyValue] = []
+    if points_file:
+        is_base64 = SPLITS_BASE64.parse(values.get(SPLITS_BASE64.name, "false"))
+        points = read_split_points(schema, Path(points_file), is_base64)
+    ref = create_table(instance, name, schema_text, settings, points)
+    return instance.table_properties.read(ref.id)
+
+
 def rename(instance: Instance, old: str, new: str) -> None:
     """Gives the table a new name."""
     ref = rename_table(instance.tables, old, new)
@@ -98,6 +129,17 @@ def get_table_property(instance: Instance, name: str, property_name: str) -> str
     properties = instance.table(name).properties()
     value = properties.get(declaration)
     return "" if value is None else declaration.kind.format(value)
+
+
+def _read_schema(path: Path) -> tuple[str, Schema]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"schema file {path} cannot be read: {error}") from error
+    try:
+        return text, schema_from_json(text)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"schema file {path}: {error}") from error
 
 
 def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> list[KeyValue]:

@@ -1,7 +1,17 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 from typer.testing import CliRunner
 
 from sleeper import __version__
+from sleeper.cli import table
+from sleeper.cli.docs import commands_page
 from sleeper.cli.main import app
+from tests.unit.cli.conftest import Sleeper
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_version_is_printed() -> None:
@@ -15,5 +25,136 @@ def test_help_shows_the_usage() -> None:
     assert "Usage" in result.stdout
 
 
-def test_unknown_option_is_wrong_usage() -> None:
-    assert CliRunner().invoke(app, ["--no-such-option"]).exit_code == 2
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--no-such-option"],
+        ["no-such-noun"],
+        ["table", "create", "a"],
+        ["table", "create", "a", "--schema", "s.json", "--set", "no equals sign"],
+        ["table", "set", "a", "=value"],
+        ["table", "set", "a", "b=1", "b=2"],
+        ["report", "no-such-report"],
+        ["report", "files", "--limit", "0"],
+        ["query", "a", "--limit", "-1"],
+        ["query", "a", "--format", "xml"],
+        ["ingest", "a"],
+        ["ingest", "a", "file.csv", "--submit", "--rejects", "r"],
+    ],
+)
+def test_what_cannot_be_parsed_is_wrong_usage(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Usage: ")
+
+
+def test_a_command_without_an_instance_says_how_to_name_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SLEEPER_INSTANCE", raising=False)
+    result = CliRunner().invoke(app, ["table", "list"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "error: no instance is named: give --instance FOLDER, or set SLEEPER_INSTANCE\n"
+    )
+
+
+def test_the_instance_option_goes_before_the_variable(sleeper: Sleeper, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    assert sleeper("--instance", other, "instance", "create").status == 0
+    (row,) = sleeper("--instance", other, "instance", "show", "--output", "json").rows
+    assert (row["property"], row["value"]) == ("sleeper.id", "other")
+
+
+def test_an_unexpected_error_is_one_line_that_says_how_to_see_more(
+    sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _break(monkeypatch, ZeroDivisionError("of\nnothing"))
+    done = sleeper("table", "list")
+    assert (done.status, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: unexpected ZeroDivisionError: of nothing "
+        "(SLEEPER_DEBUG=1 shows where it came from)\n"
+    )
+
+
+def test_with_debug_an_error_keeps_its_traceback(
+    sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _break(monkeypatch, ZeroDivisionError("of nothing"))
+    monkeypatch.setenv("SLEEPER_DEBUG", "1")
+    result = CliRunner().invoke(app, ["table", "list"])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_an_interrupt_is_said_and_has_its_own_status(
+    sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _break(monkeypatch, KeyboardInterrupt())
+    done = sleeper("table", "list")
+    assert (done.status, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_a_reader_that_has_enough_is_no_failure(
+    sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _break(monkeypatch, BrokenPipeError(32, "broken pipe"))
+    done = sleeper("table", "list")
+    assert (done.status, done.stderr) == (0, "")
+
+
+def _break(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(table, "print_listings", fail)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["table", "create"],
+        ["ingest"],
+        ["query"],
+        ["sql"],
+        ["run"],
+        ["compact"],
+        ["split"],
+        ["gc"],
+        ["report"],
+        ["dead-letters", "redrive"],
+    ],
+)
+def test_help_has_examples_that_name_the_command(command: list[str]) -> None:
+    text = CliRunner().invoke(app, [*command, "--help"]).stdout
+    _, found, examples = text.partition("Example")
+    assert found
+    assert f"sleeper {' '.join(command)}" in examples
+
+
+def test_control_plane_commands_load_no_data_library(cities: Sleeper, tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from sleeper.cli.main import main\n"
+        "for line in (['table', 'list'], ['table', 'show', 'cities'], ['report', 'all'],\n"
+        "             ['table', 'set', 'cities', 'sleeper.table.gc.delay.minutes=2']):\n"
+        "    sys.argv = ['sleeper', *line]\n"
+        "    try:\n"
+        "        main()\n"
+        "    except SystemExit as exit:\n"
+        "        assert exit.code == 0\n"
+        "sys.exit(' '.join({'pyarrow', 'datafusion', 'pandas'} & sys.modules.keys()) or 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(ROOT / "core"), "SLEEPER_INSTANCE": str(tmp_path / "here")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.generated
+def test_the_page_of_commands_is_what_the_commands_say() -> None:
+    assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == commands_page()

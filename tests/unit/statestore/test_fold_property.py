@@ -63,12 +63,11 @@ class History:
         with self.table.store.reading() as state:
             moves = []
             for file, reference in state.files.on_split_partitions(2):
-                children = [
-                    (c.id, 5)
-                    for c in state.partitions.children(reference.partition_id)
-                    if c.region.overlaps_bounds(file.smallest_key, file.largest_key)
-                ]
-                moves.append(ReferenceMove(file.path, reference.partition_id, tuple(children)))
+                leaves = state.partitions.leaves_below(
+                    reference.partition_id, file.smallest_key, file.largest_key
+                )
+                to = tuple((leaf.id, 5) for leaf in leaves)
+                moves.append(ReferenceMove(file.path, reference.partition_id, to))
         assert not self.table.commit(PushDownReferences(tuple(moves))).refused
 
     def assign(self, choice: int) -> None:

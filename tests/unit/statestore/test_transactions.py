@@ -153,6 +153,18 @@ def test_a_push_down_moves_the_reference_to_the_leaves_that_overlap_the_file(tab
         }
 
 
+def test_a_shared_file_is_pushed_down_below_its_reference_only(table):
+    table.split(ROOT, 5, LEFT, RIGHT)
+    table.commit(AddFiles("job", START_MS, (NewFile(data_file("a"), ((LEFT, 4), (RIGHT, 6))),)))
+    table.split(LEFT, 2, "ll", "lr")
+    with table.store.reading() as state:
+        ((file, reference),) = state.files.on_split_partitions(10)
+        below = state.partitions.leaves_below(LEFT, file.smallest_key, file.largest_key)
+        assert (reference.partition_id, [p.id for p in below]) == ("left", ["ll", "lr"])
+        assert [p.id for p in state.partitions.leaves_below(ROOT, (1,), (2,))] == ["ll", "lr"]
+        assert [p.id for p in state.partitions.leaves_below(ROOT, (2,), (4,))] == ["lr"]
+
+
 def test_a_push_down_that_leaves_out_rows_is_refused(table):
     table.ingest("a")
     table.split(ROOT, 5, LEFT, RIGHT)
@@ -305,6 +317,15 @@ def test_of_several_jobs_only_the_expired_are_released(table):
     assert table.commit(ReleaseJobs(("job1", "job2"))).status is Status.APPLIED
     with table.store.reading() as state:
         assert [j.id for j in state.jobs.assigned()] == ["job2"]
+
+
+def test_renewing_never_shortens_a_lease(table):
+    table.ingest("a", "b")
+    table.assign("job1", "a", lease_ms=1000)
+    table.assign("job2", "b", lease_ms=3000)
+    table.commit(RenewLeases(("job1", "job2"), START_MS + 2000))
+    with table.store.reading() as state:
+        assert [j.lease_expiry_ms - START_MS for j in state.jobs.assigned()] == [2000, 3000]
 
 
 def test_the_id_of_a_released_job_is_never_used_again(table):
@@ -473,6 +494,13 @@ def test_an_unsplittable_leaf_is_remembered_until_new_content_comes(table):
     with table.store.reading() as state:
         assert list(state.partitions.unsplittable()) == ["root"]
     table.ingest("b")
+    with table.store.reading() as state:
+        assert list(state.partitions.unsplittable()) == []
+
+
+def test_a_leaf_that_was_split_after_all_is_not_called_unsplittable(table):
+    table.commit(MarkUnsplittable(ROOT, 1))
+    table.split(ROOT, 5, LEFT, RIGHT)
     with table.store.reading() as state:
         assert list(state.partitions.unsplittable()) == []
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from sleeper.errors import NotFoundError
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Region
+from sleeper.schema.model import Key
 from sleeper.statestore.partition_rows import region_from_columns
 from sleeper.statestore.reading.version_reader import VersionReader, current
 from sleeper.statestore.tables import range_columns
@@ -83,13 +84,29 @@ class PartitionQueries:
 
         Walks down the tree for each region, so it costs what the answer is long.
         """
-        sql = self._descent()
+        sql = self._descent("p.parent IS NULL", partition_overlap_sql(self._reader.dimensions))
         found = {}
         for region in regions:
             for row in self._reader.rows(sql, **region_parameters(region)):
                 found[row[0]] = row
         leaves = [_partition(row) for row in found.values()]
         return sorted(leaves, key=lambda p: [r.min for r in p.region.ranges])
+
+    def leaves_below(
+        self, partition_id: PartitionId, smallest: Key, largest: Key
+    ) -> list[Partition]:
+        """Leaves at or below the partition that overlap these bounds, both included, in key order.
+
+        Where a file's reference on the partition is to be pushed down to.
+        """
+        bounds = {f"smallest_{i}": value for i, value in enumerate(smallest)}
+        bounds |= {f"largest_{i}": value for i, value in enumerate(largest)}
+        overlap = " AND ".join(
+            f"p.min_{i} <= :largest_{i} AND (p.max_{i} IS NULL OR p.max_{i} > :smallest_{i})"
+            for i in range(self._reader.dimensions)
+        )
+        sql = f"{self._descent('p.id = :id', overlap)} ORDER BY {self._order}"
+        return [_partition(row) for row in self._reader.rows(sql, id=partition_id, **bounds)]
 
     def leaf_rows(self) -> Iterator[LeafRows]:
         """Rows of every leaf, in no order."""
@@ -139,11 +156,11 @@ class PartitionQueries:
     def _order(self) -> str:
         return ", ".join(f"p.min_{i}" for i in range(self._reader.dimensions))
 
-    def _descent(self) -> str:
-        overlap = partition_overlap_sql(self._reader.dimensions)
+    def _descent(self, start: str, overlap: str) -> str:
+        """SQL: the leaves at or below the start that overlap, by a walk down the tree."""
         return (
             "WITH RECURSIVE walk (key, split) AS ("
-            f" SELECT p.key, p.split FROM partitions p WHERE p.parent IS NULL AND {overlap}"
+            f" SELECT p.key, p.split FROM partitions p WHERE {start} AND {overlap}"
             " UNION ALL SELECT p.key, p.split FROM walk"
             " CROSS JOIN partitions p ON p.parent = walk.key"
             f" WHERE walk.split <= :n AND {overlap})"

@@ -1,0 +1,77 @@
+"""How the command line fails: one line on standard error, and an exit status."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from sleeper.errors import SleeperError
+
+DEBUG_VARIABLE = "SLEEPER_DEBUG"
+
+_FAILED = 1
+_INTERRUPTED = 130  # as shells have it for a program ended by Ctrl-C
+
+
+class Commands(TyperGroup):
+    """The root of all commands."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with failures_told():
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        return result
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Says a failure in one line and exits; with SLEEPER_DEBUG=1 lets it through as it is.
+
+    Whoever reads the output may stop reading whenever they like: that is no failure.
+    """
+    _log_to_standard_error()
+    try:
+        yield
+    except BrokenPipeError:
+        _let_output_go()
+        raise typer.Exit from None
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        raise typer.Exit(_INTERRUPTED) from None
+    except Exception as error:
+        # Exits, and wrong usage, which typer tells itself.
+        if isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
+            raise
+        if os.environ.get(DEBUG_VARIABLE) == "1":
+            raise
+        sys.stderr.write(f"error: {_one_line(error)}\n")
+        raise typer.Exit(_FAILED) from None
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, SleeperError | OSError):
+        return text
+    kind = type(error).__name__
+    return f"unexpected {kind}: {text} ({DEBUG_VARIABLE}=1 shows where it came from)"
+
+
+def _let_output_go() -> None:
+    """What is still buffered has nowhere to go, and must not be said at exit."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+    except (OSError, ValueError):  # not a real file
+        pass
+
+
+def _log_to_standard_error() -> None:
+    level = logging.DEBUG if os.environ.get(DEBUG_VARIABLE) == "1" else logging.WARNING
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=level)
+    logging.addLevelName(logging.WARNING, "warning")
+    logging.addLevelName(logging.ERROR, "error")

@@ -1,0 +1,104 @@
+"""`sleeper ingest`: files become rows of a table."""
+
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sleeper.cli.opened import opened
+from sleeper.cli.printing import note
+from sleeper.cli.progress import ingest_progress
+from sleeper.cli.table import TableName
+from sleeper.reports.listing import counted
+
+if TYPE_CHECKING:
+    from sleeper.ingest.run import IngestResult
+    from sleeper.wiring.instance import Instance
+
+
+def ingest(
+    context: typer.Context,
+    name: TableName,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE",
+            help="Parquet, CSV or JSON lines; a directory stands for all such files below it.",
+        ),
+    ],
+    job_id: Annotated[
+        str | None,
+        typer.Option(
+            "--job-id", metavar="ID", help="What comes again under the same id changes nothing."
+        ),
+    ] = None,
+    submit: Annotated[
+        bool,
+        typer.Option(
+            "--submit", help="Send the job to the queue, and print its id: `sleeper run` does it."
+        ),
+    ] = False,
+    rejects: Annotated[
+        Path | None,
+        typer.Option(
+            "--rejects",
+            metavar="FILE",
+            help="Write rows that do not fit to this file, as JSON lines, and take in the others. "
+            "Without it one such row refuses the whole job.",
+        ),
+    ] = None,
+) -> None:
+    """Take files into a table, in one commit: all of their rows, or none.
+
+    Columns may come in any order; types are cast where no value changes.
+
+    \b
+    Examples:
+      sleeper ingest flights 2013-01.parquet 2013-02.parquet
+      sleeper ingest flights /data/flights --job-id year-2013
+      sleeper ingest weather weather.csv --rejects rejected.jsonl
+      sleeper ingest flights 2013-03.parquet --submit
+    """
+    if submit and rejects is not None:
+        raise typer.BadParameter("--rejects works only without --submit")
+    with opened(context) as instance:
+        if submit:
+            from sleeper.wiring.ingest import submit_ingest
+
+            typer.echo(submit_ingest(instance, name, files, job_id))
+        else:
+            _ingest_now(instance, name, files, job_id, rejects)
+
+
+def _ingest_now(
+    instance: "Instance", name: str, files: list[str], job_id: str | None, rejects: Path | None
+) -> None:
+    instance.table(name)  # before the engine is loaded, which takes a second
+    from sleeper.datafiles.sources import Rejects
+    from sleeper.wiring.ingest import ingest_paths
+
+    begun = time.monotonic()
+    with (
+        rejects.open("w", encoding="utf-8") if rejects is not None else nullcontext() as sink,
+        ingest_progress(f"ingest into {name}") as progress,
+    ):
+        aside = Rejects(sink) if sink is not None else None
+        result = ingest_paths(instance, name, files, job_id, aside, progress)
+    note(_summary(result, name, time.monotonic() - begun))
+    if aside is not None and aside.count:
+        note(f"{counted(aside.count, 'row')} rejected: see {rejects}")
+
+
+def _summary(result: "IngestResult", name: str, seconds: float) -> str:
+    if result.done_before:
+        return (
+            f"job {result.job_id} was done before, by transaction {result.number:,}: "
+            "nothing was changed"
+        )
+    rate = f", {result.rows / seconds:,.0f} rows/s" if result.rows else ""
+    return (
+        f"{counted(result.rows, 'row')} in {counted(result.files, 'file')} into {name}: "
+        f"transaction {result.number or 0:,}, {seconds:.1f} s{rate} (job {result.job_id})"
+    )

@@ -1,0 +1,79 @@
+"""`sleeper instance`: make an instance, look at it, set its properties."""
+
+from typing import Annotated
+
+import typer
+
+from sleeper.cli.opened import opened
+from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings, warn
+from sleeper.cli.settings import parse_settings
+
+commands = typer.Typer(help="Make an instance and set its properties.", no_args_is_help=True)
+
+
+@commands.command("create")
+def create(
+    context: typer.Context,
+    instance_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Its id. Default: made from the folder's name."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PROPERTY=VALUE", help="Set a property. Repeatable."),
+    ] = None,
+) -> None:
+    """Make a new instance in the folder that --instance names.
+
+    \b
+    Examples:
+      sleeper --instance ~/flights instance create
+      sleeper --instance ~/flights instance create --set sleeper.local.workers=2
+    """
+    values = parse_settings(settings or [])
+    from sleeper.wiring.opening import make_instance
+
+    made = make_instance(context.obj, instance_id, values)
+    with opened(context) as instance:
+        note(f"instance {made} is made in {instance.where}")
+        warn(instance.properties().warnings())
+
+
+@commands.command("show")
+def show(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None:
+    """Show where the instance is, and the properties that are not at their defaults."""
+    with opened(context) as instance:
+        from sleeper.wiring.settings import report_instance_properties
+
+        print_listings([report_instance_properties(instance).only_set().listing()], output)
+
+
+@commands.command("properties")
+def properties(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None:
+    """List all properties of the instance as they are in force."""
+    with opened(context) as instance:
+        from sleeper.wiring.settings import report_instance_properties
+
+        print_listings([report_instance_properties(instance).listing()], output)
+
+
+@commands.command("set")
+def set_properties(
+    context: typer.Context,
+    settings: Annotated[list[str], typer.Argument(metavar="PROPERTY=VALUE")],
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
+    """Set properties of the instance, and print what changed. An empty value unsets one.
+
+    \b
+    Examples:
+      sleeper instance set sleeper.local.workers=2
+      sleeper instance set sleeper.default.table.gc.delay.minutes=
+    """
+    changes = parse_settings(settings)
+    with opened(context) as instance:
+        from sleeper.wiring.settings import change_instance_properties
+
+        report = change_instance_properties(instance, changes)
+        print_listings([report.listing()], output)
+        warn(report.warnings)

@@ -1,0 +1,51 @@
+"""Progress of long work: a bar on a terminal, nothing elsewhere."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sleeper.ingest.run import IngestProgress
+
+
+@contextmanager
+def ingest_progress(description: str) -> Iterator["IngestProgress"]:
+    """Hears of an ingest's rows. How many there will be is known when all are read."""
+    from sleeper.ingest.run import IngestProgress
+
+    if not sys.stderr.isatty():
+        yield IngestProgress()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[rows]}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(f"{description}: reading", total=None, rows="")
+        rows_read = rows_written = 0
+
+        def read(rows: int) -> None:
+            nonlocal rows_read
+            rows_read += rows
+            bar.update(task, rows=f"{rows_read:,} rows")
+
+        def written(rows: int) -> None:
+            nonlocal rows_written
+            rows_written += rows
+            bar.update(
+                task,
+                description=f"{description}: writing",
+                total=rows_read,
+                completed=rows_written,
+                rows=f"{rows_written:,} of {rows_read:,} rows",
+            )
+
+        yield IngestProgress(read, written)

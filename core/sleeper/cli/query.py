@@ -1,0 +1,128 @@
+"""`sleeper query` and `sleeper sql`."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sleeper.cli.opened import opened
+from sleeper.cli.printing import note
+from sleeper.cli.row_sink import RowFormat, row_sink
+from sleeper.cli.table import TableName
+from sleeper.reports.listing import counted
+
+if TYPE_CHECKING:
+    from sleeper.query.result import QueryResult
+
+FormatOption = Annotated[
+    RowFormat | None,
+    typer.Option("--format", help="Default: as --output's name ends, or else table."),
+]
+FileOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the rows to this file."),
+]
+
+
+def query(
+    context: typer.Context,
+    name: TableName,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key",
+            metavar="V[,V...]",
+            help="Rows with this row key: a value per row key field, quoted as in CSV; "
+            "bytes as base64. Repeatable.",
+        ),
+    ] = None,
+    ranges: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--range",
+            metavar="MIN:MAX",
+            help="Rows whose first row key field is at least MIN and below MAX; either may be "
+            "empty; a value with a colon is quoted as in CSV: '\"a:b\":c'. Repeatable.",
+        ),
+    ] = None,
+    regions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--region", metavar="JSON", help="Rows of a region in several fields. Repeatable."
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="Only these, in this order.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=0, metavar="N", help="At most N rows.")
+    ] = None,
+    as_of: Annotated[
+        int | None,
+        typer.Option("--as-of", min=1, metavar="N", help="The table as transaction N left it."),
+    ] = None,
+    row_format: FormatOption = None,
+    output: FileOption = None,
+) -> None:
+    """Print a table's rows by key, range or region; all of them if none is given.
+
+    Keys, ranges and regions may be mixed: a row in any of them is printed, once.
+
+    \b
+    Examples:
+      sleeper query flights --key N14228 --columns sched_dep,origin,dest
+      sleeper query flights --range N10:N11 --limit 20
+      sleeper query flights --range :N2 --format csv | head
+      sleeper query places --key '"Paris, Texas",7'
+      sleeper query flights --as-of 3 --output flights.parquet
+      sleeper query flights --region \\
+          '{"tailnum":{"min":"N1","max":"N2"},"stringsBase64Encoded":false}'
+    """
+    with opened(context) as instance:
+        instance.table(name)  # before the engine is loaded, which takes a second
+        from sleeper.cli.rows_asked import query_asked
+        from sleeper.wiring.query import open_query, schema_of
+
+        begun = time.monotonic()
+        asked = query_asked(
+            schema_of(instance, name),
+            keys or (),
+            ranges or (),
+            regions or (),
+            columns,
+            limit,
+            as_of,
+        )
+        _print_rows(open_query(instance, name, asked), row_format, output, begun)
+
+
+def sql(
+    context: typer.Context,
+    statement: Annotated[str, typer.Argument(metavar="STATEMENT")],
+    row_format: FormatOption = None,
+    output: FileOption = None,
+) -> None:
+    """Print the rows of a SQL query over the tables of the instance.
+
+    \b
+    Examples:
+      sleeper sql "SELECT origin, count(*) FROM flights GROUP BY origin"
+      sleeper sql "SELECT * FROM planes WHERE year < 1960" --output old.parquet
+    """
+    with opened(context) as instance:
+        from sleeper.wiring.query import open_sql
+
+        begun = time.monotonic()
+        _print_rows(open_sql(instance, statement), row_format, output, begun)
+
+
+def _print_rows(
+    result: "QueryResult", row_format: RowFormat | None, output: Path | None, begun: float
+) -> None:
+    from sleeper.query.output import ROW_OUTPUTS
+
+    chosen = RowFormat.of(row_format, output)
+    with result, row_sink(chosen, output) as sink:
+        rows = ROW_OUTPUTS[chosen](result.schema, result, sink)
+    note(f"{counted(rows, 'row')}, {(time.monotonic() - begun) * 1000:,.0f} ms")

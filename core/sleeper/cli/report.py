@@ -1,0 +1,43 @@
+"""`sleeper report`: the state of things."""
+
+from typing import Annotated
+
+import typer
+
+from sleeper.cli.opened import opened
+from sleeper.cli.printing import OutputKind, OutputOption, print_listings
+from sleeper.reports.kind import ReportKind
+
+_TEXT_ROWS = 100
+
+
+def report(
+    context: typer.Context,
+    what: Annotated[ReportKind, typer.Argument(metavar="REPORT", help=", ".join(ReportKind))],
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="NAME", help="Only of this table.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            min=1,
+            metavar="N",
+            help=f"At most N rows a listing. Default: {_TEXT_ROWS} as text, all as JSON.",
+        ),
+    ] = None,
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
+    """Report on tables, files, partitions, jobs, tasks, queries or dead letters.
+
+    \b
+    Examples:
+      sleeper report partitions --table flights
+      sleeper report ingest-jobs --output json | jq .reason
+      sleeper report all
+    """
+    rows_max = _TEXT_ROWS if limit is None and output is OutputKind.TEXT else limit
+    with opened(context) as instance:
+        from sleeper.wiring.reports import report as gather
+
+        print_listings(gather(instance, what, table, rows_max), output)

@@ -1,0 +1,179 @@
+"""`sleeper table`: make tables, look at them, change them."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sleeper.cli.opened import opened
+from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings, warn
+from sleeper.cli.settings import parse_settings
+from sleeper.reports.kind import ReportKind
+
+commands = typer.Typer(help="Make tables, look at them, change them.", no_args_is_help=True)
+
+TableName = Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")]
+
+
+@commands.command("create")
+def create(
+    context: typer.Context,
+    name: TableName,
+    schema: Annotated[
+        Path, typer.Option("--schema", metavar="FILE", help="The fields, as schema JSON.")
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PROPERTY=VALUE", help="Set a property. Repeatable."),
+    ] = None,
+    split_points: Annotated[
+        Path | None,
+        typer.Option(
+            "--split-points",
+            metavar="FILE",
+            help="Where to split the table from the start: one value of the first row key "
+            "field a line, ascending. Byte arrays are base64, and strings too if "
+            "sleeper.table.splits.base64.encoded=true.",
+        ),
+    ] = None,
+) -> None:
+    """Make a table.
+
+    \b
+    Examples:
+      sleeper table create flights --schema flights.schema.json
+      sleeper table create flights --schema flights.schema.json --split-points splits.txt \\
+          --set sleeper.table.partition.splitting.threshold=50000
+    """
+    values = parse_settings(settings or [])
+    with opened(context) as instance:
+        from sleeper.wiring.tables import create_table_from_files
+
+        properties = create_table_from_files(instance, name, schema, values, split_points)
+        note(f"table {name} is made")
+        warn(properties.warnings())
+
+
+@commands.command("list")
+def list_tables(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None:
+    """List the tables."""
+    with opened(context) as instance:
+        from sleeper.wiring.reports import report
+
+        print_listings(report(instance, ReportKind.TABLES), output)
+
+
+@commands.command("show")
+def show(context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT) -> None:
+    """Show what a table holds, its fields, and the properties that are not at their defaults."""
+    with opened(context) as instance:
+        from sleeper.wiring.reports import report_table
+
+        print_listings(report_table(instance, name).listings(), output)
+
+
+@commands.command("rename")
+def rename_table(
+    context: typer.Context,
+    old: Annotated[str, typer.Argument(metavar="OLD")],
+    new: Annotated[str, typer.Argument(metavar="NEW")],
+) -> None:
+    """Give a table a new name."""
+    with opened(context) as instance:
+        from sleeper.wiring.tables import rename
+
+        rename(instance, old, new)
+        note(f"table {old} is now {new}")
+
+
+@commands.command("delete")
+def delete(
+    context: typer.Context,
+    name: TableName,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete a table: it is gone at once, its files when they are collected.
+
+    Asks first on a terminal. There is no way back.
+    """
+    with opened(context) as instance:
+        from sleeper.wiring.tables import delete_table
+
+        instance.table(name)
+        if not yes and sys.stdin.isatty():
+            typer.confirm(f"delete table {name} and all its rows?", abort=True, err=True)
+        delete_table(instance, name)
+        note(f"table {name} is being deleted")
+
+
+@commands.command("online")
+def online(context: typer.Context, name: TableName) -> None:
+    """Put a table online: it is split and compacted again."""
+    _set_online(context, name, True)
+
+
+@commands.command("offline")
+def offline(context: typer.Context, name: TableName) -> None:
+    """Put a table offline: it is not split or compacted; ingest and queries go on."""
+    _set_online(context, name, False)
+
+
+def _set_online(context: typer.Context, name: str, is_online: bool) -> None:
+    with opened(context) as instance:
+        from sleeper.wiring.tables import set_online
+
+        set_online(instance, name, is_online)
+        note(f"table {name} is {'online' if is_online else 'offline'}")
+
+
+@commands.command("get")
+def get(
+    context: typer.Context,
+    name: TableName,
+    property_name: Annotated[str, typer.Argument(metavar="PROPERTY")],
+) -> None:
+    """Print a property's value as it is in force.
+
+    \b
+    Example:
+      sleeper table get flights sleeper.table.gc.delay.minutes
+    """
+    with opened(context) as instance:
+        from sleeper.wiring.tables import get_table_property
+
+        typer.echo(get_table_property(instance, name, property_name))
+
+
+@commands.command("set")
+def set_properties(
+    context: typer.Context,
+    name: TableName,
+    settings: Annotated[list[str], typer.Argument(metavar="PROPERTY=VALUE")],
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
+    """Set properties of a table, and print what changed. An empty value unsets one.
+
+    \b
+    Examples:
+      sleeper table set flights sleeper.table.gc.delay.minutes=30
+      sleeper table set flights sleeper.table.gc.delay.minutes=
+    """
+    changes = parse_settings(settings)
+    with opened(context) as instance:
+        from sleeper.wiring.settings import change_table_properties
+
+        report = change_table_properties(instance, name, changes)
+        print_listings([report.listing()], output)
+        warn(report.warnings)
+
+
+@commands.command("properties")
+def properties(
+    context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT
+) -> None:
+    """List all properties of a table as they are in force."""
+    with opened(context) as instance:
+        from sleeper.wiring.settings import report_table_properties
+
+        print_listings([report_table_properties(instance, name).listing()], output)

@@ -1,0 +1,18 @@
+"""What can be reported on."""
+
+from enum import StrEnum
+
+
+class ReportKind(StrEnum):
+    """The reports by the names that people give them."""
+
+    TABLES = "tables"
+    FILES = "files"
+    PARTITIONS = "partitions"
+    STATE = "state"
+    INGEST_JOBS = "ingest-jobs"
+    COMPACTION_JOBS = "compaction-jobs"
+    TASKS = "tasks"
+    QUERIES = "queries"
+    DEAD_LETTERS = "dead-letters"
+    ALL = "all"

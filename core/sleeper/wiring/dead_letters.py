@@ -1,0 +1,22 @@
+"""Dead letters of an instance's queues: put back, or deleted."""
+
+from sleeper.errors import NotFoundError
+from sleeper.wiring.instance import Instance, QueueName
+
+
+def redrive_dead_letters(instance: Instance, queue: str) -> int:
+    """Puts all dead letters back on their queue as never received. Returns how many."""
+    return instance.dead_letters(_queue(queue)).redrive()
+
+
+def delete_dead_letter(instance: Instance, queue: str, message_id: str) -> None:
+    """Takes one out for good. NotFoundError if there is none of that id."""
+    instance.dead_letters(_queue(queue)).delete(message_id)
+
+
+def _queue(name: str) -> QueueName:
+    try:
+        return QueueName(name)
+    except ValueError:
+        names = ", ".join(each.value for each in QueueName)
+        raise NotFoundError(f"no queue {name!r}; queues are {names}") from None

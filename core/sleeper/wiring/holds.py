@@ -1,0 +1,14 @@
+"""Holds on the versions of a table."""
+
+from sleeper.errors import NotFoundError
+from sleeper.statestore.transactions.holds import ReleaseHold
+from sleeper.wiring.instance import Instance
+
+
+def release_hold(instance: Instance, table_name: str, hold_id: str) -> None:
+    """Lets the hold's version go. NotFoundError if the table has no such hold."""
+    store = instance.table(table_name).state
+    with store.reading() as state:
+        if hold_id not in {hold.id for hold in state.collection.holds()}:
+            raise NotFoundError(f"table {table_name!r} has no hold {hold_id!r}")
+    store.commit_or_raise(ReleaseHold(hold_id))

@@ -1,0 +1,35 @@
+"""Queries by key and SQL over the tables of an instance."""
+
+from functools import partial
+
+from sleeper.query.engine import QueryTable
+from sleeper.query.request import Query
+from sleeper.query.result import QueryResult
+from sleeper.query.running import run_query
+from sleeper.query.sql import run_sql
+from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import Schema
+from sleeper.wiring.instance import Instance, OpenTable
+
+
+def open_query(instance: Instance, table_name: str, query: Query) -> QueryResult:
+    """Starts a query by key; its rows come as they are read."""
+    return run_query(query, _query_table(instance.table(table_name)), instance.query_engine())
+
+
+def open_sql(instance: Instance, statement: str) -> QueryResult:
+    """Starts a SQL statement over all tables, each at its newest version."""
+    openers = {
+        ref.name: partial(_query_table, OpenTable(instance, ref)) for ref in instance.tables.list()
+    }
+    return run_sql(statement, openers, instance.query_engine())
+
+
+def schema_of(instance: Instance, table_name: str) -> Schema:
+    """The table's schema as its log has it."""
+    with instance.table(table_name).state.reading() as state:
+        return schema_from_json(state.schema_json)
+
+
+def _query_table(table: OpenTable) -> QueryTable:
+    return QueryTable(table.ref.name, table.state, table.instance.root)

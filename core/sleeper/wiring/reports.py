@@ -1,0 +1,95 @@
+"""Reports on an instance: asks its ports and its tables' states."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from sleeper.jobs.event import JobKind
+from sleeper.reports.dead_letters import gather_dead_letters
+from sleeper.reports.files import gather_files
+from sleeper.reports.jobs import gather_jobs
+from sleeper.reports.kind import ReportKind
+from sleeper.reports.listing import Listing
+from sleeper.reports.partitions import gather_partitions
+from sleeper.reports.queries import untracked_queries
+from sleeper.reports.state import StateReport, gather_state
+from sleeper.reports.table import TableReport, gather_table
+from sleeper.reports.tables import gather_tables
+from sleeper.reports.tasks import gather_tasks
+from sleeper.statestore.reading.file_queries import Totals
+from sleeper.statestore.store import StateStore
+from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.wiring.instance import Instance, QueueName
+
+_ALL_ROWS = 2**62
+
+
+def report(
+    instance: Instance, kind: ReportKind, table_name: str | None = None, limit: int | None = None
+) -> tuple[Listing, ...]:
+    """What there is to say, of one table if it is named. `limit` bounds each listing's rows.
+
+    NotFoundError if there is no table of that name.
+    """
+    chosen = instance.tables.by_name(table_name) if table_name is not None else None
+    rows_max = _ALL_ROWS if limit is None else limit
+    kinds = [k for k in ReportKind if k is not ReportKind.ALL] if kind is ReportKind.ALL else [kind]
+    return tuple(
+        listing for each in kinds for listing in _listings(instance, each, chosen, rows_max)
+    )
+
+
+def report_table(instance: Instance, name: str) -> TableReport:
+    """What a table is, and what it holds."""
+    table = instance.table(name)
+    return gather_table(table.ref, table.state, table.properties())
+
+
+def report_state(instance: Instance, name: str) -> StateReport:
+    """The versions of a table, and who needs them."""
+    return gather_state(instance.table(name).state, name)
+
+
+def _listings(
+    instance: Instance, kind: ReportKind, chosen: TableRef | None, limit: int
+) -> Iterable[Listing]:
+    match kind:
+        case ReportKind.FILES:
+            return _of_tables(instance, chosen, lambda s, n: gather_files(s, n, limit).listing())
+        case ReportKind.PARTITIONS:
+            return _of_tables(
+                instance, chosen, lambda s, n: gather_partitions(s, n, limit).listing()
+            )
+        case ReportKind.STATE:
+            return _of_tables(instance, chosen, lambda s, n: gather_state(s, n).listing())
+        case _:
+            return (_listing(instance, kind, chosen, limit),)
+
+
+def _of_tables(
+    instance: Instance, chosen: TableRef | None, gather: Callable[[StateStore, str], Listing]
+) -> Iterable[Listing]:
+    tables = (chosen,) if chosen is not None else instance.tables.list()
+    return (gather(instance.state(table.id), table.name) for table in tables)
+
+
+def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limit: int) -> Listing:
+    of_table = chosen.id if chosen is not None else None
+    match kind:
+        case ReportKind.TABLES:
+            totals_of = partial(_totals_of, instance)
+            return gather_tables(instance.tables, of_table, limit, totals_of).listing()
+        case ReportKind.INGEST_JOBS | ReportKind.COMPACTION_JOBS:
+            job_kind = JobKind.INGEST if kind is ReportKind.INGEST_JOBS else JobKind.COMPACTION
+            return gather_jobs(instance.jobs, instance.tables, job_kind, of_table, limit).listing()
+        case ReportKind.TASKS:
+            return gather_tasks(instance.tasks, limit=limit).listing()
+        case ReportKind.DEAD_LETTERS:
+            letters = {name.value: instance.dead_letters(name) for name in QueueName}
+            return gather_dead_letters(letters, limit).listing()
+        case _:
+            return untracked_queries()
+
+
+def _totals_of(instance: Instance, table_id: TableId) -> Totals:
+    with instance.state(table_id).reading() as state:
+        return state.files.totals()

@@ -1,0 +1,110 @@
+"""The Python API on a real instance: every kind of rows in, every kind out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sleeper
+from sleeper.errors import InvalidRequestError, NotFoundError
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "k", "type": "StringType"}, {"name": "i", "type": "LongType"}],
+    "valueFields": [{"name": "v", "type": "DoubleType", "nullable": True}],
+}
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
+    with sleeper.create_instance(tmp_path / "my instance") as opened:
+        yield opened
+
+
+@pytest.fixture
+def table(instance: sleeper.Instance) -> sleeper.Table:
+    return instance.create_table("t", SCHEMA, split_points=["g", "p"])
+
+
+def frame(*keys: str) -> pd.DataFrame:
+    return pd.DataFrame({"v": 0.5, "k": list(keys), "i": range(len(keys))})
+
+
+def keys(rows: sleeper.Rowset) -> list[str]:
+    return [k for batch in rows for k in batch.column("k").to_pylist()]
+
+
+def test_rows_of_every_kind_go_in(table: sleeper.Table, tmp_path: Path) -> None:
+    table.ingest(frame("a"))
+    table.ingest(pl.from_pandas(frame("b")))
+    table.ingest(pa.Table.from_pandas(frame("h")))
+    table.ingest(pa.Table.from_pandas(frame("i")).to_batches()[0])
+    table.ingest(b for b in pa.Table.from_pandas(frame("q")).to_batches())
+    pq.write_table(pa.Table.from_pandas(frame("r"), preserve_index=False), tmp_path / "r.parquet")
+    table.ingest(tmp_path / "r.parquet")
+    table.ingest([str(tmp_path / "r.parquet")], job_id="again")
+    table.ingest([str(tmp_path / "r.parquet")], job_id="again")
+    assert keys(table.query()) == ["a", "b", "h", "i", "q", "r", "r"]
+
+
+def test_rows_come_out_as_arrow_pandas_and_polars(table: sleeper.Table) -> None:
+    table.ingest(frame("z", "a", "m"))
+    arrow = table.query().to_arrow()
+    assert arrow.schema.equals(table.arrow_schema)
+    assert arrow.column("k").to_pylist() == ["a", "m", "z"]
+    assert table.query().to_pandas()["i"].tolist() == [1, 2, 0]
+    assert table.query(columns=["v", "k"]).to_polars().columns == ["v", "k"]
+    assert pl.DataFrame(table.query(limit=2))["k"].to_list() == ["a", "m"]
+
+
+def test_keys_ranges_and_regions_narrow(table: sleeper.Table) -> None:
+    table.ingest(frame("a", "b", "c", "m", "z"))
+    assert keys(table.query(keys=[["b", 1], ["z", 4], ["z", 5]])) == ["b", "z"]
+    assert keys(table.query(ranges=[("b", "m"), ("z", None)])) == ["b", "c", "z"]
+    assert keys(table.query(regions=[{"i": {"min": 3}}])) == ["m", "z"]
+    with pytest.raises(InvalidRequestError, match="one per row key field"):
+        table.query(keys=[["b"]])
+
+
+def test_an_earlier_version_reads_as_it_was(table: sleeper.Table) -> None:
+    table.ingest(frame("a"))
+    version = table.version
+    table.ingest(frame("b"))
+    assert keys(table.query(as_of=version)) == ["a"]
+    assert keys(table.query()) == ["a", "b"]
+
+
+def test_sql_reads_all_tables(instance: sleeper.Instance, table: sleeper.Table) -> None:
+    table.ingest(frame("a", "b"))
+    instance.create_table("Other T", SCHEMA).ingest(frame("b", "c"))
+    joined = 'SELECT t.k FROM t JOIN "Other T" o ON t.k = o.k'
+    assert instance.sql(joined).to_arrow().to_pydict() == {"k": ["b"]}
+
+
+def test_background_work_runs_from_python(instance: sleeper.Instance) -> None:
+    table = instance.create_table("t", SCHEMA, {"sleeper.table.partition.splitting.threshold": "4"})
+    for start in range(4):
+        table.ingest(frame(*(f"{start}{i}" for i in range(4))))
+    status = instance.run_until_idle(workers=1)
+    assert status.idle
+    assert status.splits_sent > 0
+    assert status.compactions_created > 0
+    assert len(keys(table.query())) == 16
+
+
+def test_tables_come_and_go(instance: sleeper.Instance, table: sleeper.Table) -> None:
+    assert instance.tables() == ["t"]
+    instance.delete_table("t")
+    assert instance.tables() == []
+    with pytest.raises(NotFoundError):
+        instance.table("t")
+
+
+def test_what_is_no_rows_is_refused(table: sleeper.Table) -> None:
+    with pytest.raises(InvalidRequestError, match="cannot take rows from a int"):
+        table.ingest(7)
+    with pytest.raises(InvalidRequestError, match="not dict"):
+        table.ingest([{"k": "a"}])

@@ -1,0 +1,137 @@
+"""Tables and properties from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Sleeper
+
+
+def test_a_table_is_made_shown_renamed_and_deleted(cities: Sleeper) -> None:
+    (row,) = cities("table", "list", "--output", "json").rows
+    assert (row["name"], row["online"], row["state"], row["leaves"]) == (
+        "cities",
+        True,
+        "active",
+        2,
+    )
+    assert cities("table", "rename", "cities", "towns").status == 0
+    assert cities("table", "offline", "towns").status == 0
+    (row,) = cities("table", "list", "--output", "json").rows
+    assert (row["name"], row["online"]) == ("towns", False)
+    assert cities("table", "online", "towns").status == 0
+    assert cities("table", "delete", "towns").stderr == "table towns is being deleted\n"
+    (row,) = cities("table", "list", "--output", "json").rows
+    assert row["state"] == "deleting"
+    assert cities("table", "show", "towns").status == 1
+
+
+def test_show_has_counts_fields_and_the_properties_that_are_set(cities: Sleeper) -> None:
+    cities("table", "set", "cities", "sleeper.table.gc.delay.minutes=7")
+    rows = cities("table", "show", "cities", "--output", "json").rows
+    assert [row["report"] for row in rows] == ["table", *["schema"] * 3, "table-properties"]
+    assert (rows[0]["name"], rows[0]["rows"], rows[0]["partitions"]) == ("cities", 0, 3)
+    assert [(r["field"], r["role"], r["type"], r["nullable"]) for r in rows[1:4]] == [
+        ("city", "row key", "StringType", False),
+        ("year", "sort key", "IntType", False),
+        ("people", "value", "LongType", True),
+    ]
+    assert rows[4]["value"] == "7"
+
+
+def test_set_prints_what_changed_and_an_empty_value_unsets(cities: Sleeper) -> None:
+    name = "sleeper.table.gc.delay.minutes"
+    (row,) = cities("table", "set", "cities", f"{name}=7", "--output", "json").rows
+    assert (row["property"], row["before"], row["after"]) == (name, "10", "7")
+    assert cities("table", "get", "cities", name).stdout == "7\n"
+    cities("table", "set", "cities", f"{name}=")
+    assert cities("table", "get", "cities", name).stdout == "10\n"
+
+
+def test_a_property_without_meaning_here_is_set_with_a_warning(cities: Sleeper) -> None:
+    done = cities("table", "set", "cities", "sleeper.table.statestore.classname=x")
+    assert done.status == 0
+    assert done.stderr == (
+        "warning: property sleeper.table.statestore.classname means nothing here, and is ignored\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("sleeper.table.gc.delay.minute=1", "did you mean sleeper.table.gc.delay.minutes?"),
+        ("sleeper.table.gc.delay.minutes=soon", "cannot be 'soon'"),
+        ("sleeper.table.id=00000000", "is set by the system"),
+        ("sleeper.table.name=other", "use `sleeper table rename`"),
+    ],
+)
+def test_a_property_that_cannot_be_set_is_refused(cities: Sleeper, setting: str, said: str) -> None:
+    done = cities("table", "set", "cities", setting)
+    assert (done.status, done.stdout) == (1, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_properties_list_all_with_where_they_are_set(cities: Sleeper) -> None:
+    cities("instance", "set", "sleeper.default.table.gc.delay.minutes=3")
+    cities("table", "set", "cities", "sleeper.table.parquet.page.size=64K")
+    rows = cities("table", "properties", "cities", "--output", "json").rows
+    found = {row["property"]: (row["value"], row["set_in"]) for row in rows}
+    assert found["sleeper.table.gc.delay.minutes"] == ("3", "instance")
+    assert found["sleeper.table.parquet.page.size"] == ("64K", "table")
+    assert found["sleeper.table.compaction.files.batch.size"] == ("12", None)
+
+
+def test_an_instance_property_that_needs_a_redeploy_says_so(sleeper: Sleeper) -> None:
+    done = sleeper("instance", "set", "sleeper.orphan.period.hours=2")
+    assert done.status == 0
+    assert "takes effect when the instance is deployed again" in done.stderr
+    rows = sleeper("instance", "properties", "--output", "json").rows
+    assert {"sleeper.orphan.period.hours": "2"}.items() <= {
+        r["property"]: r["value"] for r in rows
+    }.items()
+
+
+def test_a_schema_file_that_is_wrong_is_named(sleeper: Sleeper, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text('{"rowKeyFields": []}')
+    done = sleeper("table", "create", "a", "--schema", wrong)
+    assert (done.status, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"error: schema file {wrong}: schema has no row key field: at least one is needed\n"
+    )
+    missing = sleeper("table", "create", "a", "--schema", tmp_path / "missing.json")
+    assert f"schema file {tmp_path / 'missing.json'} cannot be read" in missing.stderr
+    assert sleeper("table", "list", "--output", "json").rows == []
+
+
+def test_split_points_can_be_base64_and_named_by_a_property(
+    sleeper: Sleeper, schema_file: Path, tmp_path: Path
+) -> None:
+    points = tmp_path / "points"
+    points.write_text("Yjpj\n")
+    done = sleeper(
+        *("table", "create", "a", "--schema", schema_file),
+        *("--set", f"sleeper.table.splits.file={points}"),
+        *("--set", "sleeper.table.splits.base64.encoded=true"),
+    )
+    assert done.status == 0
+    rows = sleeper("report", "partitions", "--table", "a", "--output", "json").rows
+    assert [row["region"]["city"]["min"] for row in rows] == ["", "", "b:c"]
+
+
+def test_a_split_point_that_is_wrong_is_named_with_its_line(
+    sleeper: Sleeper, tmp_path: Path
+) -> None:
+    schema, points = tmp_path / "s.json", tmp_path / "points"
+    schema.write_text(json.dumps({"rowKeyFields": [{"name": "k", "type": "IntType"}]}))
+    points.write_text("1\ntwo\n")
+    done = sleeper("table", "create", "a", "--schema", schema, "--split-points", points)
+    assert done.status == 1
+    assert f"split points file {points}, line 2: 'two' is no value of field 'k'" in done.stderr
+
+
+def test_a_name_that_is_taken_is_refused(cities: Sleeper, schema_file: Path) -> None:
+    done = cities("table", "create", "cities", "--schema", schema_file)
+    assert (done.status, done.stderr) == (1, "error: table 'cities' exists already\n")

@@ -1,0 +1,91 @@
+"""A process that dies at any port call of creating and running compactions breaks nothing."""
+
+from collections.abc import Callable
+
+import pytest
+
+from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
+from tests.real_table import Killed, RealTable
+from tests.unit.conftest import MakeTable
+
+CALLS_MAX = 300
+
+
+def dying(
+    make_table: MakeTable, prepare: Callable[[RealTable], None], work: Callable[[RealTable], object]
+):
+    """The table after the work died at its first port call, then at its second, and so on."""
+    for die_at in range(CALLS_MAX):
+        table = make_table()
+        prepare(table)
+        table.ticks.count, table.ticks.die_at = 0, die_at
+        try:
+            work(table)
+        except Killed:
+            table.open_again()
+            yield table
+        else:
+            assert die_at > 3, "nothing was killed"
+            return
+    pytest.fail(f"there are more than {CALLS_MAX} port calls")
+
+
+def four_files_of_a_split_partition(table: RealTable) -> None:
+    table.set(
+        sleeper__table__compaction__strategy__class="BasicCompactionStrategy",
+        sleeper__table__compaction__files__batch__size=2,
+        sleeper__table__gc__delay__minutes=0,
+    )
+    for _ in range(2):
+        table.ingest(range(10))
+    table.split_at(ROOT, 5)
+
+
+EXPECTED_KEYS = sorted([(k,) for k in range(10)] * 2)
+
+
+def check_whole_and_free(table: RealTable) -> None:
+    """Nothing lost, nothing doubled, nothing locked: the work is done by whoever comes next."""
+    assert table.row_keys() == EXPECTED_KEYS
+    table.create_jobs()
+    table.run_all()
+    assert table.row_keys() == EXPECTED_KEYS
+    assert table.assigned() == []
+    assert len(table.files()) == 2
+    table.clock.pass_minutes(1)
+    table.collect()
+    table.clock.pass_minutes(15 * 24 * 60)
+    table.collect_orphans()
+    assert len(table.paths_on_disk()) == 2 * 2
+    assert table.row_keys() == EXPECTED_KEYS
+
+
+def test_creating_jobs_may_die_anywhere(make_table: MakeTable) -> None:
+    deaths = 0
+    for table in dying(make_table, four_files_of_a_split_partition, RealTable.create_jobs):
+        deaths += 1
+        check_whole_and_free(table)
+    assert deaths > 10
+
+
+def test_running_jobs_may_die_anywhere(make_table: MakeTable) -> None:
+    def prepare(table: RealTable) -> None:
+        four_files_of_a_split_partition(table)
+        table.create_jobs()
+
+    deaths = 0
+    for table in dying(make_table, prepare, RealTable.run_all):
+        deaths += 1
+        check_whole_and_free(table)
+    assert deaths > 20
+
+
+def test_releasing_jobs_may_die_anywhere(make_table: MakeTable) -> None:
+    def prepare(table: RealTable) -> None:
+        four_files_of_a_split_partition(table)
+        table.create_jobs()
+        table.messages.clear()
+        table.clock.pass_minutes(61)
+
+    for table in dying(make_table, prepare, RealTable.create_jobs):
+        check_whole_and_free(table)

@@ -1,0 +1,288 @@
+"""Creating compaction jobs: what is pushed down, released, assigned and sent, and when."""
+
+from collections import Counter
+
+import pytest
+
+from sleeper.compaction.planning import CreationReport
+from sleeper.compaction.push_down import push_down_references
+from sleeper.datafiles.partitioned_write import FileStrategy
+from sleeper.errors import StateMovedOnError
+from sleeper.jobs.status import JobState
+from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
+from sleeper.partitions.partition import PartitionId
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.statestore.transactions.compaction_jobs import (
+    AssignFiles,
+    JobAssignment,
+    ReleaseJobs,
+    RenewLeases,
+)
+from sleeper.statestore.transactions.push_down import PushDownReferences
+from tests.real_table import TABLE_ID, RealTable
+from tests.unit.conftest import MakeTable
+
+
+def rows_of_leaves(table: RealTable) -> dict[str, list[int]]:
+    with table.store.reading() as state:
+        return {p: [f.rows for f in files] for p, files in state.files.by_leaf()}
+
+
+def basic(table: RealTable, files: int = 2) -> RealTable:
+    return table.set(
+        sleeper__table__compaction__strategy__class="BasicCompactionStrategy",
+        sleeper__table__compaction__files__batch__size=files,
+    )
+
+
+def test_references_of_a_split_partition_go_to_the_leaves_that_hold_keys_of_the_file(
+    table: RealTable,
+) -> None:
+    table.ingest(range(10))
+    table.ingest(range(5, 8))
+    table.ingest([100, 101])
+    left, right = table.split_at(ROOT, 8)
+    before = table.rows()
+    assert push_down_references(table.store) == 3
+    assert rows_of_leaves(table) == {left: [5, 3], right: [5, 2]}
+    assert table.rows() == before
+    assert push_down_references(table.store) == 0
+
+
+def test_references_go_down_several_levels_and_never_with_no_rows(table: RealTable) -> None:
+    table.ingest([1, 31])
+    left, right = table.split_at(ROOT, 20)
+    table.split_at(left, 10)
+    table.split_at(right, 30)
+    push_down_references(table.store)
+    assert sorted(rows_of_leaves(table).values()) == [[1], [1], [1], [1]]
+
+
+def test_references_are_pushed_down_by_the_bounds_of_every_key_field(
+    make_table: MakeTable,
+) -> None:
+    schema = Schema(
+        (Field("a", PrimitiveType.LONG), Field("b", PrimitiveType.STRING)),
+        (),
+        (Field("v", PrimitiveType.STRING),),
+    )
+    table = make_table(schema=schema)
+    table.ingest([(1, "a"), (9, "c")])
+    table.ingest([(9, "x"), (9, "z")])
+    table.split_at(ROOT, 5)
+    before = table.rows()
+    push_down_references(table.store)
+    assert Counter(map(len, rows_of_leaves(table).values())) == {1: 1, 2: 1}
+    assert table.rows() == before
+
+
+def test_a_reference_that_is_assigned_stays_where_its_job_holds_it(table: RealTable) -> None:
+    basic(table)
+    table.ingest(range(10))
+    table.ingest(range(10))
+    table.ingest(range(10, 30))
+    table.create_jobs()
+    left, right = table.split_at(ROOT, 5)
+    assert push_down_references(table.store) == 1
+    assert rows_of_leaves(table) == {right: [20]}
+    table.run_all()
+    assert push_down_references(table.store) == 1
+    assert rows_of_leaves(table) == {left: [10], right: [20, 10]}
+
+
+def test_many_references_go_in_bounded_entries(make_table: MakeTable) -> None:
+    table = make_table()
+    for i in range(30):
+        table.ingest([0, 1000 + i])
+    points = list(range(1, 1000, 2))
+    halves = [ROOT]
+    for point in points[:120]:
+        halves.append(table.split_at(halves[-1], point)[1])
+    assert push_down_references(table.store) == 30
+    moves = [t for t in table.watched.committed if isinstance(t, PushDownReferences)]
+    assert len(moves) > 1
+    assert max(sum(len(m.to) for m in t.moves) for t in moves) <= 2_000
+    assert sum(map(len, rows_of_leaves(table).values())) == 30 * 121
+
+
+def test_a_split_between_looking_and_pushing_down_loses_no_row(table: RealTable) -> None:
+    table.ingest(range(100))
+    left, right = table.split_at(ROOT, 50)
+    before = table.rows()
+    table.watched.before_commit.append((PushDownReferences, lambda: table.split_at(left, 25)))
+    table.create_jobs()
+    assert table.rows() == before
+    table.create_jobs()
+    assert sorted(rows_of_leaves(table)) == sorted([f"{left}L", f"{left}R", right])
+    assert table.rows() == before
+
+
+def test_a_compaction_that_takes_the_file_between_looking_and_pushing_down_keeps_it(
+    table: RealTable,
+) -> None:
+    (file,) = table.ingest(range(100))
+    table.split_at(ROOT, 50)
+    claim = JobAssignment("other", ROOT, (file.path,), table.clock() + 1000)
+    table.watched.before_commit.append(
+        (PushDownReferences, lambda: table.store.commit_or_raise(AssignFiles((claim,))))
+    )
+    assert table.create_jobs() == CreationReport(0, 0, 0, 0)
+    assert table.assigned() == ["other"]
+
+
+def test_jobs_are_assigned_then_sent_then_recorded(table: RealTable) -> None:
+    basic(table)
+    paths = [f.path for _ in range(2) for f in table.ingest(range(10))]
+    held_when_sent = []
+    send = table.send
+
+    def look_and_send(body: str) -> None:
+        held_when_sent.extend(table.assigned())
+        send(body)
+
+    table.send = look_and_send  # type: ignore[method-assign]
+    assert table.create_jobs() == CreationReport(0, 0, 1, 0)
+    (job,) = table.jobs_sent()
+    assert held_when_sent == [job.id]
+    assert (job.table_id, job.partition_id, sorted(job.inputs)) == (TABLE_ID, ROOT, sorted(paths))
+    status = table.tracker.job(TABLE_ID, job.id)
+    assert (status.state, status.inputs) == (JobState.CREATED, 2)
+    assert table.create_jobs() == CreationReport(0, 0, 0, 0)
+
+
+def test_rule_4_jobs_that_were_assigned_but_never_sent_are_sent_by_the_next_creation(
+    table: RealTable,
+) -> None:
+    basic(table)
+    for _ in range(2):
+        table.ingest(range(10))
+
+    def fail(body: str) -> None:
+        raise ConnectionError
+
+    send, table.send = table.send, fail  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError):
+        table.create_jobs()
+    table.send = send  # type: ignore[method-assign]
+    assert table.create_jobs() == CreationReport(0, 0, 0, 1)
+    assert [job.id for job in table.jobs_sent()] == table.assigned()
+    assert table.jobs_sent()[0].inputs == tuple(f.path for f in table.files())
+
+
+def test_rule_4_jobs_whose_lease_ran_out_give_their_files_to_new_jobs(table: RealTable) -> None:
+    basic(table)
+    for _ in range(2):
+        table.ingest(range(10))
+    table.create_jobs()
+    (lost,) = table.jobs_sent()
+    table.clock.pass_minutes(59)
+    assert table.create_jobs() == CreationReport(0, 0, 0, 0)
+    table.clock.pass_minutes(2)
+    assert table.create_jobs() == CreationReport(1, 0, 1, 0)
+    status = table.tracker.job(TABLE_ID, lost.id)
+    assert status.state is JobState.FAILED
+    assert "lease ran out at 2026-01-01T01:00:00.000Z" in status.reasons[0]
+    _, new = table.jobs_sent()
+    assert new.id != lost.id
+    with pytest.raises(StateMovedOnError, match="holds no files any more"):
+        table.run(lost)
+    assert table.run(new).rows_written == 20
+
+
+def test_a_lease_renewed_just_before_the_release_keeps_its_files(table: RealTable) -> None:
+    basic(table)
+    for _ in range(2):
+        table.ingest(range(10))
+    table.create_jobs()
+    (job,) = table.jobs_sent()
+    table.clock.pass_minutes(61)
+    renewal = RenewLeases((job.id,), table.clock() + 60_000)
+    table.watched.before_commit.append((ReleaseJobs, lambda: table.store.commit_or_raise(renewal)))
+    assert table.create_jobs() == CreationReport(0, 0, 0, 0)
+    assert table.tracker.job(TABLE_ID, job.id).state is JobState.CREATED
+    assert table.run(job).rows_written == 20
+
+
+def test_a_commit_just_before_the_release_is_no_failure(table: RealTable) -> None:
+    basic(table)
+    for _ in range(2):
+        table.ingest(range(10))
+    table.create_jobs()
+    (job,) = table.jobs_sent()
+    table.clock.pass_minutes(61)
+    table.watched.before_commit.append((ReleaseJobs, lambda: table.run(job)))
+    assert table.create_jobs() == CreationReport(0, 0, 0, 0)
+    assert table.tracker.job(TABLE_ID, job.id).state is JobState.COMMITTED
+
+
+def test_jobs_that_lose_a_race_for_their_files_do_not_keep_others_from_theirs(
+    make_table: MakeTable,
+) -> None:
+    table = basic(make_table(split_points=[10, 20]))
+    for _ in range(2):
+        table.ingest([1, 11, 21], strategy=FileStrategy.ONE_FILE_PER_LEAF)
+    other = basic(table)
+    table.watched.before_commit.append((AssignFiles, lambda: take_one(other)))
+    assert table.create_jobs() == CreationReport(0, 0, 2, 0)
+    assert len(table.assigned()) == 3
+    table.run_all()
+    assert len(table.assigned()) == 1
+
+
+def take_one(table: RealTable) -> None:
+    with table.store.reading() as state:
+        partition_id, files = next(state.files.by_leaf())
+    claim = JobAssignment("other", partition_id, (files[0].path,), table.clock() + 10**6)
+    table.store.commit_or_raise(AssignFiles((claim,)))
+
+
+def test_the_creation_limit_counts_jobs_that_exist_and_takes_full_leaves_first(
+    make_table: MakeTable,
+) -> None:
+    table = basic(make_table(split_points=[10, 20]))
+    table.set(sleeper__table__compaction__job__creation__limit=1)
+    for keys in ([1, 11], [1, 11], [11, 21], [21]):
+        table.ingest(keys, strategy=FileStrategy.ONE_FILE_PER_LEAF)
+    leaf_of = {p.region.ranges[0].min: p.id for p in table.leaves()}
+    assert table.create_jobs().created == 1
+    assert table.jobs_sent()[0].partition_id == leaf_of[10]
+    assert table.create_jobs().created == 0
+    table.run_all()
+    assert table.create_jobs().created == 1
+
+
+def test_a_full_compaction_leaves_one_file_in_every_leaf(make_table: MakeTable) -> None:
+    table = make_table(split_points=[10])
+    for start in range(0, 20, 3):
+        table.ingest(range(start, start + 5))
+    before = table.rows()
+    assert all(len(rows) > 1 for rows in rows_of_leaves(table).values())
+    table.compact(full=True)
+    assert [len(rows) for rows in rows_of_leaves(table).values()] == [1, 1]
+    assert table.rows() == before
+
+
+def test_a_table_without_files_gets_no_jobs(table: RealTable) -> None:
+    assert table.create_jobs() == CreationReport(0, 0, 0, 0)
+    assert table.create_jobs(full=True) == CreationReport(0, 0, 0, 0)
+
+
+def test_a_partition_gets_no_more_size_ratio_jobs_at_once_than_the_table_says(
+    table: RealTable,
+) -> None:
+    most = "compaction__strategy__sizeratio__max__concurrent__jobs__per__partition"
+    table.set(sleeper__table__compaction__files__batch__size=4, **{f"sleeper__table__{most}": 1})
+    for _ in range(8):
+        table.ingest(range(10))
+    assert table.create_jobs().created == 1
+    assert table.create_jobs().created == 0
+    table.run_all()
+    assert table.create_jobs().created == 1
+
+
+def test_partition_ids_of_messages_are_those_of_the_tree(table: RealTable) -> None:
+    basic(table)
+    for _ in range(2):
+        table.ingest(range(10))
+    table.create_jobs()
+    assert [j.partition_id for j in table.jobs_sent()] == [PartitionId("root")]

@@ -1,0 +1,384 @@
+"""Running compaction jobs: what they write, and what becomes of runs that come too late."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from datafusion import SessionContext
+
+import sleeper.compaction.running as running
+from sleeper.compaction.job import CompactionJob, compaction_job_from_json
+from sleeper.compaction.lease import Lease
+from sleeper.compaction.merging import MergeJob
+from sleeper.datafiles.merge import merge_frame
+from sleeper.datafiles.session import open_session
+from sleeper.errors import (
+    DataError,
+    InvalidRequestError,
+    StateMovedOnError,
+    UnavailableError,
+)
+from sleeper.jobs.status import JobState
+from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
+from sleeper.statestore.transactions.commit_compaction import CommitCompaction
+from sleeper.statestore.transactions.compaction_jobs import ReleaseJobs, RenewLeases
+from tests.real_table import TABLE_ID, RealTable
+from tests.unit.conftest import MakeTable
+
+
+def with_job(table: RealTable, files: int = 2, rows: int = 10) -> CompactionJob:
+    """The table after some ingests, with one job for all their files."""
+    for i in range(files):
+        table.ingest(range(i, i + rows))
+    table.create_jobs(full=True)
+    return table.jobs_sent()[-1]
+
+
+def release(table: RealTable, job: CompactionJob) -> None:
+    table.store.commit_or_raise(ReleaseJobs((job.id,), given_up=True))
+
+
+def test_the_rows_of_all_inputs_are_in_one_output_in_order(table: RealTable) -> None:
+    job = with_job(table, files=5, rows=100)
+    before = table.rows()
+    result = table.run(job)
+    (file,) = table.files()
+    assert file.path == result.output.path if result.output else False
+    assert (result.rows_read, result.rows_written, file.rows) == (500, 500, 500)
+    assert (file.smallest_key, file.largest_key) == ((0,), (103,))
+    assert (file.smallest_number, file.largest_number) == (2, 6)
+    assert table.rows() == before
+    assert table.assigned() == []
+    status = table.tracker.job(TABLE_ID, job.id)
+    assert status.state is JobState.COMMITTED
+    assert status.last_run is not None
+    assert (status.last_run.rows_read, status.last_run.rows_written) == (500, 500)
+    assert status.last_run.task_id == "task"
+
+
+def test_a_message_that_comes_again_after_the_commit_is_already_done(table: RealTable) -> None:
+    job = with_job(table)
+    table.run(job)
+    written = table.paths_on_disk()
+    assert table.run(job).already_done
+    assert table.paths_on_disk() == written
+
+
+def test_a_commit_that_was_never_recorded_is_recorded_when_the_message_comes_again(
+    table: RealTable,
+) -> None:
+    job = with_job(table)
+    table.tracker.record = lambda *_: None  # type: ignore[method-assign]
+    table.run(job)
+    table.open_again()
+    assert table.tracker.job(TABLE_ID, job.id).state is JobState.CREATED
+    table.run(job)
+    assert table.tracker.job(TABLE_ID, job.id).state is JobState.COMMITTED
+
+
+def test_only_the_partitions_rows_of_a_shared_file_are_taken(make_table: MakeTable) -> None:
+    table = make_table(split_points=[10])
+    for _ in range(3):
+        table.ingest(range(20))
+    before = table.rows()
+    table.create_jobs(full=True)
+    left, right = table.jobs_sent()
+    assert table.run(left).rows_written == 30
+    assert table.rows() == before
+    assert len(table.files()) == 4
+    assert table.run(right).rows_written == 30
+    assert table.rows() == before
+    assert len(table.files()) == 2
+
+
+def test_a_merge_of_inputs_sorts_nothing(make_table: MakeTable) -> None:
+    table = make_table(split_points=[10])
+    for _ in range(3):
+        table.ingest(range(20))
+    with table.store.reading() as state:
+        (leaf, _) = state.partitions.leaves()
+        files = tuple(state.files.of_leaf(leaf.id))
+    job = MergeJob(TABLE_ID, table.schema, leaf, files, 0)
+    frame, _ = merge_frame(job.request(table.root), open_session(table.engine))
+    plan = str(frame.execution_plan().display_indent())
+    assert "SortPreservingMergeExec" in plan
+    assert "SortExec" not in plan
+    assert plan.count("DataSourceExec") == 3
+
+
+def test_a_whole_files_keys_are_not_looked_at(make_table: MakeTable) -> None:
+    table = make_table(split_points=[10])
+    table.ingest([1, 2])
+    table.ingest([1, 12])
+    with table.store.reading() as state:
+        (leaf, _) = state.partitions.leaves()
+        files = tuple(state.files.of_leaf(leaf.id))
+    request = MergeJob(TABLE_ID, table.schema, leaf, files, 0).request(table.root)
+    assert [i.regions for i in request.inputs] == [None, (leaf.region,)]
+
+
+def test_more_files_than_a_merge_opens_go_in_passes(make_table: MakeTable) -> None:
+    table = make_table(engine_changes={"merge_files_max": 3})
+    job = with_job(table, files=11)
+    before = table.rows()
+    assert table.run(job).rows_written == 110
+    assert table.rows() == before
+    assert not list(table.engine.spill_folder.iterdir())
+
+
+def test_a_split_meanwhile_leaves_the_output_where_it_was_until_it_is_pushed_down(
+    table: RealTable,
+) -> None:
+    job = with_job(table)
+    before = table.rows()
+    table.watched.before_commit.append((CommitCompaction, lambda: table.split_at(ROOT, 5)))
+    table.run(job)
+    with table.store.reading() as state:
+        assert [r.partition_id for r in state.files.references()] == [ROOT]
+    assert table.rows() == before
+    table.create_jobs()
+    with table.store.reading() as state:
+        assert len(list(state.files.references())) == 2
+    assert table.rows() == before
+
+
+def test_a_job_released_just_before_its_commit_changes_nothing(table: RealTable) -> None:
+    job = with_job(table)
+    before, files = table.rows(), table.files()
+    table.watched.before_commit.append((CommitCompaction, lambda: release(table, job)))
+    with pytest.raises(StateMovedOnError, match="does not hold its files any more"):
+        table.run(job)
+    assert table.files() == files
+    assert table.rows() == before
+    assert table.tracker.job(TABLE_ID, job.id).state is JobState.FAILED
+
+
+def test_two_runs_of_one_job_commit_once(table: RealTable) -> None:
+    job = with_job(table)
+    before = table.rows()
+    results = []
+    table.watched.before_commit.append((CommitCompaction, lambda: results.append(table.run(job))))
+    assert table.run(job).already_done
+    assert [r.already_done for r in results] == [False]
+    assert len(table.files()) == 1
+    assert table.rows() == before
+
+
+def test_a_lease_that_ran_out_but_was_not_released_still_commits(table: RealTable) -> None:
+    job = with_job(table)
+    table.watched.before_commit.append((CommitCompaction, lambda: table.clock.pass_minutes(120)))
+    assert table.run(job).rows_written == 20
+
+
+def test_a_run_begins_by_renewing_a_lease_that_has_nearly_run_out(table: RealTable) -> None:
+    job = with_job(table)
+    table.clock.pass_minutes(59)
+    renewed = []
+
+    def look() -> None:
+        with table.store.reading() as state:
+            held = state.jobs.get(job.id)
+        assert held is not None
+        renewed.append(held.lease_expiry_ms - table.clock())
+
+    table.watched.before_commit.append((CommitCompaction, look))
+    table.run(job)
+    assert renewed == [3_600_000]
+
+
+def test_the_lease_is_renewed_while_a_run_goes_on(table: RealTable) -> None:
+    job = with_job(table)
+    with Lease(table.store, job.id, 0.06, table.clock) as lease:
+        for _ in range(200):
+            table.clock.pass_minutes(1)
+            renewals = [t for t in table.watched.committed if isinstance(t, RenewLeases)]
+            if len(renewals) > 2:
+                break
+            lease_wait()
+    lease.check()
+    table.clock.pass_minutes(1)
+    with table.store.reading() as state:
+        held = state.jobs.get(job.id)
+    assert held is not None
+    assert len(renewals) > 2
+
+
+def lease_wait() -> None:
+    time.sleep(0.01)
+
+
+def test_a_run_whose_job_is_released_stops_without_writing_on(
+    table: RealTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = with_job(table)
+    taken = []
+
+    def slow(request: MergeJob, *_: Any) -> Iterator[pa.RecordBatch]:
+        release(table, job)
+        batch = pa.record_batch({"key": pa.array([1], pa.int64()), "v": pa.array(["x"])})
+        for _ in range(500):
+            lease_wait()
+            taken.append(1)
+            yield batch
+
+    monkeypatch.setattr(running, "merge_job", slow)
+    with pytest.raises(StateMovedOnError, match="holds no files any more"):
+        table.run(job, lease_seconds=0.06)
+    assert len(taken) < 400
+
+
+def test_a_lease_outlives_a_state_store_that_does_not_answer_once(table: RealTable) -> None:
+    job = with_job(table)
+    lease = Lease(table.store, job.id, 0.06, table.clock)
+    commit = table.watched.commit_or_raise
+    failures = iter([None, UnavailableError("busy"), None, None])
+    asked = []
+
+    def flaky(transaction: Any) -> Any:
+        asked.append(transaction)
+        error = next(failures, None)
+        if error is not None:
+            raise error
+        return commit(transaction)
+
+    table.watched.commit_or_raise = flaky  # type: ignore[method-assign]
+    with lease:
+        for _ in range(200):
+            if len(asked) > 2:
+                break
+            lease_wait()
+    lease.check()
+    assert len(asked) > 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "gone", "not parquet"])
+def test_a_damaged_input_fails_the_run_by_its_name(table: RealTable, damage: str) -> None:
+    job = with_job(table, files=3, rows=2000)
+    bad = table.files()[1].path
+    spoil(table.root.folder / bad, damage)
+    with pytest.raises(DataError, match=bad):
+        table.run(job)
+    status = table.tracker.job(TABLE_ID, job.id)
+    assert status.state is JobState.FAILED
+    assert bad in status.reasons[0]
+    assert len(table.files()) == 3
+    # A damaged file is not tried again at once, but nor is anything locked for long.
+    assert table.assigned() == [job.id]
+    table.clock.pass_minutes(61)
+    assert table.create_jobs().released == 1
+
+
+def spoil(path: Path, damage: str) -> None:
+    content = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    elif damage == "changed":
+        middle = len(content) // 3
+        path.write_bytes(content[:middle] + b"\xff" * 64 + content[middle + 64 :])
+    elif damage == "gone":
+        path.unlink()
+    else:
+        path.write_text("a,b\n1,2\n")
+
+
+def test_an_input_with_fewer_rows_than_the_state_says_loses_nothing(table: RealTable) -> None:
+    job = with_job(table)
+    _, second = table.files()
+    folder = table.root.folder
+    short = table.ingest([1])[0]
+    (folder / second.path).write_bytes((folder / short.path).read_bytes())
+    with pytest.raises(DataError, match=f"{second.path} holds 1 rows: expected 10"):
+        table.run(job)
+    assert len(table.files()) == 3
+
+
+def test_files_that_went_because_another_job_had_them_are_no_damage(
+    table: RealTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = with_job(table)
+    table.set(sleeper__table__gc__delay__minutes=0)
+    merge = running.merge_job
+    once = [True]
+
+    def lose_everything(request: MergeJob, *rest: Any) -> Iterator[pa.RecordBatch]:
+        if once:
+            once.clear()
+            release(table, job)
+            table.compact(full=True)
+            table.collect()
+        return merge(request, *rest)
+
+    monkeypatch.setattr(running, "merge_job", lose_everything)
+    with pytest.raises(StateMovedOnError, match="holds no files any more"):
+        table.run(job)
+    assert len(table.rows()) == 20
+
+
+def test_a_full_disk_lets_the_message_return(
+    table: RealTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = with_job(table)
+
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sleeper.compaction.merging.write_sorted", full)
+    with pytest.raises(UnavailableError, match="No space left"):
+        table.run(job)
+    assert table.tracker.job(TABLE_ID, job.id).state is JobState.FAILED
+    monkeypatch.undo()
+    assert table.run(job).rows_written == 20
+    assert table.tracker.job(TABLE_ID, job.id).state is JobState.COMMITTED
+
+
+def test_a_tracker_that_does_not_answer_fails_no_run(table: RealTable) -> None:
+    job = with_job(table)
+
+    def fail(*_: Any) -> None:
+        raise UnavailableError("no tracker")
+
+    table.tracker.record = fail  # type: ignore[method-assign]
+    assert table.run(job).rows_written == 20
+
+
+def test_inputs_without_a_row_of_the_partition_leave_no_file(table: RealTable) -> None:
+    table.ingest([1, 31])
+    table.ingest([2, 32])
+    left, _ = table.split_at(ROOT, 20)
+    table.split_at(left, 10)
+    before = table.rows()
+    results = table.compact(full=True)
+    assert [r.output for r in results if isinstance(r, running.CompactionResult)].count(None) == 1
+    assert table.rows() == before
+    assert table.assigned() == []
+
+
+def test_a_compaction_run_older_than_half_the_orphan_age_is_refused(table: RealTable) -> None:
+    job = with_job(table)
+    days = 7 * 24 * 60
+    table.watched.before_commit.append(
+        (CommitCompaction, lambda: table.clock.pass_minutes(days + 1))
+    )
+    with pytest.raises(StateMovedOnError, match="more than half the orphan age"):
+        table.run(job)
+    assert len(table.files()) == 2
+
+
+def test_messages_survive_their_json_and_others_are_refused() -> None:
+    job = CompactionJob("j", TABLE_ID, ROOT, ("a", "b"), 5)
+    assert compaction_job_from_json(job.to_json()) == job
+    many = replace(job, inputs=tuple(map(str, range(2000))))
+    assert compaction_job_from_json(many.to_json()).inputs == ()
+    for body in ("", "[]", "{}", '{"jobId":1,"tableId":"t","partitionId":"p","createdMs":1}'):
+        with pytest.raises(InvalidRequestError, match="not a compaction job"):
+            compaction_job_from_json(body)
+
+
+def test_the_engine_really_is_asked_for_its_plan() -> None:
+    # The plan test above is only worth something if a plan that sorts would say so.
+    frame = SessionContext().from_pydict({"a": [2, 1]}).sort_by("a")
+    assert "SortExec" in str(frame.execution_plan().display_indent())

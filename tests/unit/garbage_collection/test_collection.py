@@ -1,0 +1,235 @@
+"""Collecting files without references: which, when, in what steps, and after a death."""
+
+from pathlib import Path
+
+import pytest
+
+import sleeper.garbage_collection.collection as collection
+from sleeper.errors import ConflictError, InvalidRequestError
+from sleeper.garbage_collection.claims import Claims
+from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
+from sleeper.statestore.transactions.followers import CreateFollower
+from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold
+from tests.real_table import Killed, RealTable
+from tests.unit.conftest import MakeTable
+
+
+def compacted(table: RealTable, times: int = 1) -> RealTable:
+    """The table after files were replaced, so that old ones wait for collection."""
+    for _ in range(times):
+        table.ingest(range(10))
+        table.ingest(range(10))
+        table.compact(full=True)
+    return table
+
+
+def hold(table: RealTable, version: int, minutes: float = 60, name: str = "h") -> None:
+    expiry = table.clock() + int(minutes * 60_000)
+    table.store.commit_or_raise(CreateHold(name, "a reader", version, expiry))
+
+
+def test_files_are_kept_for_the_tables_delay_and_then_deleted_with_their_sidecars(
+    table: RealTable,
+) -> None:
+    compacted(table)
+    before = table.rows()
+    assert len(table.paths_on_disk()) == 6
+    table.clock.pass_minutes(9)
+    assert table.collect().files == 0
+    table.clock.pass_minutes(2)
+    report = table.collect()
+    assert report.files == 2
+    assert report.bytes > 1000
+    assert report.held_back_by is None
+    (kept,) = table.files()
+    assert table.paths_on_disk() == [kept.path, kept.path + ".sketches"]
+    assert table.rows() == before
+    assert table.collect().files == 0
+
+
+def test_rule_5_a_file_that_any_partition_still_refers_to_is_never_collected(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(split_points=[5])
+    for _ in range(2):
+        table.ingest(range(10))
+    table.create_jobs(full=True)
+    table.run(table.jobs_sent()[0])
+    table.clock.pass_minutes(60)
+    before = table.rows()
+    assert table.collect().files == 0
+    assert table.rows() == before
+
+
+def test_rule_5_a_file_that_a_hold_needs_is_kept_until_the_hold_is_gone(table: RealTable) -> None:
+    compacted(table)
+    old = table.number() - 2
+    hold(table, old)
+    held = table.rows(old)
+    table.clock.pass_minutes(30)
+    report = table.collect()
+    assert (report.files, report.held_back_by) == (0, f"hold h of a reader at version {old}")
+    assert table.rows(old) == held
+    table.store.commit_or_raise(ReleaseHold("h"))
+    assert table.collect().files == 2
+
+
+def test_rule_5_an_expired_hold_keeps_nothing(table: RealTable) -> None:
+    compacted(table)
+    hold(table, table.number() - 2, minutes=20)
+    table.clock.pass_minutes(19)
+    assert table.collect().files == 0
+    table.clock.pass_minutes(2)
+    assert table.collect().files == 2
+
+
+def test_rule_5_a_hold_keeps_what_it_needs_and_nothing_else(table: RealTable) -> None:
+    compacted(table)
+    version = table.number()
+    hold(table, version)
+    compacted(table)
+    table.clock.pass_minutes(30)
+    held = table.rows(version)
+    report = table.collect()
+    assert (report.files, report.horizon_after) == (2, version)
+    assert report.held_back_by == f"hold h of a reader at version {version}"
+    assert table.rows(version) == held
+    with pytest.raises(InvalidRequestError, match=f"the oldest kept is {version}"):
+        table.rows(version - 1)
+
+
+def test_rule_5_a_follower_keeps_what_it_has_not_read(table: RealTable) -> None:
+    start = table.number()
+    table.store.commit_or_raise(CreateFollower("copy", start))
+    compacted(table)
+    table.clock.pass_minutes(30)
+    report = table.collect()
+    assert (report.files, report.held_back_by) == (0, f"follower copy at version {start}")
+    table.store.advance_follower("copy", table.number())
+    assert table.collect().files == 2
+
+
+def test_rule_5_a_hold_that_comes_just_before_the_entry_keeps_its_files(table: RealTable) -> None:
+    compacted(table)
+    old = table.number() - 2
+    held = table.rows(old)
+    table.clock.pass_minutes(30)
+    table.watched.before_commit.append((CollectFiles, lambda: hold(table, old)))
+    assert table.collect().files == 0
+    assert table.rows(old) == held
+
+
+def test_claims_that_are_always_newer_than_the_look_end_in_a_conflict(
+    table: RealTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compacted(table)
+    hold(table, 1)
+    table.clock.pass_minutes(30)
+    nobody = Claims(table.number(), None, ())
+    monkeypatch.setattr(collection, "claims_of", lambda store, now_ms: nobody)
+    with pytest.raises(ConflictError, match="keeps version 1"):
+        table.collect()
+    assert len(table.paths_on_disk()) == 6
+
+
+def test_rule_5_objects_go_only_after_the_entry_that_takes_the_files_out(
+    table: RealTable,
+) -> None:
+    compacted(table)
+    table.clock.pass_minutes(30)
+    seen = []
+
+    def look() -> None:
+        seen.append(len(table.paths_on_disk()))
+
+    table.watched.before_commit.append((CollectFiles, look))
+    table.watched.before_commit.append((FilesCollected, look))
+    table.collect()
+    assert seen == [6, 2]
+
+
+def test_files_go_in_batches(table: RealTable) -> None:
+    table.set(sleeper__gc__batch__size=3)
+    compacted(table, times=4)
+    table.clock.pass_minutes(30)
+    assert table.collect().files == 11
+    entries = [t for t in table.watched.committed if isinstance(t, CollectFiles)]
+    assert [len(t.paths) for t in entries] == [3, 3, 3, 2]
+    assert len(table.paths_on_disk()) == 2
+
+
+def test_a_dry_run_lists_what_would_go_and_changes_nothing(table: RealTable) -> None:
+    compacted(table)
+    table.clock.pass_minutes(30)
+    number, on_disk = table.number(), table.paths_on_disk()
+    report = table.collect(dry_run=True)
+    assert (table.number(), table.paths_on_disk()) == (number, on_disk)
+    (kept,) = table.files()
+    assert sorted(report.paths) == [p for p in on_disk if p.endswith(".parquet") and p != kept.path]
+    done = table.collect()
+    assert (report.files, report.bytes, report.horizon_after) == (
+        done.files,
+        done.bytes,
+        done.horizon_after,
+    )
+
+
+def test_collecting_may_die_anywhere(make_table: MakeTable) -> None:
+    for die_at in range(100):
+        table = compacted(make_table())
+        before = table.rows()
+        table.clock.pass_minutes(30)
+        table.ticks.count, table.ticks.die_at = 0, die_at
+        try:
+            table.collect()
+        except Killed:
+            table.open_again()
+            assert table.rows() == before
+            report = table.collect()
+            assert report.finished <= report.files <= 2
+            assert len(table.paths_on_disk()) == 2
+            assert table.rows() == before
+            with table.store.reading() as state:
+                assert state.collection.collecting(10) == []
+        else:
+            assert die_at > 8
+            return
+    pytest.fail("it never ended")
+
+
+def test_what_a_dead_collector_left_is_finished_even_if_a_hold_came_since(
+    table: RealTable,
+) -> None:
+    compacted(table)
+    table.clock.pass_minutes(30)
+
+    def die() -> None:
+        raise Killed
+
+    table.watched.before_commit.append((FilesCollected, die))
+    with pytest.raises(Killed):
+        table.collect()
+    hold(table, table.number())
+    report = table.collect()
+    assert (report.files, report.finished) == (2, 2)
+
+
+def test_two_collectors_at_once_delete_everything_once(table: RealTable) -> None:
+    compacted(table)
+    table.clock.pass_minutes(30)
+    others = []
+    table.watched.before_commit.append((CollectFiles, lambda: others.append(table.collect())))
+    assert table.collect().files == 0
+    assert [o.files for o in others] == [2]
+    assert len(table.paths_on_disk()) == 2
+
+
+def test_objects_that_are_gone_already_are_no_error(table: RealTable) -> None:
+    compacted(table)
+    kept = table.files()[0].path
+    folder: Path = table.root.folder
+    for path in table.paths_on_disk():
+        if not path.startswith(kept):
+            (folder / path).unlink()
+    table.clock.pass_minutes(30)
+    assert table.collect().files == 2

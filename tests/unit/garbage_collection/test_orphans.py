@@ -1,0 +1,162 @@
+"""Collecting what dead runs left: by the age of the run, and never what the state knows."""
+
+import os
+from collections.abc import Iterable
+
+import pytest
+
+from sleeper.files.data_file import new_data_path
+from sleeper.garbage_collection.orphans import StoredObject, collect_orphans
+from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
+from sleeper.statestore.transactions.commit_compaction import CommitCompaction
+from sleeper.tables.table_ref import TableId
+from tests.real_table import DAY_MS, START_MS, TABLE_ID, Killed, RealTable
+
+
+def left_behind(table: RealTable, began_ms: int, *suffixes: str) -> str:
+    """A data file of a run that died, or what else the suffixes say. Modified just now."""
+    path = new_data_path(TABLE_ID, ROOT, began_ms)
+    for suffix in suffixes or ("",):
+        put(table, path + suffix)
+    return path
+
+
+def put(table: RealTable, path: str, modified_ms: int = START_MS) -> str:
+    full = table.root.folder / path
+    full.parent.mkdir(parents=True, exist_ok=True)
+    full.write_bytes(b"12345")
+    os.utime(full, (modified_ms / 1000, modified_ms / 1000))
+    return path
+
+
+def die() -> None:
+    raise Killed
+
+
+def exists(table: RealTable, path: str) -> bool:
+    return (table.root.folder / path).exists()
+
+
+def test_rule_3_only_runs_older_than_the_orphan_age_are_touched(table: RealTable) -> None:
+    old = left_behind(table, START_MS - 14 * DAY_MS - 1)
+    young = left_behind(table, START_MS - 14 * DAY_MS)
+    report = table.collect_orphans()
+    assert (report.objects, report.bytes) == (1, 5)
+    assert not exists(table, old)
+    assert exists(table, young)
+
+
+def test_rule_3_files_that_the_state_knows_are_kept_however_old(table: RealTable) -> None:
+    table.ingest(range(10))
+    table.ingest(range(10))
+    table.compact(full=True)
+    table.clock.pass_minutes(20 * 24 * 60)
+    before = table.paths_on_disk()
+    assert table.collect_orphans().objects == 0
+    assert table.paths_on_disk() == before
+
+
+def test_rule_3_a_file_committed_after_it_was_listed_is_kept(table: RealTable) -> None:
+    """A commit so old is refused; the order of looking keeps the file even so."""
+    (file,) = table.ingest(range(10))
+    table.clock.pass_minutes(20 * 24 * 60)
+    log = []
+
+    def listing(table_id: TableId) -> Iterable[StoredObject]:
+        log.append("list")
+        return table.root.objects(table_id)
+
+    reading = table.watched.reading
+
+    def watched(version: int | None = None) -> object:
+        log.append("read")
+        return reading(version)
+
+    table.watched.reading = watched  # type: ignore[method-assign, assignment]
+    collect_orphans(
+        TABLE_ID, table.store, table.properties, listing, table.root.delete, table.clock
+    )
+    assert log[-2:] == ["list", "read"]
+    assert exists(table, file.path)
+
+
+def test_sidecars_follow_their_data_file(table: RealTable) -> None:
+    (file,) = table.ingest(range(10))
+    put(table, file.path + ".filter")
+    alone = left_behind(table, START_MS, ".sketches", ".filter")
+    table.clock.pass_minutes(15 * 24 * 60)
+    table.collect_orphans()
+    assert exists(table, file.path + ".sketches")
+    assert exists(table, file.path + ".filter")
+    assert not exists(table, alone + ".sketches")
+    assert not exists(table, alone + ".filter")
+
+
+def test_objects_whose_name_says_nothing_go_by_when_they_were_written(table: RealTable) -> None:
+    old = put(table, f"{TABLE_ID}/data/partition_root/what", START_MS - 15 * DAY_MS)
+    young = put(table, f"{TABLE_ID}/data/partition_root/that", START_MS - 13 * DAY_MS)
+    table.collect_orphans()
+    assert not exists(table, old)
+    assert exists(table, young)
+
+
+def test_state_and_whole_snapshots_are_never_orphans_but_torn_ones_are(table: RealTable) -> None:
+    whole = put(table, f"{TABLE_ID}/snapshots/{7:019d}-0a1b2c3d-0123456789abcdef.db.zst", 0)
+    torn = put(table, whole + "#1", 0)
+    stray = put(table, f"{TABLE_ID}/lost+found", 0)
+    table.clock.pass_minutes(15 * 24 * 60)
+    assert table.collect_orphans().objects == 1
+    assert exists(table, whole)
+    assert exists(table, stray)
+    assert not exists(table, torn)
+    assert exists(table, f"{TABLE_ID}/state.db")
+
+
+def test_other_tables_are_left_alone(table: RealTable) -> None:
+    other = put(table, "ffffffff/data/partition_root/x", 0)
+    listing = [StoredObject(other, 5, 0)]
+    report = collect_orphans(
+        TABLE_ID, table.store, table.properties, lambda _: listing, table.root.delete, table.clock
+    )
+    assert report.objects == 0
+    assert exists(table, other)
+
+
+def test_a_dry_run_lists_orphans_and_deletes_none(table: RealTable) -> None:
+    path = left_behind(table, START_MS, "", ".sketches")
+    table.clock.pass_minutes(15 * 24 * 60)
+    report = table.collect_orphans(dry_run=True)
+    assert sorted(report.paths) == [path, path + ".sketches"]
+    assert exists(table, path)
+    assert table.collect_orphans().objects == 2
+
+
+def test_orphans_go_in_batches_and_may_be_interrupted(table: RealTable) -> None:
+    table.set(sleeper__gc__batch__size=2)
+    for _ in range(5):
+        left_behind(table, START_MS)
+    table.ingest(range(10))
+    table.clock.pass_minutes(15 * 24 * 60)
+    table.ticks.count, table.ticks.die_at = 0, 6
+    with pytest.raises(Killed):
+        table.collect_orphans()
+    table.open_again()
+    left = len(table.paths_on_disk()) - 2
+    assert 0 < left < 5
+    assert table.collect_orphans().objects == left
+    assert table.row_keys() == [(k,) for k in range(10)]
+
+
+def test_what_a_killed_compaction_left_is_an_orphan_later(table: RealTable) -> None:
+    for _ in range(2):
+        table.ingest(range(10))
+    table.create_jobs(full=True)
+    table.watched.before_commit.append((CommitCompaction, die))
+    with pytest.raises(Killed):
+        table.run_all()
+    table.open_again()
+    assert len(table.paths_on_disk()) > 4
+    assert table.collect_orphans().objects == 0
+    table.clock.pass_minutes(15 * 24 * 60)
+    assert table.collect_orphans().objects > 0
+    assert len(table.paths_on_disk()) == 4

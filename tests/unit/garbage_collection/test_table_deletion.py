@@ -1,0 +1,58 @@
+"""Deleting a dropped table: piece by piece, the index row last, however often it dies."""
+
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.garbage_collection.table_deletion import finish_table_deletion
+from sleeper.local.instance import create_instance
+from sleeper.local.table_index import LocalTableIndex
+from sleeper.tables.table_index import mark_table_deleting
+from sleeper.tables.table_ref import TableId, TableRef, new_table_id
+from tests.real_table import Killed
+
+
+def test_a_deletion_that_dies_after_any_piece_is_finished_by_the_next(tmp_path: Path) -> None:
+    instance = create_instance(tmp_path / "i", "x")
+    index = LocalTableIndex(instance.database)
+    for dies_after in range(4):
+        table = TableRef(new_table_id(), "t")
+        index.create(table)
+        deleting = mark_table_deleting(index, "t")
+        left = {"objects", "state", "properties"}
+        done: list[str] = []
+
+        def piece(name: str, left: set[str] = left, done: list[str] = done, stop: int = dies_after):
+            def remove(table_id: TableId) -> None:
+                if len(done) == stop:
+                    raise Killed
+                left.discard(name)
+                done.append(name)
+
+            return remove
+
+        pieces = [piece("objects"), piece("state"), piece("properties")]
+        if dies_after < 3:
+            with pytest.raises(Killed):
+                finish_table_deletion(deleting, index, *pieces)
+            assert index.by_id(table.id) == deleting
+            done.append("the next begins")
+        finish_table_deletion(deleting, index, *pieces)
+        assert left == set()
+        with pytest.raises(NotFoundError):
+            index.by_id(table.id)
+    instance.close()
+
+
+def test_a_table_in_use_is_not_deleted(tmp_path: Path) -> None:
+    instance = create_instance(tmp_path / "i", "x")
+    index = LocalTableIndex(instance.database)
+    table = TableRef(new_table_id(), "t")
+    index.create(table)
+    removed: list[TableId] = []
+    with pytest.raises(InvalidRequestError, match="'t' is in use"):
+        finish_table_deletion(table, index, removed.append)
+    assert removed == []
+    assert index.by_name("t") == table
+    instance.close()

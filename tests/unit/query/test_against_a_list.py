@@ -1,0 +1,105 @@
+"""Tables of any shape, queried by key and by SQL, hold exactly the rows of a list."""
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sleeper.partitions.region import Range, Region
+from sleeper.query.request import Query
+from sleeper.query.running import run_query
+from sleeper.query.sql import run_sql
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.query.table_maker import Row, TableMaker, make_engine, rows_of
+
+ONE_FIELD = Schema(
+    (Field("a", PrimitiveType.INT),),
+    (Field("s", PrimitiveType.LONG),),
+    (Field("v", PrimitiveType.STRING),),
+)
+TWO_FIELDS = Schema(
+    (Field("a", PrimitiveType.INT), Field("B c", PrimitiveType.STRING)),
+    (),
+    (Field("v", PrimitiveType.LONG),),
+)
+
+numbers = st.integers(-20, 20)
+words = st.text("aé😀", max_size=2)
+
+
+def ranges(values: st.SearchStrategy, least: object) -> st.SearchStrategy[Range]:
+    def build(ends: list) -> Range:
+        low, high = sorted(ends)
+        return Range(low, high)
+
+    closed = st.lists(values, min_size=2, max_size=2, unique=True).map(build)
+    return st.one_of(closed, values.map(lambda v: Range(v, None)), st.just(Range(least, None)))
+
+
+SMALLEST_INT = -(2**31)
+regions_of_one = st.tuples(ranges(numbers, SMALLEST_INT)).map(Region)
+regions_of_two = st.tuples(ranges(numbers, SMALLEST_INT), ranges(words, "")).map(Region)
+rows_of_one = st.lists(st.tuples(numbers, numbers, words), max_size=12)
+rows_of_two = st.lists(st.tuples(numbers, words, numbers), max_size=12)
+
+steps = st.lists(st.tuples(st.sampled_from("aaaassc"), st.integers(0, 10**6)), max_size=10)
+
+
+def grow(made: TableMaker, data: st.DataObject, rows: st.SearchStrategy, points: list) -> None:
+    """Adds shared files and files of single partitions; splits, compacts, collects."""
+    for step, choice in data.draw(steps):
+        leaves, partitions = made.leaves(), made.partitions()
+        if step == "a":
+            partition = [None, *partitions][choice % (len(partitions) + 1)]
+            made.add(data.draw(rows), partition and partition.id)
+        elif step == "s":
+            leaf = leaves[choice % len(leaves)]
+            dimension = choice % len(points)
+            point = data.draw(points[dimension])
+            within = leaf.region.ranges[dimension]
+            if within.contains(point) and point != within.min:
+                made.split(leaf, dimension, point)
+        else:
+            made.compact(partitions[choice % len(partitions)])
+
+
+def check(made: TableMaker, folder: Path, regions: list[Region], files_max: int) -> None:
+    engine = make_engine(folder, merge_files_max=files_max)
+    keys = len(made.schema.row_keys)
+
+    def wanted(rows: list[Row]) -> list[Row]:
+        return sorted(r for r in rows if any(each.contains(r[:keys]) for each in regions))
+
+    for version in sorted(made.versions)[-3:]:
+        query = Query(tuple(regions), version=version)
+        found = rows_of(run_query(query, made.table, engine).read_all())
+        assert sorted(found) == wanted(made.versions[version])
+    everything = run_query(Query(), made.table, engine).read_all()
+    assert sorted(rows_of(everything)) == sorted(made.rows)
+    with run_sql('SELECT * FROM "made"', {"made": lambda: made.table}, engine) as result:
+        assert sorted(rows_of(result.read_all())) == sorted(made.rows)
+    with made.store.reading() as state:
+        assert state.collection.holds() == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_regions_of_a_table_of_one_key_field(data: st.DataObject):
+    with tempfile.TemporaryDirectory() as folder:
+        made = TableMaker(Path(folder), ONE_FIELD, sorted(data.draw(st.sets(numbers, max_size=3))))
+        grow(made, data, rows_of_one, [numbers])
+        regions = data.draw(st.lists(regions_of_one, max_size=5))
+        check(made, Path(folder), regions, data.draw(st.sampled_from([2, 64])))
+        in_order = rows_of(run_query(Query(), made.table, make_engine(Path(folder))).read_all())
+        assert [r[:2] for r in in_order] == sorted(r[:2] for r in made.rows)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_regions_of_a_table_of_two_key_fields(data: st.DataObject):
+    with tempfile.TemporaryDirectory() as folder:
+        made = TableMaker(Path(folder), TWO_FIELDS, sorted(data.draw(st.sets(numbers, max_size=2))))
+        grow(made, data, rows_of_two, [numbers, words])
+        regions = data.draw(st.lists(regions_of_two, max_size=5))
+        check(made, Path(folder), regions, 64)

@@ -1,0 +1,76 @@
+"""What the engine makes of our plans: merges without sorting, pages that are skipped."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sleeper.datafiles.merge import MergeInput, MergeRequest, merge_frame
+from sleeper.datafiles.session import EngineSettings, open_session
+from sleeper.datafiles.writer import FileSettings
+from sleeper.partitions.region import key_region
+from sleeper.query.request import Query, region_of_range
+from sleeper.query.running import plan_of_query, run_query
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.query import table_maker
+from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+
+SCHEMA = Schema(
+    (Field("Key", PrimitiveType.STRING),),
+    (Field("time", PrimitiveType.LONG),),
+    (Field("value", PrimitiveType.STRING, nullable=True),),
+)
+
+
+def plan_text(inputs: int, partitions: int, folder: Path, made: TableMaker, **request) -> str:
+    file = made.add([(f"k{n:05d}", n, "v") for n in range(100)])
+    region = (region_of_range(SCHEMA, "k00010", "k00020"),)
+    each = MergeInput(made.root.url_of(file.path), request.pop("regions", region))
+    session = open_session(EngineSettings(folder), partitions)
+    frame, _ = merge_frame(MergeRequest(SCHEMA, (each,) * inputs, **request), session)
+    return frame.execution_plan().display_indent()
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> TableMaker:
+    return TableMaker(tmp_path, SCHEMA)
+
+
+@pytest.mark.parametrize("inputs", [1, 2, 9, 70])
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("request_", [{}, {"columns": ("value",)}, {"limit": 5}])
+def test_a_merge_never_sorts(
+    inputs: int, partitions: int, request_: dict, tmp_path: Path, made: TableMaker
+):
+    plan = plan_text(inputs, partitions, tmp_path, made, **request_)
+    assert "SortExec" not in plan
+    assert plan.count("DataSourceExec") == inputs
+    assert ("SortPreservingMergeExec" in plan) == (inputs > 1)
+
+
+def test_a_lookup_reads_one_page_of_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(table_maker, "_FILE_SETTINGS", FileSettings(page_bytes=4096))
+    made = TableMaker(tmp_path, SCHEMA)
+    file = made.add([(f"k{n:05d}", n, f"v{n}") for n in range(50_000)])
+    each = MergeInput(made.root.url_of(file.path), (key_region(SCHEMA, ("k31234",)),))
+    session = open_session(EngineSettings(tmp_path))
+    frame, _ = merge_frame(MergeRequest(SCHEMA, (each,)), session)
+    frame.explain(analyze=True)
+    said = capsys.readouterr().out
+    found = re.search(r"page_index_pages_pruned=(\d+) total . (\d+) matched", said)
+    assert found is not None
+    total, matched = int(found.group(1)), int(found.group(2))
+    assert total > 20
+    assert matched == 1
+
+
+def test_files_outside_the_region_are_not_opened(tmp_path: Path, made: TableMaker):
+    made.add([(f"k{n:05d}", n, "v") for n in range(100)])
+    far = made.add([(f"x{n:05d}", n, "v") for n in range(100)])
+    Path(made.root.url_of(far.path)).write_bytes(b"not a parquet file")
+    query = Query((region_of_range(SCHEMA, "k", "l"),))
+    assert len(plan_of_query(query, made.table).leaves[0].scans) == 1
+    found = run_query(query, made.table, make_engine(tmp_path)).read_all()
+    assert len(rows_of(found)) == 100

@@ -1,0 +1,266 @@
+"""Queries by key over a real table, against its rows in a list."""
+
+import gc
+import time
+from pathlib import Path
+
+import pytest
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.running import plan_of_query, run_query
+from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
+from tests.unit.query.table_maker import Row, TableMaker, make_engine, rows_of
+
+SCHEMA = Schema(
+    (Field("id", PrimitiveType.STRING),),
+    (Field("at", PrimitiveType.LONG),),
+    (
+        Field("blob", PrimitiveType.BYTE_ARRAY, nullable=True),
+        Field("tags", ListType(PrimitiveType.STRING)),
+    ),
+)
+
+
+def row(number: int, at: int = 0) -> Row:
+    return (f"k{number:05d}", at, b"\x00\xff" if number % 3 else None, [f"t{number}"])
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> TableMaker:
+    return TableMaker(tmp_path, SCHEMA, ["k00100", "k00200"])
+
+
+def holds(made: TableMaker) -> int:
+    with made.store.reading() as state:
+        return len(state.collection.holds())
+
+
+def test_rows_come_in_key_order_in_exactly_the_tables_types(made: TableMaker, tmp_path: Path):
+    made.add([row(n, 1) for n in range(0, 300, 2)])
+    made.add([row(n, 0) for n in range(0, 300, 3)])
+    with run_query(Query(), made.table, make_engine(tmp_path)) as result:
+        assert result.schema.equals(arrow_schema(SCHEMA))
+        table = result.read_all()
+    assert table.schema.equals(arrow_schema(SCHEMA))
+    assert rows_of(table) == sorted(made.rows, key=lambda r: r[:2])
+
+
+def test_columns_are_exactly_those_asked_for_in_that_order(made: TableMaker, tmp_path: Path):
+    made.add([row(n) for n in range(5)])
+    result = run_query(Query(columns=("tags", "id")), made.table, make_engine(tmp_path))
+    table = result.read_all()
+    assert table.schema.names == ["tags", "id"]
+    assert rows_of(table) == [(r[3], r[0]) for r in sorted(made.rows)]
+
+
+def test_a_limit_is_over_all_leaves(made: TableMaker, tmp_path: Path):
+    made.add([row(n) for n in range(0, 300, 10)])
+    engine = make_engine(tmp_path)
+    for limit in (0, 1, 10, 11, 29, 30, 31):
+        found = run_query(Query(limit=limit), made.table, engine).read_all()
+        assert rows_of(found) == sorted(made.rows)[:limit]
+
+
+def test_an_empty_table_and_a_key_that_is_not_there_give_no_rows(made: TableMaker, tmp_path: Path):
+    engine = make_engine(tmp_path)
+    assert run_query(Query(), made.table, engine).read_all().num_rows == 0
+    made.add([row(n) for n in range(5)])
+    for regions in (regions_of_keys(SCHEMA, [("k00001x",)]), ()):
+        found = run_query(Query(regions), made.table, engine).read_all()
+        assert found.num_rows == 0
+        assert found.schema.equals(arrow_schema(SCHEMA))
+
+
+def test_many_keys_are_found_each_once(made: TableMaker, tmp_path: Path):
+    for start in range(3):
+        made.add([row(n, start) for n in range(start, 300, 3)])
+    wanted = [(f"k{n:05d}",) for n in [*range(90, 210), *range(90, 110), 9999]]
+    found = run_query(
+        Query(regions_of_keys(SCHEMA, wanted)), made.table, make_engine(tmp_path)
+    ).read_all()
+    assert rows_of(found) == sorted(r for r in made.rows if "k00090" <= r[0] < "k00210")
+
+
+def test_more_files_than_one_merge_opens_go_in_passes(made: TableMaker, tmp_path: Path):
+    for start in range(9):
+        made.add([row(n, start) for n in range(start, 300, 9)])
+    engine = make_engine(tmp_path, merge_files_max=2)
+    found = run_query(Query(), made.table, engine).read_all()
+    assert rows_of(found) == sorted(made.rows)
+
+
+def test_a_version_gives_the_rows_that_were_there(made: TableMaker, tmp_path: Path):
+    made.add([row(n) for n in range(0, 300, 2)])
+    made.add([row(n) for n in range(1, 300, 2)])
+    for leaf in made.leaves():
+        made.compact(leaf)
+    engine = make_engine(tmp_path)
+    for version, rows in made.versions.items():
+        found = run_query(Query(version=version), made.table, engine).read_all()
+        assert rows_of(found) == sorted(rows)
+
+
+def test_a_version_below_the_horizon_is_refused_and_the_oldest_is_named(
+    made: TableMaker, tmp_path: Path
+):
+    made.add([row(n) for n in range(10)])
+    made.compact(made.leaves()[0])
+    made.collect()
+    with made.store.reading() as state:
+        oldest = state.oldest_version
+    with pytest.raises(InvalidRequestError, match=f"oldest kept is {oldest}"):
+        run_query(Query(version=2), made.table, make_engine(tmp_path))
+
+
+def test_a_query_over_one_leaf_takes_no_hold(made: TableMaker, tmp_path: Path):
+    made.add([row(n) for n in range(300)])
+    with made.store.reading() as state:
+        before = state.number
+    region = region_of_range(SCHEMA, "k00010", "k00020")
+    run_query(Query((region,)), made.table, make_engine(tmp_path)).read_all()
+    with made.store.reading() as state:
+        assert state.number == before
+
+
+def test_a_query_over_several_leaves_holds_its_version_until_its_end(
+    made: TableMaker, tmp_path: Path
+):
+    made.add([row(n) for n in range(300)])
+    engine = make_engine(tmp_path)
+    result = run_query(Query(), made.table, engine)
+    with made.store.reading() as state:
+        (hold,) = state.collection.holds()
+    assert "query made" in hold.owner
+    assert hold.version == 2
+    for _ in result:
+        pass
+    assert holds(made) == 0
+    with run_query(Query(), made.table, engine):
+        assert holds(made) == 1
+    assert holds(made) == 0
+
+
+def test_a_result_that_is_forgotten_lets_its_version_go(made: TableMaker, tmp_path: Path):
+    made.add([row(n) for n in range(300)])
+    result = run_query(Query(), made.table, make_engine(tmp_path))
+    assert holds(made) == 1
+    del result
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while holds(made) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert holds(made) == 0
+
+
+def test_a_hold_is_renewed_while_rows_are_fetched_slowly(made: TableMaker, tmp_path: Path):
+    made.add([row(n) for n in range(300)])
+    with run_query(Query(), made.table, make_engine(tmp_path, hold_seconds=1)):
+        with made.store.reading() as state:
+            (before,) = state.collection.holds()
+        time.sleep(0.8)
+        with made.store.reading() as state:
+            (after,) = state.collection.holds()
+        assert after.expiry_ms > before.expiry_ms
+    time.sleep(0.4)
+    assert holds(made) == 0
+
+
+def test_a_held_version_is_not_collected_under_a_query(made: TableMaker, tmp_path: Path):
+    made.add([row(n) for n in range(300)])
+    result = run_query(Query(), made.table, make_engine(tmp_path))
+    for leaf in made.leaves():
+        made.compact(leaf)
+    with pytest.raises(StateMovedOnError, match="hold"):
+        made.collect()
+    assert sum(batch.num_rows for batch in result) == 300
+    assert made.collect()
+
+
+def test_a_file_gone_before_the_first_row_starts_the_query_again(
+    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made.add([row(n) for n in range(50)])
+    engine = make_engine(tmp_path)
+    region = region_of_range(SCHEMA, "k00000", "k00100")
+    run_query(Query((region,)), made.table, engine).read_all()
+
+    from sleeper.query import running
+
+    planned = running.plan_query
+    attempts = []
+
+    def compact_after_planning(*arguments):
+        plan = planned(*arguments)
+        attempts.append(plan)
+        if len(attempts) == 1:
+            made.compact(made.leaves()[0])
+            made.collect()
+        return plan
+
+    monkeypatch.setattr(running, "plan_query", compact_after_planning)
+    found = run_query(Query((region,)), made.table, engine).read_all()
+    assert rows_of(found) == sorted(made.rows)
+    assert len(attempts) == 2
+
+
+def test_a_file_that_stays_gone_ends_the_query(made: TableMaker, tmp_path: Path):
+    file = made.add([row(n) for n in range(50)])
+    made.root.delete([file.path])
+    with pytest.raises(StateMovedOnError, match="gone"):
+        run_query(Query(), made.table, make_engine(tmp_path))
+
+
+def test_a_file_gone_while_rows_are_handed_out_is_an_error(made: TableMaker, tmp_path: Path):
+    made.add([row(n) for n in range(50)])
+    last = made.add([row(n) for n in range(200, 250)])
+    result = run_query(Query(), made.table, make_engine(tmp_path))
+    made.root.delete([last.path])
+    assert next(result).num_rows == 50
+    with pytest.raises(StateMovedOnError):
+        next(result)
+    assert holds(made) == 0
+
+
+def test_files_that_cannot_hold_the_key_are_not_read(made: TableMaker):
+    for start in (0, 20, 40):
+        made.add([row(n) for n in range(start, start + 10)])
+    plan = plan_of_query(Query(regions_of_keys(SCHEMA, [("k00025",)])), made.table)
+    (leaf,) = plan.leaves
+    assert [s.file.smallest_key for s in leaf.scans] == [("k00020",)]
+    assert not plan_of_query(Query(regions_of_keys(SCHEMA, [("k00015",)])), made.table).leaves
+
+
+def test_a_file_inside_the_region_is_read_without_a_predicate(made: TableMaker):
+    made.add([row(n) for n in range(0, 50)])
+    made.add([row(n) for n in range(0, 200)])
+    plan = plan_of_query(Query((region_of_range(SCHEMA, None, "k00100"),)), made.table)
+    (leaf,) = plan.leaves
+    inside = {s.file.rows: s.regions is None for s in leaf.scans}
+    assert inside == {50: True, 200: False}
+
+
+def test_more_rows_than_allowed_are_refused(made: TableMaker, tmp_path: Path):
+    made.add([row(n) for n in range(300)])
+    engine = make_engine(tmp_path, rows_max=250)
+    with pytest.raises(InvalidRequestError, match="more than 250 rows"):
+        run_query(Query(), made.table, engine).read_all()
+    assert holds(made) == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "complaint"),
+    [
+        (Query(columns=("id", "nope")), "no field 'nope'"),
+        (Query(columns=()), "at least one"),
+        (Query(columns=("id", "id")), "twice"),
+        (Query(limit=-1), "limit -1"),
+        (Query(version=10**6), "not reached"),
+    ],
+)
+def test_a_query_that_does_not_fit_is_refused(
+    made: TableMaker, tmp_path: Path, query: Query, complaint: str
+):
+    with pytest.raises(InvalidRequestError, match=complaint):
+        run_query(query, made.table, make_engine(tmp_path))
