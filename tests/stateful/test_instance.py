@@ -30,12 +30,9 @@ from hypothesis.stateful import (
 )
 
 from sleeper.clock import system_clock
-from sleeper.datafiles.session import EngineSettings
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.ingest.job import ingest_job_from_message
-from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query
-from sleeper.query.running import run_query
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.followers import CreateFollower, DeleteFollower
 from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
@@ -49,6 +46,7 @@ from sleeper.wiring.collecting import (
 from sleeper.wiring.ingest import ingest_paths, ingest_rows, run_ingest_job, submit_ingest
 from sleeper.wiring.instance import Instance, QueueName
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.query import open_query
 from sleeper.wiring.shaping import (
     create_compaction_jobs_of,
     run_compaction_message,
@@ -106,8 +104,6 @@ class InstanceMachine(RuleBasedStateMachine):
         sent = self.plan.sent
         self.plan = CrashPlan(sent=sent)
         self.instance = crashing(self.raw, self.plan)
-        engine = EngineSettings(self.raw.spill_folder(), threads=1)
-        self.queries = QueryEngine(QuerySettings(engine), self.clock)
 
     def attempt(self, crash_at: int | None, action: Callable[[Instance], Any]) -> Any:
         """What the action gives; None if the process died in it, and was started again."""
@@ -192,7 +188,9 @@ class InstanceMachine(RuleBasedStateMachine):
             path.write_text("v,s,k\n" + "".join(f'"{v}",{s},{k}\n' for k, s, v in rows))
         else:
             path = stem.with_suffix(".jsonl")
-            path.write_text("".join(json.dumps({"k": k, "v": v, "s": s}) + "\n" for k, s, v in rows))
+            path.write_text(
+                "".join(json.dumps({"k": k, "v": v, "s": s}) + "\n" for k, s, v in rows)
+            )
         return str(path)
 
     def add_job(self, rows: list[Row], kinds: list[int]) -> str:
@@ -389,8 +387,7 @@ class InstanceMachine(RuleBasedStateMachine):
             return state.horizon
 
     def queried(self, version: int | None) -> Counter[Row]:
-        table = QueryTable(NAME, self.state, self.raw.root)
-        with run_query(Query(version=version), table, self.queries) as result:
+        with open_query(self.raw, NAME, Query(version=version)) as result:
             found = [tuple(row.values()) for batch in result for row in batch.to_pylist()]
         return Counter(found)
 
@@ -548,7 +545,10 @@ def test_an_instance_agrees_with_its_model_whatever_happens() -> None:
             stateful_step_count=int(os.environ.get("SLEEPER_STATEFUL_STEPS", "25")),
             deadline=None,
             print_blob=True,
-            phases=[Phase.generate, *([Phase.shrink] if "SLEEPER_STATEFUL_SHRINK" in os.environ else [])],
+            phases=[
+                Phase.generate,
+                *([Phase.shrink] if "SLEEPER_STATEFUL_SHRINK" in os.environ else []),
+            ],
             database=None,
             suppress_health_check=list(HealthCheck),
         ),

@@ -79,7 +79,11 @@ BAD = {
     "null key in JSON": ("a.jsonl", text('{"k":"a","n":1}\n{"k":null,"n":2}\n'), "2.*'k'"),
     "missing key in JSON": ("a.jsonl", text('{"k":"a","n":1}\n{"n":2}\n'), "2.*'k'"),
     "no JSON": ("a.jsonl", text('{"k":"a","n":1}\n{"k":\n'), "2"),
-    "a value too large": ("a.parquet", lambda p: write(p, [("a", 2**31)]), r"row 1.*'n'.*2147483648"),
+    "a value too large": (
+        "a.parquet",
+        lambda p: write(p, [("a", 2**31)]),
+        r"row 1.*'n'.*2147483648",
+    ),
     "a value too large in CSV": ("a.csv", text("k,n\na,1\nb,2147483648\n"), "'n'.*2147483648"),
     "text for a number": ("a.csv", text("k,n\na,1\nb,two\n"), "'n'.*two"),
     "a number for text": ("a.parquet", parquet(k=[1, 2], n=[1, 2]), "'k'.*int64"),

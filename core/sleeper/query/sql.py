@@ -11,7 +11,7 @@ import pyarrow as pa
 from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext
 
 from sleeper.datafiles.session import EngineSettings, engine_errors
-from sleeper.errors import NotFoundError, StateMovedOnError
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.result import QueryResult
@@ -148,12 +148,8 @@ def _opened(tables: TableOpeners, name: str) -> QueryTable | None:
 def _rows(frame: DataFrame, files: list[str], target: pa.Schema) -> Iterator[pa.RecordBatch]:
     with errors_of_statement(), engine_errors():
         stream = frame.execute_stream()
-        # The engine lists files when it makes its plan, and passes over one that is gone
-        # without a word. One that is there now, of a name that is never used again, was
-        # there then; if it goes later, reading it fails.
-        for file in files:
-            if not os.path.exists(file):
-                raise StateMovedOnError(f"a data file is gone: {file}")
+    _check_files(files)
+    with errors_of_statement(), engine_errors():
         for each in stream:
             batch = each.to_pyarrow()
             if batch.num_rows:
@@ -161,6 +157,20 @@ def _rows(frame: DataFrame, files: list[str], target: pa.Schema) -> Iterator[pa.
                     [c.cast(f.type) for c, f in zip(batch.columns, target, strict=True)],
                     schema=target,
                 )
+
+
+def _check_files(files: list[str]) -> None:
+    """The engine lists files when it makes its plan, and passes over one that is gone, or
+    that holds nothing, without a word. One that is there now, of a name that is never used
+    again, was there then; if it goes later, reading it fails.
+    """
+    for file in files:
+        try:
+            size = os.path.getsize(file)
+        except FileNotFoundError as error:
+            raise StateMovedOnError(f"a data file is gone: {file}") from error
+        if size == 0:
+            raise DataError(f"data file {file} is empty")
 
 
 def _after(

@@ -143,15 +143,23 @@ def _tracked(
     except SleeperError as error:
         is_hopeless = isinstance(error, InvalidRequestError)
         step = JobStep.REJECTED if is_hopeless else JobStep.FAILED
-        instance.jobs.record(event(step, reasons=(str(error),)))
-        logger.info("ingest job %s", step.value, extra={"job_id": job_id})
+        _record_end(instance, event(step, reasons=(str(error),)))
         raise
     except BaseException as error:
-        instance.jobs.record(event(JobStep.FAILED, reasons=(repr(error),)))
+        _record_end(instance, event(JobStep.FAILED, reasons=(repr(error),)))
         raise
     rows = {} if result.done_before else {"rows_read": result.rows, "rows_written": result.rows}
     instance.jobs.record(event(JobStep.FINISHED, **rows), event(JobStep.COMMITTED))
     return result
+
+
+def _record_end(instance: Instance, end: JobEvent) -> None:
+    """A tracker that does not answer, on a full disk perhaps, must not hide why a job failed."""
+    logger.info("ingest job %s", end.step.value, extra={"job_id": end.job_id})
+    try:
+        instance.jobs.record(end)
+    except SleeperError:
+        logger.warning("the tracker was not told", exc_info=True, extra={"job_id": end.job_id})
 
 
 def _ingest_table(table: OpenTable) -> IngestTable:

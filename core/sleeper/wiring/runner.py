@@ -155,8 +155,7 @@ class _Runner:
             except SleeperError as error:
                 self._problem(f"table {ref.name}: {error}")
         if self._is_due("deletions", self._minutes_of(COLLECTION_PERIOD_MINUTES)) or is_last_look:
-            deleting = self._instance.tables.list(TableState.DELETING)
-            found |= bool(deleting) and finish_deletions(self._instance) > 0
+            found |= self._finish_deletions()
         if self._is_due("housekeeping", self._minutes_of(ORPHAN_PERIOD_HOURS) * 60):
             sweep_abandoned(self._instance)
             days = self._instance.properties().get(TRACKER_DAYS)
@@ -164,6 +163,15 @@ class _Runner:
             self._instance.jobs.remove_before(before)
             self._instance.tasks.remove_before(before)
         return found
+
+    def _finish_deletions(self) -> bool:
+        try:
+            deleting = self._instance.tables.list(TableState.DELETING)
+            return bool(deleting) and finish_deletions(self._instance) > 0
+        except SleeperError as error:
+            # A worker that still writes into the table's folder; the next time will do.
+            self._problem(f"deletion of tables: {error}")
+            return False
 
     def _look_at_table(self, ref: TableRef, is_last_look: bool) -> bool:
         memory = self._tables.setdefault(ref.id, _TableMemory())

@@ -20,6 +20,7 @@ from sleeper.errors import (
     NotFoundError,
     SleeperError,
     StateMovedOnError,
+    UnavailableError,
 )
 from sleeper.jobs.event import TaskEvent, TaskStep, new_task_id
 from sleeper.jobs.queue import Message, MessageQueue
@@ -40,6 +41,14 @@ _VISIBILITY = {
     QueueName.INGEST: INGEST_VISIBILITY_SECONDS,
     QueueName.COMPACTION: COMPACTION_VISIBILITY_SECONDS,
     QueueName.SPLITTING: QUEUE_VISIBILITY_SECONDS,
+}
+# Trying the message again changes nothing; the tracker has the reason. What else a table
+# needs is found anew from its state, but an ingest is only in its message: where a person
+# has to mend something first, that must not be lost.
+_SETTLED: dict[QueueName, tuple[type[SleeperError], ...]] = {
+    QueueName.INGEST: (InvalidRequestError, NotFoundError),
+    QueueName.COMPACTION: (InvalidRequestError, NotFoundError, StateMovedOnError, DataError),
+    QueueName.SPLITTING: (InvalidRequestError, NotFoundError, StateMovedOnError, DataError),
 }
 _IDLE_WAIT_SECONDS = 0.1
 _RETRY_DELAY_SECONDS = 2.0
@@ -74,7 +83,14 @@ class Worker:
         reason: str | None = None
         try:
             while not self._stop.is_set():
-                if not self.run_one():
+                try:
+                    is_idle = not self.run_one()
+                except UnavailableError as error:
+                    # A full disk, perhaps. What was in flight returns by itself.
+                    logger.warning("waiting for the instance: %s", error)
+                    self._stop.wait(_RETRY_DELAY_SECONDS)
+                    continue
+                if is_idle:
                     self._stop.wait(_IDLE_WAIT_SECONDS)
         except GivenBackError:
             reason = "told to end at once"
@@ -101,8 +117,7 @@ class Worker:
         try:
             with _kept_in_flight(queue, message, visibility):
                 totals = self._run_message(name, message)
-        except (InvalidRequestError, NotFoundError, StateMovedOnError, DataError) as error:
-            # Trying again changes nothing; the tracker has the reason.
+        except _SETTLED[name] as error:
             logger.warning("%s job dropped: %s", name.value, error)
             totals = JobTotals()
         except SleeperError as error:
