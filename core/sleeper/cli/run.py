@@ -1,6 +1,8 @@
 """`sleeper run`: the background work of a local instance."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,10 +43,9 @@ def run(
     with opened(context) as instance:
         from sleeper.wiring.runner import run_instance
 
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C
         latest: list[RunStatus] = []
         try:
-            with run_progress(latest) as listener:
+            with _terminated_like_interrupted(), run_progress(latest) as listener:
                 run_instance(instance, until_idle, workers, listener)
         except KeyboardInterrupt:
             if until_idle:
@@ -53,3 +54,13 @@ def run(
         finally:
             if latest:
                 note(summary_of_run(latest[-1]))
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does, so that workers are stopped and not left behind."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -98,3 +98,8 @@ def engine_errors() -> Iterator[None]:
         if "Resources exhausted" in text:
             raise UnavailableError(f"the memory that was allowed is too little: {text}") from error
         raise DataError(f"data could not be read: {text}") from error
+    except BaseException as error:
+        # A torn file can make the engine panic, which is no Exception.
+        if type(error).__name__ == "PanicException":
+            raise DataError(f"data could not be read, the engine panicked: {error}") from error
+        raise

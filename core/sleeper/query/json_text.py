@@ -10,7 +10,7 @@ import json
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from datafusion import SessionContext, col, functions, lit
+from datafusion import SessionContext, col, functions
 
 _TO_ESCAPE = r'["\\\x00-\x1f]'
 
@@ -111,6 +111,6 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _base64(column: pa.Array) -> pa.Array:
     frame = SessionContext().from_arrow(pa.table({"bytes": column}))
-    encoded = frame.select(functions.encode(col("bytes"), lit("base64pad"))).collect()
+    encoded = frame.select(functions.encode(col("bytes"), "base64pad")).collect()
     chunks = [b.column(0).cast(pa.string()) for b in encoded]
     return pa.chunked_array(chunks, pa.string()).combine_chunks()

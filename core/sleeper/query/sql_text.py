@@ -50,7 +50,8 @@ def errors_of_statement() -> Iterator[None]:
         yield
     except DataError as error:
         text = str(error.__cause__ or error)
-        if any(sign in text for sign in _OF_FILES):
+        is_panic = not isinstance(error.__cause__, Exception)
+        if is_panic or any(sign in text for sign in _OF_FILES):
             raise
         raise InvalidRequestError(f"the statement failed: {_stripped(text)}") from error
 

@@ -87,7 +87,7 @@ def test_sql_reads_all_tables(instance: sleeper.Instance, table: sleeper.Table) 
 def test_background_work_runs_from_python(instance: sleeper.Instance) -> None:
     table = instance.create_table("t", SCHEMA, {"sleeper.table.partition.splitting.threshold": "4"})
     for start in range(4):
-        table.ingest(frame(*(f"{start}{i}" for i in range(4))))
+        table.ingest(frame(*(f"{i}{start}" for i in range(4))))
     status = instance.run_until_idle(workers=1)
     assert status.idle
     assert status.splits_sent > 0

@@ -83,7 +83,7 @@ def check(made: TableMaker, folder: Path, regions: list[Region], files_max: int)
         assert state.collection.holds() == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_regions_of_a_table_of_one_key_field(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +95,7 @@ def test_any_regions_of_a_table_of_one_key_field(data: st.DataObject):
         assert [r[:2] for r in in_order] == sorted(r[:2] for r in made.rows)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_regions_of_a_table_of_two_key_fields(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:

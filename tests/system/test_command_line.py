@@ -1,0 +1,235 @@
+"""The `sleeper` command as users run it: a process a command, on real data."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.flights import UNKNOWN_AIRCRAFT, PreparedData, prepare
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
+FLIGHTS_OF_JANUARY = 27_004
+FLIGHTS_OF_FEBRUARY = 24_951
+
+Process = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """Runs commands on one instance."""
+
+    instance: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name != "SLEEPER_DEBUG"}
+        return {**kept, "PYTHONPATH": str(ROOT / "core"), "SLEEPER_INSTANCE": str(self.instance)}
+
+    def __call__(self, *arguments: object, status: int = 0) -> Process:
+        done = subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    def rows(self, *arguments: object) -> list[dict[str, Any]]:
+        """Standard output as JSON lines; anything else on it fails."""
+        return [json.loads(line) for line in self(*arguments).stdout.splitlines()]
+
+    def start(self, *arguments: object, **pipes: Any) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen([*COMMAND, *map(str, arguments)], env=self.environment, **pipes)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    return prepare(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path, data: PreparedData) -> CommandLine:
+    """On an instance with a table of flights, two months of them."""
+    return _with_flights(tmp_path, data)
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory: pytest.TempPathFactory, data: PreparedData) -> CommandLine:
+    """The same for tests that do not mind each other."""
+    return _with_flights(tmp_path_factory.mktemp("shared"), data)
+
+
+def _with_flights(folder: Path, data: PreparedData) -> CommandLine:
+    command = CommandLine(folder / "instance")
+    assert command("instance", "create").stdout == ""
+    flights = data.table("flights")
+    command("table", "create", "flights", "--schema", flights.schema_file)
+    command("ingest", "flights", *flights.files[:2], "--job-id", "winter")
+    return command
+
+
+def test_flights_go_in_take_shape_and_come_out(sleeper: CommandLine, data: PreparedData) -> None:
+    expected = FLIGHTS_OF_JANUARY + FLIGHTS_OF_FEBRUARY
+    (job,) = sleeper.rows("report", "ingest-jobs", "--output", "json")
+    assert (job["job"], job["state"], job["rows_written"]) == ("winter", "committed", expected)
+
+    again = sleeper("ingest", "flights", *data.table("flights").files[:2], "--job-id", "winter")
+    assert "was done before" in again.stderr
+    submitted = sleeper("ingest", "flights", data.table("flights").files[2], "--submit")
+    job_id = submitted.stdout.strip()
+    sleeper("table", "set", "flights", "sleeper.table.partition.splitting.threshold=30000")
+
+    ran = sleeper("run", "--until-idle", "--workers", "2")
+    assert ran.stdout == ""
+    assert "nothing is left to do" in ran.stderr
+
+    jobs = {row["job"]: row for row in sleeper.rows("report", "ingest-jobs", "--output", "json")}
+    assert jobs[job_id]["state"] == "committed"
+    expected += jobs[job_id]["rows_written"]
+    partitions = sleeper.rows("report", "partitions", "--table", "flights", "--output", "json")
+    leaves = [row for row in partitions if row["leaf"]]
+    assert len(leaves) >= 4
+    assert sum(row["rows"] + row["rows_above"] for row in leaves) == pytest.approx(expected, 0.01)
+    (count,) = sleeper.rows("sql", "SELECT count(*) AS n FROM flights", "--format", "json")
+    assert count["n"] == expected
+    tasks = sleeper.rows("report", "tasks", "--output", "json")
+    assert len(tasks) >= 2
+    assert {task["state"] for task in tasks} == {"ended"}
+    tree = sleeper("report", "partitions", "--table", "flights").stdout
+    assert "├─" in tree
+    assert "█" in tree
+
+    old = sleeper.rows("query", "flights", "--as-of", "2", "--key", "N14228", "--format", "json")
+    new = sleeper.rows("query", "flights", "--key", "N14228", "--format", "json")
+    assert 0 < len(old) < len(new)
+    assert [row["sched_dep"] for row in new] == sorted(row["sched_dep"] for row in new)
+
+
+def test_a_message_that_cannot_be_done_ends_as_a_rejected_job(
+    sleeper: CommandLine, tmp_path: Path
+) -> None:
+    wrong = tmp_path / "wrong.parquet"
+    wrong.write_bytes(b"PAR1 and nothing else")
+    job_id = sleeper("ingest", "flights", wrong, "--submit").stdout.strip()
+    sleeper("run", "--until-idle", "--workers", "1")
+    jobs = {row["job"]: row for row in sleeper.rows("report", "ingest-jobs", "--output", "json")}
+    assert jobs[job_id]["state"] == "rejected"
+    assert str(wrong) in jobs[job_id]["reason"]
+    assert sleeper.rows("report", "dead-letters", "--output", "json") == []
+
+
+@pytest.mark.parametrize("row_format", ["table", "csv", "json", "parquet"])
+def test_a_reader_that_has_enough_ends_the_query_quietly(
+    flights: CommandLine, row_format: str
+) -> None:
+    query = flights.start(
+        *("query", "flights", "--format", row_format),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert query.stdout is not None
+    assert query.stdout.read(4)
+    query.stdout.close()
+    _, said = query.communicate(timeout=60)
+    assert (query.returncode, said) == (0, b"")
+
+
+def test_parquet_goes_through_a_pipe_whole(flights: CommandLine, tmp_path: Path) -> None:
+    target = tmp_path / "flights.parquet"
+    with target.open("wb") as file:
+        query = flights.start(
+            *("query", "flights", "--key", UNKNOWN_AIRCRAFT, "--format", "parquet"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        written, said = query.communicate(timeout=60)
+        file.write(written)
+    assert query.returncode == 0
+    flights("table", "create", "unknown", "--schema", _schema_file(flights, tmp_path))
+    back = flights("ingest", "unknown", target)
+    assert back.stderr.split(" ")[0] == said.decode().split(" ")[0]
+
+
+def _schema_file(flights: CommandLine, folder: Path) -> Path:
+    path = folder / "copy.schema.json"
+    rows = flights.rows("table", "properties", "flights", "--output", "json")
+    path.write_text(next(r["value"] for r in rows if r["property"] == "sleeper.table.schema"))
+    return path
+
+
+def _run_on_terminal(command: CommandLine, *arguments: object) -> tuple[int, str]:
+    """Exit status, and what a terminal was sent on standard error."""
+    ours, theirs = pty.openpty()
+    process = command.start(*arguments, stdout=subprocess.DEVNULL, stderr=theirs, stdin=theirs)
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not part:
+            break
+        said += part
+    os.close(ours)
+    return process.wait(timeout=60), said.decode(errors="replace")
+
+
+def test_a_terminal_sees_progress(flights: CommandLine, data: PreparedData) -> None:
+    status, said = _run_on_terminal(flights, "ingest", "flights", data.table("flights").files[3])
+    assert status == 0
+    assert "ingest into flights" in said
+    assert "28,330 rows in 1 file into flights" in said
+
+
+def test_parquet_is_not_for_a_terminal(flights: CommandLine) -> None:
+    ours, theirs = pty.openpty()
+    query = flights.start(
+        "query", "flights", "--format", "parquet", stdout=theirs, stderr=subprocess.PIPE
+    )
+    _, said = query.communicate(timeout=60)
+    os.close(theirs)
+    os.close(ours)
+    assert query.returncode == 2
+    assert b"parquet is not for a terminal" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_stops_cleanly_when_it_is_interrupted(
+    flights: CommandLine, number: signal.Signals
+) -> None:
+    before = len(_tasks(flights))
+    run = flights.start("run", "--workers", "1", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    _wait_until(lambda: len(_tasks(flights)) > before)
+    run.send_signal(number)
+    printed, said = run.communicate(timeout=60)
+    assert (run.returncode, printed) == (0, b"")
+    assert b"Traceback" not in said
+    assert said.startswith(b"stopped\n")
+    assert {task["state"] for task in _tasks(flights)} == {"ended"}
+
+
+def _tasks(command: CommandLine) -> list[dict[str, Any]]:
+    return command.rows("report", "tasks", "--output", "json")
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,82 @@
+"""Ingest from the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Sleeper
+
+
+def test_files_are_taken_in_and_told_of_on_standard_error(cities: Sleeper, rows_file: Path) -> None:
+    done = cities("ingest", "cities", rows_file, "--job-id", "j1")
+    assert (done.status, done.stdout) == (0, "")
+    assert done.stderr.startswith("3 rows in 1 file into cities: transaction 2, ")
+    assert done.stderr.endswith("rows/s (job j1)\n")
+    (job,) = cities("report", "ingest-jobs", "--output", "json").rows
+    assert (job["job"], job["state"], job["rows_written"]) == ("j1", "committed", 3)
+
+
+def test_a_job_that_comes_again_changes_nothing(cities: Sleeper, rows_file: Path) -> None:
+    cities("ingest", "cities", rows_file, "--job-id", "j1")
+    again = cities("ingest", "cities", rows_file, "--job-id", "j1")
+    assert again.status == 0
+    assert again.stderr == "job j1 was done before, by transaction 2: nothing was changed\n"
+    (table,) = cities("table", "list", "--output", "json").rows
+    assert table["rows"] == 3
+
+
+def test_a_row_that_does_not_fit_refuses_the_job(cities: Sleeper, rows_file: Path) -> None:
+    with rows_file.open("a") as file:
+        file.write("Rome,MMXX,9\n")
+    done = cities("ingest", "cities", rows_file)
+    assert (done.status, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: file {rows_file}")
+    assert "'year'" in done.stderr
+    (job,) = cities("report", "ingest-jobs", "--output", "json").rows
+    assert job["state"] == "rejected"
+    (table,) = cities("table", "list", "--output", "json").rows
+    assert table["rows"] == 0
+
+
+def test_with_rejects_the_other_rows_are_taken_in(
+    cities: Sleeper, rows_file: Path, tmp_path: Path
+) -> None:
+    with rows_file.open("a") as file:
+        file.write("Rome,MMXX,9\n")
+    rejects = tmp_path / "rejects.jsonl"
+    done = cities("ingest", "cities", rows_file, "--rejects", rejects)
+    assert (done.status, done.stdout) == (0, "")
+    assert done.stderr.endswith(f"1 row rejected: see {rejects}\n")
+    (line,) = map(json.loads, rejects.read_text().splitlines())
+    assert (line["file"], line["row"]) == (str(rows_file), 4)
+    (table,) = cities("table", "list", "--output", "json").rows
+    assert table["rows"] == 3
+
+
+def test_a_file_for_rejects_that_cannot_be_written_is_an_error(
+    cities: Sleeper, rows_file: Path, tmp_path: Path
+) -> None:
+    done = cities("ingest", "cities", rows_file, "--rejects", tmp_path / "no" / "where")
+    assert done.status == 1
+    assert "No such file or directory" in done.stderr
+    (table,) = cities("table", "list", "--output", "json").rows
+    assert table["rows"] == 0
+
+
+def test_submit_prints_the_id_and_queues_the_job(cities: Sleeper, rows_file: Path) -> None:
+    done = cities("ingest", "cities", rows_file, "--submit", "--job-id", "j9")
+    assert (done.status, done.stdout, done.stderr) == (0, "j9\n", "")
+    (job,) = cities("report", "ingest-jobs", "--output", "json").rows
+    assert (job["job"], job["state"], job["files"]) == ("j9", "created", 1)
+    assert len(cities("ingest", "cities", rows_file, "--submit").stdout.strip()) == 32
+
+
+@pytest.mark.parametrize("more", [[], ["--submit"]])
+def test_what_is_not_there_is_named(cities: Sleeper, tmp_path: Path, more: list[str]) -> None:
+    missing = cities("ingest", "cities", tmp_path / "no.csv", *more)
+    assert (missing.status, missing.stdout) == (1, "")
+    assert missing.stderr == f"error: file {tmp_path / 'no.csv'} does not exist\n"
+    unknown = cities("ingest", "towns", tmp_path / "no.csv", *more)
+    assert (unknown.status, unknown.stdout) == (1, "")
+    assert "'towns'" in unknown.stderr

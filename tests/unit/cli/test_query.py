@@ -1,0 +1,93 @@
+"""Queries and SQL from the command line."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.unit.cli.conftest import Sleeper
+
+
+@pytest.fixture
+def full(cities: Sleeper, rows_file: Path) -> Sleeper:
+    assert cities("ingest", "cities", rows_file).status == 0
+    return cities
+
+
+def test_a_key_in_quotes_finds_its_row(full: Sleeper) -> None:
+    done = full("query", "cities", "--key", '"Paris, Texas"', "--format", "json")
+    assert done.status == 0
+    assert done.rows == [{"city": "Paris, Texas", "year": 1999, "people": None}]
+    assert done.stderr.startswith("1 row, ")
+    assert done.stderr.endswith(" ms\n")
+
+
+def test_keys_and_ranges_together_give_each_row_once_in_order(full: Sleeper) -> None:
+    done = full(
+        *("query", "cities", "--key", "Oslo", "--range", "B:P", "--range", ":B"),
+        *("--columns", "city", "--format", "csv"),
+    )
+    assert done.stdout == '"city"\n"Athens"\n"Oslo"\n'
+
+
+def test_limit_zero_gives_no_rows(full: Sleeper) -> None:
+    done = full("query", "cities", "--limit", "0", "--format", "json")
+    assert (done.status, done.stdout) == (0, "")
+    assert done.stderr.startswith("0 rows, ")
+
+
+def test_as_of_reads_an_old_version(full: Sleeper, rows_file: Path) -> None:
+    full("ingest", "cities", rows_file, "--job-id", "again")
+    assert len(full("query", "cities", "--as-of", "2", "--format", "json").rows) == 3
+    assert len(full("query", "cities", "--format", "json").rows) == 6
+    assert full("query", "cities", "--as-of", "99").status == 1
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv", "rows.jsonl", "rows.txt"])
+def test_the_name_of_the_output_says_its_format(full: Sleeper, tmp_path: Path, name: str) -> None:
+    target = tmp_path / name
+    done = full("query", "cities", "--columns", "city", "--output", target)
+    assert (done.status, done.stdout) == (0, "")
+    read = {
+        ".parquet": lambda: pq.read_table(target)["city"].to_pylist(),
+        ".csv": lambda: [line.strip('"') for line in target.read_text().splitlines()[1:]],
+        ".jsonl": lambda: [json.loads(line)["city"] for line in target.read_text().splitlines()],
+        ".txt": lambda: target.read_text().splitlines()[2:],
+    }
+    assert read[target.suffix]() == ["Athens", "Oslo", "Paris, Texas"]
+
+
+def test_a_query_that_is_refused_leaves_the_output_file_as_it_was(
+    full: Sleeper, tmp_path: Path
+) -> None:
+    target = tmp_path / "rows.csv"
+    before = target.read_text()
+    assert full("query", "cities", "--columns", "town", "--output", target).status == 1
+    assert target.read_text() == before
+    assert list(tmp_path.glob(".*.part")) == []
+
+
+def test_sql_reads_all_tables(full: Sleeper) -> None:
+    done = full("sql", "SELECT sum(people) AS p FROM cities WHERE year = 2001", "--format", "json")
+    assert done.rows == [{"p": 1200}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["query", "towns"], "'towns'"),
+        (["query", "cities", "--key", "a,b"], "key 'a,b' has 2 values"),
+        (["query", "cities", "--columns", "town"], "no field 'town'"),
+        (["sql", "SELEC 1"], "SELEC"),
+        (["sql", "SELECT * FROM towns"], "towns"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_in_one_line(
+    full: Sleeper, arguments: list[str], said: str
+) -> None:
+    done = full(*arguments)
+    assert (done.status, done.stdout) == (1, "")
+    assert said in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1

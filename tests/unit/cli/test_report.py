@@ -1,0 +1,154 @@
+"""Reports, holds, snapshots and dead letters from the command line."""
+
+from pathlib import Path
+
+import pytest
+
+from sleeper.reports.kind import ReportKind
+from sleeper.statestore.transactions.followers import CreateFollower
+from sleeper.statestore.transactions.holds import CreateHold
+from sleeper.wiring.instance import QueueName
+from sleeper.wiring.opening import open_instance
+from tests.unit.cli.conftest import Sleeper
+
+
+@pytest.fixture
+def full(cities: Sleeper, rows_file: Path) -> Sleeper:
+    for job_id in ("j1", "j2", "j3"):
+        assert cities("ingest", "cities", rows_file, "--job-id", job_id).status == 0
+    return cities
+
+
+def test_the_report_on_files_has_bounds_numbers_and_partitions(full: Sleeper) -> None:
+    rows = full("report", "files", "--output", "json").rows
+    assert [(r["rows"], r["smallest_number"], len(r["partitions"])) for r in rows] == [
+        (3, 2, 2),
+        (3, 3, 2),
+        (3, 4, 2),
+    ]
+    assert rows[0]["smallest_key"] == ["Athens"]
+    assert rows[0]["largest_key"] == ["Paris, Texas"]
+    assert "/data/partition_" in rows[0]["file"]
+
+
+def test_the_report_on_partitions_counts_rows_and_files_of_leaves(full: Sleeper) -> None:
+    rows = full("report", "partitions", "--output", "json").rows
+    assert [(r["depth"], r["leaf"], r["rows"], r["files"]) for r in rows] == [
+        (0, False, 0, 0),
+        (1, True, 3, 3),
+        (1, True, 6, 3),
+    ]
+    drawn = full("report", "partitions", "--table", "cities").stdout.splitlines()
+    assert drawn[0] == "table cities: 3 partitions, 2 leaves"
+    assert drawn[2].startswith("├─ ")
+    assert 'city >= "M"' in drawn[3]
+
+
+def test_a_limit_says_how_many_it_leaves_out(full: Sleeper) -> None:
+    text = full("report", "files", "--limit", "1")
+    assert text.stdout.endswith("(2 more files: see --limit)\n")
+    as_json = full("report", "files", "--limit", "1", "--output", "json")
+    assert len(as_json.rows) == 1
+    assert as_json.stderr == "note: 2 more files: see --limit\n"
+    jobs = full("report", "ingest-jobs", "--limit", "2", "--output", "json")
+    assert [job["job"] for job in jobs.rows] == ["j3", "j2"]
+    assert jobs.stderr == "note: there are older ingest jobs: see --limit\n"
+
+
+def test_all_reports_on_everything(full: Sleeper) -> None:
+    done = full("report", "all", "--output", "json")
+    assert done.status == 0
+    assert {row["report"] for row in done.rows} == {
+        "tables",
+        "files",
+        "partitions",
+        "state",
+        "ingest-jobs",
+    }
+    for kind in ReportKind:
+        assert full("report", kind, "--table", "cities").status == 0
+
+
+def test_a_report_on_one_table_leaves_the_others_out(full: Sleeper, schema_file: Path) -> None:
+    full("table", "create", "towns", "--schema", schema_file)
+    for kind in ("tables", "files", "partitions", "state", "ingest-jobs"):
+        rows = full("report", kind, "--table", "towns", "--output", "json").rows
+        assert {row.get("table", row.get("name")) for row in rows} <= {"towns"}
+    assert full("report", "files", "--table", "villages").status == 1
+
+
+def test_holds_and_followers_are_listed_and_holds_released(full: Sleeper, tmp_path: Path) -> None:
+    instance = open_instance(tmp_path / "here")
+    state = instance.table("cities").state
+    later = instance.clock() + 3_600_000
+    state.commit_or_raise(CreateHold("h1", "me", 2, later))
+    state.commit_or_raise(CreateFollower("feed", 3))
+    instance.close()
+
+    (hold,) = full("hold", "list", "cities", "--output", "json").rows
+    assert (hold["hold"], hold["owner"], hold["version"]) == ("h1", "me", 2)
+    (follower,) = full("follower", "list", "cities", "--output", "json").rows
+    assert (follower["follower"], follower["position"], follower["lag"]) == ("feed", 3, 3)
+    (row,) = full("report", "state", "--output", "json").rows
+    assert (row["number"], row["holds"], row["followers"], row["lag"]) == (6, 1, 1, 3)
+
+    assert full("hold", "release", "cities", "h1").status == 0
+    assert full("hold", "list", "cities", "--output", "json").rows == []
+    again = full("hold", "release", "cities", "h1")
+    assert (again.status, again.stderr) == (1, "error: table 'cities' has no hold 'h1'\n")
+
+
+def test_a_snapshot_is_taken_and_reported(full: Sleeper) -> None:
+    taken = full("snapshot", "take", "cities")
+    assert (taken.status, taken.stdout) == (0, "")
+    assert taken.stderr == "the state at transaction 4 is stored\n"
+    (row,) = full("report", "state", "--output", "json").rows
+    assert row["snapshots"] == [4]
+
+
+def test_dead_letters_are_listed_redriven_and_deleted(sleeper: Sleeper, tmp_path: Path) -> None:
+    instance = open_instance(tmp_path / "here")
+    queue = instance.queue(QueueName.INGEST)
+    queue.send("poison")
+    for _ in range(3):
+        (message,) = queue.receive()
+        queue.give_back(message.receipt)
+    assert queue.receive() == ()
+
+    (letter,) = sleeper("report", "dead-letters", "--output", "json").rows
+    assert (letter["queue"], letter["body"]) == ("ingest", "poison")
+    redriven = sleeper("dead-letters", "redrive", "ingest")
+    assert redriven.stderr == "1 dead letter put back on queue ingest\n"
+    assert queue.counts().visible == 1
+    missing = sleeper("dead-letters", "delete", "ingest", letter["message"])
+    assert missing.status == 1
+    unknown = sleeper("dead-letters", "redrive", "no-such")
+    assert unknown.status == 1
+    assert "queues are ingest, compaction, splitting" in unknown.stderr
+    instance.close()
+
+
+def test_queries_are_said_not_to_be_tracked(sleeper: Sleeper) -> None:
+    done = sleeper("report", "queries", "--output", "json")
+    assert (done.status, done.stdout) == (0, "")
+    assert "not tracked" in done.stderr
+
+
+def test_compaction_jobs_are_created_and_collection_is_tried_dry(full: Sleeper) -> None:
+    done = full("compact", "cities", "--all")
+    assert (done.status, done.stdout) == (0, "")
+    assert done.stderr == "2 compaction jobs created\n"
+    rows = full("report", "compaction-jobs", "--output", "json").rows
+    assert [(row["state"], row["files"]) for row in rows] == [("created", 3), ("created", 3)]
+    files = full("report", "files", "--output", "json").rows
+    assert {len(row["jobs"]) for row in files} == {2}
+    dry = full("gc", "cities", "--dry-run", "--orphans")
+    assert (dry.status, dry.stdout) == (0, "")
+    assert dry.stderr.startswith("0 files of 0 bytes would be deleted\n")
+
+
+def test_a_leaf_over_the_threshold_is_split(full: Sleeper) -> None:
+    full("table", "set", "cities", "sleeper.table.partition.splitting.threshold=4")
+    done = full("split", "cities")
+    assert (done.status, done.stdout) == (0, "")
+    assert done.stderr.startswith("1 leaf over the threshold\n")

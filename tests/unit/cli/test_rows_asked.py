@@ -1,0 +1,109 @@
+"""Keys, ranges and regions as they are typed, against a schema."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.cli.rows_asked import query_asked
+from sleeper.errors import InvalidRequestError
+from sleeper.partitions.region import Range, Region, key_region
+from sleeper.schema.model import Field, PrimitiveType, Schema
+
+TYPES = (PrimitiveType.STRING, PrimitiveType.LONG, PrimitiveType.BYTE_ARRAY)
+CITY, NUMBER, HASH = (Field(t.name.lower(), t) for t in TYPES)
+PLACES = Schema((CITY, NUMBER), (), (Field("v", PrimitiveType.INT),))
+BLOBS = Schema((HASH,))
+NUMBERS = Schema((NUMBER,))
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+# A line's end cannot be typed within an argument's CSV.
+_TEXTS = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\r\n\0"))
+
+
+@given(_TEXTS, st.integers(-(2**63), 2**63 - 1))
+def test_any_key_can_be_given_in_quotes(city: str, number: int) -> None:
+    asked = query_asked(PLACES, keys=[f"{_quoted(city)},{number}"])
+    assert asked.regions == (key_region(PLACES, (city, number)),)
+
+
+@given(_TEXTS.filter(bool))
+def test_any_text_can_be_an_end_of_a_range_in_quotes(end: str) -> None:
+    (region,) = query_asked(PLACES, ranges=[f":{_quoted(end)}"]).regions or ()
+    assert region.ranges[0] == Range("", end)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10:20", Range(10, 20)),
+        ("-10:-5", Range(-10, -5)),
+        (":20", Range(-(2**63), 20)),
+        ("10:", Range(10, None)),
+        (":", Range(-(2**63), None)),
+    ],
+)
+def test_a_range_takes_its_min_in_and_its_max_out(text: str, expected: Range) -> None:
+    assert query_asked(NUMBERS, ranges=[text]).regions == (Region((expected,)),)
+
+
+def test_bytes_are_base64() -> None:
+    asked = query_asked(BLOBS, keys=["AP8="], ranges=["AA==:/w=="])
+    assert asked.regions == (
+        key_region(BLOBS, (b"\x00\xff",)),
+        Region((Range(b"\x00", b"\xff"),)),
+    )
+
+
+def test_keys_ranges_and_regions_come_together() -> None:
+    region = {"long": {"min": 1, "max": 2}}
+    asked = query_asked(PLACES, ["a,1", "b,2"], ["c:d"], [json.dumps(region)])
+    assert asked.regions is not None
+    assert [r.ranges for r in asked.regions] == [
+        (Range("a", "a\0"), Range(1, 2)),
+        (Range("b", "b\0"), Range(2, 3)),
+        (Range("c", "d"), Range(-(2**63), None)),
+        (Range("", None), Range(1, 2)),
+    ]
+
+
+def test_nothing_asked_is_the_whole_table() -> None:
+    asked = query_asked(PLACES)
+    assert (asked.regions, asked.columns, asked.limit, asked.version) == (None, None, None, None)
+
+
+def test_columns_keep_their_order_and_may_be_quoted() -> None:
+    assert query_asked(PLACES, columns='v, string,"a,b"').columns == ("v", "string", "a,b")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"keys": ["a"]}, "key 'a' has 1 values: one per row key field is needed (string,long)"),
+        ({"keys": ["a,1,2"]}, "has 3 values"),
+        ({"keys": ["a,one"]}, "field 'long': 'one' is not a whole number"),
+        ({"keys": [f"a,{2**63}"]}, "field 'long': 9223372036854775808 does not fit LongType"),
+        ({"keys": ['"a,1']}, "is not quoted as CSV is"),
+        ({"ranges": ["a"]}, "range 'a' is not MIN:MAX"),
+        ({"ranges": ["a:b:c"]}, "range 'a:b:c' is not MIN:MAX"),
+        ({"ranges": ["b:a"]}, "range of field 'string' holds nothing"),
+        ({"regions": ["{"]}, "region '{' is not JSON"),
+        ({"regions": ["[]"]}, "region must be a JSON object"),
+        ({"regions": ['{"v": {}}']}, "region names 'v', which is no row key field"),
+        ({"columns": '"a'}, "columns '\"a' are not quoted as CSV is"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(arguments: dict[str, list[str]], said: str) -> None:
+    with pytest.raises(InvalidRequestError) as refusal:
+        query_asked(PLACES, **arguments)
+    assert said in str(refusal.value)
+
+
+def test_bytes_that_are_no_base64_are_refused_by_name() -> None:
+    with pytest.raises(InvalidRequestError, match=r"field 'byte_array': '\*' is not base64"):
+        query_asked(BLOBS, keys=["*"])

@@ -1,0 +1,140 @@
+"""Rows as a table, CSV, JSON lines and Parquet."""
+
+import io
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.sources import RowChecker
+from sleeper.datafiles.text_sources import read_csv, read_json_lines
+from sleeper.query.json_text import json_values
+from sleeper.query.output import ROW_OUTPUTS
+from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema
+
+TABLE = Schema(
+    (Field("id", PrimitiveType.LONG),),
+    (),
+    (
+        Field("text", PrimitiveType.STRING, nullable=True),
+        Field("bytes", PrimitiveType.BYTE_ARRAY, nullable=True),
+        Field("float", PrimitiveType.DOUBLE, nullable=True),
+        Field("time", PrimitiveType.TIMESTAMP, nullable=True),
+        Field("date", PrimitiveType.DATE, nullable=True),
+        Field("number", DecimalType(38, 4), nullable=True),
+        Field("list", ListType(PrimitiveType.STRING), nullable=True),
+        Field("map", MapType(PrimitiveType.STRING, PrimitiveType.LONG), nullable=True),
+        Field("flag", PrimitiveType.BOOLEAN, nullable=True),
+    ),
+)
+SCHEMA = arrow_schema(TABLE)
+ROWS = [
+    {
+        "id": 2**63 - 1,
+        "text": 'a "b"\\\n\té',
+        "bytes": b"\x00\xff",
+        "float": 1.5,
+        "time": datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
+        "date": date(2026, 1, 2),
+        "number": Decimal("12345678901234567890.1234"),
+        "list": ["x", '"'],
+        "map": [("k", 1), ("j", 2)],
+        "flag": True,
+    },
+    {"id": 2, "text": "", "bytes": b"", "float": float("nan"), "list": [], "map": []},
+    {"id": 3, "float": float("-inf")},
+]
+
+
+def written(name: str, rows: list[dict], schema: pa.Schema = SCHEMA) -> bytes:
+    sink = io.BytesIO()
+    # A slice of a longer batch: offsets of lists and maps do not begin at 0.
+    batch = pa.RecordBatch.from_pylist([*ROWS, *rows], schema=schema).slice(len(ROWS))
+    assert ROW_OUTPUTS[name](schema, [batch.slice(0, 1), batch.slice(1)], sink) == len(rows)
+    return sink.getvalue()
+
+
+def test_json_is_an_object_a_line():
+    lines = [json.loads(line, parse_float=str) for line in written("json", ROWS).splitlines()]
+    assert lines[0] == {
+        "id": 2**63 - 1,
+        "text": 'a "b"\\\n\té',
+        "bytes": "AP8=",
+        "float": "1.5",
+        "time": "2026-01-02T03:04:05.000006Z",
+        "date": "2026-01-02",
+        "number": "12345678901234567890.1234",
+        "list": ["x", '"'],
+        "map": {"k": 1, "j": 2},
+        "flag": True,
+    }
+    assert lines[1]["float"] == "NaN"
+    assert (lines[1]["text"], lines[1]["bytes"], lines[1]["list"], lines[1]["map"]) == (
+        "", "", [], {},
+    )  # fmt: skip
+    assert lines[2] == dict.fromkeys(SCHEMA.names, None) | {"id": 3, "float": "-Infinity"}
+
+
+def test_csv_tells_null_from_empty_and_quotes_what_it_must():
+    text = written("csv", ROWS).decode()
+    assert text.startswith('"id","text","bytes","float","time","date","number","list","map","flag"')
+    assert '"a ""b""\\\n\té","AP8=",1.5,"2026-01-02T03:04:05.000006Z",2026-01-02,' in text
+    assert '"12345678901234567890.1234","[""x"",""\\""""]","{""k"":1,""j"":2}",true' in text
+    assert '\n2,"","",nan,,,,"[]","{}",\n' in text
+    assert text.endswith("\n3,,,-inf,,,,,,\n")
+
+
+def test_csv_and_json_are_read_back_by_ingest(tmp_path: Path):
+    rows = [{**row, "float": 1.5, "number": Decimal("0.5000")} for row in ROWS]
+    wanted = pa.RecordBatch.from_pylist(rows, schema=SCHEMA).to_pylist()
+    for name, read in (("csv", read_csv), ("json", read_json_lines)):
+        path = tmp_path / f"rows.{name}"
+        path.write_bytes(written(name, rows))
+        batches = read(path, RowChecker(TABLE, str(path), None))
+        assert [row for batch in batches for row in batch.to_pylist()] == wanted
+
+
+def test_parquet_has_the_schema_and_the_rows():
+    table = pq.read_table(io.BytesIO(written("parquet", ROWS)))
+    assert table.schema.equals(SCHEMA)
+    assert table.num_rows == 3
+
+
+def test_a_table_has_its_columns_under_their_names():
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    rows = [{"id": 7, "name": "é日"}, {"id": 123, "name": None}, {"id": 1, "name": "x" * 200}]
+    sink = io.BytesIO()
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    assert ROW_OUTPUTS["table"](schema, [batch], sink) == 3
+    assert sink.getvalue().decode().splitlines() == [
+        " id  name",
+        "───  " + "─" * 60,
+        "  7  é日",
+        "123",
+        "  1  " + "x" * 59 + "…",
+    ]
+
+
+def test_no_rows_still_have_their_names():
+    for name, expected in (("json", b""), ("csv", b'"id"\n'), ("table", "id\n──\n".encode())):
+        sink = io.BytesIO()
+        assert ROW_OUTPUTS[name](pa.schema([("id", pa.int64())]), [], sink) == 0
+        assert sink.getvalue() == expected
+
+
+@given(st.lists(st.one_of(st.none(), st.text()), min_size=1))
+def test_any_text_is_valid_json(values: list[str | None]):
+    found = json_values(pa.array(values, pa.string())).to_pylist()
+    assert [json.loads(text) for text in found] == values
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False)), min_size=1))
+def test_any_finite_float_is_itself(values: list[float | None]):
+    found = json_values(pa.array(values, pa.float64())).to_pylist()
+    assert [json.loads(text) for text in found] == values

@@ -1,0 +1,83 @@
+"""Keys, ranges and columns of a request, and what is wrong with bad ones."""
+
+import pytest
+
+from sleeper.errors import InvalidRequestError
+from sleeper.partitions.region import Range, Region
+from sleeper.query.arguments import region_of_key_text, region_of_range_text
+from sleeper.query.planning import disjoint_regions
+from sleeper.query.request import (
+    Query,
+    check_query,
+    columns_with_keys,
+    region_of_range,
+    regions_of_keys,
+)
+from sleeper.schema.model import Field, PrimitiveType, Schema
+
+SCHEMA = Schema(
+    (Field("name", PrimitiveType.STRING), Field("n", PrimitiveType.INT)),
+    (Field("at", PrimitiveType.LONG),),
+    (Field("v", PrimitiveType.STRING), Field("w", PrimitiveType.STRING)),
+)
+OF_BYTES = Schema((Field("b", PrimitiveType.BYTE_ARRAY),))
+OF_NUMBERS = Schema((Field("n", PrimitiveType.INT),))
+
+
+def test_a_typed_key_has_quotes_as_csv_has():
+    region = region_of_key_text(SCHEMA, '"a,""b",7')
+    assert region.contains(('a,"b', 7))
+    assert not region.contains(('a,"b', 8))
+    assert region_of_key_text(OF_BYTES, "AP8=").contains((b"\x00\xff",))
+    assert region_of_key_text(OF_NUMBERS, "-5").contains((-5,))
+    assert region_of_key_text(Schema((Field("s", PrimitiveType.STRING),)), "").contains(("",))
+
+
+def test_a_typed_range_is_open_where_it_is_empty():
+    least = -(2**31)
+    assert region_of_range_text(OF_NUMBERS, "3:9").ranges == (Range(3, 9),)
+    assert region_of_range_text(OF_NUMBERS, ":9").ranges == (Range(least, 9),)
+    assert region_of_range_text(OF_NUMBERS, "3:").ranges == (Range(3, None),)
+    assert region_of_range_text(OF_NUMBERS, ":").ranges == (Range(least, None),)
+    assert region_of_range_text(SCHEMA, '"a:b":c').ranges == (Range("a:b", "c"), Range(least, None))
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda: region_of_key_text(SCHEMA, "a"), "1 values.*name,n"),
+        (lambda: region_of_key_text(SCHEMA, "a,b"), "field 'n': 'b' is not a whole number"),
+        (lambda: region_of_key_text(SCHEMA, "a,99999999999"), "does not fit"),
+        (lambda: region_of_key_text(SCHEMA, '"a,1'), "quoted"),
+        (lambda: region_of_key_text(OF_BYTES, "?"), "base64"),
+        (lambda: region_of_range_text(OF_NUMBERS, "9:3"), "holds nothing.*9.*3"),
+        (lambda: region_of_range_text(OF_NUMBERS, "3"), "MIN:MAX"),
+        (lambda: region_of_range_text(SCHEMA, "a:b:c"), "MIN:MAX"),
+        (lambda: regions_of_keys(SCHEMA, [("a",)]), "1 values"),
+        (lambda: regions_of_keys(SCHEMA, ["ab"]), "not a sequence"),
+        (lambda: regions_of_keys(SCHEMA, [("a", "b")]), "field 'n'"),
+        (lambda: region_of_range(OF_NUMBERS, "a", None), "field 'n'"),
+        (lambda: columns_with_keys(SCHEMA, ["x"]), "no value field 'x'.*v, w"),
+        (lambda: check_query(Query((Region((Range(0, 1),)),)), SCHEMA), "1 ranges"),
+        (lambda: check_query(Query((Region((Range("a", None),)),)), OF_NUMBERS), "field 'n'"),
+        (lambda: check_query(Query((Region((Range(2, 1),)),)), OF_NUMBERS), "holds nothing"),
+    ],
+)
+def test_what_is_wrong_is_named(call, complaint: str):
+    with pytest.raises(InvalidRequestError, match=complaint):
+        call()
+
+
+def test_requested_value_fields_come_with_all_keys_in_schema_order():
+    assert columns_with_keys(SCHEMA, ["w"]) == ("name", "n", "at", "w")
+    assert columns_with_keys(SCHEMA, []) == ("name", "n", "at")
+
+
+def test_overlapping_ranges_become_one_and_keys_stay_apart():
+    def of(*pairs):
+        return [Region((Range(a, b),)) for a, b in pairs]
+
+    assert disjoint_regions(of((5, 9), (1, 3), (2, 6), (1, 2))) == of((1, 9))
+    assert disjoint_regions(of((2, 3), (1, 2), (2, 3))) == of((1, 2), (2, 3))
+    assert disjoint_regions(of((4, None), (1, 2), (7, 9))) == of((1, 2), (4, None))
+    assert disjoint_regions([]) == []

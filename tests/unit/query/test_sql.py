@@ -1,0 +1,148 @@
+"""SQL over the tables of an instance: what it gives, and all that it must refuse."""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.query.engine import QueryTable
+from sleeper.query.sql import run_sql
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+
+SCHEMA = Schema(
+    (Field("id", PrimitiveType.STRING),), (), (Field("Count", PrimitiveType.LONG, nullable=True),)
+)
+
+
+class Instance:
+    """Two tables, one with a name that needs quotes, and one that is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "one").mkdir()
+        (folder / "two").mkdir()
+        self.flights = TableMaker(folder / "one", SCHEMA, ["b"])
+        self.planes = TableMaker(folder / "two", SCHEMA)
+        self.flights.add([("a", 1), ("b", 2), ("c", None)])
+        self.planes.add([("b", 20)])
+        self.opened: list[str] = []
+
+    def open(self, name: str) -> QueryTable:
+        self.opened.append(name)
+        if name == "gone":
+            raise NotFoundError("no table gone")
+        made = self.flights if name == "flights" else self.planes
+        return QueryTable(name, made.store, made.root)
+
+    def sql(self, statement: str) -> pa.Table:
+        names = ("flights", "Plane Types.2", "gone")
+        openers = {name: lambda name=name: self.open(name) for name in names}
+        return run_sql(statement, openers, make_engine(self.folder)).read_all()
+
+    def holds(self) -> int:
+        found = 0
+        for made in (self.flights, self.planes):
+            with made.store.reading() as state:
+                found += len(state.collection.holds())
+        return found
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Instance:
+    return Instance(tmp_path)
+
+
+def test_tables_are_joined_under_their_names(instance: Instance):
+    found = instance.sql(
+        'SELECT f.id, f."Count", p."Count" FROM FLIGHTS f JOIN "Plane Types.2" p ON f.id = p.id'
+    )
+    assert found.schema.names == ["id", "Count", "Count_2"]
+    assert found.schema.field("id").type == pa.string()
+    assert rows_of(found) == [("b", 2, 20)]
+
+
+def test_only_tables_that_are_named_are_opened(instance: Instance):
+    assert rows_of(instance.sql("SELECT count(*) FROM flights")) == [(3,)]
+    assert instance.opened == ["flights"]
+
+
+def test_a_table_without_rows_has_its_columns(instance: Instance, tmp_path: Path):
+    (tmp_path / "three").mkdir()
+    made = TableMaker(tmp_path / "three", SCHEMA)
+    found = run_sql("SELECT * FROM made", {"made": lambda: made.table}, make_engine(tmp_path))
+    assert found.schema.names == ["id", "Count"]
+    assert found.read_all().num_rows == 0
+
+
+def test_explain_and_describe_and_values_are_answered(instance: Instance):
+    assert "plan" in instance.sql("EXPLAIN SELECT * FROM flights").schema.names
+    assert instance.sql("DESCRIBE flights").column(0).to_pylist() == ["id", "Count"]
+    assert rows_of(instance.sql("VALUES (1, 'x')")) == [(1, "x")]
+
+
+@pytest.mark.parametrize(
+    ("statement", "complaint"),
+    [
+        ("SELECT * FROM '/etc/passwd'", "no table '/etc/passwd'; tables are: .*flights"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "no table function 'read_csv'"),
+        ("SELECT * FROM read_parquet('s3://a/b')", "no table function 'read_parquet'"),
+        ("SELECT * FROM parquet_metadata('/etc/passwd')", "no table function"),
+        ("COPY (SELECT 1) TO '{folder}/out.csv'", "only SELECT"),
+        ("EXPLAIN ANALYZE COPY (SELECT 1) TO '{folder}/out.csv'", "only SELECT"),
+        ("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/etc/passwd'", "only SELECT"),
+        ("CREATE TABLE t AS SELECT 1", "only SELECT"),
+        ("CREATE VIEW v AS SELECT 1", "only SELECT"),
+        ("DROP TABLE flights", "only SELECT"),
+        ("INSERT INTO flights VALUES ('a', 1)", "only SELECT"),
+        ("UPDATE flights SET id = 'x'", "only SELECT"),
+        ("DELETE FROM flights", "only SELECT"),
+        ("SET datafusion.execution.batch_size = 1", "only SELECT"),
+        ("PREPARE p AS SELECT 1", "only SELECT"),
+        ("SHOW TABLES", "tables are: .*flights"),
+        ("SELECT * FROM information_schema.tables", "tables are: "),
+        ("SELECT getenv('HOME')", "getenv"),
+        ("SELECT 1; SELECT 2", "single"),
+        ("", "wrong SQL"),
+        ("SELEC 1", "wrong SQL.*SELEC"),
+        ("SELECT nope FROM flights", "nope.*id"),
+        ("SELECT * FROM nope", "no table 'nope'; tables are: .*flights"),
+        ("SELECT * FROM gone", "no table 'gone'"),
+        ('SELECT 1 / ("Count" - "Count") FROM flights', "zero"),
+        ("SELECT CAST(id AS INT) FROM flights", "[Cc]ast"),
+    ],
+)
+def test_a_statement_that_is_wrong_or_not_allowed_is_refused(
+    instance: Instance, statement: str, complaint: str
+):
+    with pytest.raises(InvalidRequestError, match=complaint):
+        instance.sql(statement.replace("{folder}", str(instance.folder)))
+    assert not (instance.folder / "out.csv").exists()
+    assert instance.holds() == 0
+    assert not list((instance.folder / "spill").glob("sql-*"))
+
+
+def test_a_statement_holds_its_versions_until_its_end(instance: Instance):
+    engine = make_engine(instance.folder)
+    openers = {"flights": lambda: instance.open("flights")}
+    result = run_sql("SELECT * FROM flights", openers, engine)
+    assert instance.holds() == 1
+    instance.flights.add([("z", 26)])
+    assert sorted(r[0] for r in rows_of(result.read_all())) == ["a", "b", "c"]
+    assert instance.holds() == 0
+    assert not list((instance.folder / "spill").glob("sql-*"))
+
+
+def test_a_file_that_is_gone_is_never_passed_over(instance: Instance):
+    with instance.flights.store.reading() as state:
+        (file,) = state.files.all()
+    path = Path(instance.flights.root.url_of(file.path))
+    os.rename(path, path.with_suffix(".away"))
+    with pytest.raises(StateMovedOnError, match="gone"):
+        instance.sql("SELECT count(*) FROM flights")
+    path.write_bytes(b"PAR1 this is no parquet file PAR1")
+    with pytest.raises(DataError, match="could not be read"):
+        instance.sql("SELECT * FROM flights")
+    assert instance.holds() == 0

@@ -1,0 +1,62 @@
+"""Which files SQL reads whole, and which in part."""
+
+import itertools
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.region import Range, Region
+from sleeper.query.table_planning import bounds_region, covers, joined_regions, plan_table
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.query.table_maker import TableMaker
+
+SCHEMA = Schema((Field("a", PrimitiveType.INT),))
+
+ends = st.tuples(st.integers(0, 4), st.integers(1, 3)).map(lambda e: Range(e[0], e[0] + e[1]))
+boxes = st.tuples(ends, ends).map(Region)
+
+
+@given(st.lists(boxes, max_size=6), boxes)
+def test_regions_cover_a_box_if_they_hold_every_key_of_it(regions: list[Region], box: Region):
+    keys = [k for k in itertools.product(range(8), repeat=2) if box.contains(k)]
+    held = all(any(r.contains(k) for r in regions) for k in keys)
+    assert covers(regions, box) == held
+
+
+@given(st.lists(st.integers(0, 9), unique=True))
+def test_joined_regions_hold_the_same_keys(starts: list[int]):
+    regions = [Region((Range(s, s + 1),)) for s in starts]
+    joined = joined_regions(regions)
+    assert [k for k in range(11) if any(r.contains((k,)) for r in joined)] == sorted(starts)
+    assert len(joined) == sum(s - 1 not in starts for s in starts)
+
+
+def test_the_region_of_a_files_bounds_holds_its_largest_key():
+    highest = 2**31 - 1
+    for largest in (5, highest):
+        region = bounds_region(SCHEMA, DataFile("f", 1, 1, (1,), (largest,)))
+        assert region.contains((1,))
+        assert region.contains((largest,))
+        assert not region.contains((0,))
+    assert not covers(
+        [Region((Range(1, 5),))], bounds_region(SCHEMA, DataFile("f", 1, 1, (1,), (5,)))
+    )
+
+
+def test_files_are_read_whole_until_a_compaction_takes_rows_over(tmp_path: Path):
+    made = TableMaker(tmp_path, SCHEMA, [10, 20])
+    for start in range(3):
+        made.add([(n,) for n in range(start, 30)])
+
+    def groups() -> list[tuple[int, tuple[Region, ...] | None]]:
+        with made.store.reading() as state:
+            plan = plan_table(SCHEMA, state)
+        return sorted(((len(g.paths), g.regions) for g in plan.groups), key=lambda g: -g[0])
+
+    assert groups() == [(3, None)]
+    made.compact(made.leaves()[1])
+    middle = made.leaves()[1].region.ranges[0]
+    rest = (Region((Range(-(2**31), middle.min),)), Region((Range(middle.max, None),)))
+    assert groups() == [(3, rest), (1, None)]
