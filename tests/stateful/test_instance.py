@@ -4,6 +4,7 @@
 steps, and the blob that repeats them.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -274,10 +275,9 @@ class InstanceMachine(RuleBasedStateMachine):
             "compaction": lambda i: run_compaction_message(i, body),
             "splitting": lambda i: run_split_message(i, body),
         }[queue]
-        try:
+        # It may be a job that was released, or one of the table before.
+        with contextlib.suppress(StateMovedOnError, NotFoundError, InvalidRequestError):
             self.attempt(crash_at, run)
-        except (StateMovedOnError, NotFoundError, InvalidRequestError):
-            pass  # a job that was released, or of the table before
 
     @rule(full=st.booleans(), crash_at=crash)
     def create_compaction_jobs(self, full: bool, crash_at: int | None) -> None:

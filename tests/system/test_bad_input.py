@@ -248,7 +248,7 @@ def test_wrong_split_points_make_no_table(instance: Instance, points: list[objec
 
 
 def test_a_range_upside_down_is_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="'k'.*'b'.*'a'"):
+    with pytest.raises(InvalidRequestError, match=r"'k'.*'b'.*'a'"):
         region_of_range(schema_from_json(SCHEMA), "b", "a")
 
 

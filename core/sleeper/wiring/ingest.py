@@ -19,9 +19,11 @@ from sleeper.ingest.run import (
     ingest_files,
 )
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
+from sleeper.jobs.queue import Message
 from sleeper.properties.engine import SORT_MEMORY_BYTES
 from sleeper.properties.table import FILE_WRITING_STRATEGY
 from sleeper.schema.json import schema_from_json
+from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableId
 from sleeper.wiring.engine import engine_settings, file_settings
@@ -88,14 +90,26 @@ def ingest_rows(
 
 
 def run_ingest_message(
-    instance: Instance, body: str, message_id: str, task_id: str | None = None
+    instance: Instance, message: Message, task_id: str | None = None
 ) -> IngestResult:
-    """Runs the job of a message. One that is no job is tracked as rejected under its own id."""
+    """Runs the job of a message. One that is no job is tracked as rejected under its own id.
+
+    So is one as old as the memory of the ids of committed jobs, on a queue that nobody
+    worked on or among dead letters: it cannot be told any more whether it was taken in.
+    """
     try:
-        job = ingest_job_from_message(body, message_id)
+        job = ingest_job_from_message(message.body, message.message_id)
     except InvalidRequestError as error:
-        _record_rejection(instance, _NO_TABLE, message_id, error)
+        _record_rejection(instance, _NO_TABLE, message.message_id, error)
         raise
+    age_ms = instance.clock() - message.sent_ms
+    if age_ms > (APPLIED_ID_DAYS - 1) * DAY_MS:
+        too_old = InvalidRequestError(
+            f"ingest job {job.id} was sent {age_ms // DAY_MS} days ago: ids of committed jobs are "
+            f"kept {APPLIED_ID_DAYS} days, so send it again if its rows are not there"
+        )
+        _record_rejection(instance, _table_id_of(job), job.id, too_old)
+        raise too_old
     return run_ingest_job(instance, job, task_id)
 
 
@@ -110,8 +124,7 @@ def run_ingest_job(
     try:
         ref = find_table(instance.tables, job.table_name, job.table_id)
     except (NotFoundError, InvalidRequestError) as error:
-        table_id = TableId(job.table_id or job.table_name or _NO_TABLE)
-        _record_rejection(instance, table_id, job.id, error)
+        _record_rejection(instance, _table_id_of(job), job.id, error)
         raise InvalidRequestError(str(error)) from error
     table = OpenTable(instance, ref)
     paths = [Path(_local_path(f)) for f in job.files]
@@ -192,6 +205,10 @@ def _record_rejection(
             reasons=(str(error),),
         )
     )
+
+
+def _table_id_of(job: IngestJob) -> TableId:
+    return TableId(job.table_id or job.table_name or _NO_TABLE)
 
 
 def _absolute(paths: Sequence[str]) -> tuple[str, ...]:

@@ -139,9 +139,7 @@ class Worker:
     def _run_message(self, name: QueueName, message: Message) -> JobTotals:
         match name:
             case QueueName.INGEST:
-                rows = run_ingest_message(
-                    self._instance, message.body, message.message_id, self._task_id
-                ).rows
+                rows = run_ingest_message(self._instance, message, self._task_id).rows
                 return JobTotals(rows, rows)
             case QueueName.COMPACTION:
                 return JobTotals(
