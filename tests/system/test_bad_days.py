@@ -396,3 +396,31 @@ def test_a_change_of_properties_is_all_or_nothing(instance: Instance) -> None:
             {"sleeper.table.gc.delay.minutes": "5", "sleeper.table.gc.delay.minutes.x": "1"},
         )
     assert instance.table("rows").properties() == before
+
+
+STALLED = """
+import sys, time
+import sleeper.wiring.ingest as wiring
+from sleeper.wiring.opening import open_instance
+def stalls(*_):
+    print("there", flush=True)
+    time.sleep(60)
+wiring.ingest_files = stalls
+wiring.ingest_paths(open_instance(sys.argv[1]), "rows", [sys.argv[2]], "j")
+"""
+
+
+def test_an_ingest_whose_process_was_killed_is_tracked_as_failed(
+    instance: Instance, tmp_path: Path
+) -> None:
+    make_table(instance)
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    command = [sys.executable, "-c", STALLED, instance.where, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        process.kill()
+    instance.recover_dead_workers()
+    job = instance.jobs.job(instance.table("rows").ref.id, "j")
+    assert job.state is JobState.FAILED
+    assert "died" in job.reasons[0]

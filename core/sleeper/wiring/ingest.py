@@ -28,6 +28,7 @@ from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableId
 from sleeper.wiring.engine import engine_settings, file_settings
 from sleeper.wiring.instance import Instance, OpenTable, QueueName
+from sleeper.wiring.own_task import own_task
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,10 @@ def ingest_paths(
 ) -> IngestResult:
     """Takes in files now, in this process."""
     job = IngestJob(job_id or new_job_id(), _absolute(paths), table_name)
-    return run_ingest_job(instance, job, None, rejects, progress)
+    with own_task(instance, JobKind.INGEST) as (task_id, done):
+        result = run_ingest_job(instance, job, task_id, rejects, progress)
+        done(result.rows)
+    return result
 
 
 def submit_ingest(
@@ -80,13 +84,16 @@ def ingest_rows(
     chosen = job_id or new_job_id()
     table = instance.table(table_name)
     request = json.dumps({"rows of job": chosen})
-    return _tracked(
-        table,
-        chosen,
-        None,
-        None,
-        lambda: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
-    )
+    with own_task(instance, JobKind.INGEST) as (task_id, done):
+        result = _tracked(
+            table,
+            chosen,
+            task_id,
+            None,
+            lambda: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
+        )
+        done(result.rows)
+    return result
 
 
 def run_ingest_message(
