@@ -1,6 +1,7 @@
 """A real instance against a model: ingest, shape, collect, hold, follow, query, crash, reopen.
 
-`SLEEPER_STATEFUL_EXAMPLES` and `SLEEPER_STATEFUL_STEPS` make it longer. A failure prints the
+`SLEEPER_STATEFUL_EXAMPLES` and `SLEEPER_STATEFUL_STEPS` make it longer or shorter, and with
+`SLEEPER_STATEFUL_SHRINK` it looks for the shortest history that fails. A failure prints the
 steps, and the blob that repeats them.
 """
 
@@ -537,18 +538,20 @@ def _table(rows: list[Row]) -> pa.Table:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_instance_agrees_with_its_model_whatever_happens() -> None:
+@pytest.mark.parametrize(
+    ("examples", "steps"), [(15, 25), pytest.param(60, 50, marks=pytest.mark.slow)]
+)
+def test_an_instance_agrees_with_its_model_whatever_happens(examples: int, steps: int) -> None:
+    # To find the shortest history takes minutes; the blob repeats the one that was found.
+    shrink = (Phase.shrink,) if "SLEEPER_STATEFUL_SHRINK" in os.environ else ()
     run_state_machine_as_test(
         InstanceMachine,
         settings=settings(
-            max_examples=int(os.environ.get("SLEEPER_STATEFUL_EXAMPLES", "15")),
-            stateful_step_count=int(os.environ.get("SLEEPER_STATEFUL_STEPS", "25")),
+            max_examples=int(os.environ.get("SLEEPER_STATEFUL_EXAMPLES", examples)),
+            stateful_step_count=int(os.environ.get("SLEEPER_STATEFUL_STEPS", steps)),
             deadline=None,
             print_blob=True,
-            phases=[
-                Phase.generate,
-                *([Phase.shrink] if "SLEEPER_STATEFUL_SHRINK" in os.environ else []),
-            ],
+            phases=(Phase.generate, *shrink),
             database=None,
             suppress_health_check=list(HealthCheck),
         ),

@@ -80,7 +80,7 @@ def merge(
         final = MergeRequest(request.schema, tuple(inputs), request.columns, request.limit)
         frame, names = merge_frame(final, session)
         cleanup.callback(_forget, session, names)
-        yield from stream(session, frame, len(inputs))
+        yield from stream(session, frame, [each.url for each in inputs])
 
 
 def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
@@ -150,7 +150,8 @@ def _merge_pass(
         cleanup.callback(path.unlink, missing_ok=True)
         frame, names = merge_frame(MergeRequest(schema, group), session)
         try:
-            _write_pass(path, stream(session, frame, len(group)), view_schema(schema))
+            batches = stream(session, frame, [each.url for each in group])
+            _write_pass(path, batches, view_schema(schema))
         finally:
             _forget(session, names)
         merged.append(MergeInput(str(path), bytes=path.stat().st_size))

@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,21 +51,34 @@ def new_table_name() -> str:
 
 
 def stream(
-    session: SessionContext, frame: DataFrame, scans: int | None = None
+    session: SessionContext, frame: DataFrame, files: Sequence[str] = ()
 ) -> Iterator[pa.RecordBatch]:
     """The frame's batches as they are made. Raises only this product's errors.
 
-    `scans` is how many files the plan must scan: the engine takes a file that is not there
-    for an empty table, so a scan that is missing is StateMovedOnError.
+    `files` are those that the plan must scan, each by itself. The engine passes over a file
+    that is gone or empty without a word, so its scans are counted: StateMovedOnError if a
+    file is gone, DataError if it has no bytes.
     """
     with engine_errors():
         plan = frame.execution_plan()
-        if scans is not None and _count_scans(plan) < scans:
-            raise StateMovedOnError(f"a data file is gone: {_count_scans(plan)} of {scans} found")
+        if files and _count_scans(plan) < len(files):
+            raise _missing_scan(files)
         if plan.partition_count != 1:
             raise DataError(f"the plan has {plan.partition_count} partitions, not one")
         for batch in session.execute(plan, 0):
             yield batch.to_pyarrow()
+
+
+def check_present(files: Iterable[str]) -> None:
+    """For a plan whose scans cannot be counted: looks at local files after it was made.
+
+    One that is there now, of a name that is never used again, was there when it was made; if
+    it goes later, reading it fails.
+    """
+    for file in files:
+        path = Path(file)
+        if not path.exists() or path.stat().st_size == 0:
+            raise _missing_scan([file])
 
 
 def _count_scans(plan: ExecutionPlan) -> int:
@@ -73,6 +86,16 @@ def _count_scans(plan: ExecutionPlan) -> int:
     if children:
         return sum(_count_scans(child) for child in children)
     return int("file_groups={1 group:" in plan.display())
+
+
+def _missing_scan(files: Sequence[str]) -> SleeperError:
+    for file in files:
+        path = Path(file)
+        if path.exists() and path.stat().st_size == 0:
+            return DataError(f"data file {file} is empty: it has no bytes at all")
+        if not path.exists():
+            return StateMovedOnError(f"a data file is gone: {file}")
+    return StateMovedOnError(f"a data file is gone, one of {', '.join(files[:10])}")
 
 
 @contextlib.contextmanager

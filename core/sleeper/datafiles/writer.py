@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.encoding import dictionary_columns
 from sleeper.datafiles.key_sampler import KeySampler
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.sketches import sketches_of, sketches_to_bytes
@@ -54,7 +55,7 @@ class DataFileWriter:
         self.is_closed = False
         self._stack = contextlib.ExitStack()
         self._sink = self._stack.enter_context(root.sink(path))
-        self._writer = self._stack.enter_context(self._parquet_writer())
+        self._writer: Any = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Adds the batches; whole row groups go to the file, the rest waits for more."""
@@ -76,6 +77,8 @@ class DataFileWriter:
         """Closes the file and writes its sidecars; both are durable when this returns."""
         if self._pending:
             self._write_row_groups(is_last=True)
+        if self._writer is None:
+            self._begin(self._target.empty_table())
         self._writer.close()
         size = self._sink.tell()
         self._stack.close()
@@ -91,6 +94,8 @@ class DataFileWriter:
         size = self._settings.row_group_rows_max
         is_full = self._pending_bytes >= _PENDING_BYTES_MAX
         whole = pending.num_rows if is_last or is_full else pending.num_rows // size * size
+        if self._writer is None:
+            self._begin(pending.slice(0, size))
         self._writer.write_table(pending.slice(0, whole), row_group_size=size)
         self.rows += whole
         rest = pending.slice(whole)
@@ -104,12 +109,13 @@ class DataFileWriter:
         with contextlib.suppress(Exception):
             self._stack.close()
 
-    def _parquet_writer(self) -> Any:
+    def _begin(self, first_rows: pa.Table) -> None:
         key_places = range(len(self._schema.keys))
-        return pq.ParquetWriter(
+        writer = pq.ParquetWriter(
             self._sink,
             self._target,
             compression=self._settings.compression_codec,
+            use_dictionary=dictionary_columns(first_rows),
             data_page_size=self._settings.page_bytes,
             # A reader of one page reads the dictionary too, so it is no larger than a page;
             # columns of more different values fall back to plain pages, which are smaller.
@@ -117,6 +123,7 @@ class DataFileWriter:
             write_page_index=True,
             sorting_columns=[pq.SortingColumn(i, nulls_first=False) for i in key_places],
         )
+        self._writer = self._stack.enter_context(writer)
 
 
 class _KeyBounds:

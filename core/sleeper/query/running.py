@@ -15,7 +15,7 @@ from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.planning import FileScan, LeafPlan, QueryPlan, plan_query
 from sleeper.query.request import Query, check_query
-from sleeper.query.result import QueryResult
+from sleeper.query.result import QueryResult, with_first
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
 
@@ -70,7 +70,7 @@ def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
     except BaseException:
         hold.release()
         raise
-    batches = _after(first, rows)
+    batches = with_first(first, rows)
     return QueryResult(target, batches, (hold,), engine.settings.rows_max)
 
 
@@ -78,14 +78,6 @@ def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
     """The Arrow schema of the columns, None for all."""
     whole = arrow_schema(schema)
     return whole if columns is None else pa.schema([whole.field(name) for name in columns])
-
-
-def _after(
-    first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    if first is not None:
-        yield first
-        yield from others
 
 
 def _rows(
