@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import obstore
+from obstore.exceptions import BaseError
 from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import LocalStore
 
@@ -52,6 +53,8 @@ class DataRoot:
             return bytes(obstore.get(self.store, path).bytes())
         except (ObjectNotFoundError, FileNotFoundError) as error:
             raise NotFoundError(f"object {path} does not exist") from error
+        except (BaseError, OSError) as error:
+            raise UnavailableError(f"cannot read object {path}: {error}") from error
 
     def delete(self, paths: list[str]) -> None:
         """Deletes the objects; those that are gone already are no error.

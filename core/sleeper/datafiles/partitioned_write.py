@@ -6,6 +6,7 @@ in lanes: each lane is one thread with a short queue, and each file stays in its
 Waiting for the disk takes no processor, so files are made durable beside the lanes.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +20,8 @@ from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.routing import LeafRouter
 from sleeper.datafiles.session import engine_errors
 from sleeper.datafiles.writer import DataFileWriter, FileSettings
-from sleeper.files.data_file import DataFile, FileReference, new_data_path
+from sleeper.errors import SleeperError
+from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile, FileReference, new_data_path
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition
 from sleeper.schema.model import Schema
 
@@ -63,11 +65,20 @@ def write_sorted(
     strategy: FileStrategy,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> list[WrittenFile]:
-    """Writes the whole stream; `on_rows` hears how many rows were taken, for progress."""
+    """Writes the whole stream; `on_rows` hears how many rows were taken, for progress.
+
+    What it wrote is deleted if it fails: a full disk has room again at once.
+    """
     router = LeafRouter(target.schema, target.leaves)
     write = _write_shared if strategy is FileStrategy.ONE_REFERENCE_PER_LEAF else _write_by_leaf
-    with engine_errors(), _Lanes(target.threads) as lanes:
-        return write(_counted(batches, on_rows), target, router, lanes)
+    lanes = _Lanes(target.threads)
+    try:
+        with engine_errors(), lanes:
+            return write(_counted(batches, on_rows), target, router, lanes)
+    except Exception:
+        with contextlib.suppress(SleeperError):
+            target.root.delete([p + s for p in lanes.paths for s in ("", SKETCHES_SUFFIX)])
+        raise
 
 
 def _counted(
@@ -138,6 +149,7 @@ class _OpenFile:
         self._lanes, self._lane = lanes, lane
         self._turn: list[pa.RecordBatch] = []
         self._turn_rows = 0
+        lanes.paths.append(path)
         self._writer = lanes.open(
             lane, lambda: DataFileWriter(target.root, path, target.schema, target.settings)
         )
@@ -180,6 +192,7 @@ class _Lanes:
         self._running: list[deque[Future[Any]]] = [deque() for _ in range(count)]
         self._finishing: deque[Future[DataFile]] = deque()
         self._writers: list[Future[DataFileWriter]] = []
+        self.paths: list[str] = []
 
     def __enter__(self) -> "_Lanes":
         return self

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.query import result as result_module
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.running import plan_of_query, run_query
@@ -207,10 +207,10 @@ def test_a_file_gone_before_the_first_row_starts_the_query_again(
     assert len(attempts) == 2
 
 
-def test_a_file_that_stays_gone_ends_the_query(made: TableMaker, tmp_path: Path):
+def test_a_file_that_stays_gone_is_named_as_damage(made: TableMaker, tmp_path: Path):
     file = made.add([row(n) for n in range(50)])
     made.root.delete([file.path])
-    with pytest.raises(StateMovedOnError, match="gone"):
+    with pytest.raises(DataError, match=f"{file.path}.*gone"):
         run_query(Query(), made.table, make_engine(tmp_path))
 
 
