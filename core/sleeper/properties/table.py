@@ -13,6 +13,8 @@ from sleeper.properties.declaration import (
     SetBy,
 )
 from sleeper.properties.value_kind import (
+    AGGREGATIONS_TEXT,
+    FILTERS_TEXT,
     FLAG,
     LONG_MAX,
     SCHEMA_JSON,
@@ -122,14 +124,33 @@ def _with_default(
     )
 
 
+def _of_new_tables(
+    name: str, kind: ValueKind[T], default: T | None, group: Group, description: str
+) -> tuple[Property[T], Property[T]]:
+    """Declares a table property, and the instance property that new tables take it from.
+
+    The table's value is its own from then on, whatever becomes of the instance's.
+    """
+    of_instance = INSTANCE_PROPERTIES.add(
+        Property(
+            name=f"sleeper.default.table.{name}",
+            kind=kind,
+            default=default,
+            group=group,
+            description="What new tables have, unless they say otherwise.",
+        )
+    )
+    return _declare(name, kind, default, group, description), of_instance
+
+
 # fmt: off
 NAME = _declare("name", text(200), None, Group.DEFINITION, "The table's name.", required=True)
 TABLE_ID = _declare("id", pattern("[0-9a-f]{8}", "8 lower-case hexadecimal digits"), None, Group.DEFINITION, "The table's id.", set_by=SetBy.SYSTEM, required=True)
 SCHEMA = _declare("schema", SCHEMA_JSON, None, Group.DEFINITION, "The table's fields, as schema JSON. A published copy: the table's log decides.", required=True)
 TYPE = _declare("type", choice(TableType), TableType.TABLE, Group.DEFINITION, "What kind of table it is. It cannot change.")
 ONLINE = _with_default("online", FLAG, True, Group.DEFINITION, "Whether the table is split and compacted. `sleeper table online` and `offline` change it.")
-FILTERS = _with_default("filters", not_yet_supported(), None, Group.DEFINITION, "Which rows are left out, such as `ageOff(field,millis)`.")
-AGGREGATIONS = _with_default("aggregations", not_yet_supported(), None, Group.DEFINITION, "How rows of equal keys become one, such as `sum(count)`.")
+FILTERS, DEFAULT_FILTERS = _of_new_tables("filters", FILTERS_TEXT, (), Group.DEFINITION, "Which rows are left out. A published copy: the table's log decides.")
+AGGREGATIONS, DEFAULT_AGGREGATIONS = _of_new_tables("aggregations", AGGREGATIONS_TEXT, (), Group.DEFINITION, "How rows of equal keys become one. A published copy: the table's log decides.")
 ITERATOR_CLASS_NAME = _with_default("iterator.class.name", not_yet_supported(), None, Group.DEFINITION, "The iterator that rows pass through.")
 ITERATOR_CONFIG = _with_default("iterator.config", optional(text()), None, Group.DEFINITION, "What the iterator is told.")
 SPLITS_FILE = _declare("splits.file", optional(text(4096)), None, Group.DEFINITION, "A file of split points that the table begins with, one a line.")

@@ -7,6 +7,13 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from sleeper.errors import InvalidRequestError
+from sleeper.processing.model import AgeOff, Aggregation
+from sleeper.processing.text import (
+    format_aggregations,
+    format_filters,
+    parse_aggregations,
+    parse_filters,
+)
 from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import Schema
 
@@ -138,6 +145,12 @@ TAGS: ValueKind[tuple[tuple[str, str], ...]] = ValueKind(
     lambda tags: ",".join(f"{key},{value}" for key, value in tags),
 )
 
+FILTERS_TEXT: ValueKind[tuple[AgeOff, ...]] = ValueKind(
+    "filters such as ageOff(field,millis)", parse_filters, format_filters
+)
+AGGREGATIONS_TEXT: ValueKind[tuple[Aggregation, ...]] = ValueKind(
+    "aggregations such as sum(count),max(last)", parse_aggregations, format_aggregations
+)
 SCHEMA_JSON: ValueKind[Schema] = ValueKind("schema JSON", schema_from_json, schema_to_json)
 
 

@@ -88,7 +88,7 @@ class Fold:
         )
 
     def finish_entry(self) -> None:
-        """Writes the position down and forgets old ids and holds; once per entry of the log.
+        """Writes position and time down, and forgets old ids and holds; once per entry of the log.
 
         In bounded steps, yet never fewer than were added, so that the memory cannot grow
         without end.
@@ -97,6 +97,7 @@ class Fold:
             "UPDATE position SET number = ?, time = ?, horizon = ?, dimensions = ?, orphan_age = ?",
             (self.number, self.time_ms, self.horizon, self.dimensions, self.orphan_age_ms),
         )
+        self.run("INSERT INTO entry_times VALUES (?, ?)", (self.number, self.time_ms))
         oldest = self.row("SELECT time FROM applied ORDER BY key LIMIT 1")
         too_old = self.time_ms - APPLIED_ID_DAYS * DAY_MS
         if oldest is not None and oldest[0] < too_old:

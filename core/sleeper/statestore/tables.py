@@ -3,8 +3,8 @@
 Rows are tied by small integer keys. A partition's range and a file's key bounds are one
 column per row key field, without a declared type, so that SQLite compares integers by
 value, text by its UTF-8 bytes and blobs as unsigned bytes: the order of keys. Numbers
-say when a thing was added and removed; null means not removed. An index stands only
-where a query needs one.
+say when a thing was added and removed; null means not removed. A version of schema or
+processing is the number that set it. An index stands only where a query needs one.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from functools import cache
 
 from sleeper.errors import DataError
 
-FOLD_FORMAT_VERSION = 1
+FOLD_FORMAT_VERSION = 2
 
 LOG_TABLE_PREFIX = "log_"
 """Tables of this prefix belong to a log that lives in the same file; a snapshot drops them."""
@@ -44,6 +44,7 @@ CREATE TABLE IF NOT EXISTS holds (
   ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS followers (
   name TEXT PRIMARY KEY, cursor_key TEXT NOT NULL, start INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entry_times (last INTEGER PRIMARY KEY, time INTEGER NOT NULL);
 INSERT OR IGNORE INTO position VALUES (1, 0, 0, 0, 0, 0);
 """
 
@@ -70,13 +71,16 @@ def path_hash(path: str) -> int:
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Makes an empty fold where there is none. DataError if a newer version wrote the file."""
+    """Makes an empty fold where there is none, and adds tables that an older one lacks.
+
+    DataError if a newer version wrote the file.
+    """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > FOLD_FORMAT_VERSION:
         raise DataError(
             f"the state has format {version}, this version reads up to {FOLD_FORMAT_VERSION}"
         )
-    if version == 0:
+    if version < FOLD_FORMAT_VERSION:
         _run_script(connection, _TABLES)
         connection.execute(f"PRAGMA user_version = {FOLD_FORMAT_VERSION}")
 

@@ -7,8 +7,15 @@ from pathlib import Path
 
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.partitions.partition import tree_from_split_points
+from sleeper.processing.check import check_processing
+from sleeper.processing.model import Processing
+from sleeper.processing.text import format_aggregations, format_filters, processing_to_json
 from sleeper.properties.engine import ORPHAN_AGE_DAYS
 from sleeper.properties.table import (
+    AGGREGATIONS,
+    DEFAULT_AGGREGATIONS,
+    DEFAULT_FILTERS,
+    FILTERS,
     NAME,
     ONLINE,
     SCHEMA,
@@ -19,11 +26,13 @@ from sleeper.properties.table import (
 from sleeper.properties.values import TableProperties, check_set_by_user, declared, table_properties
 from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import INT_RANGES, KeyValue, PrimitiveType, Schema
+from sleeper.statestore.transactions.change_processing import ChangeProcessing
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.tables.table_index import mark_table_deleting, rename_table, set_table_online
 from sleeper.tables.table_ref import TableRef, check_table_name, new_table_id
 from sleeper.wiring.instance import Instance
 
+_PROCESSING = (FILTERS.name, AGGREGATIONS.name)
 _PUBLISHED_COPIES = (NAME.name, ONLINE.name, SCHEMA.name)
 
 
@@ -43,6 +52,7 @@ def create_table(
     schema = schema_from_json(schema_text)
     settings = dict(settings or {})
     check_set_by_user(settings)
+    settings = {**_processing_of_new_tables(instance), **settings}
     partitions = tuple(tree_from_split_points(schema, split_points))
     _refuse_taken_name(instance, name)
     ref = TableRef(new_table_id(), name)
@@ -53,12 +63,15 @@ def create_table(
         SCHEMA.name: schema_to_json(schema),
     }
     properties = table_properties(values, instance.properties())
+    processing = Processing(properties.get(FILTERS), properties.get(AGGREGATIONS))
+    check_processing(processing, schema)
     ref = TableRef(ref.id, name, online=properties.get(ONLINE))
     instance.make_table(ref.id)
     instance.state(ref.id).commit_or_raise(
         InitialiseTable(
             schema_to_json(schema),
             partitions,
+            processing_to_json(processing),
             orphan_age_days=instance.properties().get(ORPHAN_AGE_DAYS),
         )
     )
@@ -120,7 +133,32 @@ def set_table_properties(
                 f"property {copy} is a published copy: use `sleeper table rename`, "
                 "`online` or `offline`; a schema cannot be set"
             )
-    return instance.table_properties.change(instance.tables.by_name(name).id, changes)
+    table = instance.table(name)
+    if changes.keys().isdisjoint(_PROCESSING):
+        return instance.table_properties.change(table.ref.id, changes)
+    table.properties().with_values(changes)  # refused here, if some other one is wrong
+    change = ChangeProcessing(changes.get(FILTERS.name), changes.get(AGGREGATIONS.name))
+    (outcome,) = table.state.commit(change)
+    if outcome.refused:
+        raise InvalidRequestError(outcome.reason)
+    with table.state.reading() as state:
+        published = _published(state.processing)
+    return instance.table_properties.change(table.ref.id, {**changes, **published})
+
+
+def _processing_of_new_tables(instance: Instance) -> dict[str, str]:
+    properties = instance.properties()
+    return _published(
+        Processing(properties.get(DEFAULT_FILTERS), properties.get(DEFAULT_AGGREGATIONS))
+    )
+
+
+def _published(processing: Processing) -> dict[str, str]:
+    """The properties that say so; empty where there is nothing."""
+    return {
+        FILTERS.name: format_filters(processing.filters),
+        AGGREGATIONS.name: format_aggregations(processing.aggregations),
+    }
 
 
 def get_table_property(instance: Instance, name: str, property_name: str) -> str:

@@ -4,6 +4,8 @@ import sqlite3
 from functools import cached_property
 
 from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.processing.model import Processing
+from sleeper.processing.text import processing_from_json
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
 from sleeper.statestore.reading.collection_queries import CollectionQueries
@@ -60,8 +62,29 @@ class TableState:
 
     @cached_property
     def processing_json(self) -> str:
-        """Filters, aggregations and iterators, as the table was made with."""
-        return str(self._newest("processing_versions"))
+        """Filters and aggregations at the version."""
+        return str(
+            self._reader.row(
+                "SELECT json FROM processing_versions WHERE version <= :n"
+                " ORDER BY version DESC LIMIT 1"
+            )[0]
+        )
+
+    @cached_property
+    def processing(self) -> Processing:
+        """What rows pass through at the version."""
+        return processing_from_json(self.processing_json)
+
+    @cached_property
+    def version_time_ms(self) -> int:
+        """The time of the version's entry.
+
+        Of versions from before the state kept times, that of the first one after.
+        """
+        found = self._reader.row(
+            "SELECT time FROM entry_times WHERE last >= :n ORDER BY last LIMIT 1"
+        )
+        return int(found[0]) if found else int(self.time_ms)
 
     def _newest(self, table: str) -> str:
         row = self._reader.row(f"SELECT json FROM {table} ORDER BY version DESC LIMIT 1")

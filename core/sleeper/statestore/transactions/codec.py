@@ -9,6 +9,7 @@ from typing import Any
 from sleeper.errors import DataError
 from sleeper.statestore.log import ENTRY_FORMAT_VERSION, LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.change_processing import ChangeProcessing
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles, ReleaseJobs, RenewLeases
@@ -38,6 +39,7 @@ KINDS: dict[str, type[Transaction]] = {
         ReleaseHold,
         CreateFollower,
         DeleteFollower,
+        ChangeProcessing,
     )
 }
 

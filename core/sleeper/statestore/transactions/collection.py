@@ -51,6 +51,7 @@ class CollectFiles(Transaction):
     def apply(self, fold: Fold) -> None:
         fold.horizon = max(fold.horizon, self.horizon)
         fold.run("DELETE FROM holds WHERE expiry <= ?", (fold.time_ms,))
+        fold.run("DELETE FROM entry_times WHERE last < ?", (fold.horizon,))
         for path in self.paths:
             file = find_file(fold, path)
             if file is not None and file.collecting is None:

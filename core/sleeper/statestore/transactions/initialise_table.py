@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Self
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import whole_region
+from sleeper.processing.check import check_processing
+from sleeper.processing.text import processing_from_json
 from sleeper.schema.json import schema_from_json
 from sleeper.statestore.fold import DAY_MS, Fold
 from sleeper.statestore.outcome import APPLY, Verdict, refused
@@ -22,7 +24,7 @@ ORPHAN_AGE_DAYS = 14
 class InitialiseTable(Transaction):
     """Gives a table its schema and partitions (parents first). Always number 1.
 
-    `processing_json` holds filters, aggregations and iterators, of no meaning here.
+    `processing_json` holds filters and aggregations.
     """
 
     kind: ClassVar[str] = "initialise_table"
@@ -37,6 +39,7 @@ class InitialiseTable(Transaction):
             return refused("the table is initialised already")
         try:
             schema = schema_from_json(self.schema_json)
+            check_processing(processing_from_json(self.processing_json), schema)
         except InvalidRequestError as error:
             return refused(str(error))
         if not self.partitions:

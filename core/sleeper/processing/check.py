@@ -1,0 +1,92 @@
+"""Whether a processing fits a schema, so that no merge can fail by it."""
+
+from collections.abc import Iterable
+
+from sleeper.errors import InvalidRequestError
+from sleeper.processing.model import AgeOff, Aggregation, AggregationOp, Processing
+from sleeper.schema.model import (
+    INT_RANGES,
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    type_name,
+)
+
+_TIMES = (PrimitiveType.LONG, PrimitiveType.TIMESTAMP)
+_FLOATS = (PrimitiveType.FLOAT, PrimitiveType.DOUBLE)
+
+
+def check_processing(processing: Processing, schema: Schema) -> None:
+    """InvalidRequestError names the filter or field that does not fit, and what would."""
+    for each in processing.filters:
+        _check_filter(each, schema, bool(processing.aggregations))
+    for aggregation in processing.aggregations:
+        _check_aggregation(aggregation, schema)
+    if processing.aggregations:
+        _check_each_value_once(processing.aggregations, schema)
+
+
+def _check_filter(age_off: AgeOff, schema: Schema, is_aggregating: bool) -> None:
+    field = schema.field(age_off.field)
+    if field.type not in _TIMES:
+        raise InvalidRequestError(
+            f"ageOff needs a LongType of milliseconds since 1970, or a TimestampType: field "
+            f"{field.name!r} is {type_name(field.type)}"
+        )
+    if is_aggregating and field in schema.values:
+        raise InvalidRequestError(
+            f"ageOff({field.name}): a table that aggregates can filter by key fields only, "
+            f"which are {_names(schema.keys)}; field {field.name!r} is aggregated"
+        )
+
+
+def _check_aggregation(aggregation: Aggregation, schema: Schema) -> None:
+    field, op = schema.field(aggregation.field), aggregation.op
+    if field in schema.keys:
+        raise InvalidRequestError(
+            f"{op.value}({field.name}): {field.name!r} is a key field; rows of equal keys are "
+            "aggregated, in their value fields"
+        )
+    expected = _expected_type(op, field.type)
+    if expected is not None:
+        raise InvalidRequestError(
+            f"{op.value}({field.name}): the field is {type_name(field.type)}, expected {expected}"
+        )
+
+
+def _expected_type(op: AggregationOp, kind: FieldType) -> str | None:
+    """What the operation needs; None if the type is that."""
+    if op is AggregationOp.SUM:
+        if kind in _FLOATS or isinstance(kind, DecimalType):
+            return (
+                "IntType or LongType: a sum of others depends on the order of rows, or does not "
+                "fit the type"
+            )
+        return None if kind in INT_RANGES else "IntType or LongType"
+    if op in (AggregationOp.MIN, AggregationOp.MAX):
+        is_ordered = not isinstance(kind, ListType | MapType)
+        return None if is_ordered else "a type that has an order, no list and no map"
+    if isinstance(kind, MapType) and kind.value in INT_RANGES and kind.key not in _FLOATS:
+        return None
+    return "a MapType whose values are IntType or LongType, and whose keys are no floats"
+
+
+def _check_each_value_once(aggregations: tuple[Aggregation, ...], schema: Schema) -> None:
+    names = [a.field for a in aggregations]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidRequestError(f"field {name!r} is aggregated twice")
+    left = [f for f in schema.values if f.name not in names]
+    if left:
+        raise InvalidRequestError(
+            f"no aggregation for field {_names(left)}: rows of equal keys become one, so every "
+            "value field needs one"
+        )
+
+
+def _names(fields: Iterable[Field]) -> str:
+    return ", ".join(repr(f.name) for f in fields)

@@ -1,0 +1,52 @@
+"""Filters, aggregations, and both together."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class AggregationOp(Enum):
+    """How the values of rows with equal keys become one; nulls are passed over."""
+
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    MAP_SUM = "map_sum"
+    MAP_MIN = "map_min"
+    MAP_MAX = "map_max"
+
+    @property
+    def is_of_maps(self) -> bool:
+        """Whether it works on each key of a map by itself."""
+        return self.value.startswith("map_")
+
+
+@dataclass(frozen=True, slots=True)
+class AgeOff:
+    """Leaves out rows whose time is `age_ms` or longer ago. A null time stays."""
+
+    field: str
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """One field's values of rows with equal row and sort keys become one."""
+
+    op: AggregationOp
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Processing:
+    """Filters, then aggregations. A row has to pass every filter."""
+
+    filters: tuple[AgeOff, ...] = ()
+    aggregations: tuple[Aggregation, ...] = ()
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether every row comes out as it went in."""
+        return not self.filters and not self.aggregations
+
+
+NO_PROCESSING = Processing()

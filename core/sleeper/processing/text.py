@@ -1,0 +1,109 @@
+"""Filters and aggregations as people write them, and as the state keeps them.
+
+`ageOff(field,millis)` and `op(field)`, with commas between them. A field name with a
+comma, a parenthesis or a quote in it is put in double quotes, and a quote in it doubled.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from sleeper.errors import InvalidRequestError
+from sleeper.processing.model import AgeOff, Aggregation, AggregationOp, Processing
+
+_AGE_MS_MAX = 2**63 - 1
+_CALL = re.compile(
+    r'\s*(?P<name>\w+)\s*\(\s*(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<field>[^,()"]*?))\s*'
+    r"(?:,\s*(?P<argument>[^,()\"]*?)\s*)?\)\s*(?:,|$)"
+)
+_OPS = {op.value: op for op in AggregationOp}
+_PLAIN_NAME = re.compile(r'[^,()"\s]([^,()"]*[^,()"\s])?')
+
+
+def parse_filters(text: str) -> tuple[AgeOff, ...]:
+    """The filters of the text, in order; InvalidRequestError says what is none."""
+    filters = []
+    for name, field, argument in _calls(text, "a filter such as ageOff(field,millis)"):
+        if name.lower() != "ageoff":
+            raise InvalidRequestError(f"unknown filter {name!r}: there is ageOff(field,millis)")
+        if argument is None or not argument.isascii() or not argument.isdigit():
+            raise InvalidRequestError(
+                f"filter ageOff({field}) needs its age in milliseconds, a whole number, "
+                f"not {argument!r}"
+            )
+        if int(argument) > _AGE_MS_MAX:
+            raise InvalidRequestError(f"filter ageOff({field}): {argument} is more than 2^63-1")
+        filters.append(AgeOff(field, int(argument)))
+    return tuple(filters)
+
+
+def parse_aggregations(text: str) -> tuple[Aggregation, ...]:
+    """The aggregations of the text, in order; InvalidRequestError says what is none."""
+    aggregations = []
+    for name, field, argument in _calls(text, "an aggregation such as sum(field)"):
+        op = _OPS.get(name.lower())
+        if op is None:
+            raise InvalidRequestError(f"unknown aggregation {name!r}: there are {', '.join(_OPS)}")
+        if argument is not None:
+            raise InvalidRequestError(
+                f"aggregation {name}({field}) takes a field and nothing else, not {argument!r}"
+            )
+        aggregations.append(Aggregation(op, field))
+    return tuple(aggregations)
+
+
+def format_filters(filters: tuple[AgeOff, ...]) -> str:
+    """The opposite of `parse_filters`."""
+    return ",".join(f"ageOff({_quoted(f.field)},{f.age_ms})" for f in filters)
+
+
+def format_aggregations(aggregations: tuple[Aggregation, ...]) -> str:
+    """The opposite of `parse_aggregations`."""
+    return ",".join(f"{a.op.value}({_quoted(a.field)})" for a in aggregations)
+
+
+def processing_to_json(processing: Processing) -> str:
+    """As the state keeps it; what is not there is left out."""
+    texts = {
+        "filters": format_filters(processing.filters),
+        "aggregations": format_aggregations(processing.aggregations),
+    }
+    return json.dumps({name: text for name, text in texts.items() if text})
+
+
+@lru_cache(maxsize=256)
+def processing_from_json(text: str) -> Processing:
+    """The opposite of `processing_to_json`; InvalidRequestError if it cannot be read."""
+    try:
+        raw = json.loads(text)
+        if not isinstance(raw, dict):
+            raise TypeError("expected an object")
+        unknown = raw.keys() - {"filters", "aggregations"}
+        if unknown:
+            raise InvalidRequestError(f"processing has {', '.join(sorted(unknown))}, unknown here")
+        return Processing(
+            parse_filters(raw.get("filters", "")),
+            parse_aggregations(raw.get("aggregations", "")),
+        )
+    except (ValueError, TypeError) as error:
+        raise InvalidRequestError(f"processing cannot be read: {text[:200]!r}: {error}") from error
+
+
+def _calls(text: str, expected: str) -> Iterator[tuple[str, str, str | None]]:
+    """Each `name(field)` or `name(field,argument)`."""
+    place = 0
+    while text[place:].strip():
+        found = _CALL.match(text, place)
+        quoted = found and found["quoted"]
+        field = quoted.replace('""', '"') if quoted is not None else found and found["field"]
+        if found is None or not field:
+            raise InvalidRequestError(f"{text[place:].strip()[:200]!r} is not {expected}")
+        yield found["name"], field, found["argument"]
+        place = found.end()
+
+
+def _quoted(name: str) -> str:
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    return '"' + name.replace('"', '""') + '"'

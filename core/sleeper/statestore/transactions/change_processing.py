@@ -1,0 +1,69 @@
+"""A table's filters or aggregations are changed."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from sleeper.errors import InvalidRequestError
+from sleeper.processing.check import check_processing
+from sleeper.processing.model import Processing
+from sleeper.processing.text import (
+    parse_aggregations,
+    parse_filters,
+    processing_from_json,
+    processing_to_json,
+)
+from sleeper.schema.json import schema_from_json
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
+from sleeper.statestore.transactions.compaction_jobs import forget_job
+from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeProcessing(Transaction):
+    """Sets filters, aggregations or both; None leaves one as it is, an empty text has none.
+
+    From its number on the rows of every version pass through it. Compaction jobs that hold
+    files lose them: they may have left out rows, or not, as it was before.
+    """
+
+    kind: ClassVar[str] = "change_processing"
+    filters: str | None = None
+    aggregations: str | None = None
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        before = _current(fold)
+        try:
+            after = self._after(before)
+            (schema,) = fold.row("SELECT json FROM schema_versions ORDER BY version DESC LIMIT 1")
+            check_processing(after, schema_from_json(schema))
+        except InvalidRequestError as error:
+            return refused(str(error))
+        return already_done("it is so already") if after == before else APPLY
+
+    def apply(self, fold: Fold) -> None:
+        after = processing_to_json(self._after(_current(fold)))
+        fold.run("INSERT INTO processing_versions VALUES (?, ?)", (fold.next_number, after))
+        for (job_id,) in fold.rows("SELECT id FROM jobs"):
+            forget_job(fold, job_id)
+
+    def _after(self, before: Processing) -> Processing:
+        return Processing(
+            before.filters if self.filters is None else parse_filters(self.filters),
+            before.aggregations
+            if self.aggregations is None
+            else parse_aggregations(self.aggregations),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"filters": self.filters, "aggregations": self.aggregations}
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        return cls(raw["filters"], raw["aggregations"], transaction_id)
+
+
+def _current(fold: Fold) -> Processing:
+    (text,) = fold.row("SELECT json FROM processing_versions ORDER BY version DESC LIMIT 1")
+    return processing_from_json(str(text))
