@@ -38,6 +38,8 @@ from sleeper.partitions.partition import (
     split_region,
     tree_from_split_points,
 )
+from sleeper.processing.model import NO_PROCESSING, Processing
+from sleeper.processing.text import processing_to_json
 from sleeper.properties.values import TableProperties, instance_properties, table_properties
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, Key, PrimitiveType, Schema
@@ -179,6 +181,7 @@ class RealTable:
     ticks: Ticks = field(default_factory=Ticks)
     messages: list[str] = field(default_factory=list)
     engine_changes: dict[str, Any] = field(default_factory=dict)
+    processing: Processing = NO_PROCESSING
 
     def __post_init__(self) -> None:
         self._databases: list[InstanceDatabase] = []
@@ -192,7 +195,10 @@ class RealTable:
         instance.close()
         self.open_again()
         tree = tree_from_split_points(self.schema, self.split_points)
-        self.store.commit_or_raise(InitialiseTable(schema_to_json(self.schema), tuple(tree)))
+        processing_json = processing_to_json(self.processing)
+        self.store.commit_or_raise(
+            InitialiseTable(schema_to_json(self.schema), tuple(tree), processing_json)
+        )
 
     def open_again(self) -> None:
         """Opens everything as a new process would, which is never killed."""
@@ -244,11 +250,21 @@ class RealTable:
 
         `into` writes to one partition, as an ingest does that began before it was split.
         """
-        name = f"ingest-{next(self._names)}"
+        name = next(self._names)
         tuples = sorted(k if isinstance(k, tuple) else (k,) for k in keys)
         columns = [list(c) for c in zip(*tuples, strict=True)]
-        values = [f"{name}-{i}" for i in range(len(tuples))]
+        values = [f"ingest-{name}-{i}" for i in range(len(tuples))]
         table = pa.table([*columns, values], schema=arrow_schema(self.schema))
+        return self.ingest_sorted(table, strategy, into, row_group_rows)
+
+    def ingest_sorted(
+        self,
+        table: pa.Table,
+        strategy: FileStrategy = FileStrategy.ONE_REFERENCE_PER_LEAF,
+        into: PartitionId | None = None,
+        row_group_rows: int = 100_000,
+    ) -> list[DataFile]:
+        """Writes rows that are in key order."""
         with self.store.reading() as state:
             leaves = list(state.partitions.leaves())
             if into is not None:
@@ -261,6 +277,7 @@ class RealTable:
         files = tuple(
             NewFile(w.file, tuple((r.partition_id, r.rows) for r in w.references)) for w in written
         )
+        name = f"ingest-{next(self._names)}"
         self.store.commit_or_raise(AddFiles(name, self.clock(), files))
         return [w.file for w in written]
 

@@ -9,6 +9,7 @@ from sleeper.datafiles.damage import find_damage
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
+from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.writer import FileSettings
 from sleeper.errors import DataError, SleeperError, UnavailableError
@@ -19,13 +20,19 @@ from sleeper.schema.model import Schema
 
 @dataclass(frozen=True, slots=True)
 class MergeJob:
-    """The rows of these files that lie in the partition, to be written as one file of it."""
+    """The rows of these files that lie in the partition, to be written as one file of it.
+
+    They are filtered and aggregated as the table says. The time is that at which the job got
+    its files: no version that can see the output is older, so that whatever was too old then
+    is so for all of them.
+    """
 
     table_id: str
     schema: Schema
     partition: Partition
     inputs: tuple[DataFile, ...]
     run_start_ms: int
+    step: ProcessingStep
 
     def is_whole(self, file: DataFile) -> bool:
         """Whether every row of the file lies in the partition, so that none needs a look."""
@@ -33,7 +40,8 @@ class MergeJob:
 
     def request(self, root: DataRoot) -> MergeRequest:
         """What the one merge is asked for."""
-        return MergeRequest(self.schema, tuple(self._input(root, file) for file in self.inputs))
+        inputs = tuple(self._input(root, file) for file in self.inputs)
+        return MergeRequest(self.schema, inputs, steps=(self.step,))
 
     def _input(self, root: DataRoot, file: DataFile) -> MergeInput:
         regions = None if self.is_whole(file) else (self.partition.region,)

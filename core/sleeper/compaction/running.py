@@ -12,6 +12,7 @@ from sleeper.compaction.lease import Lease
 from sleeper.compaction.merging import MergeJob, damaged_input, merge_job, write_output
 from sleeper.compaction.run_record import RunRecord
 from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.writer import FileSettings
 from sleeper.errors import DataError, StateMovedOnError
@@ -112,6 +113,9 @@ def _run(
     store.commit_or_raise(
         CommitCompaction(job.id, merge.partition.id, inputs, output, run_start_ms)
     )
+    if not merge.step.processing.keeps_rows:
+        # What came out of the merge is fewer; of files read in part that is all we know.
+        rows_read = _rows_held(merge) or rows_read
     return CompactionResult(output, rows_read, output.rows if output else 0)
 
 
@@ -123,7 +127,8 @@ def _merge_of(job: CompactionJob, store: StateStore, run_start_ms: int) -> Merge
         found = [state.files.get(path) for path in held.inputs]
         inputs = tuple(file for file in found if file is not None)
         partition = state.partitions.get(held.partition_id)
-        return MergeJob(job.table_id, state.schema, partition, inputs, run_start_ms)
+        step = ProcessingStep(state.processing, held.assigned_time_ms)
+        return MergeJob(job.table_id, state.schema, partition, inputs, run_start_ms, step)
 
 
 def _check_held(job: CompactionJob, store: StateStore) -> None:
@@ -133,11 +138,20 @@ def _check_held(job: CompactionJob, store: StateStore) -> None:
 
 
 def _check_rows(merge: MergeJob, rows_read: int) -> None:
-    """Whole files hold as many rows as the state says, or something was lost on the way."""
+    """Whole files hold as many rows as the state says, or something was lost on the way.
+
+    How many were filtered or aggregated is not counted.
+    """
+    expected = _rows_held(merge)
+    if merge.step.processing.keeps_rows and expected is not None and rows_read != expected:
+        raise DataError(f"{rows_read} rows were read: the files hold {expected}")
+
+
+def _rows_held(merge: MergeJob) -> int | None:
+    """How many rows the inputs hold; None if some of them are read in part only."""
     if all(merge.is_whole(file) for file in merge.inputs):
-        expected = sum(file.rows for file in merge.inputs)
-        if rows_read != expected:
-            raise DataError(f"{rows_read} rows were read: the files hold {expected}")
+        return sum(file.rows for file in merge.inputs)
+    return None
 
 
 def _is_committed(store: StateStore, job_id: str, record: RunRecord) -> bool:

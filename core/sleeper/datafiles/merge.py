@@ -3,13 +3,13 @@
 Each input is registered with its sort order declared, so that the plan is a
 SortPreservingMerge over scans: no row is sorted again, and memory is what the open
 inputs take. Inputs that do not fit the settings' memory or `merge_files_max` together
-go through local disk in passes first.
+go through local disk in passes first, as they are; the last merge filters and aggregates.
 """
 
 import contextlib
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.predicate import column, is_key, key_order, regions_predicate
+from sleeper.datafiles.processing_frame import ProcessingStep, processed
 from sleeper.datafiles.session import (
     EngineSettings,
     engine_errors,
@@ -70,12 +71,17 @@ class MergeInput:
 
 @dataclass(frozen=True, slots=True)
 class MergeRequest:
-    """What to merge. `columns` are field names in the order wanted, None for all."""
+    """What to merge. `columns` are field names in the order wanted, None for all.
+
+    Rows pass through `steps`, in order. The inputs then hold all rows of the keys that are
+    wanted: regions are of row keys, so they may go below.
+    """
 
     schema: Schema
     inputs: tuple[MergeInput, ...]
     columns: tuple[str, ...] | None = None
     limit: int | None = None
+    steps: tuple[ProcessingStep, ...] = ()
 
 
 def merge(
@@ -90,8 +96,7 @@ def merge(
         inputs = list(request.inputs)
         while len(groups := _groups(request.schema, inputs, settings)) > 1:
             inputs = _merge_pass(request.schema, groups, settings, session, cleanup)
-        final = MergeRequest(request.schema, tuple(inputs), request.columns, request.limit)
-        frame, names = merge_frame(final, session)
+        frame, names = merge_frame(replace(request, inputs=tuple(inputs)), session)
         cleanup.callback(_forget, session, names)
         yield from stream(session, frame, [each.url for each in inputs])
 
@@ -115,7 +120,7 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.union(frame)
-        whole = whole.sort(*order)
+        whole = processed(whole, request.schema, request.steps).sort(*order)
         if request.columns is not None:
             whole = whole.select(*(column(c) for c in request.columns))
         if request.limit is not None:

@@ -8,6 +8,7 @@ from typing import Any
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.processing.model import Processing
 from sleeper.query.request import Query
 from sleeper.schema.model import Schema, precedes
 from sleeper.statestore.reading.table_state import TableState
@@ -31,11 +32,16 @@ class LeafPlan:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """The leaves that hold rows, in key order, at one version."""
+    """The leaves that hold rows, in key order, at one version, and what those pass through.
+
+    `time_ms` is the time of the version's entry.
+    """
 
     schema: Schema
     version: int
     leaves: tuple[LeafPlan, ...]
+    processing: Processing
+    time_ms: int
 
 
 def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
@@ -43,7 +49,8 @@ def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
     whole = (whole_region(schema),)
     regions = whole if query.regions is None else disjoint_regions(query.regions)
     plans = [_plan_leaf(leaf, cut, state) for leaf, cut in _regions_by_leaf(regions, state)]
-    return QueryPlan(schema, state.version, tuple(p for p in plans if p.scans))
+    leaves = tuple(p for p in plans if p.scans)
+    return QueryPlan(schema, state.version, leaves, state.processing, state.version_time_ms)
 
 
 def disjoint_regions(regions: Iterable[Region]) -> list[Region]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.json import make_range
 from sleeper.partitions.region import Region, key_region, whole_region
+from sleeper.processing.check import check_processing
+from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.schema.model import (
     Field,
     KeyValue,
@@ -20,13 +22,15 @@ class Query:
     """Rows in any of the regions, each once.
 
     `regions` None is the whole table; no regions at all is no rows. `columns` are field
-    names in the order wanted, None for all. `version` None is the newest.
+    names in the order wanted, None for all. `version` None is the newest. The rows pass
+    through `processing` after the table's own, before columns and limit.
     """
 
     regions: tuple[Region, ...] | None = None
     columns: tuple[str, ...] | None = None
     limit: int | None = None
     version: int | None = None
+    processing: Processing = NO_PROCESSING
 
 
 def check_query(query: Query, schema: Schema) -> None:
@@ -40,6 +44,7 @@ def check_query(query: Query, schema: Schema) -> None:
             raise InvalidRequestError("no column is asked for: name at least one")
         if len(set(query.columns)) < len(query.columns):
             raise InvalidRequestError(f"a column is asked for twice: {', '.join(query.columns)}")
+    check_processing(query.processing, schema)
     if query.limit is not None and query.limit < 0:
         raise InvalidRequestError(f"limit {query.limit} is less than 0")
 

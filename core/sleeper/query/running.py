@@ -10,6 +10,7 @@ import pyarrow as pa
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.damage import find_damage
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
+from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
@@ -62,10 +63,11 @@ def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
     seconds = engine.settings.hold_seconds
     hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
     target = result_schema(plan.schema, query.columns)
+    steps = _steps(plan, query, engine)
     try:
         if len(plan.leaves) > 1:
             hold.take()
-        rows = _rows(plan, query, table, engine, target)
+        rows = _rows(plan, query, table, engine, target, steps)
         first = next(rows, None)
     except BaseException:
         hold.release()
@@ -80,14 +82,26 @@ def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
     return whole if columns is None else pa.schema([whole.field(name) for name in columns])
 
 
+def _steps(plan: QueryPlan, query: Query, engine: QueryEngine) -> tuple[ProcessingStep, ...]:
+    """The table's processing, then the query's own; of an old version, at its time."""
+    now_ms = plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
+    of_both = (plan.processing, query.processing)
+    return tuple(ProcessingStep(each, now_ms) for each in of_both if not each.keeps_rows)
+
+
 def _rows(
-    plan: QueryPlan, query: Query, table: QueryTable, engine: QueryEngine, target: pa.Schema
+    plan: QueryPlan,
+    query: Query,
+    table: QueryTable,
+    engine: QueryEngine,
+    target: pa.Schema,
+    steps: tuple[ProcessingStep, ...],
 ) -> Iterator[pa.RecordBatch]:
     left = query.limit
     for leaf in plan.leaves:
         if left == 0:
             return
-        request = MergeRequest(plan.schema, _inputs(leaf, table), query.columns, left)
+        request = MergeRequest(plan.schema, _inputs(leaf, table), query.columns, left, steps)
         try:
             for batch in merge(request, engine.settings.engine, engine.session):
                 if batch.num_rows:

@@ -67,11 +67,12 @@ class _Run:
     def start(self, tables: TableOpeners) -> QueryResult:
         session = open_sql_session(self._engine.settings.engine)
         files: list[str] = []
+        now_ms = self._engine.clock()
         for name in tables_in(self._statement, tables):
             table = _opened(tables, name)
             if table is not None:
                 plan = self._pin(table)
-                files += register_table(session, table, plan, self._folder)
+                files += register_table(session, table, plan, self._folder, now_ms)
         with planning_errors(tables):
             frame = session.sql_with_options(self._statement, ALLOWED)
         target = plain_schema(frame.schema())

@@ -14,18 +14,25 @@ from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.merge import view_schema
 from sleeper.datafiles.predicate import regions_predicate
+from sleeper.datafiles.processing_frame import ProcessingStep, processed
 from sleeper.datafiles.session import new_table_name
 from sleeper.query.engine import QueryTable
 from sleeper.query.table_planning import ScanGroup, TablePlan
 
 
 def register_table(
-    session: SessionContext, table: QueryTable, plan: TablePlan, folder: Path
+    session: SessionContext, table: QueryTable, plan: TablePlan, folder: Path, now_ms: int
 ) -> list[str]:
-    """Registers all rows of the plan; links go below the folder. Returns the files."""
+    """Registers all rows of the plan, filtered and aggregated as the table says.
+
+    Links go below the folder. Returns the files. The engine moves a statement's predicates
+    on key fields below an aggregation, and no others.
+    """
     frames = [_group_frame(session, table, plan, group, folder) for group in plan.groups]
     if frames:
-        session.register_view(quoted(table.name), _union(frames))
+        step = ProcessingStep(plan.processing, max(now_ms, plan.time_ms))
+        rows = processed(_union(frames), plan.schema, (step,))
+        session.register_view(quoted(table.name), rows)
     else:
         session.register_record_batches(quoted(table.name), [[_no_rows(plan)]])
     return [table.root.url_of(path) for group in plan.groups for path in group.paths]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Range, Region
+from sleeper.processing.model import Processing
 from sleeper.schema.model import Schema, next_key_value, precedes
 from sleeper.statestore.reading.table_state import TableState
 
@@ -21,11 +22,16 @@ class ScanGroup:
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """Every row of a table once, at one version."""
+    """Every row of a table once, at one version, and what they pass through.
+
+    `time_ms` is the time of the version's entry.
+    """
 
     schema: Schema
     version: int
     groups: tuple[ScanGroup, ...]
+    processing: Processing
+    time_ms: int
 
 
 def plan_table(schema: Schema, state: TableState) -> TablePlan:
@@ -50,7 +56,7 @@ def plan_table(schema: Schema, state: TableState) -> TablePlan:
         ScanGroup(tuple(paths), None if ids is None else tuple(unions[ids]))
         for ids, paths in groups.items()
     ]
-    return TablePlan(schema, state.version, tuple(scans))
+    return TablePlan(schema, state.version, tuple(scans), state.processing, state.version_time_ms)
 
 
 def bounds_region(schema: Schema, file: DataFile) -> Region:

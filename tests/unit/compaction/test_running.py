@@ -15,6 +15,7 @@ from sleeper.compaction.job import CompactionJob, compaction_job_from_json
 from sleeper.compaction.lease import Lease
 from sleeper.compaction.merging import MergeJob
 from sleeper.datafiles.merge import merge_frame
+from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.datafiles.session import open_session
 from sleeper.errors import (
     DataError,
@@ -24,10 +25,13 @@ from sleeper.errors import (
 )
 from sleeper.jobs.status import JobState
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
+from sleeper.processing.model import NO_PROCESSING
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.statestore.transactions.compaction_jobs import ReleaseJobs, RenewLeases
 from tests.real_table import TABLE_ID, RealTable
 from tests.unit.conftest import MakeTable
+
+UNCHANGED = ProcessingStep(NO_PROCESSING, 0)
 
 
 def with_job(table: RealTable, files: int = 2, rows: int = 10) -> CompactionJob:
@@ -102,7 +106,7 @@ def test_a_merge_of_inputs_sorts_nothing(make_table: MakeTable) -> None:
     with table.store.reading() as state:
         (leaf, _) = state.partitions.leaves()
         files = tuple(state.files.of_leaf(leaf.id))
-    job = MergeJob(TABLE_ID, table.schema, leaf, files, 0)
+    job = MergeJob(TABLE_ID, table.schema, leaf, files, 0, UNCHANGED)
     frame, _ = merge_frame(job.request(table.root), open_session(table.engine))
     plan = str(frame.execution_plan().display_indent())
     assert "SortPreservingMergeExec" in plan
@@ -117,7 +121,7 @@ def test_a_whole_files_keys_are_not_looked_at(make_table: MakeTable) -> None:
     with table.store.reading() as state:
         (leaf, _) = state.partitions.leaves()
         files = tuple(state.files.of_leaf(leaf.id))
-    request = MergeJob(TABLE_ID, table.schema, leaf, files, 0).request(table.root)
+    request = MergeJob(TABLE_ID, table.schema, leaf, files, 0, UNCHANGED).request(table.root)
     assert [i.regions for i in request.inputs] == [None, (leaf.region,)]
 
 

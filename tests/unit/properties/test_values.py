@@ -89,7 +89,7 @@ def test_refuses_an_instance_property(name: str, value: str, message: str) -> No
         an_instance(**{name: value})
 
 
-@pytest.mark.parametrize("ending", ["filters", "aggregations", "iterator.class.name"])
+@pytest.mark.parametrize("ending", ["iterator.class.name"])
 def test_what_the_engine_cannot_do_yet_is_refused(ending: str) -> None:
     with pytest.raises(InvalidRequestError, match="this version does not support"):
         table_properties({f"sleeper.table.{ending}": "x"}, an_instance())

@@ -1,0 +1,261 @@
+"""However rows came in, and whatever became of their files, a table has one answer."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.partitioned_write import FileStrategy
+from sleeper.partitions.region import Region
+from sleeper.processing.model import Processing
+from sleeper.processing.text import parse_aggregations, parse_filters
+from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
+from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.running import run_query
+from sleeper.query.sql import run_sql
+from sleeper.schema.model import DecimalType, Field, MapType, PrimitiveType, Schema
+from tests.real_table import START_MS, RealTable
+from tests.unit.processing.expected import Row, comparable, expected_rows
+
+P = PrimitiveType
+KEYS_MAX = 6
+AGE_MS = 1000
+AGGREGATING = Schema(
+    (Field("Key A", P.INT),),
+    (Field("time", P.LONG),),
+    (
+        Field("int sum", P.INT, nullable=True),
+        Field("long", P.LONG),
+        Field("least", P.DOUBLE, nullable=True),
+        Field("greatest", P.FLOAT),
+        Field("text", P.STRING, nullable=True),
+        Field("raw", P.BYTE_ARRAY),
+        Field("flag", P.BOOLEAN, nullable=True),
+        Field("day", P.DATE),
+        Field("seen", P.TIMESTAMP),
+        Field("money", DecimalType(38, 2), nullable=True),
+        Field("counts", MapType(P.STRING, P.INT), nullable=True),
+        Field("lows", MapType(P.LONG, P.LONG)),
+        Field("highs", MapType(P.BYTE_ARRAY, P.INT), nullable=True),
+    ),
+)
+AGGREGATIONS = Processing(
+    parse_filters(f"ageOff(time,{AGE_MS})"),
+    parse_aggregations(
+        "sum(int sum),sum(long),min(least),max(greatest),min(text),max(raw),max(flag),min(day),"
+        "max(seen),max(money),map_sum(counts),map_min(lows),map_max(highs)"
+    ),
+)
+FILTERING = Schema(
+    (Field("Key A", P.INT),), (), (Field("seen", P.TIMESTAMP, nullable=True), Field("v", P.INT))
+)
+FILTERS = Processing(parse_filters(f"ageOff(seen,{AGE_MS})"))
+
+keys = st.integers(0, KEYS_MAX)
+times = st.sampled_from([START_MS + each for each in (-1500, -1000, -999, -400, 0)])
+ints = st.one_of(st.integers(-3, 3), st.sampled_from([2**31 - 1, -(2**31)]))
+longs = st.one_of(st.integers(-3, 3), st.sampled_from([2**63 - 1, -(2**63)]))
+floats = st.sampled_from([0.0, -0.0, 1.5, -2.0, float("nan"), float("inf"), -float("inf")])
+texts = st.text("aé😀", max_size=2)
+blobs = st.binary(max_size=1)
+stamps = times.map(lambda ms: datetime.fromtimestamp(ms / 1000, UTC))
+
+
+def maps(of_keys: st.SearchStrategy, values: st.SearchStrategy) -> st.SearchStrategy:
+    # A key may come twice: Arrow does not mind.
+    return st.lists(st.tuples(of_keys, values), max_size=3)
+
+
+aggregating_rows = st.tuples(
+    keys,
+    times,
+    st.none() | ints,
+    longs,
+    st.none() | floats,
+    floats,
+    st.none() | texts,
+    blobs,
+    st.none() | st.booleans(),
+    st.sampled_from([date(1969, 1, 1), date(2026, 1, 1)]),
+    stamps,
+    st.none() | st.sampled_from([Decimal("-1.00"), Decimal(10**35)]),
+    st.none() | maps(texts, ints),
+    maps(longs, longs),
+    st.none() | maps(blobs, ints),
+)
+filtering_rows = st.tuples(keys, st.none() | stamps, ints)
+steps = st.lists(st.tuples(st.sampled_from("iiiiccsta"), st.integers(0, 10**6)), max_size=8)
+
+
+@dataclass
+class History:
+    """A real table, and beside it the rows that were put in, as each version had them."""
+
+    table: RealTable
+    rows: list[Row] = field(default_factory=list)
+    versions: dict[int, tuple[list[Row], int]] = field(default_factory=dict)
+
+    def step(self, kind: str, choice: int, data: st.DataObject, rows: st.SearchStrategy) -> None:
+        before = self.table.number()
+        if kind == "i":
+            self._ingest(data.draw(st.lists(rows, min_size=1, max_size=8)), choice)
+        elif kind == "s":
+            self._split(choice)
+        elif kind == "t":
+            self.table.clock.now_ms += choice % 400
+        else:
+            for result in self.table.compact(full=kind == "a" or choice % 2 == 0):
+                assert not isinstance(result, Exception), result
+        for number in range(before + 1, self.table.number() + 1):
+            self.versions[number] = (list(self.rows), self.table.clock.now_ms)
+
+    def _ingest(self, rows: list[Row], choice: int) -> None:
+        """A file for each leaf, one for all of them, or one of a partition that was split."""
+        with self.table.store.reading() as state:
+            partitions = list(state.partitions.all())
+        into = [None, *partitions][choice % (len(partitions) + 1)]
+        if into is not None:
+            rows = [r for r in rows if into.region.contains(r[:1])]
+        if rows:
+            strategy = list(FileStrategy)[choice % 2]
+            self.table.ingest_sorted(
+                arrow_table(self.table.schema, rows), strategy, into.id if into else None
+            )
+            self.rows += rows
+
+    def _split(self, choice: int) -> None:
+        leaves = self.table.leaves()
+        leaf, point = leaves[choice % len(leaves)], choice % KEYS_MAX
+        within = leaf.region.ranges[0]
+        if within.contains(point) and point != within.min:
+            self.table.split_at(leaf.id, point)
+
+    def check(self, data: st.DataObject) -> None:
+        now_ms = self.table.clock.now_ms
+        self._check_read(Query(), self.rows, now_ms)
+        low, high = sorted(data.draw(st.lists(keys, min_size=2, max_size=2, unique=True)))
+        schema = self.table.schema
+        by_range = (region_of_range(schema, low, high),)
+        self._check_read(Query(by_range), self.rows, now_ms)
+        self._check_read(Query(regions_of_keys(schema, [[low], [high]])), self.rows, now_ms)
+        for version in sorted(self.versions)[-3:]:
+            rows, then_ms = self.versions[version]
+            self._check_read(Query(by_range, version=version), rows, then_ms)
+        self._check_sql(now_ms, low)
+
+    def _check_read(self, query: Query, rows: list[Row], now_ms: int) -> None:
+        table = self.table
+        wanted = self._expected([r for r in rows if _is_asked(query.regions, r)], now_ms)
+        found = self._read(query)
+        assert found == wanted
+        columns = tuple(f.name for f in reversed(table.schema.fields))[:-1]
+        narrow = self._read(Query(query.regions, columns, version=query.version), in_order=True)
+        assert _sorted([r[::-1] for r in narrow]) == _sorted([r[1:] for r in wanted])
+        few = self._read(Query(query.regions, limit=2, version=query.version), in_order=True)
+        assert len(few) == min(2, len(wanted))
+        assert all(row in wanted for row in few)
+
+    def _check_sql(self, now_ms: int, key: int) -> None:
+        wanted = self._expected(self.rows, now_ms)
+        assert self._sql("SELECT * FROM t") == _sorted(wanted)
+        assert self._sql("SELECT count(*) FROM t") == [(len(wanted),)]
+        of_key = [r for r in wanted if r[0] == key]
+        assert self._sql(f'SELECT * FROM t WHERE "Key A" = {key}') == _sorted(of_key)
+        place = [f.name for f in self.table.schema.fields].index(
+            "v" if self.table.schema is FILTERING else "long"
+        )
+        name = self.table.schema.fields[place].name
+        large = [r for r in wanted if r[place] > 1]
+        assert self._sql(f'SELECT * FROM t WHERE "{name}" > 1') == _sorted(large)
+
+    def _expected(self, rows: list[Row], now_ms: int) -> list[Row]:
+        return expected_rows(rows, self.table.schema, self.table.processing, now_ms)
+
+    def _read(self, query: Query, in_order: bool = False) -> list[Row]:
+        found = as_rows(run_query(query, self._query_table(), self._engine()).read_all())
+        aggregates = bool(self.table.processing.aggregations)
+        return found if in_order or aggregates else sorted(found, key=repr)
+
+    def _sql(self, statement: str) -> list[Row]:
+        with run_sql(statement, {"t": self._query_table}, self._engine()) as result:
+            return _sorted(as_rows(result.read_all()))
+
+    def _query_table(self) -> QueryTable:
+        return QueryTable("t", self.table.store, self.table.root)
+
+    def _engine(self) -> QueryEngine:
+        return QueryEngine(QuerySettings(self.table.engine), self.table.clock)
+
+
+def _is_asked(regions: Sequence[Region] | None, row: Row) -> bool:
+    return regions is None or any(region.contains(row[:1]) for region in regions)
+
+
+def _sorted(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=repr)
+
+
+def arrow_table(schema: Schema, rows: list[Row]) -> pa.Table:
+    kind = arrow_schema(schema)
+    ordered = sorted(rows, key=lambda row: row[: len(schema.keys)])
+    columns = zip(*ordered, strict=True)
+    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, kind, strict=True)]
+    return pa.table(arrays, schema=kind)
+
+
+def as_rows(table: pa.Table) -> list[Row]:
+    columns: list[list[Any]] = [c.to_pylist() for c in table.columns]
+    return [comparable(row) for row in zip(*columns, strict=True)]
+
+
+def run_history(
+    data: st.DataObject, schema: Schema, processing: Processing, rows: st.SearchStrategy
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        files_max = data.draw(st.sampled_from([2, 64]))
+        table = RealTable(
+            Path(folder),
+            schema,
+            sorted(data.draw(st.sets(st.integers(1, KEYS_MAX), max_size=2))),
+            engine_changes={"merge_files_max": files_max},
+            processing=processing,
+        )
+        table.set(sleeper__table__compaction__strategy__class="BasicCompactionStrategy")
+        table.set(sleeper__table__compaction__files__batch__size=2)
+        history = History(table)
+        for kind, choice in data.draw(steps):
+            history.step(kind, choice, data, rows)
+        history.check(data)
+        table.close()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_an_aggregating_table_gives_the_answer_of_plain_python(data: st.DataObject):
+    run_history(data, AGGREGATING, AGGREGATIONS, aggregating_rows)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_a_filtering_table_gives_the_answer_of_plain_python(data: st.DataObject):
+    run_history(data, FILTERING, FILTERS, filtering_rows)
+
+
+def test_times_are_compared_to_the_microsecond():
+    limit = datetime.fromtimestamp(START_MS / 1000, UTC) - timedelta(milliseconds=AGE_MS)
+    just_young = limit + timedelta(microseconds=1)
+    with tempfile.TemporaryDirectory() as folder:
+        history = History(RealTable(Path(folder), FILTERING, processing=FILTERS))
+        rows = [(1, limit, 1), (2, just_young, 2), (3, None, 3)]
+        history.table.ingest_sorted(arrow_table(FILTERING, rows))
+        found = history._read(Query(columns=("v",)))
+        assert found == [(2,), (3,)]
+        history.table.close()
