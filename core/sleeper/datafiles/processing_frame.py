@@ -24,6 +24,8 @@ _FLOATS = (PrimitiveType.FLOAT, PrimitiveType.DOUBLE)
 _INT_VALUES = 2**32
 _INT_HALF = 2**31
 _TIME_MIN = -(2**63)
+_MINUS_INFINITE, _FINITE, _INFINITE, _NAN = range(4)
+_SPECIAL = {_MINUS_INFINITE: -float("inf"), _INFINITE: float("inf"), _NAN: float("nan")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +82,23 @@ def _aggregated(frame: DataFrame, schema: Schema, aggregations: Sequence[Aggrega
         )
     parts: list[Expr] = []
     for field in schema.values:
-        parts += _parts(field, by_field[field.name], _nan_name(schema, field))
+        parts += _parts(field, by_field[field.name], _class_name(schema, field))
     whole = frame.aggregate(keys, parts)
     return whole.select(
         *keys,
         *(
-            _whole(field, by_field[field.name], _nan_name(schema, field)).alias(field.name)
+            _whole(field, by_field[field.name], _class_name(schema, field)).alias(field.name)
             for field in schema.values
         ),
     )
 
 
-def _nan_name(schema: Schema, field: Field) -> str:
-    """What no field is called: whether a field has a NaN."""
+def _class_name(schema: Schema, field: Field) -> str:
+    """What no field is called: what kind of float a field's value is."""
     return "?" * (max(len(f.name) for f in schema.fields) + 1) + field.name
 
 
-def _parts(field: Field, op: AggregationOp, nan_name: str) -> list[Expr]:
+def _parts(field: Field, op: AggregationOp, class_name: str) -> list[Expr]:
     """What the engine is to gather of the field."""
     value, name = column(field.name), field.name
     if op.is_of_maps:
@@ -106,15 +108,27 @@ def _parts(field: Field, op: AggregationOp, nan_name: str) -> list[Expr]:
     least_or_greatest = f.min if op is AggregationOp.MIN else f.max
     if field.type not in _FLOATS:
         return [least_or_greatest(value).alias(name)]
+    # The engine's own depends on whether a NaN comes first, and its greatest of nothing but
+    # -inf is not -inf. So it sees finite numbers only, and beside them which class there is.
+    number_class = _number_class(value, arrow_type(field.type))
+    is_finite = (number_class == lit(_FINITE)) & value.is_not_null()
     zero = lit(pa.scalar(0.0, arrow_type(field.type)))
-    # The engine's own depends on whether a NaN comes first.
     return [
-        least_or_greatest(value + zero, filter=~f.isnan(value)).alias(name),
-        f.bool_or(f.isnan(value)).alias(nan_name),
+        least_or_greatest(value + zero, filter=is_finite).alias(name),
+        least_or_greatest(number_class, filter=value.is_not_null()).alias(class_name),
     ]
 
 
-def _whole(field: Field, op: AggregationOp, nan_name: str) -> Expr:
+def _number_class(value: Expr, kind: pa.DataType) -> Expr:
+    """Which class the float is of; classes are in the order of their numbers."""
+    number_class = f.when(f.isnan(value), lit(_NAN))
+    for place in (_MINUS_INFINITE, _INFINITE):
+        is_it = value == lit(pa.scalar(_SPECIAL[place], kind))
+        number_class = number_class.when(is_it, lit(place))
+    return number_class.otherwise(lit(_FINITE))
+
+
+def _whole(field: Field, op: AggregationOp, class_name: str) -> Expr:
     """The field's value from its parts."""
     part = column(field.name)
     if isinstance(field.type, MapType):
@@ -124,8 +138,8 @@ def _whole(field: Field, op: AggregationOp, nan_name: str) -> Expr:
         low = (part % lit(_INT_VALUES) + lit(_INT_VALUES + _INT_HALF)) % lit(_INT_VALUES)
         return (low - lit(_INT_HALF)).cast(pa.int32())
     if field.type in _FLOATS:
-        has_nan = column(nan_name)
-        is_nan = has_nan & part.is_null() if op is AggregationOp.MIN else has_nan
-        nan = lit(pa.scalar(float("nan"), arrow_type(field.type)))
-        return f.case(is_nan).when(lit(True), nan).otherwise(part)
+        whole = f.case(column(class_name))
+        for place, special in _SPECIAL.items():
+            whole = whole.when(lit(place), lit(pa.scalar(special, arrow_type(field.type))))
+        return whole.otherwise(part)
     return part

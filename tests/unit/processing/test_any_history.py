@@ -237,7 +237,7 @@ def run_history(
         table.close()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_an_aggregating_table_gives_the_answer_of_plain_python(data: st.DataObject):
     run_history(data, AGGREGATING, AGGREGATIONS, aggregating_rows)
