@@ -41,13 +41,16 @@ def processed(frame: DataFrame, schema: Schema, steps: Sequence[ProcessingStep])
 
     The frame has every field of the schema, of the engine's types, and all rows of whatever
     keys it has. Rows that were sorted by key are so again once they are sorted by key: the
-    engine knows, and does not sort.
+    engine knows, and does not sort. Of steps that aggregate only the first does: after it, no
+    two rows have equal keys.
     """
+    is_aggregated = False
     for step in steps:
         for age_off in step.processing.filters:
             predicate = _is_young(schema.field(age_off.field), age_off, step.now_ms)
             frame = frame if predicate is None else frame.filter(predicate)
-        if step.processing.aggregations:
+        if step.processing.aggregations and not is_aggregated:
+            is_aggregated = True
             frame = _aggregated(frame, schema, step.processing.aggregations)
     return frame
 

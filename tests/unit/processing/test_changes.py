@@ -1,0 +1,205 @@
+"""A table's processing is state: changed by a transaction, read as of a version."""
+
+from pathlib import Path
+
+import pytest
+
+from sleeper.compaction.running import CompactionResult
+from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.processing.model import NO_PROCESSING, Processing
+from sleeper.processing.text import parse_aggregations, parse_filters
+from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
+from sleeper.query.request import Query
+from sleeper.query.running import run_query
+from sleeper.query.sql import run_sql
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.statestore.outcome import Status
+from sleeper.statestore.transactions.change_processing import ChangeProcessing
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from tests.real_table import START_MS, RealTable
+from tests.table_fixture import TableUnderTest
+from tests.unit.processing.test_any_history import arrow_table, as_rows
+
+P = PrimitiveType
+SCHEMA = Schema((Field("key", P.INT),), (Field("time", P.LONG),), (Field("count", P.LONG),))
+SUMMED = Processing((), parse_aggregations("sum(count)"))
+ROWS = [(1, START_MS, 1), (1, START_MS, 2), (2, START_MS + 50, 3)]
+
+
+@pytest.fixture
+def table(tmp_path: Path):
+    made = RealTable(tmp_path, SCHEMA, processing=SUMMED)
+    yield made
+    made.close()
+
+
+def ingest(table: RealTable, rows: list = ROWS) -> int:
+    table.ingest_sorted(arrow_table(SCHEMA, rows))
+    return table.number()
+
+
+def change(table: RealTable, **texts: str):
+    (outcome,) = table.store.commit(ChangeProcessing(**texts))
+    return outcome
+
+
+def read(table: RealTable, version: int | None = None, **more) -> list:
+    engine = QueryEngine(QuerySettings(table.engine), table.clock)
+    opened = QueryTable("t", table.store, table.root)
+    return as_rows(run_query(Query(version=version, **more), opened, engine).read_all())
+
+
+def test_one_part_is_changed_and_the_other_stays(table: RealTable):
+    assert change(table, filters="ageOff(time,5)").status is Status.APPLIED
+    with table.store.reading() as state:
+        assert state.processing == Processing(parse_filters("ageOff(time,5)"), SUMMED.aggregations)
+    assert change(table, aggregations="").status is Status.APPLIED
+    assert change(table, filters="").status is Status.APPLIED
+    assert change(table, filters="").status is Status.ALREADY_DONE
+    with table.store.reading() as state:
+        assert state.processing == NO_PROCESSING
+
+
+def test_a_change_that_does_not_fit_the_schema_is_refused(table: RealTable):
+    assert "no field 'x'" in change(table, filters="ageOff(x,5)").reason
+    assert "unknown aggregation" in change(table, aggregations="avg(count)").reason
+    assert "is aggregated" in change(table, filters="ageOff(count,5)").reason
+    bad = InitialiseTable('{"rowKeyFields":[{"name":"k","type":"IntType"}]}', (), '{"x":1}')
+    (outcome,) = table.store.commit(bad)
+    assert outcome.refused
+
+
+def test_an_old_version_is_read_as_it_was_processed(table: RealTable):
+    summed = ingest(table)
+    change(table, aggregations="")
+    assert read(table) == ROWS
+    assert read(table, summed) == [(1, START_MS, 3), (2, START_MS + 50, 3)]
+
+
+def test_an_old_version_has_its_own_time(table: RealTable):
+    change(table, filters="ageOff(time,1000)")
+    early = ingest(table)
+    table.clock.now_ms += 1000
+    late = ingest(table, [(9, table.clock.now_ms, 0)])
+    table.clock.now_ms += 49
+    assert read(table, early) == [(1, START_MS, 3), (2, START_MS + 50, 3)]
+    kept = [(2, START_MS + 50, 3), (9, START_MS + 1000, 0)]
+    assert read(table, late) == kept
+    assert read(table) == kept
+    table.clock.now_ms += 1
+    assert read(table) == kept[1:]
+    assert read(table, late) == kept
+
+
+def test_a_clock_that_goes_back_brings_nothing_back(table: RealTable):
+    change(table, filters="ageOff(time,1000)")
+    table.clock.now_ms += 1000
+    ingest(table)
+    assert len(read(table)) == 1
+    table.clock.now_ms -= 500
+    assert len(read(table)) == 1
+
+
+def test_a_compaction_ages_off_by_the_time_that_its_job_was_created(table: RealTable):
+    change(table, filters="ageOff(time,1000)")
+    before = ingest(table)
+    ingest(table)
+    table.create_jobs(full=True)
+    table.clock.now_ms += 5000
+    (result,) = table.run_all()
+    assert isinstance(result, CompactionResult)
+    assert (result.rows_read, result.rows_written) == (6, 2)
+    assert read(table) == []
+    assert read(table, before + 1) == [(1, START_MS, 6), (2, START_MS + 50, 6)]
+
+
+def test_a_compaction_that_leaves_no_row_leaves_no_file(table: RealTable):
+    change(table, filters="ageOff(time,10)")
+    ingest(table)
+    ingest(table)
+    table.clock.now_ms += 5000
+    (result,) = table.compact(full=True)
+    assert isinstance(result, CompactionResult)
+    assert result.output is None
+    with table.store.reading() as state:
+        assert state.files.totals().references == 0
+    assert read(table) == []
+
+
+def test_a_job_of_before_a_change_is_given_up(table: RealTable):
+    """It might have aged off rows that a version after the change still shows."""
+    change(table, filters="ageOff(time,10)")
+    ingest(table)
+    ingest(table)
+    table.clock.now_ms += 5000
+    table.create_jobs(full=True)
+    change(table, filters="")
+    assert table.assigned() == []
+    assert isinstance(table.run_all()[0], StateMovedOnError)
+    assert len(read(table)) == 2
+    (again,) = table.compact(full=True)
+    assert isinstance(again, CompactionResult)
+    assert again.rows_written == 2
+
+
+def test_a_query_has_its_own_filters_and_aggregations_after_the_tables(table: RealTable):
+    ingest(table)
+    own = Processing(parse_filters("ageOff(time,50)"), parse_aggregations("max(count)"))
+    table.clock.now_ms += 60
+    assert read(table, processing=own) == [(2, START_MS + 50, 3)]
+    change(table, aggregations="")
+    assert read(table, processing=SUMMED) == [(1, START_MS, 3), (2, START_MS + 50, 3)]
+    with pytest.raises(InvalidRequestError, match="no field 'x'"):
+        read(table, processing=Processing(parse_filters("ageOff(x,50)")))
+
+
+def test_sql_groups_what_is_aggregated_already(table: RealTable):
+    ingest(table)
+    engine = QueryEngine(QuerySettings(table.engine), table.clock)
+    opened = {"t": lambda: QueryTable("t", table.store, table.root)}
+    statement = "SELECT key, max(count) AS count FROM t GROUP BY key, time ORDER BY key"
+    with run_sql(statement, opened, engine) as result:
+        assert as_rows(result.read_all()) == [(1, 3), (2, 3)]
+
+
+def test_sql_moves_predicates_on_keys_below_an_aggregation_and_no_others(table: RealTable):
+    ingest(table)
+
+    def explained(condition: str) -> str:
+        engine = QueryEngine(QuerySettings(table.engine), table.clock)
+        opened = {"t": lambda: QueryTable("t", table.store, table.root)}
+        with run_sql(f"EXPLAIN SELECT * FROM t WHERE {condition}", opened, engine) as result:
+            return str(result.read_all()["plan"].to_pylist()[1])
+
+    of_key = explained("key = 2 AND time > 5")
+    assert "predicate=key@0 = 2 AND time@1 > 5" in of_key
+    of_value = explained("count > 2")
+    assert "predicate=" not in of_value
+    assert of_value.index("FilterExec") < of_value.index("AggregateExec")
+
+
+@pytest.mark.parametrize("mode", ["embedded", "copy"])
+def test_times_of_versions_below_the_horizon_are_forgotten(tmp_path: Path, mode: str):
+    made = TableUnderTest(tmp_path, mode).initialise()
+    made.clock.now_ms += 1000
+    made.ingest("a")
+    times = {}
+    for version in (1, 2):
+        with made.store.reading(version) as state:
+            times[version] = state.version_time_ms
+    assert times[2] - times[1] == 1000
+
+
+def test_a_state_of_the_format_before_gets_what_it_lacks(tmp_path: Path):
+    made = TableUnderTest(tmp_path, "embedded").initialise()
+    with made.store._database.writing() as connection:
+        connection.execute("DROP TABLE entry_times")
+        connection.execute("PRAGMA user_version = 1")
+    opened = made.another_store()
+    with opened.reading() as state:
+        assert state.version_time_ms == state.time_ms
+    made.store = opened
+    made.clock.now_ms += 1000
+    made.ingest("a")
+    with opened.reading(1) as state:
+        assert state.version_time_ms == made.clock.now_ms

@@ -1,0 +1,106 @@
+"""What the engine makes of a processing: it streams, whatever is aggregated and asked for."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.merge import MergeInput, MergeRequest, merge, merge_frame
+from sleeper.datafiles.processing_frame import ProcessingStep
+from sleeper.datafiles.session import EngineSettings, open_session
+from sleeper.partitions.region import key_region
+from sleeper.processing.model import Processing
+from sleeper.processing.text import parse_aggregations, parse_filters
+from sleeper.schema.model import Field, MapType, PrimitiveType, Schema
+
+P = PrimitiveType
+SCHEMA = Schema(
+    (Field("Key", P.STRING),),
+    (Field("time", P.LONG),),
+    (
+        Field("int", P.INT),
+        Field("float", P.DOUBLE),
+        Field("counts", MapType(P.STRING, P.INT)),
+    ),
+)
+STEP = ProcessingStep(
+    Processing(
+        parse_filters("ageOff(time,10)"),
+        parse_aggregations("sum(int),max(float),map_sum(counts)"),
+    ),
+    now_ms=20,
+)
+
+
+def write(path: Path, keys: list[str], ints: list[int], counts: list) -> MergeInput:
+    rows = len(keys)
+    columns = [keys, [100] * rows, ints, [0.5] * rows, counts]
+    pq.write_table(pa.table(columns, schema=arrow_schema(SCHEMA)), path)
+    return MergeInput(str(path))
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> MergeInput:
+    return write(tmp_path / "one.parquet", ["a", "b"], [1, 2], [[("x", 1)], []])
+
+
+def plan_text(folder: Path, inputs: tuple[MergeInput, ...], **request) -> str:
+    session = open_session(EngineSettings(folder))
+    frame, _ = merge_frame(MergeRequest(SCHEMA, inputs, steps=(STEP,), **request), session)
+    return frame.execution_plan().display_indent()
+
+
+@pytest.mark.parametrize("inputs", [1, 2, 9, 64])
+@pytest.mark.parametrize("asked", [{}, {"columns": ("counts", "Key")}, {"limit": 5}])
+def test_groups_are_made_as_the_rows_come(
+    inputs: int, asked: dict, tmp_path: Path, one: MergeInput
+):
+    plan = plan_text(tmp_path, (one,) * inputs, **asked)
+    assert "SortExec" not in plan
+    assert plan.count("DataSourceExec") == inputs
+    aggregates = [line for line in plan.splitlines() if "AggregateExec" in line]
+    assert aggregates
+    assert all("ordering_mode=Sorted" in line for line in aggregates)
+    assert ("SortPreservingMergeExec" in plan) == (inputs > 1)
+
+
+def test_predicates_on_keys_are_for_the_scans(tmp_path: Path, one: MergeInput):
+    of_key = MergeInput(one.url, (key_region(SCHEMA, ("a",)),))
+    plan = plan_text(tmp_path, (of_key, of_key))
+    scans = [line for line in plan.splitlines() if "DataSourceExec" in line]
+    assert all("predicate=Key@0 = a AND time@1 > 10" in line for line in scans)
+
+
+def test_fields_that_nobody_asks_for_are_not_read(tmp_path: Path, one: MergeInput):
+    plan = plan_text(tmp_path, (one, one), columns=("int",))
+    assert plan.count("projection=[Key, time, int]") == 2
+    assert "reduce_runs" not in plan
+
+
+def test_a_group_of_very_many_rows_over_files_and_batches_is_one_row(tmp_path: Path):
+    rows = 50_000
+    counts = pa.array([[("x", 2**31 - 1), ("y", 1)]] * rows, arrow_schema(SCHEMA)[4].type)
+    paths = [
+        write(tmp_path / f"{n}.parquet", ["a"] * rows, [2**31 - 1] * rows, counts) for n in range(3)
+    ]
+    engine = EngineSettings(tmp_path, memory_bytes=32 * 1024**2)
+    (batch,) = merge(MergeRequest(SCHEMA, tuple(paths), steps=(STEP,)), engine)
+    wrapped = int(np.array([(2**31 - 1) * rows * 3]).astype(np.int32)[0])
+    assert batch.to_pylist() == [
+        {
+            "Key": "a",
+            "time": 100,
+            "int": wrapped,
+            "float": 0.5,
+            "counts": [("x", wrapped), ("y", rows * 3)],
+        }
+    ]
+
+
+def test_no_row_may_be_left(tmp_path: Path, one: MergeInput):
+    late = ProcessingStep(STEP.processing, now_ms=1000)
+    request = MergeRequest(SCHEMA, (one, one), steps=(late,))
+    assert sum(b.num_rows for b in merge(request, EngineSettings(tmp_path))) == 0
