@@ -28,6 +28,8 @@ from sleeper.errors import InvalidRequestError
 from sleeper.ingest.run import IngestResult
 from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
+from sleeper.processing.model import Processing
+from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.result import QueryResult
 from sleeper.schema.json import schema_from_json, schema_to_json
@@ -146,20 +148,27 @@ class Table:
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         as_of: int | None = None,
+        filters: str = "",
+        aggregations: str = "",
     ) -> Rowset:
         """Rows in any of the keys, ranges and regions; all rows if none is given.
 
         A key has a value per row key field. A range is over the first field: from its
         minimum to below its maximum, None for open. A region is FORMATS' JSON as a mapping,
         strings as they are unless it says `stringsBase64Encoded`. `as_of` is a transaction
-        number.
+        number. `filters` and `aggregations`, written as the table properties are, come after
+        the table's own.
         """
         wanted: list[Region] = list(regions_of_keys(self.schema, keys))
         wanted += [region_of_range(self.schema, low, high) for low, high in ranges]
         plain = {"stringsBase64Encoded": False}
         wanted += [region_from_json(self.schema, {**plain, **region}) for region in regions]
         query = Query(
-            tuple(wanted) or None, None if columns is None else tuple(columns), limit, as_of
+            tuple(wanted) or None,
+            None if columns is None else tuple(columns),
+            limit,
+            as_of,
+            Processing(parse_filters(filters), parse_aggregations(aggregations)),
         )
         return Rowset(open_query(self._instance, self.name, query))
 

@@ -62,6 +62,19 @@ def query(
         int | None,
         typer.Option("--as-of", min=1, metavar="N", help="The table as transaction N left it."),
     ] = None,
+    filters: Annotated[
+        str,
+        typer.Option("--filters", metavar="ageOff(FIELD,MILLIS)", help="Leave out older rows."),
+    ] = "",
+    aggregations: Annotated[
+        str,
+        typer.Option(
+            "--aggregations",
+            metavar="OP(FIELD),...",
+            help="Make rows of equal keys one, each value field by sum, min, max, map_sum, "
+            "map_min or map_max.",
+        ),
+    ] = "",
     row_format: FormatOption = None,
     output: FileOption = None,
 ) -> None:
@@ -93,6 +106,8 @@ def query(
             columns,
             limit,
             as_of,
+            filters,
+            aggregations,
         )
         _print_rows(open_query(instance, name, asked), row_format, output, begun)
 

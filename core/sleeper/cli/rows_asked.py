@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
+from sleeper.processing.model import Processing
+from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.arguments import region_of_key_text, region_of_range_text
 from sleeper.query.request import Query
 from sleeper.schema.model import Schema
@@ -20,6 +22,8 @@ def query_asked(
     columns: str | None = None,
     limit: int | None = None,
     version: int | None = None,
+    filters: str = "",
+    aggregations: str = "",
 ) -> Query:
     """The rows of all keys, ranges and regions together; the whole table if there are none.
 
@@ -30,7 +34,8 @@ def query_asked(
         *(region_of_range_text(schema, text) for text in ranges),
         *_regions_of_json(schema, regions),
     )
-    return Query(asked or None, _names(columns), limit, version)
+    processing = Processing(parse_filters(filters), parse_aggregations(aggregations))
+    return Query(asked or None, _names(columns), limit, version, processing)
 
 
 def _regions_of_json(schema: Schema, texts: Iterable[str]) -> Iterable[Region]:
