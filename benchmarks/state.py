@@ -146,7 +146,7 @@ def _new_file(leaf: Partition, number: int) -> DataFile:
     low = str(within.min)
     path = new_data_path("0a0b0c0d", leaf.id, system_clock())
     # The bounds take in the whole leaf, so that no plan is made easy by them.
-    high = low + "zzzzz" if within.max is None else _just_below(str(within.max))
+    high = "~" if within.max is None else _just_below(str(within.max))
     rows = 10_000 + number
     return DataFile(path, rows, 20 * rows, (low,), (high,))
 
