@@ -9,13 +9,8 @@ from tempfile import mkdtemp
 import pyarrow as pa
 from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext
 
-<<<<<<< HEAD
-from sleeper.datafiles.session import EngineSettings, engine_errors
-from sleeper.errors import DataError, NotFoundError, StateMovedOnError
-=======
 from sleeper.datafiles.session import EngineSettings, check_present, engine_errors
 from sleeper.errors import NotFoundError, StateMovedOnError
->>>>>>> main
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.result import QueryResult, with_first
@@ -155,12 +150,7 @@ def _opened(tables: TableOpeners, name: str) -> QueryTable | None:
 def _rows(frame: DataFrame, files: list[str], target: pa.Schema) -> Iterator[pa.RecordBatch]:
     with errors_of_statement(), engine_errors():
         stream = frame.execute_stream()
-<<<<<<< HEAD
-    _check_files(files)
-    with errors_of_statement(), engine_errors():
-=======
         check_present(files)
->>>>>>> main
         for each in stream:
             batch = each.to_pyarrow()
             if batch.num_rows:
@@ -168,28 +158,3 @@ def _rows(frame: DataFrame, files: list[str], target: pa.Schema) -> Iterator[pa.
                     [c.cast(f.type) for c, f in zip(batch.columns, target, strict=True)],
                     schema=target,
                 )
-<<<<<<< HEAD
-
-
-def _check_files(files: list[str]) -> None:
-    """The engine lists files when it makes its plan, and passes over one that is gone, or
-    that holds nothing, without a word. One that is there now, of a name that is never used
-    again, was there then; if it goes later, reading it fails.
-    """
-    for file in files:
-        try:
-            size = os.path.getsize(file)
-        except FileNotFoundError as error:
-            raise StateMovedOnError(f"a data file is gone: {file}") from error
-        if size == 0:
-            raise DataError(f"data file {file} is empty")
-
-
-def _after(
-    first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    if first is not None:
-        yield first
-        yield from others
-=======
->>>>>>> main
