@@ -3,6 +3,7 @@
 Two strategies: a file for each leaf, or one shared file with a reference for each leaf
 (few small files on big trees). Encoding takes longer than merging, so files are written
 in lanes: each lane is one thread with a short queue, and each file stays in its lane.
+Waiting for the disk takes no processor, so files are made durable beside the lanes.
 """
 
 import contextlib
@@ -26,6 +27,8 @@ from sleeper.schema.model import Schema
 
 _ROWS_PER_TURN = 65_536
 _QUEUED_TURNS_MAX = 2
+_FINISHERS = 4
+_FINISHING_MAX = 8
 
 
 class FileStrategy(Enum):
@@ -160,7 +163,7 @@ class _OpenFile:
 
     def finish(self) -> "Future[DataFile]":
         self._hand_over()
-        return self._lanes.submit(self._lane, self._finish)
+        return self._lanes.finish(self._finish)
 
     def _finish(self) -> DataFile:
         for turn in self._turns:
@@ -185,7 +188,9 @@ class _Lanes:
 
     def __init__(self, count: int) -> None:
         self._executors = [ThreadPoolExecutor(1, "data-file-writer") for _ in range(count)]
+        self._finishers = ThreadPoolExecutor(_FINISHERS, "data-file-finisher")
         self._running: list[deque[Future[Any]]] = [deque() for _ in range(count)]
+        self._finishing: deque[Future[DataFile]] = deque()
         self._writers: list[Future[DataFileWriter]] = []
         self.paths: list[str] = []
 
@@ -193,7 +198,7 @@ class _Lanes:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        for executor in self._executors:
+        for executor in (*self._executors, self._finishers):
             executor.shutdown(wait=True, cancel_futures=True)
         if kind is not None:
             for writer in self._writers:
@@ -212,4 +217,11 @@ class _Lanes:
             running.popleft().result()
         future = self._executors[lane].submit(work)
         running.append(future)
+        return future
+
+    def finish(self, work: Callable[[], DataFile]) -> "Future[DataFile]":
+        while len(self._finishing) >= _FINISHING_MAX:
+            self._finishing.popleft().result()
+        future = self._finishers.submit(work)
+        self._finishing.append(future)
         return future

@@ -12,6 +12,9 @@ from datafusion import DataFrame, ExecutionPlan, RuntimeEnvBuilder, SessionConfi
 from sleeper.errors import DataError, SleeperError, StateMovedOnError, UnavailableError
 
 _table_numbers = itertools.count()
+# What is read of a file's end at first. The engine's own half a megabyte is more than most
+# footers, and each thread that reads files keeps some of it (see `merge`).
+_FOOTER_BYTES = "65536"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ def open_session(settings: EngineSettings, partitions: int = 1) -> SessionContex
         .with_target_partitions(partitions)
         .set("datafusion.execution.parquet.pushdown_filters", "true")
         .set("datafusion.execution.collect_statistics", "false")
+        .set("datafusion.execution.parquet.metadata_size_hint", _FOOTER_BYTES)
         .set("datafusion.optimizer.repartition_file_scans", "false")
     )
     runtime = (

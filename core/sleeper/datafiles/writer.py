@@ -23,6 +23,9 @@ from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile
 from sleeper.schema.model import Key, KeyValue, Schema, precedes
 
 _PENDING_BYTES_MAX = 64 * 1024 * 1024
+# A dictionary pays while it is small: of values that hardly repeat it only costs the reader
+# memory and time, so a column that outgrows half a page goes on without one.
+_DICTIONARIES_PER_PAGE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +122,10 @@ class DataFileWriter:
             data_page_size=self._settings.page_bytes,
             # A reader of one page reads the dictionary too, so it is no larger than a page;
             # columns of more different values fall back to plain pages, which are smaller.
-            dictionary_pagesize_limit=self._settings.page_bytes,
+            dictionary_pagesize_limit=self._settings.page_bytes // _DICTIONARIES_PER_PAGE,
             write_page_index=True,
+            # For whoever checks a file: the engine itself does not look at them.
+            write_page_checksum=True,
             sorting_columns=[pq.SortingColumn(i, nulls_first=False) for i in key_places],
         )
         self._writer = self._stack.enter_context(writer)
