@@ -13,9 +13,9 @@ import tempfile
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +26,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -62,6 +61,8 @@ from tests.stateful.crashing import Crash, CrashPlan, crashing
 from tests.stateful.model import ModelJob, ModelTable, Row
 from tests.table_fixture import FakeClock
 
+T = TypeVar("T")
+
 NAME = "rows"
 SCHEMA = json.dumps(
     {
@@ -84,6 +85,10 @@ keys = st.integers(-20, 20) | st.integers(-(2**31), 2**31 - 1)
 rows = st.lists(st.tuples(keys, st.integers(0, 3), st.text("aéz", max_size=2)), max_size=25)
 crash = st.none() | st.integers(1, 25)
 times = st.sampled_from([1, MINUTE_MS, 16 * MINUTE_MS, 61 * MINUTE_MS, 61 * MINUTE_MS, 3 * DAY_MS])
+
+
+# What is drawn must not depend on the instance, whose threads make it differ from run to run.
+picks = st.integers(0, 9_999)
 
 
 class InstanceMachine(RuleBasedStateMachine):
@@ -239,20 +244,22 @@ class InstanceMachine(RuleBasedStateMachine):
         result = self.attempt(crash_at, lambda i: ingest_rows(i, NAME, batches, job_id))
         assert result is None or result.rows == len(rows)
 
-    @precondition(lambda self: self.file_jobs())
-    @rule(data=st.data(), crash_at=crash)
-    def bring_a_job_again(self, data: st.DataObject, crash_at: int | None) -> None:
-        job_id = data.draw(st.sampled_from(self.file_jobs()))
+    @rule(pick=picks, crash_at=crash)
+    def bring_a_job_again(self, pick: int, crash_at: int | None) -> None:
+        job_id = _picked(self.file_jobs(), pick)
+        if job_id is None:
+            return
         job = self.model.jobs[job_id]
         was_done = job.number is not None
         result = self.attempt(crash_at, lambda i: ingest_paths(i, NAME, job.files, job_id))
         assert result is None or result.done_before == was_done
 
-    @precondition(lambda self: any(self.model.jobs[j].number for j in self.file_jobs()))
-    @rule(data=st.data())
-    def bring_other_files_under_a_used_id(self, data: st.DataObject) -> None:
+    @rule(pick=picks)
+    def bring_other_files_under_a_used_id(self, pick: int) -> None:
         used = [j for j in self.file_jobs() if self.model.jobs[j].number is not None]
-        job_id = data.draw(st.sampled_from(used))
+        job_id = _picked(used, pick)
+        if job_id is None:
+            return
         other = self.source([(1, 1, "other")], 0)
         with pytest.raises(InvalidRequestError, match=f"{job_id} was used by transaction"):
             ingest_paths(self.instance, NAME, [other], job_id)
@@ -304,10 +311,11 @@ class InstanceMachine(RuleBasedStateMachine):
             if not self.attempt(crash_at, _run_one):
                 return
 
-    @precondition(lambda self: self.plan.sent)
-    @rule(data=st.data(), crash_at=crash)
-    def deliver_an_old_message_again(self, data: st.DataObject, crash_at: int | None) -> None:
-        queue, body = data.draw(st.sampled_from(self.plan.sent))
+    @rule(pick=picks, crash_at=crash)
+    def deliver_an_old_message_again(self, pick: int, crash_at: int | None) -> None:
+        queue, body = _picked(self.plan.sent, pick) or ("", "")
+        if not body:
+            return
         if queue == "ingest" and json.loads(body)["id"] not in self.file_jobs():
             return
         run: Callable[[Instance], Any] = {
@@ -323,6 +331,21 @@ class InstanceMachine(RuleBasedStateMachine):
     def create_compaction_jobs(self, full: bool, crash_at: int | None) -> None:
         ref = self.raw.tables.by_name(NAME)
         self.attempt(crash_at, lambda i: create_compaction_jobs_of(i, ref, full))
+
+    @rule(crash_at=crash, count=st.integers(0, 3), collect_crash_at=crash)
+    def compact_and_collect(
+        self, crash_at: int | None, count: int, collect_crash_at: int | None
+    ) -> None:
+        self.create_compaction_jobs(full=True, crash_at=None)
+        self.work(crash_at, count)
+        self.collect(collect_crash_at)
+
+    @rule()
+    def lose_a_compaction_message(self) -> None:
+        """It was a dead letter, perhaps, that somebody deleted: its files must come free."""
+        queue = self.raw.queue(QueueName.COMPACTION)
+        for message in queue.receive():
+            queue.delete(message.receipt)
 
     @rule(crash_at=crash)
     def find_splits(self, crash_at: int | None) -> None:
@@ -360,19 +383,20 @@ class InstanceMachine(RuleBasedStateMachine):
         with self.state.reading() as state:
             return state.number
 
-    @rule(data=st.data(), seconds=st.sampled_from([1, 600, 100_000]))
-    def hold(self, data: st.DataObject, seconds: int) -> None:
-        version, expiry_ms = self.version(data), self.clock() + seconds * 1000
+    @rule(pick=picks, seconds=st.sampled_from([1, 600, 100_000]))
+    def hold(self, pick: int, seconds: int) -> None:
+        version, expiry_ms = self.version(pick), self.clock() + seconds * 1000
         hold_id = uuid.uuid4().hex
         (outcome,) = self.state.commit(CreateHold(hold_id, "test", version, expiry_ms))
         assert outcome.refused == (version < self.horizon())
         if not outcome.refused:
             self.model.holds[hold_id] = (version, expiry_ms)
 
-    @precondition(lambda self: self.model.holds)
-    @rule(data=st.data(), release=st.booleans())
-    def renew_or_release(self, data: st.DataObject, release: bool) -> None:
-        hold_id = data.draw(st.sampled_from(sorted(self.model.holds)))
+    @rule(pick=picks, release=st.booleans())
+    def renew_or_release(self, pick: int, release: bool) -> None:
+        hold_id = _picked(list(self.model.holds), pick)
+        if hold_id is None:
+            return
         version, expiry_ms = self.model.holds[hold_id]
         if release:
             self.state.commit(ReleaseHold(hold_id))
@@ -386,14 +410,14 @@ class InstanceMachine(RuleBasedStateMachine):
         else:
             self.model.holds[hold_id] = (version, later)
 
-    @rule(data=st.data())
-    def follow(self, data: st.DataObject) -> None:
+    @rule(pick=picks, stop=st.booleans())
+    def follow(self, pick: int, stop: bool) -> None:
         if self.model.follower is None:
-            start = self.version(data)
+            start = self.version(pick)
             (outcome,) = self.state.commit(CreateFollower("f", start))
             assert outcome.refused == (start < self.horizon())
             self.model.follower = None if outcome.refused else start
-        elif data.draw(st.booleans()):
+        elif stop:
             self.state.commit(DeleteFollower("f"))
             self.model.follower = None
         else:
@@ -409,18 +433,18 @@ class InstanceMachine(RuleBasedStateMachine):
     def query_newest(self) -> None:
         assert self.queried(None) == self.model.rows()
 
-    @rule(data=st.data())
-    def query_as_of(self, data: st.DataObject) -> None:
-        version = self.version(data)
+    @rule(pick=picks)
+    def query_as_of(self, pick: int) -> None:
+        version = self.version(pick)
         if version < max(1, self.horizon()):
             with pytest.raises(InvalidRequestError, match="oldest kept"):
                 self.queried(version)
         else:
             assert self.queried(version) == self.model.rows(version)
 
-    def version(self, data: st.DataObject) -> int:
+    def version(self, pick: int) -> int:
         number = self.number()
-        return number - data.draw(st.integers(0, number - 1))
+        return number - pick % number
 
     def horizon(self) -> int:
         with self.state.reading() as state:
@@ -571,6 +595,10 @@ class InstanceMachine(RuleBasedStateMachine):
         folders = {p.name for p in (self.folder / "instance").glob("[0-9a-f]" * 8)}
         assert folders == {self.model.id}
         assert self.queried(None) == self.model.rows()
+
+
+def _picked(found: Sequence[T], pick: int) -> T | None:
+    return found[pick % len(found)] if found else None
 
 
 def _run_one(instance: Instance) -> bool:
