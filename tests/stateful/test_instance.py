@@ -539,7 +539,8 @@ class InstanceMachine(RuleBasedStateMachine):
             if not made.did_anything and not worked and not self.unfinished():
                 break
         else:
-            raise AssertionError("it does not come to rest")
+            counts = {name.value: self.raw.queue(name).counts() for name in QueueName}
+            raise AssertionError(f"it does not come to rest: {made}, {counts}")
         self.note_commits()
         for job_id in self.sent_jobs() & set(self.model.jobs):
             # A crash just before the send may be the only one that left no message.
