@@ -1,0 +1,112 @@
+"""Every example in the README and in the documents runs, and says what the page shows.
+
+`APPROVE=1` writes what was said into the page where it is not what stands there. What
+differs from run to run must then be given back its `...` by hand.
+"""
+
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.system.documents import (
+    ROOT,
+    Example,
+    Surroundings,
+    examples_in,
+    run_example,
+    says_as_shown,
+    variables_of,
+)
+
+pytestmark = pytest.mark.slow
+
+_GENERATED = {"commands.md", "properties.md"}
+PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in _GENERATED)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_page_says_what_its_examples_do(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _check_page(page, _surroundings(tmp_path, monkeypatch))
+
+
+def test_the_tour_of_the_readme_goes_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = _surroundings(tmp_path, monkeypatch)
+    where.as_processes = True
+    _check_page(ROOT / "README.md", where)
+
+
+def test_a_broken_example_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    where = _surroundings(tmp_path, monkeypatch)
+    for broken in (
+        "```console\n$ sleeper tabel list\n```\n",
+        "```console\n$ sleeper --version\nsleeper 9\n```\n",
+        "```console\n$ sleeper --version\nerror: no\n```\n",
+        "```console\n$ false\n```\n",
+        "```python\nprint(1)\n```\n\n```text\n2\n```\n",
+    ):
+        page.write_text(broken)
+        with pytest.raises(AssertionError):
+            _check_page(page, where)
+
+
+@pytest.mark.parametrize(
+    ("shown", "said", "is_same"),
+    [
+        ("5 rows, 12 ms", "5 rows, 9 ms", True),
+        ("5 rows, 12 ms", "6 rows, 12 ms", False),
+        ("a ... d", "a b c d", True),
+        ("a\n...\nd", "a\nb\nc\nd", True),
+        ("a\n...\nd", "a\nb\nc", False),
+        ("job 20a8f71f7c9a4f9682dbe68469cda751", "job f6ccc4ae6dad4121b3649bed8399569d", True),
+        ("a", "a\nb", False),
+    ],
+)
+def test_only_what_differs_from_run_to_run_may_differ(shown: str, said: str, is_same: bool) -> None:
+    assert says_as_shown(shown, said) is is_same
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"({page})" not in index} == set()
+
+
+def _surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Surroundings:
+    monkeypatch.delenv("SLEEPER_INSTANCE", raising=False)
+    variables = variables_of(folder, folder / ".programs")
+    monkeypatch.chdir(folder)
+    (folder / "docs").symlink_to(ROOT / "docs")
+    return Surroundings(folder, variables)
+
+
+def _check_page(page: Path, where: Surroundings) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = examples_in(text)
+    for example in found:
+        place = f"{page.name}, line {example.line}"
+        with warnings.catch_warnings():
+            said = run_example(example, where)
+        if says_as_shown(example.expected, said):
+            continue
+        if os.environ.get("APPROVE") == "1":
+            text = _with_output(text, example, said)
+            page.write_text(text, encoding="utf-8")
+            continue
+        pytest.fail(
+            f"{place}: `{example.code}`\nsays:\n{said}\nbut is shown to say:\n{example.expected}"
+        )
+
+
+def _with_output(text: str, example: Example, said: str) -> str:
+    lines = [line.rstrip() for line in said.strip("\n").splitlines()]
+    output = "".join(line + "\n" for line in lines)
+    before = example.code + ("```\n\n```text\n" if example.is_python else "\n")
+    assert before + example.expected in text
+    return text.replace(before + example.expected, before + output, 1)
