@@ -96,7 +96,7 @@ def _check_page(page: Path, where: Surroundings) -> None:
         if says_as_shown(example.expected, said):
             continue
         if os.environ.get("APPROVE") == "1":
-            text = _with_output(text, example, said)
+            text = _with_output(text, example, said.replace(str(where.folder), "..."))
             page.write_text(text, encoding="utf-8")
             continue
         pytest.fail(
