@@ -33,8 +33,8 @@ _HERE_DOCUMENT = re.compile(r"<<\s*'?(\w+)'?")
 _NEEDS_A_SHELL = re.compile(r"[|<>;&`$*~]")
 _VARYING = (
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "<time>"),
-    (re.compile(r"\b[0-9a-f]{32}\b|\b\d{13}-[0-9a-f]{16}\b"), "<id>"),
-    (re.compile(r"\b(?=[0-9a-f]*\d)([0-9a-f]{12}|[0-9a-f]{8})\b"), "<id>"),
+    (re.compile(r"\b\d{13}-[0-9a-f]{16}\b"), "<id>"),
+    (re.compile(r"\b([0-9a-f]{32}|[0-9a-f]{24}|[0-9a-f]{16}|[0-9a-f]{12}|[0-9a-f]{8})\b"), "<id>"),
     (re.compile(r"\b[\d,]*\d(\.\d+)? (ms|s|rows/s)(?!\w)"), r"<number> \2"),
     (re.compile(r"[ \t]+"), " "),
     (re.compile(r"─+"), "─"),
