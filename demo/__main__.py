@@ -40,9 +40,9 @@ def main() -> None:
     _create(data)
     _ingest_small_tables(data)
     flights = data.table("flights").files
-    for start in range(0, len(flights), _MONTHS_PER_RUN):
+    for first in range(0, len(flights), _MONTHS_PER_RUN):
         _say("Ingest, month by month")
-        for file in flights[start : start + _MONTHS_PER_RUN]:
+        for file in flights[first : first + _MONTHS_PER_RUN]:
             _sleeper("ingest", "flights", str(file))
         _say("Background work: leaves over the threshold split, small files are merged")
         _sleeper("run", "--until-idle")
