@@ -275,9 +275,10 @@ class RealTable:
             full=full,
         )
 
-    def send(self, body: str) -> None:
-        self.ticks()
-        self.messages.append(body)
+    def send(self, bodies: Sequence[str]) -> None:
+        for body in bodies:
+            self.ticks()
+            self.messages.append(body)
         self.ticks()
 
     def jobs_sent(self) -> list[CompactionJob]:

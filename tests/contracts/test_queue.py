@@ -25,6 +25,18 @@ def test_what_is_sent_is_received_in_order_and_stays_until_deleted(queues: Queue
     assert bodies(queues.plain) == ["c"]
 
 
+def test_many_are_sent_at_once_in_order(queues: Queues) -> None:
+    queues.plain.send_all(["a", "b"])
+    queues.plain.send_all([])
+    queues.plain.send_all(["c"])
+    received = queues.again().receive(10)
+    assert [m.body for m in received] == ["a", "b", "c"]
+    assert len({m.message_id for m in received}) == 3
+    assert {m.sent_ms for m in received} == {queues.clock()}
+    with pytest.raises(InvalidRequestError, match="needs a group"):
+        queues.fifo.send_all(["a"])
+
+
 def test_a_message_in_flight_is_not_received_until_its_visibility_passes(queues: Queues) -> None:
     queues.plain.send("a")
     (first,) = queues.plain.receive()

@@ -44,8 +44,9 @@ def _sections(command: Any, name: str, parent: Any) -> Iterator[str]:
     title = context.command_path
     yield f"{'##' if parent is None or parent.parent is None else '###'} {title}\n"
     yield f"```\n{command.get_help(context).rstrip()}\n```\n"
-    for name_below, below in getattr(command, "commands", {}).items():
-        yield from _sections(below, name_below, context)
+    if hasattr(command, "list_commands"):
+        for name_below in command.list_commands(context):
+            yield from _sections(command.get_command(context, name_below), name_below, context)
 
 
 if __name__ == "__main__":

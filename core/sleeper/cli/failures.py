@@ -22,6 +22,7 @@ class Commands(TyperGroup):
     """The root of all commands."""
 
     def invoke(self, ctx: Any) -> Any:
+        _log_to_standard_error()
         with failures_told():
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -34,7 +35,6 @@ def failures_told() -> Iterator[None]:
 
     Whoever reads the output may stop reading whenever they like: that is no failure.
     """
-    _log_to_standard_error()
     try:
         yield
     except BrokenPipeError:
@@ -47,13 +47,16 @@ def failures_told() -> Iterator[None]:
         # Exits, and wrong usage, which typer tells itself.
         if isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
             raise
-        if os.environ.get(DEBUG_VARIABLE) == "1":
+        if _is_debugging():
             raise
         sys.stderr.write(f"error: {_one_line(error)}\n")
         raise typer.Exit(_FAILED) from None
 
 
 def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return f"{where}{error.strerror.lower()}"
     text = " ".join(str(error).split())
     if isinstance(error, SleeperError | OSError):
         return text
@@ -71,7 +74,12 @@ def _let_output_go() -> None:
 
 
 def _log_to_standard_error() -> None:
-    level = logging.DEBUG if os.environ.get(DEBUG_VARIABLE) == "1" else logging.WARNING
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=level)
-    logging.addLevelName(logging.WARNING, "warning")
-    logging.addLevelName(logging.ERROR, "error")
+    if _is_debugging():
+        form = "%(levelname)s %(name)s: %(message)s"
+        logging.basicConfig(format=form, level=logging.DEBUG)
+    else:
+        logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
+
+
+def _is_debugging() -> bool:
+    return os.environ.get(DEBUG_VARIABLE) == "1"

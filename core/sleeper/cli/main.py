@@ -1,6 +1,6 @@
 """The `sleeper` command."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,8 +22,19 @@ from sleeper.cli.failures import Commands
 
 INSTANCE_VARIABLE = "SLEEPER_INSTANCE"
 
+_READING_ORDER = ("instance", "table", "ingest", "query", "sql", "run", "report")
+
+
+class _CommandsInOrder(Commands):
+    """Lists the commands as a newcomer meets them, and not groups last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        others = [name for name in super().list_commands(ctx) if name not in _READING_ORDER]
+        return [*_READING_ORDER, *others]
+
+
 app = typer.Typer(
-    cls=Commands,
+    cls=_CommandsInOrder,
     name="sleeper",
     help="A record store that costs nothing while it sleeps.",
     no_args_is_help=True,
@@ -84,4 +95,4 @@ def options(
 
 def main() -> None:
     """Runs the command line."""
-    app()
+    app(prog_name="sleeper")

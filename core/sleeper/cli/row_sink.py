@@ -11,6 +11,8 @@ from typing import BinaryIO, Self
 
 import typer
 
+from sleeper.errors import UnavailableError
+
 
 class RowFormat(StrEnum):
     """How rows are written."""
@@ -46,8 +48,16 @@ def row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO]:
     else:
         part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}.part")
         try:
-            with part.open("wb") as sink:
+            with _opened(part, file) as sink:
                 yield sink
             os.replace(part, file)
         finally:
             part.unlink(missing_ok=True)
+
+
+def _opened(part: Path, file: Path) -> BinaryIO:
+    try:
+        return part.open("wb")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UnavailableError(f"cannot write {file}: {reason}") from error

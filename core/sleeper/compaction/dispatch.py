@@ -15,33 +15,34 @@ from sleeper.jobs.tracker import JobTracker
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
 
-_JOBS_PER_LOOK = 500
+_JOBS_AT_A_TIME = 500
+
+SendMessages = Callable[[Sequence[str]], object]
+"""Puts messages on the queue of compaction jobs, durably."""
 
 
 def dispatch(
     jobs: Sequence[CompactionJob],
     tracker: JobTracker,
-    send: Callable[[str], object],
+    send: SendMessages,
     clock: Clock,
 ) -> None:
-    """Sends the jobs and records that they were created."""
-    if not jobs:
-        return
-    for job in jobs:
-        send(job.to_json())
-    now_ms = clock()
-    tracker.record(
-        *(
-            JobEvent(
-                job.table_id,
-                job.id,
-                JobKind.COMPACTION,
-                JobStep.CREATED,
-                max(now_ms, job.created_ms),
-                inputs=len(job.inputs),
-            )
-            for job in jobs
-        )
+    """Sends the jobs and records that they were created, some hundred at a time."""
+    for start in range(0, len(jobs), _JOBS_AT_A_TIME):
+        some = jobs[start : start + _JOBS_AT_A_TIME]
+        send([job.to_json() for job in some])
+        now_ms = clock()
+        tracker.record(*(_creation(job, now_ms) for job in some))
+
+
+def _creation(job: CompactionJob, now_ms: int) -> JobEvent:
+    return JobEvent(
+        job.table_id,
+        job.id,
+        JobKind.COMPACTION,
+        JobStep.CREATED,
+        max(now_ms, job.created_ms),
+        inputs=len(job.inputs),
     )
 
 
@@ -50,7 +51,7 @@ def undispatched(table_id: TableId, store: StateStore, tracker: JobTracker) -> l
     found: list[CompactionJob] = []
     with store.reading() as state:
         assigned = state.jobs.assigned()
-        while some := list(islice(assigned, _JOBS_PER_LOOK)):
+        while some := list(islice(assigned, _JOBS_AT_A_TIME)):
             unknown = set(tracker.unknown(table_id, [job.id for job in some]))
             found += (
                 CompactionJob(j.id, table_id, j.partition_id, j.inputs, j.assigned_time_ms)

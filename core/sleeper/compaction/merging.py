@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from sleeper.datafiles.damage import find_damage
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.writer import FileSettings
-from sleeper.errors import DataError, SleeperError, StateMovedOnError, UnavailableError
+from sleeper.errors import DataError, SleeperError, UnavailableError
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition
 from sleeper.schema.model import Schema
@@ -64,16 +65,6 @@ def write_output(
 def damaged_input(
     job: MergeJob, root: DataRoot, settings: EngineSettings, error: SleeperError
 ) -> DataError:
-    """The error with the file named that cannot be read or has not its rows.
-
-    The engine does not say which; each is read by itself until one fails.
-    """
-    for file in job.inputs:
-        request = MergeRequest(job.schema, (MergeInput(root.url_of(file.path), bytes=file.bytes),))
-        try:
-            rows = sum(batch.num_rows for batch in merge(request, settings))
-        except (DataError, StateMovedOnError) as cause:
-            return DataError(f"data file {file.path}: {cause}")
-        if rows != file.rows:
-            return DataError(f"data file {file.path} holds {rows} rows: expected {file.rows}")
-    return DataError(f"partition {job.partition.id}: {error}")
+    """The error with the file named that cannot be read or has not its rows."""
+    found = find_damage(job.schema, job.inputs, root, settings)
+    return found or DataError(f"partition {job.partition.id}: {error}")

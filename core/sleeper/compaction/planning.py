@@ -6,11 +6,11 @@ dispatched by the next.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sleeper.clock import Clock, system_clock
-from sleeper.compaction.dispatch import dispatch, undispatched
+from sleeper.compaction.dispatch import SendMessages, dispatch, undispatched
 from sleeper.compaction.job import CompactionJob, new_compaction_job_id
 from sleeper.compaction.push_down import push_down_references
 from sleeper.compaction.release import release_expired_jobs
@@ -49,13 +49,13 @@ def create_compaction_jobs(
     store: StateStore,
     properties: TableProperties,
     tracker: JobTracker,
-    send: Callable[[str], object],
+    send: SendMessages,
     clock: Clock = system_clock,
     full: bool = False,
 ) -> CreationReport:
     """Creates what jobs the table needs now; `full` takes all files of every leaf.
 
-    The caller leaves offline tables alone. `send` puts one message on the queue, durably.
+    The caller leaves offline tables alone.
     """
     released = release_expired_jobs(table_id, store, tracker, clock)
     again = undispatched(table_id, store, tracker)

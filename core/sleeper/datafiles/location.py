@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import obstore
+from obstore.exceptions import BaseError
 from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import LocalStore
 
@@ -37,12 +38,12 @@ class DataRoot:
 
         target = self._folder / path
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(target.parent)
             with target.open("wb") as file, pa.PythonFile(file, mode="w") as sink:
                 yield sink
                 sink.flush()
                 os.fsync(file.fileno())
-            _sync_directory(target.parent)
+            sync_folder(target.parent)
         except OSError as error:
             raise UnavailableError(f"cannot write {target}: {error}") from error
 
@@ -52,6 +53,8 @@ class DataRoot:
             return bytes(obstore.get(self.store, path).bytes())
         except (ObjectNotFoundError, FileNotFoundError) as error:
             raise NotFoundError(f"object {path} does not exist") from error
+        except (BaseError, OSError) as error:
+            raise UnavailableError(f"cannot read object {path}: {error}") from error
 
     def delete(self, paths: list[str]) -> None:
         """Deletes the objects; those that are gone already are no error.
@@ -65,8 +68,20 @@ class DataRoot:
                 raise UnavailableError(f"cannot delete {path}: {error}") from error
 
 
-def _sync_directory(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def make_folder(path: Path) -> None:
+    """Makes the folder and those above it, durably. Nothing happens if it is there."""
+    try:
+        missing = [p for p in (path, *path.parents) if not p.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for made in missing:
+            sync_folder(made.parent)
+    except OSError as error:
+        raise UnavailableError(f"cannot make the folder {path}: {error.strerror}") from error
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the folder's list of names durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

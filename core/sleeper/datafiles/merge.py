@@ -2,8 +2,8 @@
 
 Each input is registered with its sort order declared, so that the plan is a
 SortPreservingMerge over scans: no row is sorted again, and memory is what the open
-inputs take: each holds a row group and its dictionaries. Inputs that do not fit the
-settings' memory or `merge_files_max` together go through local disk in passes first.
+inputs take. Inputs that do not fit the settings' memory or `merge_files_max` together
+go through local disk in passes first.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.predicate import column, key_order, regions_predicate
+from sleeper.datafiles.predicate import column, is_key, key_order, regions_predicate
 from sleeper.datafiles.session import (
     EngineSettings,
     engine_errors,
@@ -29,10 +29,17 @@ from sleeper.partitions.region import Region
 from sleeper.schema.model import Schema
 
 _PASS_ROW_GROUP_ROWS = 20_000
-# Measured (benchmarks, `merge-memory`): an open input takes up to 38 MB, a small file less.
-_OPEN_INPUT_BYTES = 2 * 1024 * 1024
-_OPEN_INPUT_BYTES_MAX = 38 * 1024 * 1024
-_MEMORY_PER_FILE_BYTE = 3
+_MIB = 1024**2
+# Measured (benchmarks, `merge-memory`; docs/design/0002-merge.md says why). Batches and pages:
+_OPEN_INPUT_BYTES = 4 * _MIB
+# Each input has a thread that reads it, whose allocator gets back what other threads freed
+# only at every hundredth allocation: some 35 row groups of a narrow table, or the whole file.
+_ROW_GROUP_BYTES = 2 * _MIB
+_ROW_GROUPS_KEPT = 35
+# A page of each column.
+_BYTES_READ_PER_KEY = _MIB // 2
+# Over several passes there are about twice as many threads as inputs, and they see more files.
+_THREADS_OVER_PASSES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +54,18 @@ class MergeInput:
     regions: tuple[Region, ...] | None = None
     bytes: int | None = None
 
-    def open_bytes(self) -> int:
-        """About how much memory the input takes while it is merged."""
-        if self.bytes is None:
-            return _OPEN_INPUT_BYTES_MAX
-        wanted = _OPEN_INPUT_BYTES + _MEMORY_PER_FILE_BYTE * self.bytes
-        return min(wanted, _OPEN_INPUT_BYTES_MAX)
+    def open_bytes(self, schema: Schema) -> int:
+        """About how much memory the input takes when all inputs are merged at once."""
+        most = _ROW_GROUPS_KEPT * _ROW_GROUP_BYTES
+        size = most if self.bytes is None else self.bytes
+        if self.regions is not None and all(is_key(schema, r) for r in self.regions):
+            size = min(size, len(self.regions) * _BYTES_READ_PER_KEY)
+        return _OPEN_INPUT_BYTES + min(size, most)
+
+    def pass_bytes(self) -> int:
+        """The same when it is one of many that are merged in passes."""
+        size = _ROW_GROUP_BYTES if self.bytes is None else min(self.bytes, _ROW_GROUP_BYTES)
+        return _OPEN_INPUT_BYTES + _THREADS_OVER_PASSES * _ROW_GROUPS_KEPT * size
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +88,12 @@ def merge(
     session = session or open_session(settings)
     with contextlib.ExitStack() as cleanup:
         inputs = list(request.inputs)
-        while len(groups := _groups(inputs, settings)) > 1:
+        while len(groups := _groups(request.schema, inputs, settings)) > 1:
             inputs = _merge_pass(request.schema, groups, settings, session, cleanup)
         final = MergeRequest(request.schema, tuple(inputs), request.columns, request.limit)
         frame, names = merge_frame(final, session)
         cleanup.callback(_forget, session, names)
-        yield from stream(session, frame, len(inputs))
+        yield from stream(session, frame, [each.url for each in inputs])
 
 
 def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
@@ -121,12 +134,18 @@ def _view_type(kind: pa.DataType) -> pa.DataType:
     return pa.binary_view() if pa.types.is_binary(kind) else kind
 
 
-def _groups(inputs: Sequence[MergeInput], settings: EngineSettings) -> list[tuple[MergeInput, ...]]:
-    """Inputs cut into runs that may be open at once; every run but the last has two or more."""
+def _groups(
+    schema: Schema, inputs: Sequence[MergeInput], settings: EngineSettings
+) -> list[tuple[MergeInput, ...]]:
+    """All inputs if they may be open at once, else runs of two or more to merge by passes."""
+    is_few = len(inputs) <= settings.merge_files_max
+    fit = sum(i.open_bytes(schema) for i in inputs) <= settings.memory_bytes
+    if len(inputs) < 3 or (is_few and fit):
+        return [tuple(inputs)]
     groups: list[list[MergeInput]] = []
     room = 0
     for each in inputs:
-        size = each.open_bytes()
+        size = each.pass_bytes()
         is_full = groups and len(groups[-1]) >= settings.merge_files_max
         if not groups or is_full or (size > room and len(groups[-1]) >= 2):
             groups.append([])
@@ -150,7 +169,8 @@ def _merge_pass(
         cleanup.callback(path.unlink, missing_ok=True)
         frame, names = merge_frame(MergeRequest(schema, group), session)
         try:
-            _write_pass(path, stream(session, frame, len(group)), view_schema(schema))
+            batches = stream(session, frame, [each.url for each in group])
+            _write_pass(path, batches, view_schema(schema))
         finally:
             _forget(session, names)
         merged.append(MergeInput(str(path), bytes=path.stat().st_size))

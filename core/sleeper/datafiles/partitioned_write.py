@@ -3,8 +3,10 @@
 Two strategies: a file for each leaf, or one shared file with a reference for each leaf
 (few small files on big trees). Encoding takes longer than merging, so files are written
 in lanes: each lane is one thread with a short queue, and each file stays in its lane.
+Waiting for the disk takes no processor, so files are made durable beside the lanes.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,12 +20,15 @@ from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.routing import LeafRouter
 from sleeper.datafiles.session import engine_errors
 from sleeper.datafiles.writer import DataFileWriter, FileSettings
-from sleeper.files.data_file import DataFile, FileReference, new_data_path
+from sleeper.errors import SleeperError
+from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile, FileReference, new_data_path
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition
 from sleeper.schema.model import Schema
 
 _ROWS_PER_TURN = 65_536
 _QUEUED_TURNS_MAX = 2
+_FINISHERS = 4
+_FINISHING_MAX = 8
 
 
 class FileStrategy(Enum):
@@ -60,11 +65,20 @@ def write_sorted(
     strategy: FileStrategy,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> list[WrittenFile]:
-    """Writes the whole stream; `on_rows` hears how many rows were taken, for progress."""
+    """Writes the whole stream; `on_rows` hears how many rows were taken, for progress.
+
+    What it wrote is deleted if it fails: a full disk has room again at once.
+    """
     router = LeafRouter(target.schema, target.leaves)
     write = _write_shared if strategy is FileStrategy.ONE_REFERENCE_PER_LEAF else _write_by_leaf
-    with engine_errors(), _Lanes(target.threads) as lanes:
-        return write(_counted(batches, on_rows), target, router, lanes)
+    lanes = _Lanes(target.threads)
+    try:
+        with engine_errors(), lanes:
+            return write(_counted(batches, on_rows), target, router, lanes)
+    except Exception:
+        with contextlib.suppress(SleeperError):
+            target.root.delete([p + s for p in lanes.paths for s in ("", SKETCHES_SUFFIX)])
+        raise
 
 
 def _counted(
@@ -135,6 +149,7 @@ class _OpenFile:
         self._lanes, self._lane = lanes, lane
         self._turn: list[pa.RecordBatch] = []
         self._turn_rows = 0
+        lanes.paths.append(path)
         self._writer = lanes.open(
             lane, lambda: DataFileWriter(target.root, path, target.schema, target.settings)
         )
@@ -148,7 +163,7 @@ class _OpenFile:
 
     def finish(self) -> "Future[DataFile]":
         self._hand_over()
-        return self._lanes.submit(self._lane, self._finish)
+        return self._lanes.finish(self._finish)
 
     def _finish(self) -> DataFile:
         for turn in self._turns:
@@ -173,14 +188,17 @@ class _Lanes:
 
     def __init__(self, count: int) -> None:
         self._executors = [ThreadPoolExecutor(1, "data-file-writer") for _ in range(count)]
+        self._finishers = ThreadPoolExecutor(_FINISHERS, "data-file-finisher")
         self._running: list[deque[Future[Any]]] = [deque() for _ in range(count)]
+        self._finishing: deque[Future[DataFile]] = deque()
         self._writers: list[Future[DataFileWriter]] = []
+        self.paths: list[str] = []
 
     def __enter__(self) -> "_Lanes":
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        for executor in self._executors:
+        for executor in (*self._executors, self._finishers):
             executor.shutdown(wait=True, cancel_futures=True)
         if kind is not None:
             for writer in self._writers:
@@ -199,4 +217,11 @@ class _Lanes:
             running.popleft().result()
         future = self._executors[lane].submit(work)
         running.append(future)
+        return future
+
+    def finish(self, work: Callable[[], DataFile]) -> "Future[DataFile]":
+        while len(self._finishing) >= _FINISHING_MAX:
+            self._finishing.popleft().result()
+        future = self._finishers.submit(work)
+        self._finishing.append(future)
         return future

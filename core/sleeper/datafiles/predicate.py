@@ -50,6 +50,11 @@ def regions_predicate(schema: Schema, regions: Sequence[Region]) -> Expr | None:
     return _any_of(known)
 
 
+def is_key(schema: Schema, region: Region) -> bool:
+    """Whether the region is a single row key."""
+    return all(_is_point(f, r) for f, r in zip(schema.row_keys, region.ranges, strict=True))
+
+
 def _any_of(parts: list[Expr]) -> Expr:
     # By halves: a thousand regions in a row would overflow the planner's stack.
     if len(parts) == 1:

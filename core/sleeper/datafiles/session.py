@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,9 @@ from datafusion import DataFrame, ExecutionPlan, RuntimeEnvBuilder, SessionConfi
 from sleeper.errors import DataError, SleeperError, StateMovedOnError, UnavailableError
 
 _table_numbers = itertools.count()
+# What is read of a file's end at first. The engine's own half a megabyte is more than most
+# footers, and each thread that reads files keeps some of it (see `merge`).
+_FOOTER_BYTES = "65536"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ def open_session(settings: EngineSettings, partitions: int = 1) -> SessionContex
         .with_target_partitions(partitions)
         .set("datafusion.execution.parquet.pushdown_filters", "true")
         .set("datafusion.execution.collect_statistics", "false")
+        .set("datafusion.execution.parquet.metadata_size_hint", _FOOTER_BYTES)
         .set("datafusion.optimizer.repartition_file_scans", "false")
     )
     runtime = (
@@ -51,21 +55,34 @@ def new_table_name() -> str:
 
 
 def stream(
-    session: SessionContext, frame: DataFrame, scans: int | None = None
+    session: SessionContext, frame: DataFrame, files: Sequence[str] = ()
 ) -> Iterator[pa.RecordBatch]:
     """The frame's batches as they are made. Raises only this product's errors.
 
-    `scans` is how many files the plan must scan: the engine takes a file that is not there
-    for an empty table, so a scan that is missing is StateMovedOnError.
+    `files` are those that the plan must scan, each by itself. The engine passes over a file
+    that is gone or empty without a word, so its scans are counted: StateMovedOnError if a
+    file is gone, DataError if it has no bytes.
     """
     with engine_errors():
         plan = frame.execution_plan()
-        if scans is not None and _count_scans(plan) < scans:
-            raise StateMovedOnError(f"a data file is gone: {_count_scans(plan)} of {scans} found")
+        if files and _count_scans(plan) < len(files):
+            raise _missing_scan(files)
         if plan.partition_count != 1:
             raise DataError(f"the plan has {plan.partition_count} partitions, not one")
         for batch in session.execute(plan, 0):
             yield batch.to_pyarrow()
+
+
+def check_present(files: Iterable[str]) -> None:
+    """For a plan whose scans cannot be counted: looks at local files after it was made.
+
+    One that is there now, of a name that is never used again, was there when it was made; if
+    it goes later, reading it fails.
+    """
+    for file in files:
+        path = Path(file)
+        if not path.exists() or path.stat().st_size == 0:
+            raise _missing_scan([file])
 
 
 def _count_scans(plan: ExecutionPlan) -> int:
@@ -73,6 +90,16 @@ def _count_scans(plan: ExecutionPlan) -> int:
     if children:
         return sum(_count_scans(child) for child in children)
     return int("file_groups={1 group:" in plan.display())
+
+
+def _missing_scan(files: Sequence[str]) -> SleeperError:
+    for file in files:
+        path = Path(file)
+        if path.exists() and path.stat().st_size == 0:
+            return DataError(f"data file {file} is empty: it has no bytes at all")
+        if not path.exists():
+            return StateMovedOnError(f"a data file is gone: {file}")
+    return StateMovedOnError(f"a data file is gone, one of {', '.join(files[:10])}")
 
 
 @contextlib.contextmanager

@@ -5,6 +5,8 @@ where the field is nullable; bytes are base64; lists and maps are JSON. In JSON 
 map is an object. Both may be compressed with gzip.
 """
 
+import codecs
+import contextlib
 import gzip
 import io
 import json
@@ -69,7 +71,7 @@ def _csv_reader(
 
     try:
         return csv.open_csv(
-            stream,
+            _Utf8(stream),
             read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
             parse_options=csv.ParseOptions(
                 newlines_in_values=True, invalid_row_handler=on_invalid_row
@@ -83,6 +85,25 @@ def _csv_reader(
         )
     except (pa.ArrowInvalid, OSError) as error:
         raise InvalidRequestError(f"file {path}: not a readable CSV file: {error}") from error
+
+
+class _Utf8(io.RawIOBase):
+    """Bytes that are text. Arrow would find out only in some of the columns."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._stream.read(size)
+        try:
+            self._decoder.decode(found, final=not found)
+        except UnicodeDecodeError as error:
+            raise OSError(f"not UTF-8 text: {error}") from error
+        return found
 
 
 def _named_errors(reader: csv.CSVStreamingReader, path: Path) -> Iterator[pa.RecordBatch]:
@@ -128,7 +149,7 @@ def _parsed_by_halves(
         columns = _parse_lines(lines, checker.schema)
     except (pa.ArrowInvalid, ValueError) as error:
         if len(lines) == 1:
-            reason = f"not a row of the table: {str(error).splitlines()[0]}"
+            reason = _reason(lines[0], checker.schema, error)
             text = lines[0].decode(errors="replace").rstrip("\n")
             checker.reject_row(checker.row + first, reason, text)
             return
@@ -138,6 +159,19 @@ def _parsed_by_halves(
         return
     if columns:
         yield first, columns
+
+
+def _reason(line: bytes, schema: Schema, error: Exception) -> str:
+    """Why the line is no row, with the field to blame if it is one field's value."""
+    with contextlib.suppress(ValueError):
+        row = json.loads(line)
+        for name, value in row.items() if isinstance(row, dict) else ():
+            if name in {f.name for f in schema.fields}:
+                try:
+                    _parse_lines([json.dumps({name: value}).encode()], schema, only=name)
+                except (pa.ArrowInvalid, ValueError) as of_field:
+                    return f"field {name!r}: {str(of_field).splitlines()[0]}"
+    return f"not a row of the table: {str(error).splitlines()[0]}"
 
 
 def _parse_lines(lines: list[bytes], schema: Schema, only: str | None = None) -> Columns:

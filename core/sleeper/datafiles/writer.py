@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.encoding import dictionary_columns
 from sleeper.datafiles.key_sampler import KeySampler
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.sketches import sketches_of, sketches_to_bytes
@@ -22,6 +23,9 @@ from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile
 from sleeper.schema.model import Key, KeyValue, Schema, precedes
 
 _PENDING_BYTES_MAX = 64 * 1024 * 1024
+# A dictionary pays while it is small: of values that hardly repeat it only costs the reader
+# memory and time, so a column that outgrows half a page goes on without one.
+_DICTIONARIES_PER_PAGE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class DataFileWriter:
         self.is_closed = False
         self._stack = contextlib.ExitStack()
         self._sink = self._stack.enter_context(root.sink(path))
-        self._writer = self._stack.enter_context(self._parquet_writer())
+        self._writer: Any = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Adds the batches; whole row groups go to the file, the rest waits for more."""
@@ -76,6 +80,8 @@ class DataFileWriter:
         """Closes the file and writes its sidecars; both are durable when this returns."""
         if self._pending:
             self._write_row_groups(is_last=True)
+        if self._writer is None:
+            self._begin(self._target.empty_table())
         self._writer.close()
         size = self._sink.tell()
         self._stack.close()
@@ -91,6 +97,8 @@ class DataFileWriter:
         size = self._settings.row_group_rows_max
         is_full = self._pending_bytes >= _PENDING_BYTES_MAX
         whole = pending.num_rows if is_last or is_full else pending.num_rows // size * size
+        if self._writer is None:
+            self._begin(pending.slice(0, size))
         self._writer.write_table(pending.slice(0, whole), row_group_size=size)
         self.rows += whole
         rest = pending.slice(whole)
@@ -104,19 +112,23 @@ class DataFileWriter:
         with contextlib.suppress(Exception):
             self._stack.close()
 
-    def _parquet_writer(self) -> Any:
+    def _begin(self, first_rows: pa.Table) -> None:
         key_places = range(len(self._schema.keys))
-        return pq.ParquetWriter(
+        writer = pq.ParquetWriter(
             self._sink,
             self._target,
             compression=self._settings.compression_codec,
+            use_dictionary=dictionary_columns(first_rows),
             data_page_size=self._settings.page_bytes,
             # A reader of one page reads the dictionary too, so it is no larger than a page;
             # columns of more different values fall back to plain pages, which are smaller.
-            dictionary_pagesize_limit=self._settings.page_bytes,
+            dictionary_pagesize_limit=self._settings.page_bytes // _DICTIONARIES_PER_PAGE,
             write_page_index=True,
+            # For whoever checks a file: the engine itself does not look at them.
+            write_page_checksum=True,
             sorting_columns=[pq.SortingColumn(i, nulls_first=False) for i in key_places],
         )
+        self._writer = self._stack.enter_context(writer)
 
 
 class _KeyBounds:

@@ -6,6 +6,7 @@ timeout passes, when it can be received again. One that was received too often b
 and none comes while another of the group is in flight.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,6 +73,12 @@ class MessageQueue(Protocol):
 
         A deduplication id that was sent within the last five minutes adds nothing, and
         gives the id of the first. A FIFO queue needs a group, others refuse one.
+        """
+
+    def send_all(self, bodies: Sequence[str]) -> None:
+        """Adds a message for each, at once on a queue that is not FIFO. Durable when it returns.
+
+        After an error it is not known which of them were added.
         """
 
     def receive(self, messages_max: int = 1, wait_seconds: float = 0) -> tuple[Message, ...]:

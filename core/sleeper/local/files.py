@@ -4,6 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
+from sleeper.datafiles.location import sync_folder
 from sleeper.errors import NotFoundError, UnavailableError
 
 TEMPORARY_SUFFIX = ".tmp"
@@ -35,23 +36,3 @@ def read_whole(path: Path) -> str:
         raise NotFoundError(f"{path} does not exist") from error
     except OSError as error:
         raise UnavailableError(f"cannot read {path}: {error.strerror}") from error
-
-
-def make_folder(path: Path) -> None:
-    """Makes the folder and those above it, durably. Nothing happens if it is there."""
-    try:
-        missing = [p for p in (path, *path.parents) if not p.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        for made in missing:
-            sync_folder(made.parent)
-    except OSError as error:
-        raise UnavailableError(f"cannot make the folder {path}: {error.strerror}") from error
-
-
-def sync_folder(path: Path) -> None:
-    """Makes the folder's list of names durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

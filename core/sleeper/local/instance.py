@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sleeper.datafiles.location import make_folder
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.local.database import InstanceDatabase
-from sleeper.local.files import TEMPORARY_SUFFIX, make_folder, read_whole, write_whole
+from sleeper.local.files import TEMPORARY_SUFFIX, read_whole, write_whole
 from sleeper.properties.instance import ID
 from sleeper.properties.values import (
     InstanceProperties,

@@ -3,6 +3,7 @@
 import secrets
 import sqlite3
 import time
+from collections.abc import Sequence
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
@@ -70,6 +71,17 @@ class LocalQueue:
                 (message_id, self._name, group, body, now, now + int(delay_seconds * 1000)),
             )
         return message_id
+
+    def send_all(self, bodies: Sequence[str]) -> None:
+        """See the port."""
+        if self._settings.fifo:
+            raise InvalidRequestError(f"queue {self._name!r} needs a group")
+        now = self._clock()
+        with self._database.write() as transaction:
+            transaction.executemany(
+                "INSERT INTO messages (id, queue, body, sent_ms, due_ms) VALUES (?, ?, ?, ?, ?)",
+                ((secrets.token_hex(12), self._name, body, now, now) for body in bodies),
+            )
 
     def receive(self, messages_max: int = 1, wait_seconds: float = 0) -> tuple[Message, ...]:
         """See the port."""

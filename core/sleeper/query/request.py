@@ -58,6 +58,20 @@ def region_of_range(schema: Schema, minimum: object | None, maximum: object | No
     return Region((make_range(field, low, high), *others))
 
 
+def columns_with_keys(schema: Schema, value_fields: Iterable[str]) -> tuple[str, ...]:
+    """The columns of a query message: keys always, and the value fields that it requests.
+
+    FORMATS: Messages, `requestedValueFields`. In schema order.
+    """
+    wanted = set(value_fields)
+    values = {f.name for f in schema.values}
+    for name in wanted - values:
+        raise InvalidRequestError(
+            f"no value field {name!r} in the schema, which has: {', '.join(sorted(values))}"
+        )
+    return tuple(f.name for f in schema.fields if f in schema.keys or f.name in wanted)
+
+
 def _checked_key(schema: Schema, key: Sequence[object]) -> tuple[KeyValue, ...]:
     if isinstance(key, str | bytes) or not isinstance(key, Sequence):
         raise InvalidRequestError(

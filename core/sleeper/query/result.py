@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
@@ -65,12 +64,7 @@ class QueryResult:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -93,6 +87,15 @@ class QueryResult:
         """All rows in memory."""
         with self:
             return pa.Table.from_batches(list(self), self.schema)
+
+
+def with_first(
+    first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """A stream whose first batch was fetched already; None if there was none."""
+    if first is not None:
+        yield first
+        yield from others
 
 
 def _let_go_soon(holds: tuple[VersionHold, ...], close: Callable[[], None] | None) -> None:

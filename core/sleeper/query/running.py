@@ -2,19 +2,20 @@
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.damage import find_damage
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
-from sleeper.errors import StateMovedOnError
+from sleeper.errors import DataError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
-from sleeper.query.planning import LeafPlan, QueryPlan, plan_query
+from sleeper.query.planning import FileScan, LeafPlan, QueryPlan, plan_query
 from sleeper.query.request import Query, check_query
-from sleeper.query.result import QueryResult
+from sleeper.query.result import QueryResult, with_first
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
 
@@ -41,7 +42,9 @@ def run_query(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResu
             return _start(query, table, engine)
         except StateMovedOnError as error:
             if attempt == _ATTEMPTS_MAX:
-                raise
+                # Nobody collects so fast: it is missing where it should be.
+                scans = [scan for leaf in plan_of_query(query, table).leaves for scan in leaf.scans]
+                raise _damage(scans, table, engine) or error from error
             logger.info("query starts again: %s", error, extra={"table": table.name})
     raise AssertionError
 
@@ -67,7 +70,7 @@ def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
     except BaseException:
         hold.release()
         raise
-    batches = _after(first, rows)
+    batches = with_first(first, rows)
     return QueryResult(target, batches, (hold,), engine.settings.rows_max)
 
 
@@ -75,14 +78,6 @@ def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
     """The Arrow schema of the columns, None for all."""
     whole = arrow_schema(schema)
     return whole if columns is None else pa.schema([whole.field(name) for name in columns])
-
-
-def _after(
-    first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    if first is not None:
-        yield first
-        yield from others
 
 
 def _rows(
@@ -93,12 +88,23 @@ def _rows(
         if left == 0:
             return
         request = MergeRequest(plan.schema, _inputs(leaf, table), query.columns, left)
-        for batch in merge(request, engine.settings.engine, engine.session):
-            if batch.num_rows:
-                if left is not None:
-                    left -= batch.num_rows
-                yield batch.cast(target)
+        try:
+            for batch in merge(request, engine.settings.engine, engine.session):
+                if batch.num_rows:
+                    if left is not None:
+                        left -= batch.num_rows
+                    yield batch.cast(target)
+        except DataError as error:
+            raise _damage(leaf.scans, table, engine) or error from error
+
+
+def _damage(scans: Sequence[FileScan], table: QueryTable, engine: QueryEngine) -> DataError | None:
+    with table.store.reading() as state:
+        schema = parsed_schema(state.schema_json)
+    return find_damage(schema, (s.file for s in scans), table.root, engine.settings.engine)
 
 
 def _inputs(leaf: LeafPlan, table: QueryTable) -> tuple[MergeInput, ...]:
-    return tuple(MergeInput(table.root.url_of(s.file.path), s.regions) for s in leaf.scans)
+    return tuple(
+        MergeInput(table.root.url_of(s.file.path), s.regions, s.file.bytes) for s in leaf.scans
+    )

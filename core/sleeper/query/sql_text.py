@@ -26,10 +26,10 @@ def tables_in(statement: str, names: Iterable[str]) -> list[str]:
     """The names that occur in the statement; those that it does not name may be among them.
 
     A table's name cannot have a quote in it, so in SQL it is always written out, if
-    perhaps in other case.
+    perhaps in other case, with no letter or digit at either end.
     """
     text = statement.casefold()
-    return [name for name in names if name.casefold() in text]
+    return [n for n in names if re.search(rf"(?<!\w){re.escape(n.casefold())}(?!\w)", text)]
 
 
 @contextlib.contextmanager

@@ -71,10 +71,8 @@ def gather_files(store: StateStore, table_name: str, limit: int) -> FilesReport:
     with store.reading() as state:
         files = list(islice(state.files.all(), limit))
         references: defaultdict[str, list[FileReference]] = defaultdict(list)
-        wanted = {f.path for f in files}
-        for reference in state.files.references():
-            if reference.path in wanted:
-                references[reference.path].append(reference)
+        for reference in state.files.references_to([f.path for f in files]):
+            references[reference.path].append(reference)
         total = state.files.totals().files
     reported = tuple(ReportedFile(f, tuple(references[f.path])) for f in files)
     return FilesReport(table_name, reported, total)

@@ -3,13 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import islice
 
 from sleeper.partitions.json import region_to_json
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.reports.listing import Column, ColumnKind, Listing, Value, counted, note_of_more
 from sleeper.reports.partition_tree import draw_tree
 from sleeper.schema.model import Schema
+from sleeper.statestore.reading.file_queries import Held
 from sleeper.statestore.reading.partition_queries import LeafRows
 from sleeper.statestore.store import StateStore
 
@@ -86,12 +87,9 @@ def gather_partitions(store: StateStore, table_name: str, limit: int) -> Partiti
     with store.reading() as state:
         partitions = list(state.partitions.all())
         leaf_rows = {rows.partition_id: rows for rows in state.partitions.leaf_rows()}
-        held: dict[PartitionId, tuple[int, int]] = {}
-        for partition_id, group in groupby(state.files.references(), lambda r: r.partition_id):
-            rows = [reference.rows for reference in group]
-            held[partition_id] = (sum(rows), len(rows))
+        held = {each.partition_id: each for each in state.files.held_by_partition()}
         schema = state.schema
-    shown = [each for each, _ in zip(_walk(partitions), range(limit), strict=False)]
+    shown = islice(in_tree_order(partitions), limit)
     return PartitionsReport(
         table_name,
         schema,
@@ -104,15 +102,16 @@ def gather_partitions(store: StateStore, table_name: str, limit: int) -> Partiti
 def _reported(
     depth: int,
     partition: Partition,
-    held: Mapping[PartitionId, tuple[int, int]],
+    held: Mapping[PartitionId, Held],
     leaf_rows: Mapping[PartitionId, LeafRows],
 ) -> ReportedPartition:
-    rows, files = held.get(partition.id, (0, 0))
+    own = held.get(partition.id, Held(partition.id, 0, 0))
     of_leaf = leaf_rows.get(partition.id)
-    return ReportedPartition(partition, depth, rows, of_leaf.rows_above if of_leaf else 0, files)
+    above = of_leaf.rows_above if of_leaf else 0
+    return ReportedPartition(partition, depth, own.rows, above, own.files)
 
 
-def _walk(partitions: Iterable[Partition]) -> Iterator[tuple[int, Partition]]:
+def in_tree_order(partitions: Iterable[Partition]) -> Iterator[tuple[int, Partition]]:
     """Depth and partition, each parent before its children, children in key order."""
     children: defaultdict[PartitionId | None, list[Partition]] = defaultdict(list)
     for partition in partitions:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sleeper.datafiles.partitioned_write import FileStrategy
 from sleeper.datafiles.sources import Rejects
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
-from sleeper.ingest.job import IngestJob, new_job_id
+from sleeper.ingest.job import IngestJob, ingest_job_from_message, new_job_id
 from sleeper.ingest.run import (
     IngestProgress,
     IngestResult,
@@ -19,13 +19,16 @@ from sleeper.ingest.run import (
     ingest_files,
 )
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
+from sleeper.jobs.queue import Message
 from sleeper.properties.engine import SORT_MEMORY_BYTES
 from sleeper.properties.table import FILE_WRITING_STRATEGY
 from sleeper.schema.json import schema_from_json
+from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableId
 from sleeper.wiring.engine import engine_settings, file_settings
 from sleeper.wiring.instance import Instance, OpenTable, QueueName
+from sleeper.wiring.own_task import own_task
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +45,10 @@ def ingest_paths(
 ) -> IngestResult:
     """Takes in files now, in this process."""
     job = IngestJob(job_id or new_job_id(), _absolute(paths), table_name)
-    return run_ingest_job(instance, job, None, rejects, progress)
+    with own_task(instance, JobKind.INGEST) as (task_id, done):
+        result = run_ingest_job(instance, job, task_id, rejects, progress)
+        done(result.rows)
+    return result
 
 
 def submit_ingest(
@@ -78,13 +84,40 @@ def ingest_rows(
     chosen = job_id or new_job_id()
     table = instance.table(table_name)
     request = json.dumps({"rows of job": chosen})
-    return _tracked(
-        table,
-        chosen,
-        None,
-        None,
-        lambda: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
-    )
+    with own_task(instance, JobKind.INGEST) as (task_id, done):
+        result = _tracked(
+            table,
+            chosen,
+            task_id,
+            None,
+            lambda: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
+        )
+        done(result.rows)
+    return result
+
+
+def run_ingest_message(
+    instance: Instance, message: Message, task_id: str | None = None
+) -> IngestResult:
+    """Runs the job of a message. One that is no job is tracked as rejected under its own id.
+
+    So is one as old as the memory of the ids of committed jobs, on a queue that nobody
+    worked on or among dead letters: it cannot be told any more whether it was taken in.
+    """
+    try:
+        job = ingest_job_from_message(message.body, message.message_id)
+    except InvalidRequestError as error:
+        _record_rejection(instance, _NO_TABLE, message.message_id, error)
+        raise
+    age_ms = instance.clock() - message.sent_ms
+    if age_ms > (APPLIED_ID_DAYS - 1) * DAY_MS:
+        too_old = InvalidRequestError(
+            f"ingest job {job.id} was sent {age_ms // DAY_MS} days ago: ids of committed jobs are "
+            f"kept {APPLIED_ID_DAYS} days, so send it again if its rows are not there"
+        )
+        _record_rejection(instance, _table_id_of(job), job.id, too_old)
+        raise too_old
+    return run_ingest_job(instance, job, task_id)
 
 
 def run_ingest_job(
@@ -98,7 +131,7 @@ def run_ingest_job(
     try:
         ref = find_table(instance.tables, job.table_name, job.table_id)
     except (NotFoundError, InvalidRequestError) as error:
-        _record_unknown_table(instance, job, error)
+        _record_rejection(instance, _table_id_of(job), job.id, error)
         raise InvalidRequestError(str(error)) from error
     table = OpenTable(instance, ref)
     paths = [Path(_local_path(f)) for f in job.files]
@@ -130,15 +163,23 @@ def _tracked(
     except SleeperError as error:
         is_hopeless = isinstance(error, InvalidRequestError)
         step = JobStep.REJECTED if is_hopeless else JobStep.FAILED
-        instance.jobs.record(event(step, reasons=(str(error),)))
-        logger.info("ingest job %s", step.value, extra={"job_id": job_id})
+        _record_end(instance, event(step, reasons=(str(error),)))
         raise
     except BaseException as error:
-        instance.jobs.record(event(JobStep.FAILED, reasons=(repr(error),)))
+        _record_end(instance, event(JobStep.FAILED, reasons=(repr(error),)))
         raise
     rows = {} if result.done_before else {"rows_read": result.rows, "rows_written": result.rows}
     instance.jobs.record(event(JobStep.FINISHED, **rows), event(JobStep.COMMITTED))
     return result
+
+
+def _record_end(instance: Instance, end: JobEvent) -> None:
+    """A tracker that does not answer, on a full disk perhaps, must not hide why a job failed."""
+    logger.info("ingest job %s", end.step.value, extra={"job_id": end.job_id})
+    try:
+        instance.jobs.record(end)
+    except SleeperError:
+        logger.warning("the tracker was not told", exc_info=True, extra={"job_id": end.job_id})
 
 
 def _ingest_table(table: OpenTable) -> IngestTable:
@@ -157,11 +198,13 @@ def _ingest_table(table: OpenTable) -> IngestTable:
     )
 
 
-def _record_unknown_table(instance: Instance, job: IngestJob, error: SleeperError) -> None:
+def _record_rejection(
+    instance: Instance, table_id: TableId, job_id: str, error: SleeperError
+) -> None:
     instance.jobs.record(
         JobEvent(
-            TableId(job.table_id or job.table_name or _NO_TABLE),
-            job.id,
+            table_id,
+            job_id,
             JobKind.INGEST,
             JobStep.REJECTED,
             instance.clock(),
@@ -169,6 +212,10 @@ def _record_unknown_table(instance: Instance, job: IngestJob, error: SleeperErro
             reasons=(str(error),),
         )
     )
+
+
+def _table_id_of(job: IngestJob) -> TableId:
+    return TableId(job.table_id or job.table_name or _NO_TABLE)
 
 
 def _absolute(paths: Sequence[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sleeper.errors import SleeperError
+from sleeper.errors import SleeperError, UnavailableError
 from sleeper.properties.engine import (
     LOCAL_WORKERS,
     ORPHAN_PERIOD_HOURS,
@@ -41,6 +41,7 @@ from sleeper.wiring.shaping import create_compaction_jobs_of, send_splits_of
 logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.1
+_UNAVAILABLE_WAIT_SECONDS = 5.0
 _STOP_SECONDS = 30.0
 _DAY_MS = 86_400_000
 _MINUTE_SECONDS = 60.0
@@ -102,14 +103,25 @@ class _Runner:
 
     def run(self, until_idle: bool) -> RunStatus:
         while True:
-            self._keep_workers()
-            was_busy = self._is_busy()
-            found_work = self._look_at_everything(is_last_look=until_idle and not was_busy)
-            is_idle = not was_busy and not found_work and not self._is_busy()
+            try:
+                is_idle = self._round(until_idle)
+            except UnavailableError as error:
+                if until_idle:
+                    raise
+                # A full disk, perhaps: somebody may make room.
+                self._problem(str(error))
+                is_idle = False
+                time.sleep(_UNAVAILABLE_WAIT_SECONDS)
             self._tell(is_idle)
             if is_idle and until_idle:
                 return self._status
             time.sleep(_TICK_SECONDS)
+
+    def _round(self, until_idle: bool) -> bool:
+        self._keep_workers()
+        was_busy = self._is_busy()
+        found_work = self._look_at_everything(is_last_look=until_idle and not was_busy)
+        return not was_busy and not found_work and not self._is_busy()
 
     def stop(self) -> None:
         """Lets the workers finish their jobs, for a while."""
@@ -156,8 +168,7 @@ class _Runner:
             except SleeperError as error:
                 self._problem(f"table {ref.name}: {error}")
         if self._is_due("deletions", self._minutes_of(COLLECTION_PERIOD_MINUTES)) or is_last_look:
-            deleting = self._instance.tables.list(TableState.DELETING)
-            found |= bool(deleting) and finish_deletions(self._instance) > 0
+            found |= self._finish_deletions()
         if self._is_due("housekeeping", self._minutes_of(ORPHAN_PERIOD_HOURS) * 60):
             sweep_abandoned(self._instance)
             days = self._instance.properties().get(TRACKER_DAYS)
@@ -165,6 +176,15 @@ class _Runner:
             self._instance.jobs.remove_before(before)
             self._instance.tasks.remove_before(before)
         return found
+
+    def _finish_deletions(self) -> bool:
+        try:
+            deleting = self._instance.tables.list(TableState.DELETING)
+            return bool(deleting) and finish_deletions(self._instance) > 0
+        except SleeperError as error:
+            # A worker that still writes into the table's folder; the next time will do.
+            self._problem(f"deletion of tables: {error}")
+            return False
 
     def _look_at_table(self, ref: TableRef, is_last_look: bool) -> bool:
         memory = self._tables.setdefault(ref.id, _TableMemory())

@@ -40,9 +40,9 @@ def create_compaction_jobs_of(
 ) -> CreationReport:
     """Creates and sends the jobs of one table."""
     table = OpenTable(instance, ref)
-    queue = instance.queue(QueueName.COMPACTION)
+    send = instance.queue(QueueName.COMPACTION).send_all
     return create_compaction_jobs(
-        ref.id, table.state, table.properties(), instance.jobs, queue.send, instance.clock, full
+        ref.id, table.state, table.properties(), instance.jobs, send, instance.clock, full
     )
 
 

@@ -20,14 +20,14 @@ from sleeper.errors import (
     NotFoundError,
     SleeperError,
     StateMovedOnError,
+    UnavailableError,
 )
-from sleeper.ingest.job import ingest_job_from_message
 from sleeper.jobs.event import TaskEvent, TaskStep, new_task_id
 from sleeper.jobs.queue import Message, MessageQueue
 from sleeper.local.process import this_process
 from sleeper.properties.engine import QUEUE_VISIBILITY_SECONDS
 from sleeper.properties.instance import COMPACTION_VISIBILITY_SECONDS, INGEST_VISIBILITY_SECONDS
-from sleeper.wiring.ingest import run_ingest_job
+from sleeper.wiring.ingest import run_ingest_message
 from sleeper.wiring.instance import Instance, QueueName
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.shaping import run_compaction_message, run_split_message
@@ -41,6 +41,14 @@ _VISIBILITY = {
     QueueName.INGEST: INGEST_VISIBILITY_SECONDS,
     QueueName.COMPACTION: COMPACTION_VISIBILITY_SECONDS,
     QueueName.SPLITTING: QUEUE_VISIBILITY_SECONDS,
+}
+# Trying the message again changes nothing; the tracker has the reason. What else a table
+# needs is found anew from its state, but an ingest is only in its message: where a person
+# has to mend something first, that must not be lost.
+_SETTLED: dict[QueueName, tuple[type[SleeperError], ...]] = {
+    QueueName.INGEST: (InvalidRequestError, NotFoundError),
+    QueueName.COMPACTION: (InvalidRequestError, NotFoundError, StateMovedOnError, DataError),
+    QueueName.SPLITTING: (InvalidRequestError, NotFoundError, StateMovedOnError, DataError),
 }
 _IDLE_WAIT_SECONDS = 0.1
 _RETRY_DELAY_SECONDS = 2.0
@@ -75,7 +83,14 @@ class Worker:
         reason: str | None = None
         try:
             while not self._stop.is_set():
-                if not self.run_one():
+                try:
+                    is_idle = not self.run_one()
+                except UnavailableError as error:
+                    # A full disk, perhaps. What was in flight returns by itself.
+                    logger.warning("waiting for the instance: %s", error)
+                    self._stop.wait(_RETRY_DELAY_SECONDS)
+                    continue
+                if is_idle:
                     self._stop.wait(_IDLE_WAIT_SECONDS)
         except GivenBackError:
             reason = "told to end at once"
@@ -102,8 +117,7 @@ class Worker:
         try:
             with _kept_in_flight(queue, message, visibility):
                 totals = self._run_message(name, message)
-        except (InvalidRequestError, NotFoundError, StateMovedOnError, DataError) as error:
-            # Trying again changes nothing; the tracker has the reason.
+        except _SETTLED[name] as error:
             logger.warning("%s job dropped: %s", name.value, error)
             totals = JobTotals()
         except SleeperError as error:
@@ -125,8 +139,7 @@ class Worker:
     def _run_message(self, name: QueueName, message: Message) -> JobTotals:
         match name:
             case QueueName.INGEST:
-                job = ingest_job_from_message(message.body, message.message_id)
-                rows = run_ingest_job(self._instance, job, self._task_id).rows
+                rows = run_ingest_message(self._instance, message, self._task_id).rows
                 return JobTotals(rows, rows)
             case QueueName.COMPACTION:
                 return JobTotals(

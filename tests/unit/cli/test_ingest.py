@@ -59,7 +59,8 @@ def test_a_file_for_rejects_that_cannot_be_written_is_an_error(
 ) -> None:
     done = cities("ingest", "cities", rows_file, "--rejects", tmp_path / "no" / "where")
     assert done.status == 1
-    assert "No such file or directory" in done.stderr
+    where = tmp_path / "no" / "where"
+    assert done.stderr == f"error: {where}: no such file or directory\n"
     (table,) = cities("table", "list", "--output", "json").rows
     assert table["rows"] == 0
 

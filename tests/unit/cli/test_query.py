@@ -68,6 +68,13 @@ def test_a_query_that_is_refused_leaves_the_output_file_as_it_was(
     assert list(tmp_path.glob(".*.part")) == []
 
 
+def test_an_output_that_cannot_be_written_is_named(full: Sleeper, tmp_path: Path) -> None:
+    target = tmp_path / "no" / "rows.csv"
+    done = full("query", "cities", "--output", target)
+    assert (done.status, done.stdout) == (1, "")
+    assert done.stderr == f"error: cannot write {target}: no such file or directory\n"
+
+
 def test_sql_reads_all_tables(full: Sleeper) -> None:
     done = full("sql", "SELECT sum(people) AS p FROM cities WHERE year = 2001", "--format", "json")
     assert done.rows == [{"p": 1200}]

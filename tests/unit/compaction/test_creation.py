@@ -1,6 +1,7 @@
 """Creating compaction jobs: what is pushed down, released, assigned and sent, and when."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -136,9 +137,9 @@ def test_jobs_are_assigned_then_sent_then_recorded(table: RealTable) -> None:
     held_when_sent = []
     send = table.send
 
-    def look_and_send(body: str) -> None:
+    def look_and_send(bodies: Sequence[str]) -> None:
         held_when_sent.extend(table.assigned())
-        send(body)
+        send(bodies)
 
     table.send = look_and_send  # type: ignore[method-assign]
     assert table.create_jobs() == CreationReport(0, 0, 1, 0)
@@ -157,7 +158,7 @@ def test_rule_4_jobs_that_were_assigned_but_never_sent_are_sent_by_the_next_crea
     for _ in range(2):
         table.ingest(range(10))
 
-    def fail(body: str) -> None:
+    def fail(bodies: Sequence[str]) -> None:
         raise ConnectionError
 
     send, table.send = table.send, fail  # type: ignore[method-assign]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datafusion import SessionContext
 
@@ -277,8 +278,9 @@ def spoil(path: Path, damage: str) -> None:
     if damage == "cut":
         path.write_bytes(content[: len(content) // 2])
     elif damage == "changed":
-        middle = len(content) // 3
-        path.write_bytes(content[:middle] + b"\xff" * 64 + content[middle + 64 :])
+        # A page's header: the engine does not check what is inside a page.
+        start = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
+        path.write_bytes(content[:start] + b"\xff" * 64 + content[start + 64 :])
     elif damage == "gone":
         path.unlink()
     else:

@@ -2,12 +2,14 @@
 
 import gc
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
+from sleeper.query import result as result_module
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.running import plan_of_query, run_query
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
@@ -205,10 +207,10 @@ def test_a_file_gone_before_the_first_row_starts_the_query_again(
     assert len(attempts) == 2
 
 
-def test_a_file_that_stays_gone_ends_the_query(made: TableMaker, tmp_path: Path):
+def test_a_file_that_stays_gone_is_named_as_damage(made: TableMaker, tmp_path: Path):
     file = made.add([row(n) for n in range(50)])
     made.root.delete([file.path])
-    with pytest.raises(StateMovedOnError, match="gone"):
+    with pytest.raises(DataError, match=f"{file.path}.*gone"):
         run_query(Query(), made.table, make_engine(tmp_path))
 
 
@@ -264,3 +266,44 @@ def test_a_query_that_does_not_fit_is_refused(
 ):
     with pytest.raises(InvalidRequestError, match=complaint):
         run_query(query, made.table, make_engine(tmp_path))
+
+
+def test_a_stream_over_one_leaf_that_lasts_takes_a_hold(
+    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(result_module, "_SECONDS_UNTIL_HOLD", 0.05)
+    made.add([row(n % 50, n) for n in range(30_000)])
+    region = region_of_range(SCHEMA, "k00000", "k00100")
+    with run_query(Query((region,)), made.table, make_engine(tmp_path)) as result:
+        next(result)
+        time.sleep(0.2)
+        assert holds(made) == 0
+        next(result)
+        deadline = time.monotonic() + 10
+        while not holds(made) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert holds(made) == 1
+    assert holds(made) == 0
+
+
+def test_one_engine_serves_many_threads(made: TableMaker, tmp_path: Path):
+    for start in range(3):
+        made.add([row(n, start) for n in range(start, 300, 3)])
+    engine = make_engine(tmp_path)
+
+    def look_up(number: int) -> bool:
+        query = Query(regions_of_keys(SCHEMA, [(f"k{number:05d}",)]))
+        found = rows_of(run_query(query, made.table, engine).read_all())
+        return found == [row(number, number % 3)]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(look_up, range(0, 300, 5)))
+
+
+def test_tables_of_a_query_are_forgotten_by_the_engine(made: TableMaker, tmp_path: Path):
+    made.add([row(n) for n in range(300)])
+    engine = make_engine(tmp_path)
+    run_query(Query(), made.table, engine).read_all()
+    with run_query(Query(), made.table, engine) as stopped_early:
+        next(stopped_early)
+    assert engine.session.catalog().schema("public").names() == set()

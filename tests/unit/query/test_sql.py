@@ -9,6 +9,7 @@ import pytest
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.query.engine import QueryTable
 from sleeper.query.sql import run_sql
+from sleeper.query.sql_text import tables_in
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
 
@@ -67,6 +68,13 @@ def test_tables_are_joined_under_their_names(instance: Instance):
 def test_only_tables_that_are_named_are_opened(instance: Instance):
     assert rows_of(instance.sql("SELECT count(*) FROM flights")) == [(3,)]
     assert instance.opened == ["flights"]
+
+
+def test_a_name_within_a_longer_word_is_not_meant():
+    names = ["t", "T-2", "a.b", "flights", "Ü"]
+    assert tables_in("SELECT count(*) FROM flights_2", names) == []
+    assert tables_in('SELECT t.x FROM FLIGHTS AS t, "T-2"', names) == ["t", "T-2", "flights"]
+    assert tables_in('SELECT * FROM"a.b"JOIN ü', names) == ["a.b", "Ü"]
 
 
 def test_a_table_without_rows_has_its_columns(instance: Instance, tmp_path: Path):

@@ -90,6 +90,22 @@ def test_totals_count_what_is_there(table):
     assert (totals.partitions, totals.leaves, totals.unreferenced_files) == (1, 1, 0)
 
 
+def test_references_are_summed_by_partition_and_found_by_file(table):
+    table.split("root", 50, "left", "right")
+    table.ingest("a", "b")
+    table.ingest("c", partition="left")
+    table.assign("job", "a", "b")
+    with table.store.reading() as state:
+        everything = list(state.files.references())
+        wanted = [r for r in everything if r.path in {"b", "c"}]
+        found = state.files.references_to(["c", "not there", "b"])
+        assert sorted(found, key=lambda r: r.path) == sorted(wanted, key=lambda r: r.path)
+        assert len(wanted) == 2
+        assert sorted(state.files.held_by_partition()) == sorted([("left", 10, 1), ("root", 20, 2)])
+    with table.store.reading(2) as state:
+        assert list(state.files.held_by_partition()) == []
+
+
 def test_the_change_feed_gives_every_file_once_in_bounded_pages(table):
     table.ingest("a", "b")
     table.ingest("c")

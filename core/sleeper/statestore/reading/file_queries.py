@@ -26,6 +26,14 @@ class PartitionFile(NamedTuple):
     file_rows: int
 
 
+class Held(NamedTuple):
+    """Rows and number of a partition's own references."""
+
+    partition_id: PartitionId
+    rows: int
+    files: int
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     """What a table holds; `unreferenced_files` wait for their collection."""
@@ -91,6 +99,28 @@ class FileQueries:
             f" WHERE {current('r')} ORDER BY r.partition, r.file"
         )
         return (FileReference(*row) for row in rows)
+
+    def references_to(self, paths: Sequence[str]) -> Iterator[FileReference]:
+        """Every reference to one of the files, in no order."""
+        rows = self._reader.stream(
+            "SELECT f.path, p.id, r.rows, j.id FROM json_each(:paths) e CROSS JOIN files f"
+            " ON substr(f.path, -24, 16) = substr(e.value, -24, 16) AND f.path = e.value"
+            " CROSS JOIN refs r ON r.file = f.key"
+            " CROSS JOIN partitions p ON p.key = r.partition"
+            f" LEFT JOIN jobs j ON j.key = r.job WHERE {current('r')}",
+            paths=json.dumps(list(paths)),
+        )
+        return (FileReference(*row) for row in rows)
+
+    def held_by_partition(self) -> Iterator[Held]:
+        """What every partition that has references holds, in no order."""
+        rows = self._reader.stream(
+            "SELECT p.id, held.rows, held.files FROM ("
+            " SELECT r.partition, sum(r.rows) AS rows, count(*) AS files FROM refs r"
+            f" WHERE {current('r')} GROUP BY r.partition) held"
+            " CROSS JOIN partitions p ON p.key = held.partition"
+        )
+        return map(Held._make, rows)
 
     def by_leaf(self) -> Iterator[tuple[PartitionId, list[PartitionFile]]]:
         """Every leaf that has references, with them, oldest file first; leaves in no order.

@@ -1,0 +1,51 @@
+"""`python -m benchmarks [NAME...] [--rows N] [--repeats N] [--output FOLDER]`."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import cast
+
+from benchmarks.report import write_reports
+from benchmarks.result import Result
+from benchmarks.settings import Settings
+
+NAMES = ("ingest", "compaction", "merge-memory", "lookup", "commits", "state")
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> int:
+    """Runs them and writes what was found."""
+    parser = argparse.ArgumentParser("benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--rows", type=int, help="instead of the benchmark's own number")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=_ROOT / ".bench", help="for rows and files")
+    parser.add_argument("--output", type=Path, help="where the table goes; docs/ if all are run")
+    chosen = parser.parse_args()
+    unknown = set(chosen.names) - set(NAMES)
+    if unknown:
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    names = chosen.names or NAMES
+    settings = Settings(chosen.folder, chosen.rows, chosen.repeats)
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    results = []
+    for name in names:
+        print(f"==> {name}", file=sys.stderr)
+        results.append(_measure(name)(settings))
+    is_whole = not chosen.names and chosen.rows is None
+    output = chosen.output or (_ROOT / "docs" if is_whole else settings.folder)
+    written = write_reports(results, output, "python -m benchmarks " + " ".join(sys.argv[1:]))
+    print(written.read_text())
+    print(f"written to {written}", file=sys.stderr)
+    return 0
+
+
+def _measure(name: str) -> Callable[[Settings], Result]:
+    module = import_module(f"benchmarks.{name.replace('-', '_')}")
+    return cast(Callable[[Settings], Result], module.measure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

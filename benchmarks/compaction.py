@@ -1,0 +1,139 @@
+"""Compaction: eleven sorted files become one, committed; and what memory takes with size."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from benchmarks.measuring import Task, Watch, peaks_mib, rates, run_by_turns
+from benchmarks.raw import open_raw_session, write_raw
+from benchmarks.result import Aim, Result, check, figure, ratios
+from benchmarks.rows import check_rows, describe, sorted_files
+from benchmarks.schema import SCHEMA
+from benchmarks.settings import Settings
+from sleeper.clock import system_clock
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
+from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
+from sleeper.datafiles.session import EngineSettings
+from sleeper.local.state_store import open_state_store
+from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
+from sleeper.properties.engine import MERGE_MEMORY_BYTES
+from sleeper.schema.json import schema_to_json
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.commit_compaction import CommitCompaction
+from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+
+ROWS = 44_000_000
+_FILES = 11
+_GROWTH = 4
+
+
+def measure(settings: Settings) -> Result:
+    rows_each = (settings.rows or ROWS) // _FILES
+    big, small = _places(settings.folder, rows_each), _places(settings.folder, rows_each // _GROWTH)
+    tasks = {
+        "ours": Task(__name__, "ours", big),
+        "raw": Task(__name__, "raw", {**big, "with_our_settings": True}),
+        "raw, its own settings": Task(__name__, "raw", {**big, "with_our_settings": False}),
+        "ours, a quarter": Task(__name__, "ours", small),
+    }
+    runs = run_by_turns(tasks, settings.repeats)
+    rows = rows_each * _FILES
+    speed = {name: rates(rows, runs[name]) for name in tasks if name != "ours, a quarter"}
+    peaks = {name: peaks_mib(found) for name, found in runs.items()}
+    figures = [
+        figure("ours, of raw", ratios(speed["ours"], speed["raw"]), "×", Aim(0.9)),
+        figure(
+            "ours, of raw with its own settings",
+            ratios(speed["ours"], speed["raw, its own settings"]),
+            "×",
+        ),
+        figure(
+            f"peak at {_GROWTH} × the rows",
+            ratios(peaks["ours"], peaks["ours, a quarter"]),
+            "×",
+            Aim(1.2, is_most=True),
+        ),
+    ]
+    figures += [figure(name, found, "M rows/s") for name, found in speed.items()]
+    figures += [figure(f"{name}, peak", found, "MiB") for name, found in peaks.items()]
+    work = (
+        f"{_FILES} sorted files of {rows_each:,} rows → 1 with its sketch, committed; raw"
+        " DataFusion merges (told that its inputs are sorted) and writes one file, and commits"
+        f" nothing. A quarter is {_FILES} files of {rows_each // _GROWTH:,} rows."
+    )
+    return Result("compaction", work, tuple(figures))
+
+
+def ours(watch: Watch, root: str, paths: list[str], folder: str) -> dict[str, Any]:
+    inputs, place = Path(root), Path(folder)
+    shutil.rmtree(place, ignore_errors=True)
+    spill = place / "spill"
+    spill.mkdir(parents=True)
+    files = [describe(inputs, path) for path in paths]
+    state = open_state_store(place / "state.db")
+    run_start_ms = system_clock()
+    _assign(state, [NewFile(f, ((ROOT_PARTITION_ID, f.rows),)) for f in files], run_start_ms)
+    engine = EngineSettings(spill, memory_bytes=MERGE_MEMORY_BYTES.default or 0)
+    tree = tree_from_split_points(SCHEMA, [])
+    target = WriteTarget(DataRoot(place / "data"), "0a0b0c0d", SCHEMA, tree, run_start_ms)
+    request = MergeRequest(
+        SCHEMA, tuple(MergeInput(str(inputs / f.path), bytes=f.bytes) for f in files)
+    )
+    with watch:
+        merged = merge(request, engine)
+        (written,) = write_sorted(merged, target, FileStrategy.ONE_FILE_PER_LEAF)
+        done = CommitCompaction("job", ROOT_PARTITION_ID, tuple(paths), written.file, run_start_ms)
+        state.commit_or_raise(done)
+    with state.reading() as now:
+        check([f.path for f in now.files.all()] == [written.file.path], "it is not committed")
+    check_rows(
+        [place / "data" / written.file.path],
+        [inputs / path for path in paths],
+        sum(f.rows for f in files),
+    )
+    state.close()
+    shutil.rmtree(place)
+    return {"bytes": written.file.bytes}
+
+
+def raw(
+    watch: Watch, root: str, paths: list[str], folder: str, with_our_settings: bool
+) -> dict[str, Any]:
+    place = Path(folder)
+    shutil.rmtree(place, ignore_errors=True)
+    session = open_raw_session(place / "spill", MERGE_MEMORY_BYTES.default or 0, len(paths))
+    # One file a partition, in the order declared: DataFusion merges and does not sort.
+    session.sql(
+        f"CREATE EXTERNAL TABLE rows STORED AS PARQUET LOCATION '{root}'"
+        " WITH ORDER (key ASC NULLS LAST, sort ASC NULLS LAST)"
+    ).collect()
+    frame = session.sql("SELECT * FROM rows ORDER BY key ASC NULLS LAST, sort ASC NULLS LAST")
+    plan = frame.execution_plan().display_indent()
+    check("SortExec" not in plan, f"raw DataFusion would sort:\n{plan}")
+    output = place / "out.parquet"
+    with watch:
+        write_raw(frame, output, with_our_settings)
+    inputs = [Path(root, path) for path in paths]
+    written = sorted(output.iterdir()) if output.is_dir() else [output]
+    check_rows(written, inputs, sum(pq.ParquetFile(p).metadata.num_rows for p in inputs))
+    shutil.rmtree(place)
+    return {}
+
+
+def _places(folder: Path, rows_each: int) -> dict[str, Any]:
+    _, paths = sorted_files(folder, rows_each, _FILES)
+    root = next(folder.glob(f"sorted-{rows_each}-*"))
+    return {"root": str(root), "paths": paths, "folder": str(folder / "compaction")}
+
+
+def _assign(state: StateStore, files: list[NewFile], run_start_ms: int) -> None:
+    tree = tuple(tree_from_split_points(SCHEMA, []))
+    state.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tree))
+    state.commit_or_raise(AddFiles("inputs", run_start_ms, tuple(files)))
+    paths = tuple(f.file.path for f in files)
+    state.commit_or_raise(AssignFiles((JobAssignment("job", ROOT_PARTITION_ID, paths, 2**62),)))

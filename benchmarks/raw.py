@@ -1,0 +1,37 @@
+"""The anchor: DataFusion on its own, reading, ordering and writing Parquet."""
+
+from pathlib import Path
+
+from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
+from datafusion.dataframe import DataFrame, ParquetWriterOptions
+
+from sleeper.datafiles.writer import FileSettings
+
+
+def open_raw_session(spill: Path, memory_bytes: int, partitions: int) -> SessionContext:
+    """A session of DataFusion's defaults, with as much memory as ours is given."""
+    spill.mkdir(parents=True, exist_ok=True)
+    config = SessionConfig().with_target_partitions(partitions)
+    runtime = (
+        RuntimeEnvBuilder()
+        .with_disk_manager_specified(str(spill))
+        .with_fair_spill_pool(memory_bytes)
+    )
+    return SessionContext(config, runtime)
+
+
+def write_raw(frame: DataFrame, path: Path, with_our_settings: bool) -> None:
+    """Writes the frame to one file: as our files are laid out, or as DataFusion would."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not with_our_settings:
+        frame.write_parquet(str(path))
+        return
+    settings = FileSettings()
+    options = ParquetWriterOptions(
+        # The level that Arrow takes when none is given, as our writer does.
+        compression=f"{settings.compression_codec}(1)",
+        data_pagesize_limit=settings.page_bytes,
+        dictionary_page_size_limit=settings.page_bytes // 2,
+        max_row_group_size=settings.row_group_rows_max,
+    )
+    frame.write_parquet_with_options(str(path), options)

@@ -1,0 +1,142 @@
+"""The row of gchq/sleeper's own performance tests, as files to work on.
+
+A random key of ten letters, a random long to sort by, a random value of ten letters.
+Files are made once and kept in the benchmarks' folder; the same number gives the same rows.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.result import check
+from benchmarks.schema import SCHEMA
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.partition import Partition, tree_from_split_points
+
+_LETTERS = 10
+_ROWS_AT_ONCE = 500_000
+
+
+def random_rows(rows: int, seed: int) -> pa.Table:
+    """Rows in no order."""
+    random = np.random.default_rng(seed)
+    sort = pa.array(random.integers(0, 2**62, rows))
+    columns = {"key": _words(random, rows), "sort": sort, "value": _words(random, rows)}
+    return pa.table(columns)
+
+
+def unsorted_files(folder: Path, rows: int, files: int = 8) -> Path:
+    """A folder of so many Parquet files of random rows."""
+    target = folder / f"unsorted-{rows}"
+    each = rows // files
+    for number in range(files):
+        path = target / f"{number}.parquet"
+        count = each + (rows - each * files if number == 0 else 0)
+        _make_once(path, _in_parts(count, number))
+    return target
+
+
+def sorted_files(folder: Path, rows_each: int, files: int) -> tuple[DataRoot, list[str]]:
+    """Data files as the product writes them, each over the whole key space; root and paths."""
+    settings = FileSettings()
+    name = f"sorted-{rows_each}-{settings.row_group_rows_max}"
+    root = DataRoot(folder / name)
+    paths = [f"{number:04d}.parquet" for number in range(files)]
+    for number, path in enumerate(paths):
+        if not (folder / name / f"{path}.sketches").exists():
+            write_data_file(root, path, random_rows(rows_each, 1000 + number))
+    return root, paths
+
+
+def write_data_file(root: DataRoot, path: str, rows: pa.Table) -> DataFile:
+    """Writes rows in no order as a data file."""
+    writer = DataFileWriter(root, path, SCHEMA, FileSettings())
+    ordered = rows.sort_by([("key", "ascending"), ("sort", "ascending")])
+    writer.write(ordered.to_batches(_ROWS_AT_ONCE))
+    return writer.finish()
+
+
+def describe(folder: Path, path: str) -> DataFile:
+    """What a table's state keeps of a file that `sorted_files` made."""
+    file = pq.ParquetFile(folder / path)
+    last = file.metadata.num_row_groups - 1
+    low = file.metadata.row_group(0).column(0).statistics.min
+    high = file.metadata.row_group(last).column(0).statistics.max
+    size = (folder / path).stat().st_size
+    return DataFile(path, file.metadata.num_rows, size, (low,), (high,))
+
+
+def even_leaves(leaves: int) -> list[Partition]:
+    """A tree whose leaves get about as many random rows each."""
+    steps = 26**3
+    places = [place * steps // leaves for place in range(1, leaves)]
+    points = ["".join(chr(97 + place // 26**i % 26) for i in (2, 1, 0)) for place in places]
+    return tree_from_split_points(SCHEMA, points)
+
+
+def sum_of_sort_keys(files: Iterable[Path]) -> int:
+    """Of all rows; wraps around, as an int64 does."""
+    total = 0
+    for path in files:
+        for batch in pq.ParquetFile(path).iter_batches(columns=["sort"]):
+            total += pc.sum(pc.bit_wise_and(batch.column(0), 0xFFFFFFFF)).as_py()
+    return total
+
+
+def check_sorted(path: Path) -> int:
+    """CheckFailedError unless the file's rows are in order; how many there are."""
+    rows, previous = 0, None
+    for batch in pq.ParquetFile(path).iter_batches(65_536, columns=["key", "sort"]):
+        table = pa.Table.from_batches([batch])
+        if previous is not None:
+            table = pa.concat_tables([previous, table])
+        key, sort = (table.column(i).combine_chunks() for i in (0, 1))
+        after, before = (key[1:], sort[1:]), (key[:-1], sort[:-1])
+        ordered = pc.or_(
+            pc.greater(after[0], before[0]),
+            pc.and_(pc.equal(after[0], before[0]), pc.greater_equal(after[1], before[1])),
+        )
+        check(pc.all(ordered).as_py() is not False, f"{path} is not sorted near row {rows}")
+        rows += batch.num_rows
+        previous = table.slice(table.num_rows - 1)
+    return rows
+
+
+def check_rows(outputs: Sequence[Path], inputs: Sequence[Path], rows: int) -> None:
+    """CheckFailedError unless the outputs are sorted and hold the inputs' rows."""
+    found = sum(check_sorted(path) for path in outputs)
+    check(found == rows, f"{found} rows came out of {rows}")
+    check(
+        sum_of_sort_keys(outputs) == sum_of_sort_keys(inputs),
+        "the sort keys that came out are not those that went in",
+    )
+
+
+def _words(random: np.random.Generator, rows: int) -> pa.Array:
+    letters = random.integers(97, 123, rows * _LETTERS, dtype=np.uint8)
+    ends = np.arange(0, rows * _LETTERS + 1, _LETTERS, dtype=np.int32)
+    buffers = [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(letters.tobytes())]
+    return pa.Array.from_buffers(pa.string(), rows, buffers)
+
+
+def _in_parts(rows: int, number: int) -> Iterator[pa.Table]:
+    for start in range(0, rows, _ROWS_AT_ONCE):
+        yield random_rows(min(_ROWS_AT_ONCE, rows - start), number * 1_000_003 + start)
+
+
+def _make_once(path: Path, tables: Iterator[pa.Table]) -> None:
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    kind = random_rows(0, 0).schema
+    with pq.ParquetWriter(unfinished, kind, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table)
+    unfinished.rename(path)

@@ -1,0 +1,13 @@
+"""What a benchmark is told."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`rows` None is the benchmark's own number. `folder` keeps what was made for later runs."""
+
+    folder: Path
+    rows: int | None = None
+    repeats: int = 3

@@ -1,0 +1,1 @@
+"""Hypothesis drives a real instance against a plain model."""

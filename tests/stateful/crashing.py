@@ -1,0 +1,106 @@
+"""An instance whose process dies just before or just after a call of one of its ports."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sleeper.wiring.instance import Instance
+
+_CALLS = {
+    "state": {"commit", "commit_or_raise"},
+    "jobs": {"record"},
+    "queue": {"send", "receive", "extend", "delete", "give_back"},
+    "tables": {"create", "update", "remove"},
+    "table_properties": {"write", "change"},
+    "root": {"delete"},
+}
+
+
+class Crash(BaseException):
+    """The process died here."""
+
+
+@dataclass
+class CrashPlan:
+    """Dies at the call that the count comes to; from then on every port is dead."""
+
+    left: int | None = None
+    is_dead: bool = False
+    where: str = ""
+    sent: list[tuple[str, str]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def point(self, where: str) -> None:
+        with self._lock:
+            if self.is_dead:
+                raise Crash(self.where)
+            if self.left is None:
+                return
+            self.left -= 1
+            if self.left <= 0:
+                self.left, self.is_dead, self.where = None, True, where
+                raise Crash(where)
+
+
+def crashing(instance: Instance, plan: CrashPlan) -> Instance:
+    """The instance with every port that changes something behind the plan."""
+
+    def call(name: str, action: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **named: Any) -> Any:
+            plan.point(f"before {name}")
+            result = action(*args, **named)
+            plan.point(f"after {name}")
+            return result
+
+        return called
+
+    def queue(name: Any) -> Any:
+        port = _Port("queue", instance.queue(name), call)
+        send = port.send
+
+        def remembered(body: str, *args: Any, **named: Any) -> Any:
+            plan.sent.append((name.value, body))
+            return send(body, *args, **named)
+
+        port.send = remembered
+        return port
+
+    return replace(
+        instance,
+        jobs=_Port("jobs", instance.jobs, call),
+        tables=_Port("tables", instance.tables, call),
+        table_properties=_Port("table_properties", instance.table_properties, call),
+        root=_Root(instance.root, call, plan),
+        queue=queue,
+        state=lambda table_id: _Port("state", instance.state(table_id), call),
+        make_table=call("make_table", instance.make_table),
+        remove_table=call("remove_table", instance.remove_table),
+    )
+
+
+class _Port:
+    def __init__(self, kind: str, port: Any, call: Any) -> None:
+        self._port = port
+        for name in _CALLS[kind]:
+            if hasattr(port, name):
+                setattr(self, name, call(f"{kind}.{name}", getattr(port, name)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+
+class _Root(_Port):
+    def __init__(self, root: Any, call: Any, plan: CrashPlan) -> None:
+        super().__init__("root", root, call)
+        self._plan = plan
+
+    @contextmanager
+    def sink(self, path: str) -> Iterator[Any]:
+        self._plan.point("before root.sink")
+        with self._port.sink(path) as file:
+            self._plan.point("inside root.sink")
+            yield file
+        if not self._plan.is_dead:  # the dead do close their files
+            self._plan.point("after root.sink")

@@ -1,0 +1,558 @@
+"""A real instance against a model: ingest, shape, collect, hold, follow, query, crash, reopen.
+
+`SLEEPER_STATEFUL_EXAMPLES` and `SLEEPER_STATEFUL_STEPS` make it longer or shorter, and with
+`SLEEPER_STATEFUL_SHRINK` it looks for the shortest history that fails. A failure prints the
+steps, and the blob that repeats them.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from sleeper.clock import system_clock
+from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.ingest.job import ingest_job_from_message
+from sleeper.query.request import Query
+from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.followers import CreateFollower, DeleteFollower
+from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
+from sleeper.wiring.collecting import (
+    collect_table,
+    collect_table_orphans,
+    finish_deletions,
+    snapshot_table,
+    sweep_abandoned,
+)
+from sleeper.wiring.ingest import ingest_paths, ingest_rows, run_ingest_job, submit_ingest
+from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.query import open_query
+from sleeper.wiring.shaping import (
+    create_compaction_jobs_of,
+    run_compaction_message,
+    run_split_message,
+    send_splits_of,
+)
+from sleeper.wiring.tables import create_table, delete_table
+from sleeper.wiring.worker import Worker
+from tests.stateful.crashing import Crash, CrashPlan, crashing
+from tests.stateful.model import ModelJob, ModelTable, Row
+from tests.table_fixture import FakeClock
+
+NAME = "rows"
+SCHEMA = json.dumps(
+    {
+        "rowKeyFields": [{"name": "k", "type": "IntType"}],
+        "sortKeyFields": [{"name": "s", "type": "LongType"}],
+        "valueFields": [{"name": "v", "type": "StringType"}],
+    }
+)
+MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
+PROPERTIES = {
+    "sleeper.queue.receives.max": "1000",
+    "sleeper.compaction.job.max.retries": "500",
+    "sleeper.compaction.queue.visibility.timeout.seconds": "2",
+    "sleeper.compaction.lease.seconds": "1200",
+    "sleeper.engine.threads": "1",
+}
+
+keys = st.integers(-20, 20) | st.integers(-(2**31), 2**31 - 1)
+rows = st.lists(st.tuples(keys, st.integers(0, 3), st.text("aéz", max_size=2)), max_size=25)
+crash = st.none() | st.none() | st.integers(1, 25)
+times = st.sampled_from([1, MINUTE_MS, 16 * MINUTE_MS, 61 * MINUTE_MS, 61 * MINUTE_MS, 3 * DAY_MS])
+
+
+class InstanceMachine(RuleBasedStateMachine):
+    """One table of an instance, made, used and made again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="sleeper-stateful-"))
+        make_local_instance(self.folder / "instance", "stateful", PROPERTIES)
+        self.clock = FakeClock(system_clock())
+        self.plan = CrashPlan()
+        self.model: ModelTable | None = None
+        self.contents: dict[str, list[Row]] = {}
+        self.collected: set[str] = set()
+        self.open()
+
+    # -- the instance as a process sees it
+
+    def open(self) -> None:
+        self.raw = open_local_instance(self.folder / "instance", self.clock)
+        sent = self.plan.sent
+        self.plan = CrashPlan(sent=sent)
+        self.instance = crashing(self.raw, self.plan)
+
+    def attempt(self, crash_at: int | None, action: Callable[[Instance], Any]) -> Any:
+        """What the action gives; None if the process died in it, and was started again."""
+        self.plan.left = crash_at
+        try:
+            return action(self.instance)
+        except Crash:
+            self.raw.close()
+            self.open()
+            return None
+        finally:
+            self.plan.left = None
+            self.note_commits()
+
+    def note_commits(self) -> None:
+        if self.model is None:
+            return
+        with self.raw.state(self.model.id).reading() as state:
+            for job_id, job in self.model.jobs.items():
+                applied = state.jobs.applied(job_id, AddFiles.kind)
+                if applied is not None:
+                    assert job.number in (None, applied.number)
+                    job.number, job.committed_ms = applied.number, applied.time_ms
+
+    @property
+    def state(self) -> Any:
+        assert self.model is not None
+        return self.raw.state(self.model.id)
+
+    # -- the table
+
+    @initialize(
+        points=st.lists(st.integers(-15, 15), max_size=3, unique=True).map(sorted),
+        strategy=st.sampled_from(["one_file_per_leaf", "one_reference_per_leaf"]),
+        threshold=st.integers(5, 60),
+        batch=st.integers(2, 4),
+    )
+    def make_table(self, points: list[int], strategy: str, threshold: int, batch: int) -> None:
+        self.make = lambda instance: create_table(
+            instance,
+            NAME,
+            SCHEMA,
+            {
+                "sleeper.table.partition.splitting.threshold": str(threshold),
+                "sleeper.table.ingest.file.writing.strategy": strategy,
+                "sleeper.table.compaction.files.batch.size": str(batch),
+                "sleeper.table.gc.delay.minutes": "0",
+                "sleeper.table.parquet.rowgroup.rows.max": "1000",
+            },
+            points,
+        )
+        self.made(self.make(self.instance))
+
+    def made(self, ref: Any) -> None:
+        self.model = ModelTable(ref.id)
+
+    @rule(crash_at=crash, again_at=crash)
+    def delete_and_make_again(self, crash_at: int | None, again_at: int | None) -> None:
+        self.attempt(crash_at, lambda instance: delete_table(instance, NAME))
+        try:
+            self.raw.tables.by_name(NAME)
+            return  # it died before
+        except NotFoundError:
+            self.model = None
+        self.attempt(crash_at, lambda instance: finish_deletions(instance))
+        self.attempt(again_at, self.make)
+        try:
+            ref = self.raw.tables.by_name(NAME)
+        except NotFoundError:
+            ref = self.make(self.instance)
+        self.made(ref)
+
+    # -- ingest
+
+    def source(self, rows: list[Row], kind: int) -> str:
+        stem = self.folder / uuid.uuid4().hex
+        if kind == 0:
+            path = stem.with_suffix(".parquet")
+            pq.write_table(_table(rows), path, row_group_size=7)
+        elif kind == 1:
+            path = stem.with_suffix(".csv")
+            path.write_text("v,s,k\n" + "".join(f'"{v}",{s},{k}\n' for k, s, v in rows))
+        else:
+            path = stem.with_suffix(".jsonl")
+            path.write_text(
+                "".join(json.dumps({"k": k, "v": v, "s": s}) + "\n" for k, s, v in rows)
+            )
+        return str(path)
+
+    def add_job(self, rows: list[Row], kinds: list[int]) -> str:
+        job_id = uuid.uuid4().hex
+        each = -(-len(rows) // len(kinds)) or 1
+        files = tuple(
+            self.source(rows[place * each : (place + 1) * each], kind)
+            for place, kind in enumerate(kinds)
+        )
+        assert self.model is not None
+        self.model.jobs[job_id] = ModelJob(list(rows), files)
+        return job_id
+
+    @rule(rows=rows, kinds=st.lists(st.integers(0, 2), min_size=1, max_size=2), crash_at=crash)
+    def ingest(self, rows: list[Row], kinds: list[int], crash_at: int | None) -> None:
+        job_id = self.add_job(rows, kinds)
+        files = self.model.jobs[job_id].files
+        result = self.attempt(crash_at, lambda i: ingest_paths(i, NAME, files, job_id))
+        if result is not None:
+            assert (result.rows, result.done_before) == (len(rows), False)
+            assert self.model.jobs[job_id].number == result.number
+
+    @rule(rows=rows, crash_at=crash)
+    def ingest_from_python(self, rows: list[Row], crash_at: int | None) -> None:
+        job_id = uuid.uuid4().hex
+        self.model.jobs[job_id] = ModelJob(list(rows))
+        batches = _table(rows).to_batches(max_chunksize=5)
+        result = self.attempt(crash_at, lambda i: ingest_rows(i, NAME, batches, job_id))
+        assert result is None or result.rows == len(rows)
+
+    @precondition(lambda self: self.file_jobs())
+    @rule(data=st.data(), crash_at=crash)
+    def bring_a_job_again(self, data: st.DataObject, crash_at: int | None) -> None:
+        job_id = data.draw(st.sampled_from(self.file_jobs()))
+        job = self.model.jobs[job_id]
+        was_done = job.number is not None
+        result = self.attempt(crash_at, lambda i: ingest_paths(i, NAME, job.files, job_id))
+        assert result is None or result.done_before == was_done
+
+    @precondition(lambda self: any(self.model.jobs[j].number for j in self.file_jobs()))
+    @rule(data=st.data())
+    def bring_other_files_under_a_used_id(self, data: st.DataObject) -> None:
+        used = [j for j in self.file_jobs() if self.model.jobs[j].number is not None]
+        job_id = data.draw(st.sampled_from(used))
+        other = self.source([(1, 1, "other")], 0)
+        with pytest.raises(InvalidRequestError, match=f"{job_id} was used by transaction"):
+            ingest_paths(self.instance, NAME, [other], job_id)
+
+    def file_jobs(self) -> list[str]:
+        """Jobs of files that may come again: ids are kept for thirty days."""
+        kept = self.clock() - 29 * DAY_MS
+        return [
+            job_id
+            for job_id, job in self.model.jobs.items()
+            if job.files and (job.number is None or job.committed_ms > kept)
+        ]
+
+    @rule(rows=rows, kind=st.integers(0, 2), crash_at=crash, times=st.integers(1, 2))
+    def submit(self, rows: list[Row], kind: int, crash_at: int | None, times: int) -> None:
+        job_id = self.add_job(rows, [kind])
+        files = self.model.jobs[job_id].files
+        for _ in range(times):
+            self.attempt(crash_at, lambda i: submit_ingest(i, NAME, files, job_id))
+
+    # -- background work
+
+    @rule(crash_at=crash, count=st.integers(1, 4))
+    def work(self, crash_at: int | None, count: int) -> None:
+        for _ in range(count):
+            if not self.attempt(crash_at, _run_one):
+                return
+
+    @precondition(lambda self: self.plan.sent)
+    @rule(data=st.data(), crash_at=crash)
+    def deliver_an_old_message_again(self, data: st.DataObject, crash_at: int | None) -> None:
+        queue, body = data.draw(st.sampled_from(self.plan.sent))
+        if queue == "ingest" and json.loads(body)["id"] not in self.file_jobs():
+            return
+        run: Callable[[Instance], Any] = {
+            "ingest": lambda i: run_ingest_job(i, ingest_job_from_message(body, "m")),
+            "compaction": lambda i: run_compaction_message(i, body),
+            "splitting": lambda i: run_split_message(i, body),
+        }[queue]
+        # It may be a job that was released, or one of the table before.
+        with contextlib.suppress(StateMovedOnError, NotFoundError, InvalidRequestError):
+            self.attempt(crash_at, run)
+
+    @rule(full=st.booleans(), crash_at=crash)
+    def create_compaction_jobs(self, full: bool, crash_at: int | None) -> None:
+        ref = self.raw.tables.by_name(NAME)
+        self.attempt(crash_at, lambda i: create_compaction_jobs_of(i, ref, full))
+
+    @rule(crash_at=crash)
+    def find_splits(self, crash_at: int | None) -> None:
+        ref = self.raw.tables.by_name(NAME)
+        self.attempt(crash_at, lambda i: send_splits_of(i, ref, {}, self.number()))
+
+    @rule(crash_at=crash)
+    def collect(self, crash_at: int | None) -> None:
+        self.collected |= set(collect_table(self.raw, NAME, dry_run=True).paths)
+        report = self.attempt(crash_at, lambda i: collect_table(i, NAME))
+        if report is not None:
+            for path in self.collected:
+                assert not (self.folder / "instance" / path).exists(), path
+
+    @rule(crash_at=crash)
+    def collect_orphans(self, crash_at: int | None) -> None:
+        self.attempt(crash_at, lambda i: collect_table_orphans(i, NAME))
+
+    @rule()
+    def snapshot(self) -> None:
+        snapshot_table(self.raw, self.raw.tables.by_name(NAME), always=True)
+
+    @rule(time_ms=times)
+    def pass_time(self, time_ms: int) -> None:
+        self.clock.now_ms += time_ms
+
+    @rule()
+    def reopen(self) -> None:
+        self.raw.close()
+        self.open()
+
+    # -- readers
+
+    def number(self) -> int:
+        with self.state.reading() as state:
+            return state.number
+
+    @rule(data=st.data(), seconds=st.sampled_from([1, 600, 100_000]))
+    def hold(self, data: st.DataObject, seconds: int) -> None:
+        version, expiry_ms = self.version(data), self.clock() + seconds * 1000
+        hold_id = uuid.uuid4().hex
+        (outcome,) = self.state.commit(CreateHold(hold_id, "test", version, expiry_ms))
+        assert outcome.refused == (version < self.horizon())
+        if not outcome.refused:
+            self.model.holds[hold_id] = (version, expiry_ms)
+
+    @precondition(lambda self: self.model.holds)
+    @rule(data=st.data(), release=st.booleans())
+    def renew_or_release(self, data: st.DataObject, release: bool) -> None:
+        hold_id = data.draw(st.sampled_from(sorted(self.model.holds)))
+        version, expiry_ms = self.model.holds[hold_id]
+        if release:
+            self.state.commit(ReleaseHold(hold_id))
+            del self.model.holds[hold_id]
+            return
+        later = max(expiry_ms, self.clock() + 1_000_000)
+        (outcome,) = self.state.commit(RenewHold(hold_id, later))
+        if outcome.refused:
+            assert expiry_ms <= self.clock(), outcome.reason
+            del self.model.holds[hold_id]
+        else:
+            self.model.holds[hold_id] = (version, later)
+
+    @rule(data=st.data())
+    def follow(self, data: st.DataObject) -> None:
+        if self.model.follower is None:
+            start = self.version(data)
+            (outcome,) = self.state.commit(CreateFollower("f", start))
+            assert outcome.refused == (start < self.horizon())
+            self.model.follower = None if outcome.refused else start
+        elif data.draw(st.booleans()):
+            self.state.commit(DeleteFollower("f"))
+            self.model.follower = None
+        else:
+            with self.state.reading() as state:
+                found = state.files.ingested_after(self.model.follower, 1000)
+                number = state.number
+            seen = Counter(row for _, file in found for row in self.rows_of(file.path))
+            assert seen == self.model.rows_between(self.model.follower, number)
+            self.state.advance_follower("f", number)
+            self.model.follower = number
+
+    @rule()
+    def query_newest(self) -> None:
+        assert self.queried(None) == self.model.rows()
+
+    @rule(data=st.data())
+    def query_as_of(self, data: st.DataObject) -> None:
+        version = self.version(data)
+        if version < max(1, self.horizon()):
+            with pytest.raises(InvalidRequestError, match="oldest kept"):
+                self.queried(version)
+        else:
+            assert self.queried(version) == self.model.rows(version)
+
+    def version(self, data: st.DataObject) -> int:
+        number = self.number()
+        return number - data.draw(st.integers(0, number - 1))
+
+    def horizon(self) -> int:
+        with self.state.reading() as state:
+            return state.horizon
+
+    def queried(self, version: int | None) -> Counter[Row]:
+        with open_query(self.raw, NAME, Query(version=version)) as result:
+            found = [tuple(row.values()) for batch in result for row in batch.to_pylist()]
+        return Counter(found)
+
+    # -- what must hold after every step
+
+    @invariant()
+    def every_row_is_there_exactly_once(self) -> None:
+        found: Counter[Row] = Counter()
+        seen: dict[str, list[Any]] = {}
+        with self.state.reading() as state:
+            regions = {p.id: p.region for p in state.partitions.all()}
+            for reference in state.files.references():
+                region = regions[reference.partition_id]
+                for other in seen.setdefault(reference.path, []):
+                    assert other.intersect(region) is None, "references of one file overlap"
+                seen[reference.path].append(region)
+                path = self.folder / "instance" / reference.path
+                assert path.exists(), "a referenced file is gone"
+                found.update(r for r in self.rows_of(reference.path) if region.contains(r[:1]))
+            assert found == self.model.rows()
+
+    @invariant()
+    def numbers_are_dense(self) -> None:
+        state_path = self.folder / "instance" / self.model.id / "state.db"
+        after, entries = None, []
+        log = self.state._log
+        head = log.head()
+        assert head == self.number()
+        low = 0
+        while True:
+            try:
+                entries = log.read(low, 10_000)
+                break
+            except NotFoundError:
+                low += 1
+        for entry in entries:
+            assert after is None or entry.first_number == after + 1, state_path
+            after = entry.last_number
+        assert after in (None, head)
+
+    @invariant()
+    def held_versions_can_be_read(self) -> None:
+        horizon = self.horizon()
+        for version, expiry_ms in self.model.holds.values():
+            assert expiry_ms <= self.clock() or version >= horizon
+        assert self.model.follower is None or self.model.follower >= horizon
+
+    def rows_of(self, path: str) -> list[Row]:
+        if path not in self.contents:
+            found = pq.read_table(self.folder / "instance" / path).to_pylist()
+            self.contents[path] = [tuple(row.values()) for row in found]
+        return self.contents[path]
+
+    # -- the end: whatever happened, all is done once it is let run
+
+    def teardown(self) -> None:
+        try:
+            if self.model is not None:
+                self.run_until_idle()
+                self.nothing_is_locked()
+                self.nothing_is_left_over()
+        finally:
+            self.raw.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run_until_idle(self) -> None:
+        ref = self.raw.tables.by_name(NAME)
+        for _ in range(100):
+            # Leases and what is in flight run out in this time.
+            self.clock.now_ms += 61 * MINUTE_MS
+            send_splits_of(self.raw, ref, {}, self.number())
+            made = create_compaction_jobs_of(self.raw, ref)
+            worked = False
+            while _run_one(self.raw):
+                worked = True
+            if not made.did_anything and not worked and not self.unfinished():
+                break
+        else:
+            raise AssertionError("it does not come to rest")
+        self.note_commits()
+        asked = {json.loads(b)["id"] for q, b in self.plan.sent if q == "ingest"}
+        for job_id in asked & set(self.model.jobs):
+            # A crash just before the send may be the only one that left no message.
+            job = self.model.jobs[job_id]
+            assert job.number is not None or job_id in self.never_sent()
+        assert all(not self.raw.dead_letters(name).list() for name in QueueName)
+        assert self.queried(None) == self.model.rows()
+
+    def never_sent(self) -> set[str]:
+        return {
+            job_id
+            for job_id, job in self.model.jobs.items()
+            if job.number is None and not self.was_created(job_id)
+        }
+
+    def was_created(self, job_id: str) -> bool:
+        try:
+            job = self.raw.jobs.job(self.raw.tables.by_name(NAME).id, job_id)
+        except NotFoundError:
+            return False
+        return job.created_ms is not None
+
+    def unfinished(self) -> int:
+        return sum(self.raw.queue(name).counts().unfinished for name in QueueName)
+
+    def nothing_is_locked(self) -> None:
+        ref = self.raw.tables.by_name(NAME)
+        create_compaction_jobs_of(self.raw, ref, full=True)
+        while _run_one(self.raw):
+            pass
+        with self.state.reading() as state:
+            assert state.jobs.count() == 0
+            assert all(len(files) == 1 for _, files in state.files.by_leaf())
+            assert not state.files.on_split_partitions(1)
+        self.every_row_is_there_exactly_once()
+
+    def nothing_is_left_over(self) -> None:
+        self.clock.now_ms += 20 * DAY_MS
+        if self.model.follower is not None:
+            self.state.commit(DeleteFollower("f"))
+        collect_table(self.raw, NAME)
+        collect_table_orphans(self.raw, NAME)
+        finish_deletions(self.raw)
+        sweep_abandoned(self.raw)
+        with self.state.reading() as state:
+            known = {f.path + s for f in state.files.all() for s in ("", *f.sidecars)}
+        data = self.folder / "instance" / self.model.id / "data"
+        left = {
+            p.relative_to(self.folder / "instance").as_posix()
+            for p in data.rglob("*")
+            if p.is_file()
+        }
+        assert left == known
+        folders = {p.name for p in (self.folder / "instance").glob("[0-9a-f]" * 8)}
+        assert folders == {self.model.id}
+        assert self.queried(None) == self.model.rows()
+
+
+def _run_one(instance: Instance) -> bool:
+    return Worker(instance, "task", threading.Event()).run_one()
+
+
+def _table(rows: list[Row]) -> pa.Table:
+    schema = pa.schema([("k", pa.int64()), ("s", pa.int64()), ("v", pa.string())])
+    columns = list(zip(*rows, strict=True)) or [(), (), ()]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("examples", "steps"), [(15, 25), pytest.param(60, 50, marks=pytest.mark.slow)]
+)
+def test_an_instance_agrees_with_its_model_whatever_happens(examples: int, steps: int) -> None:
+    # To find the shortest history takes minutes; the blob repeats the one that was found.
+    shrink = (Phase.shrink,) if "SLEEPER_STATEFUL_SHRINK" in os.environ else ()
+    run_state_machine_as_test(
+        InstanceMachine,
+        settings=settings(
+            max_examples=int(os.environ.get("SLEEPER_STATEFUL_EXAMPLES", examples)),
+            stateful_step_count=int(os.environ.get("SLEEPER_STATEFUL_STEPS", steps)),
+            deadline=None,
+            print_blob=True,
+            phases=(Phase.generate, *shrink),
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,71 @@
+"""An instance with one table, and how its tests look at it."""
+
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sleeper.jobs.status import JobStatus
+from sleeper.wiring.ingest import submit_ingest
+from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.tables import create_table
+from sleeper.wiring.worker import Worker
+
+SCHEMA = (
+    '{"rowKeyFields": [{"name": "k", "type": "StringType"}],'
+    ' "valueFields": [{"name": "n", "type": "IntType"}]}'
+)
+
+
+def make_table(instance: Instance, points: tuple[str, ...] = (), **settings: str) -> None:
+    """The table `rows`; settings are named without what they all begin with."""
+    values = {f"sleeper.table.{name.replace('_', '.')}": v for name, v in settings.items()}
+    create_table(instance, "rows", SCHEMA, {"sleeper.table.gc.delay.minutes": "0"} | values, points)
+
+
+def write(path: Path, rows: list[tuple[Any, Any]]) -> Path:
+    """A Parquet file that fits the table, if the rows do."""
+    columns = {"k": pa.array([r[0] for r in rows], pa.string()), "n": [r[1] for r in rows]}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def run_all(instance: Instance) -> int:
+    """Runs messages until none can be received; returns how many."""
+    worker = Worker(instance, "task", threading.Event())
+    count = 0
+    while worker.run_one():
+        count += 1
+    return count
+
+
+def submitted(instance: Instance, path: Path, job_id: str) -> JobStatus:
+    """What becomes of the job when a worker takes it."""
+    submit_ingest(instance, "rows", [str(path)], job_id)
+    run_all(instance)
+    return instance.jobs.job(instance.table("rows").ref.id, job_id)
+
+
+def stored(instance: Instance) -> Counter[tuple[str, int]]:
+    """The rows that references stand for, read without the engine."""
+    found: Counter[tuple[str, int]] = Counter()
+    with instance.table("rows").state.reading() as state:
+        regions = {p.id: p.region for p in state.partitions.all()}
+        for reference in state.files.references():
+            table = pq.read_table(instance.root.url_of(reference.path))
+            region = regions[reference.partition_id]
+            rows = zip(table.column("k").to_pylist(), table.column("n").to_pylist(), strict=True)
+            found.update(row for row in rows if region.contains(row[:1]))
+    return found
+
+
+def assert_nothing_stays(instance: Instance) -> None:
+    """Nothing is assigned to a job, no message waits, nobody gave up on one."""
+    with instance.table("rows").state.reading() as state:
+        assert state.jobs.count() == 0
+    for name in QueueName:
+        assert instance.queue(name).counts().unfinished == 0
+        assert not instance.dead_letters(name).list()

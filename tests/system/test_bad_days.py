@@ -1,0 +1,426 @@
+"""Bad days of a real instance: damage, full disks, two at once. Told, tracked, survived."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.clock import system_clock
+from sleeper.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    SleeperError,
+    UnavailableError,
+)
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.status import JobState
+from sleeper.query.request import Query
+from sleeper.wiring.collecting import collect_table, snapshot_table
+from sleeper.wiring.ingest import ingest_paths
+from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.query import open_query, open_sql
+from sleeper.wiring.shaping import compact_table, split_table
+from sleeper.wiring.tables import create_table, set_table_properties
+from tests.system.bad_days import (
+    SCHEMA,
+    assert_nothing_stays,
+    make_table,
+    run_all,
+    stored,
+    submitted,
+    write,
+)
+from tests.table_fixture import FakeClock
+
+LEASE_MS = 3_600_000
+
+
+def ingest(instance: Instance, folder: Path, count: int, rows: int = 50) -> None:
+    for number in range(count):
+        path = write(folder / f"{number}.parquet", [(f"k{i:04d}", number) for i in range(rows)])
+        ingest_paths(instance, "rows", [str(path)])
+
+
+def files_of(instance: Instance) -> list[str]:
+    with instance.table("rows").state.reading() as state:
+        return [file.path for file in state.files.all()]
+
+
+def query(instance: Instance) -> int:
+    with open_query(instance, "rows", Query()) as result:
+        return sum(batch.num_rows for batch in result)
+
+
+def damage(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    match how:
+        case "truncated":
+            path.write_bytes(content[: len(content) // 2])
+        case "flipped":
+            place = pq.ParquetFile(path).metadata.row_group(0).column(0).data_page_offset
+            path.write_bytes(content[:place] + b"\xff" * 60 + content[place + 60 :])
+        case "emptied":
+            path.write_bytes(b"")
+        case "gone":
+            path.unlink()
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped", "emptied", "gone"])
+def test_a_damaged_data_file_is_named_and_its_compaction_fails_without_a_loop(
+    instance: Instance, tmp_path: Path, clock: FakeClock, how: str
+) -> None:
+    make_table(instance)
+    ingest(instance, tmp_path, 3)
+    before = files_of(instance)
+    path = Path(instance.root.url_of(before[1]))
+    good = path.read_bytes()
+    damage(path, how)
+    with pytest.raises(SleeperError) as failure:
+        query(instance)
+    assert isinstance(failure.value, DataError)
+    assert before[1] in str(failure.value)
+    with pytest.raises(SleeperError) as failure, open_sql(instance, "SELECT k FROM rows") as result:
+        list(result)
+    assert not isinstance(failure.value, InvalidRequestError)
+    for _ in range(3):  # created again, nothing is tried again before the lease runs out
+        compact_table(instance, "rows", full=True)
+        run_all(instance)
+        clock.now_ms += 60_000
+    (job,) = instance.jobs.recent(JobKind.COMPACTION)
+    assert job.state is JobState.FAILED
+    assert len(job.runs) == 1
+    assert before[1] in job.reasons[0]
+    assert files_of(instance) == before
+    path.write_bytes(good)  # a person put it right
+    clock.now_ms += LEASE_MS
+    compact_table(instance, "rows", full=True)
+    run_all(instance)
+    assert len(files_of(instance)) == 1
+    assert stored(instance) == {(f"k{i:04d}", n): 1 for i in range(50) for n in range(3)}
+    assert_nothing_stays(instance)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"torn", b"\x00" * 300])
+def test_a_leaf_is_split_although_its_sidecars_are_damaged(
+    instance: Instance, tmp_path: Path, content: bytes | None
+) -> None:
+    make_table(instance, partition_splitting_threshold="60")
+    ingest(instance, tmp_path, 3)
+    for path in files_of(instance):
+        sidecar = Path(instance.root.url_of(path + ".sketches"))
+        sidecar.unlink() if content is None else sidecar.write_bytes(content)
+    (result,) = split_table(instance, "rows")
+    assert result.leaves >= 2
+    assert query(instance) == 150
+
+
+def test_a_torn_data_file_fails_the_split_of_its_leaf_and_names_it(
+    instance: Instance, tmp_path: Path
+) -> None:
+    make_table(instance, partition_splitting_threshold="60")
+    ingest(instance, tmp_path, 3)
+    path = files_of(instance)[0]
+    Path(instance.root.url_of(path + ".sketches")).unlink()
+    damage(Path(instance.root.url_of(path)), "truncated")
+    with pytest.raises(DataError, match=path):
+        split_table(instance, "rows")
+
+
+def test_a_torn_state_snapshot_is_neither_trusted_nor_in_the_way(
+    instance: Instance, tmp_path: Path
+) -> None:
+    make_table(instance)
+    ref = instance.table("rows").ref
+    folder = Path(instance.where) / ref.id / "snapshots"
+    for number in range(3):
+        ingest(instance, tmp_path, 2)
+        snapshot_table(instance, ref, always=True)
+        newest = max(folder.iterdir())
+        newest.write_bytes(newest.read_bytes()[: 100 * number])
+    instance.close()
+    again = open_local_instance(Path(instance.where))
+    report = snapshot_table(again, ref, always=True)
+    assert report is not None
+    assert report.trimmed_to == 0  # there are not two whole ones
+    assert snapshot_table(again, ref, always=True).trimmed_to > 0
+    assert query(again) == 300
+    again.close()
+
+
+def test_a_table_can_be_made_by_one_of_two_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "instance"
+    make_local_instance(folder, "test")
+    told: list[object] = []
+
+    def make() -> None:
+        opened = open_local_instance(folder)
+        try:
+            told.append(create_table(opened, "rows", SCHEMA))
+        except SleeperError as error:
+            told.append(error)
+        opened.close()
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(isinstance(each, ConflictError) for each in told) == 3, told
+    opened = open_local_instance(folder)
+    assert len(opened.tables.list()) == 1
+    opened.close()
+
+
+INGEST = """
+import sys
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.ingest import ingest_paths
+instance = open_instance(sys.argv[1])
+for path in sys.argv[2:]:
+    ingest_paths(instance, "rows", [path], path)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_ingest_the_same_jobs_at_once_take_each_in_once(
+    instance: Instance, tmp_path: Path
+) -> None:
+    make_table(instance, ("k0020",))
+    paths = [str(write(tmp_path / f"{n}.parquet", [(f"k{n:04d}", n)])) for n in range(40)]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", INGEST, instance.where, *paths[::step]])
+        for step in (1, -1, 1)
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert stored(instance) == {(f"k{n:04d}", n): 1 for n in range(40)}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of its own, of 12 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = os.geteuid() == 0 and shutil.which("mount")
+    command = ["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(disk)]
+    if not mounted or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk can only be mounted by root, where mounting is allowed")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("spill", ["beside the data", "elsewhere"])
+def test_a_full_disk_is_told_and_the_job_goes_through_when_there_is_room(
+    small_disk: Path, tmp_path: Path, spill: str
+) -> None:
+    folder = small_disk / "instance"
+    properties = {"sleeper.engine.threads": "1", "sleeper.queue.receives.max": "100"}
+    if spill == "elsewhere":
+        properties["sleeper.spill.directory"] = str(tmp_path / "spill")
+    make_local_instance(folder, "test", properties)
+    clock = FakeClock(system_clock())
+    instance = open_local_instance(folder, clock)
+    make_table(instance)
+    small = write(tmp_path / "small.parquet", [(f"k{i:04d}", -1) for i in range(2000)])
+    for number in range(3):
+        assert submitted(instance, small, f"small-{number}").state is JobState.COMMITTED
+    before = stored(instance)
+    # Noise does not compress.
+    noise = [(os.urandom(20).hex(), i) for i in range(150_000)]
+    large = write(tmp_path / "large.parquet", noise)
+    filler = small_disk / "filler"
+    filler.write_bytes(b"\0" * (shutil.disk_usage(small_disk).free - (2 << 20)))
+    with pytest.raises(UnavailableError, match=r"(?i)no space|full|cannot write"):
+        ingest_paths(instance, "rows", [str(large)], "large")
+    assert stored(instance) == before
+    assert query(instance) == before.total()
+    failed = instance.jobs.job(instance.table("rows").ref.id, "large")
+    assert failed.state is JobState.FAILED
+    assert failed.reasons
+    filler.unlink()
+    assert not files_left(instance)
+    write(large, noise[:20_000])
+    job = submitted(instance, large, "large")
+    assert job.state is JobState.COMMITTED, job.reasons
+    assert stored(instance) == before + type(before)(noise[:20_000])
+    assert_nothing_stays(instance)
+    instance.close()
+
+
+def test_a_full_disk_under_a_compaction_gives_its_message_back(
+    small_disk: Path, tmp_path: Path
+) -> None:
+    folder = small_disk / "instance"
+    make_local_instance(folder, "test", {"sleeper.engine.threads": "1"})
+    clock = FakeClock(system_clock())
+    instance = open_local_instance(folder, clock)
+    make_table(instance)
+    for number in range(2):
+        noise = [(os.urandom(20).hex(), i) for i in range(30_000)]
+        ingest_paths(instance, "rows", [str(write(tmp_path / f"{number}.parquet", noise))])
+    before = stored(instance)
+    compact_table(instance, "rows", full=True)
+    filler = small_disk / "filler"
+    room = shutil.disk_usage(small_disk).free - (1 << 20)
+    filler.write_bytes(b"\0" * room)
+    with contextlib.suppress(UnavailableError):  # there may be no room to give it back either
+        run_all(instance)
+    assert instance.queue(QueueName.COMPACTION).counts().unfinished == 1
+    assert stored(instance) == before
+    filler.unlink()
+    clock.now_ms += 1_000_000
+    assert not files_left(instance)
+    run_all(instance)
+    assert len(files_of(instance)) == 1
+    assert stored(instance) == before
+    assert_nothing_stays(instance)
+    instance.close()
+
+
+def files_left(instance: Instance) -> list[Path]:
+    data = Path(instance.where) / instance.table("rows").ref.id / "data"
+    known = set(files_of(instance))
+    found = [p for p in data.rglob("*.parquet") if p.is_file()]
+    return [p for p in found if p.relative_to(instance.where).as_posix() not in known]
+
+
+def test_a_collection_that_cannot_delete_says_so_and_is_finished_later(
+    instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(instance)
+    ingest(instance, tmp_path, 2)
+    old = files_of(instance)
+    compact_table(instance, "rows", full=True)
+    run_all(instance)
+
+    def refuses(*_: object, **__: object) -> None:
+        raise OSError(30, "read-only file system")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuses)
+        with pytest.raises(UnavailableError, match="read-only"):
+            collect_table(instance, "rows")
+    assert all(Path(instance.root.url_of(path)).exists() for path in old)
+    assert query(instance) == 100
+    report = collect_table(instance, "rows")
+    assert (report.files, report.finished) == (2, 2)
+    assert not any(Path(instance.root.url_of(path)).exists() for path in old)
+
+
+def test_an_instance_database_that_is_none_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "instance"
+    make_local_instance(folder, "test")
+    (folder / "instance.db").write_bytes(b"this was a database" * 100)
+    for beside in folder.glob("instance.db-*"):
+        beside.unlink()
+    with pytest.raises(DataError, match=r"instance\.db"):
+        open_local_instance(folder)
+
+
+def test_a_torn_state_database_is_named_and_the_other_tables_go_on(
+    instance: Instance, tmp_path: Path
+) -> None:
+    make_table(instance)
+    create_table(instance, "other", SCHEMA)
+    torn = instance.table("rows").ref
+    state = Path(instance.where) / torn.id / "state.db"
+    instance.close()
+    for beside in state.parent.glob("state.db-*"):
+        beside.unlink()
+    state.write_bytes(b"this was a database" * 100)
+    again = open_local_instance(Path(instance.where))
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    with pytest.raises(DataError, match=r"state\.db"):
+        ingest_paths(again, "rows", [str(path)], "j")
+    assert again.jobs.job(torn.id, "j").state is JobState.FAILED
+    assert ingest_paths(again, "other", [str(path)]).rows == 1
+    again.close()
+
+
+COMPACT = """
+import sys, threading
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.worker import Worker
+instance = open_instance(sys.argv[1])
+assert Worker(instance, "task", threading.Event()).run_one()
+for line in open("/proc/self/status"):
+    if line.startswith("VmHWM"):
+        print(int(line.split()[1]) // 1024)
+"""
+
+
+@pytest.mark.slow
+def test_a_leaf_of_a_thousand_files_is_compacted_in_512_mib(tmp_path: Path) -> None:
+    """Rule 6. Files of 2,000 rows; a file alone takes some 2 MiB while it is open."""
+    folder = tmp_path / "instance"
+    make_local_instance(
+        folder,
+        "test",
+        {"sleeper.merge.memory.bytes": str(200 << 20), "sleeper.engine.threads": "1"},
+    )
+    instance = open_local_instance(folder)
+    make_table(instance)
+    add_many_files(instance, tmp_path, 1000)
+    compact_table(instance, "rows", full=True)
+    command = [sys.executable, "-c", COMPACT, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    print(f"resident at most: {done.stdout.strip()} MiB")
+    assert len(files_of(instance)) == 1
+    assert query(instance) == 1000 * 2000
+    assert int(done.stdout) < 512
+    instance.close()
+
+
+def add_many_files(instance: Instance, folder: Path, count: int) -> None:
+    for number in range(count):
+        rows = [(f"k{(i * count + number) * 7919 % 10**7:08d}", i) for i in range(2000)]
+        path = write(folder / "next.parquet", rows)
+        ingest_paths(instance, "rows", [str(path)])
+
+
+def test_a_change_of_properties_is_all_or_nothing(instance: Instance) -> None:
+    make_table(instance)
+    before = instance.table("rows").properties()
+    with pytest.raises(SleeperError):
+        set_table_properties(
+            instance,
+            "rows",
+            {"sleeper.table.gc.delay.minutes": "5", "sleeper.table.gc.delay.minutes.x": "1"},
+        )
+    assert instance.table("rows").properties() == before
+
+
+STALLED = """
+import sys, time
+import sleeper.wiring.ingest as wiring
+from sleeper.wiring.opening import open_instance
+def stalls(*_):
+    print("there", flush=True)
+    time.sleep(60)
+wiring.ingest_files = stalls
+wiring.ingest_paths(open_instance(sys.argv[1]), "rows", [sys.argv[2]], "j")
+"""
+
+
+def test_an_ingest_whose_process_was_killed_is_tracked_as_failed(
+    instance: Instance, tmp_path: Path
+) -> None:
+    make_table(instance)
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    command = [sys.executable, "-c", STALLED, instance.where, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        process.kill()
+    instance.recover_dead_workers()
+    job = instance.jobs.job(instance.table("rows").ref.id, "j")
+    assert job.state is JobState.FAILED
+    assert "died" in job.reasons[0]

@@ -1,0 +1,263 @@
+"""Bad input on a real instance: refused with its reason, tracked, and nothing half-committed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.status import JobState
+from sleeper.query.request import region_of_range
+from sleeper.schema.json import schema_from_json
+from sleeper.wiring.ingest import ingest_paths, ingest_rows, submit_ingest
+from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.tables import create_table, set_table_properties
+from tests.system.bad_days import (
+    SCHEMA,
+    assert_nothing_stays,
+    make_table,
+    run_all,
+    stored,
+    submitted,
+    write,
+)
+from tests.table_fixture import FakeClock
+
+
+def truncated(path: Path) -> Path:
+    write(path, [(f"k{i}", i) for i in range(1000)])
+    path.write_bytes(path.read_bytes()[:2000])
+    return path
+
+
+def torn_page(path: Path) -> Path:
+    write(path, [(f"k{i:04d}" * 5, i) for i in range(1000)])
+    content = bytearray(path.read_bytes())
+    content[40:400] = b"\xff" * 360
+    path.write_bytes(content)
+    return path
+
+
+def text(content: str | bytes) -> Callable[[Path], Path]:
+    def made(path: Path) -> Path:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return made
+
+
+def parquet(**columns: object) -> Callable[[Path], Path]:
+    def made(path: Path) -> Path:
+        pq.write_table(pa.table(columns), path)
+        return path
+
+    return made
+
+
+BAD = {
+    "truncated": ("a.parquet", truncated, r"a\.parquet: not a readable Parquet file"),
+    "torn page": ("a.parquet", torn_page, r"a\.parquet, row group 0: cannot be read"),
+    "text under the name of Parquet": ("a.parquet", text("k,n\na,1\n"), "not a readable Parquet"),
+    "Parquet under the name of CSV": (
+        "a.csv",
+        lambda path: write(path, [("a", 1)]),
+        r"a\.csv.*UTF-8",
+    ),
+    "Parquet under the name of JSON": ("a.jsonl", lambda path: write(path, [("a", 1)]), "a.jsonl"),
+    "an unknown kind of file": ("a.xlsx", text("x"), r"a\.xlsx.*(parquet|format)"),
+    "empty Parquet": ("a.parquet", text(""), "not a readable Parquet"),
+    "null key": ("a.parquet", lambda p: write(p, [("a", 1), (None, 2)]), r"row 2.*'k'.*null"),
+    "null value that is not nullable": (
+        "a.parquet",
+        lambda p: write(p, [("a", 1), ("b", None)]),
+        r"row 2.*'n'.*null",
+    ),
+    "null key in JSON": ("a.jsonl", text('{"k":"a","n":1}\n{"k":null,"n":2}\n'), "2.*'k'"),
+    "missing key in JSON": ("a.jsonl", text('{"k":"a","n":1}\n{"n":2}\n'), "2.*'k'"),
+    "no JSON": ("a.jsonl", text('{"k":"a","n":1}\n{"k":\n'), "2"),
+    "a value too large": (
+        "a.parquet",
+        lambda p: write(p, [("a", 2**31)]),
+        r"row 1.*'n'.*2147483648",
+    ),
+    "a value too large in CSV": ("a.csv", text("k,n\na,1\nb,2147483648\n"), "'n'.*2147483648"),
+    "text for a number": ("a.csv", text("k,n\na,1\nb,two\n"), "'n'.*two"),
+    "a number for text": ("a.parquet", parquet(k=[1, 2], n=[1, 2]), "'k'.*int64"),
+    "a float for a whole number": ("a.jsonl", text('{"k":"a","n":1.5}\n'), "'n'.*1.5"),
+    "a missing column": ("a.parquet", parquet(k=["a"]), "'n'"),
+    "an extra column": ("a.parquet", parquet(k=["a"], n=[1], m=[1]), "'m'"),
+    "a missing column in CSV": ("a.csv", text("k\na\n"), "'n'"),
+    "an extra column in CSV": ("a.csv", text("k,n,m\na,1,2\n"), "'m'"),
+    "a short line in CSV": ("a.csv", text("k,n\na\n"), "a.csv"),
+    "bytes that are no text": ("a.csv", text(b"k,n\n\xff\xfe,1\n"), r"a\.csv.*UTF-8"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_rejected_with_its_reason_and_the_good_beside_it_goes_on(
+    instance: Instance, tmp_path: Path, case: str
+) -> None:
+    name, make, reason = BAD[case]
+    make_table(instance)
+    (tmp_path / "in").mkdir()
+    bad, good = make(tmp_path / "in" / name), write(tmp_path / "good.parquet", [("g", 1)])
+    submit_ingest(instance, "rows", [str(good), str(bad)], "bad")
+    submit_ingest(instance, "rows", [str(good)], "good")
+    assert run_all(instance) == 2
+    table_id = instance.table("rows").ref.id
+    job = instance.jobs.job(table_id, "bad")
+    assert job.state is JobState.REJECTED
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(*job.reasons)
+    assert instance.jobs.job(table_id, "good").state is JobState.COMMITTED
+    assert stored(instance) == {("g", 1): 1}
+    assert_nothing_stays(instance)
+
+
+def test_a_missing_file_is_refused_when_it_is_named_and_when_it_went(
+    instance: Instance, tmp_path: Path
+) -> None:
+    make_table(instance)
+    with pytest.raises(InvalidRequestError, match=r"none\.parquet does not exist"):
+        submit_ingest(instance, "rows", [str(tmp_path / "none.parquet")])
+    with pytest.raises(InvalidRequestError, match=r"none\.parquet"):
+        ingest_paths(instance, "rows", [str(tmp_path / "none.parquet")])
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    submit_ingest(instance, "rows", [str(path)], "j")
+    path.unlink()
+    run_all(instance)
+    job = instance.jobs.job(instance.table("rows").ref.id, "j")
+    assert job.state is JobState.REJECTED
+    assert "a.parquet" in job.reasons[0]
+    assert_nothing_stays(instance)
+
+
+def test_rows_of_other_columns_are_refused(instance: Instance) -> None:
+    make_table(instance)
+    with pytest.raises(InvalidRequestError, match="'n'"):
+        ingest_rows(instance, "rows", pa.table({"k": ["a"]}).to_batches())
+    assert not stored(instance)
+
+
+def test_an_unknown_table_is_refused_and_tracked(instance: Instance, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    with pytest.raises(InvalidRequestError, match="'none'"):
+        ingest_paths(instance, "none", [str(path)])
+    with pytest.raises(NotFoundError, match="'none'"):
+        submit_ingest(instance, "none", [str(path)])
+    body = json.dumps({"id": "j", "tableName": "none", "files": [str(path)]})
+    instance.queue(QueueName.INGEST).send(body)
+    run_all(instance)
+    jobs = {job.job_id: job for job in instance.jobs.recent(JobKind.INGEST)}
+    assert jobs["j"].state is JobState.REJECTED
+    assert "'none'" in jobs["j"].reasons[0]
+
+
+@pytest.mark.parametrize("body", ["no JSON", "{}", '{"tableName": "rows"}', '{"files": ["a"]}'])
+def test_a_message_that_is_no_job_is_tracked_as_rejected(instance: Instance, body: str) -> None:
+    make_table(instance)
+    message_id = instance.queue(QueueName.INGEST).send(body)
+    run_all(instance)
+    (job,) = instance.jobs.recent(JobKind.INGEST)
+    assert (job.job_id, job.state) == (message_id, JobState.REJECTED)
+    assert "ingest message" in job.reasons[0]
+    assert_nothing_stays(instance)
+
+
+@pytest.mark.parametrize("queue", [QueueName.COMPACTION, QueueName.SPLITTING])
+@pytest.mark.parametrize("body", ["no JSON", "[]", '{"tableId": "0a0b0c0d"}'])
+def test_what_is_no_compaction_and_no_split_is_dropped(
+    instance: Instance, queue: QueueName, body: str
+) -> None:
+    make_table(instance)
+    instance.queue(queue).send(body)
+    assert run_all(instance) == 1
+    assert_nothing_stays(instance)
+
+
+def test_a_poison_message_ends_as_a_dead_letter_and_can_be_redriven(
+    instance: Instance, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(instance)
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+
+    def breaks(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sleeper.wiring.worker.run_ingest_message", breaks)
+        submit_ingest(instance, "rows", [str(path)], "j")
+        for _ in range(5):
+            run_all(instance)
+            clock.now_ms += 10_000
+    (letter,) = instance.dead_letters(QueueName.INGEST).list()
+    assert (json.loads(letter.body)["id"], letter.receives) == ("j", 3)
+    assert instance.dead_letters(QueueName.INGEST).redrive() == 1
+    run_all(instance)
+    assert stored(instance) == {("a", 1): 1}
+    assert_nothing_stays(instance)
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ('{"rowKeyFields": []}', "row key"),
+        ("{}", "row key"),
+        ("{", "JSON"),
+        (
+            '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
+            ' "valueFields": [{"name": "k", "type": "LongType"}]}',
+            "'k'",
+        ),
+        ('{"rowKeyFields": [{"name": "k", "type": "FloatType"}]}', "'k'"),
+        ('{"rowKeyFields": [{"name": "k", "type": "Banana"}]}', "Banana"),
+    ],
+)
+def test_a_wrong_schema_makes_no_table(instance: Instance, schema: str, reason: str) -> None:
+    before = set(Path(instance.where).rglob("*"))
+    with pytest.raises(InvalidRequestError, match=reason):
+        create_table(instance, "rows", schema)
+    assert instance.tables.list() == ()
+    assert set(Path(instance.where).rglob("*")) == before
+
+
+def test_unknown_and_ill_typed_properties_are_refused(instance: Instance) -> None:
+    with pytest.raises(InvalidRequestError, match=r"sleeper\.table\.nonsense"):
+        create_table(instance, "rows", SCHEMA, {"sleeper.table.nonsense": "1"})
+    with pytest.raises(InvalidRequestError, match=r"splitting\.threshold.*many"):
+        create_table(
+            instance, "rows", SCHEMA, {"sleeper.table.partition.splitting.threshold": "many"}
+        )
+    assert instance.tables.list() == ()
+    make_table(instance)
+    before = instance.table("rows").properties()
+    with pytest.raises(InvalidRequestError, match=r"sleeper\.table\.nonsense"):
+        set_table_properties(instance, "rows", {"sleeper.table.nonsense": "1"})
+    assert instance.table("rows").properties() == before
+
+
+@pytest.mark.parametrize("points", [["b", "a"], ["a", "a"], [1], [""], [None]])
+def test_wrong_split_points_make_no_table(instance: Instance, points: list[object]) -> None:
+    with pytest.raises(InvalidRequestError):
+        create_table(instance, "rows", SCHEMA, {}, points)
+    assert instance.tables.list() == ()
+
+
+def test_a_range_upside_down_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match=r"'k'.*'b'.*'a'"):
+        region_of_range(schema_from_json(SCHEMA), "b", "a")
+
+
+def test_rejected_jobs_may_come_again_under_their_id_with_a_good_file(
+    instance: Instance, tmp_path: Path
+) -> None:
+    make_table(instance)
+    path = write(tmp_path / "a.parquet", [(None, 1)])
+    assert submitted(instance, path, "j").state is JobState.REJECTED
+    write(path, [("a", 1)])
+    assert submitted(instance, path, "j").state is JobState.COMMITTED
+    assert stored(instance) == {("a", 1): 1}

@@ -1,0 +1,208 @@
+"""Real processes of a local instance, killed at random moments: nothing is lost or doubled.
+
+The seed is printed; `SLEEPER_KILL_SEED` repeats its choices, though not the machine's timing.
+`SLEEPER_KILL_SECONDS` makes it longer.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.clock import system_clock
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.status import JobState
+from sleeper.wiring.collecting import collect_table, collect_table_orphans
+from sleeper.wiring.ingest import submit_ingest
+from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.runner import run_instance
+from sleeper.wiring.shaping import create_compaction_jobs_of
+from sleeper.wiring.tables import create_table
+from sleeper.wiring.worker import Worker
+
+SCHEMA = (
+    '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
+    ' "valueFields": [{"name": "v", "type": "StringType"}]}'
+)
+ROWS_PER_JOB = 4_000
+DAY_MS = 24 * 3600 * 1000
+RUNNER = """
+import sys
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.runner import run_instance
+run_instance(open_instance(sys.argv[1]), workers=2)
+"""
+INGEST = """
+import sys
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.ingest import ingest_paths
+ingest_paths(open_instance(sys.argv[1]), "rows", [sys.argv[3]], sys.argv[2])
+"""
+SHAPE = """
+import sys
+from sleeper.wiring.collecting import collect_table
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.shaping import compact_table, split_table
+instance = open_instance(sys.argv[1])
+while True:
+    split_table(instance, "rows")
+    compact_table(instance, "rows")
+    collect_table(instance, "rows")
+"""
+
+
+class Killing:
+    """Starts processes on the instance, and kills some of them."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.folder = folder
+        self.submitted: dict[str, Path] = {}
+        self.ingests: list[tuple[subprocess.Popen[bytes], str]] = []
+        self.runner: subprocess.Popen[bytes] | None = None
+        self.shaper: subprocess.Popen[bytes] | None = None
+        self.kills: Counter[str] = Counter()
+        self.log = (folder / "processes.log").open("wb")
+
+    def start(self, code: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", code, str(self.folder / "instance"), *arguments]
+        return subprocess.Popen(command, stdout=self.log, stderr=self.log)
+
+    def new_job(self) -> tuple[str, Path]:
+        number = len(self.submitted)
+        path = self.folder / f"source-{number}.parquet"
+        keys = [self.random.randrange(-(10**6), 10**6) for _ in range(ROWS_PER_JOB)]
+        rows = {"k": keys, "v": [f"{number}-{place}" for place in range(ROWS_PER_JOB)]}
+        pq.write_table(pa.table(rows), path)
+        self.submitted[f"job-{number}"] = path
+        return f"job-{number}", path
+
+    def step(self, instance: Instance) -> None:
+        if self.runner is None or self.runner.poll() is not None:
+            self.runner = self.start(RUNNER)
+        if self.shaper is None or self.shaper.poll() is not None:
+            self.shaper = self.start(SHAPE)
+        job_id, path = self.new_job()
+        if self.random.random() < 0.4:
+            self.ingests.append((self.start(INGEST, job_id, str(path)), job_id))
+        else:
+            submit_ingest(instance, "rows", [str(path)], job_id)
+        time.sleep(self.random.uniform(0.05, 1.2))
+        victim = self.random.choice(["worker", "worker", "runner", "ingest", "shaper"])
+        self.kill(victim)
+
+    def kill(self, victim: str) -> None:
+        chosen: list[psutil.Process] = []
+        if victim == "worker" and self.runner is not None and self.runner.poll() is None:
+            chosen = psutil.Process(self.runner.pid).children()
+        elif victim == "ingest":
+            chosen = [psutil.Process(p.pid) for p, _ in self.ingests if p.poll() is None]
+        else:
+            process = self.runner if victim == "runner" else self.shaper
+            if process is not None and process.poll() is None:
+                chosen = [psutil.Process(process.pid)]
+        if chosen:
+            self.random.choice(chosen).kill()
+            self.kills[victim] += 1
+
+    def stop(self, instance: Instance) -> None:
+        """Kills what runs, and sends again what an ingest may not have come to do."""
+        workers = psutil.Process(self.runner.pid).children() if self.runner else []
+        for process in [self.runner, self.shaper, *(p for p, _ in self.ingests)]:
+            if process is not None:
+                process.kill()
+                process.wait()
+        for worker in workers:
+            worker.kill()
+        self.log.close()
+        for _, job_id in self.ingests:
+            submit_ingest(instance, "rows", [str(self.submitted[job_id])], job_id)
+
+
+def stored(instance: Instance) -> Counter[tuple[int, str]]:
+    """The rows that references stand for, read without the engine."""
+    found: Counter[tuple[int, str]] = Counter()
+    with instance.table("rows").state.reading() as state:
+        regions = {p.id: p.region for p in state.partitions.all()}
+        for reference in state.files.references():
+            table = pq.read_table(instance.root.url_of(reference.path))
+            region = regions[reference.partition_id]
+            rows = zip(*(table.column(name).to_pylist() for name in "kv"), strict=True)
+            found.update(row for row in rows if region.contains(row[:1]))
+    return found
+
+
+@pytest.mark.slow
+def test_whatever_is_killed_every_row_is_there_once_and_nothing_stays(tmp_path: Path) -> None:
+    seed = int(os.environ.get("SLEEPER_KILL_SEED", str(random.randrange(10**6))))
+    print(f"SLEEPER_KILL_SEED={seed}")
+    folder = tmp_path / "instance"
+    # Innocent messages meet many deaths here: they must not be taken for poison.
+    properties = {"sleeper.queue.receives.max": "100", "sleeper.engine.threads": "1"}
+    make_local_instance(folder, "killed", properties)
+    instance = open_local_instance(folder)
+    create_table(
+        instance,
+        "rows",
+        SCHEMA,
+        {
+            "sleeper.table.partition.splitting.threshold": "15000",
+            "sleeper.table.gc.delay.minutes": "0",
+            "sleeper.table.compaction.files.batch.size": "4",
+        },
+    )
+    killing = Killing(tmp_path, seed)
+    deadline = time.monotonic() + float(os.environ.get("SLEEPER_KILL_SECONDS", "25"))
+    try:
+        while time.monotonic() < deadline:
+            killing.step(instance)
+    finally:
+        killing.stop(instance)
+    print(f"killed: {dict(killing.kills)}; jobs: {len(killing.submitted)}")
+    status = run_instance(instance, until_idle=True, workers=2)
+    assert status.problems == ()
+    expected: Counter[tuple[int, str]] = Counter()
+    for path in killing.submitted.values():
+        table = pq.read_table(path)
+        expected.update(zip(*(table.column(n).to_pylist() for n in "kv"), strict=True))
+    assert stored(instance) == expected
+    nothing_stays(instance)
+    assert stored(instance) == expected
+    instance.close()
+
+
+def nothing_stays(instance: Instance) -> None:
+    """No lock, no dead letter, no open run; and once they are old, no orphan."""
+    ref = instance.tables.by_name("rows")
+    for job in instance.jobs.recent(JobKind.INGEST, limit=10_000):
+        assert job.state is JobState.COMMITTED, job
+    assert all(not instance.dead_letters(name).list() for name in QueueName)
+    assert not any(task.running for task in instance.tasks.recent(limit=10_000))
+    later = open_local_instance(Path(instance.where), lambda: system_clock() + 20 * DAY_MS)
+    # Here no process is left that could hold anything, and every lease has run out.
+    create_compaction_jobs_of(later, ref, full=True)
+    worker = Worker(later, "task", threading.Event())
+    while worker.run_one():
+        pass
+    later.close()
+    with instance.table("rows").state.reading() as state:
+        assert state.jobs.count() == 0
+        assert all(len(files) == 1 for _, files in state.files.by_leaf())
+    later = open_local_instance(Path(instance.where), lambda: system_clock() + 40 * DAY_MS)
+    collect_table(later, "rows")
+    collect_table_orphans(later, "rows")
+    with later.table("rows").state.reading() as state:
+        known = {f.path + s for f in state.files.all() for s in ("", *f.sidecars)}
+    objects = {o.path for o in later.list_objects(ref.id) if "/data/" in o.path}
+    assert objects == known
+    later.close()

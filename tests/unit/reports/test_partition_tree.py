@@ -1,0 +1,77 @@
+import itertools
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.partitions.partition import Partition, tree_from_split_points
+from sleeper.reports.partition_tree import draw_tree
+from sleeper.reports.partitions import in_tree_order
+from sleeper.schema.model import Field, PrimitiveType, Schema
+
+SCHEMA = Schema((Field("k", PrimitiveType.LONG),))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    partition: Partition
+    depth: int
+    rows: int = 0
+    rows_above: int = 0
+    files: int = 0
+
+
+def drawn(partitions: list[Partition]) -> list[Drawn]:
+    return [Drawn(p, depth) for depth, p in in_tree_order(partitions)]
+
+
+@given(st.sets(st.integers(-1000, 1000), max_size=40), st.randoms())
+def test_every_partition_stands_below_its_parent(points: set[int], random) -> None:
+    partitions = tree_from_split_points(SCHEMA, sorted(points))
+    parents = {p.id: p.parent_id for p in partitions}
+    random.shuffle(partitions)
+    path: list[str] = []
+    for line in draw_tree(SCHEMA, drawn(partitions)):
+        trunk = line[: len(line) - len(line.lstrip("│├└─ "))]
+        partition_id = line.removeprefix(trunk).split()[0]
+        del path[len(trunk) // 3 :]
+        assert parents.pop(partition_id) == (path[-1] if path else None)
+        path.append(partition_id)
+    assert parents == {}
+
+
+@given(st.sets(st.integers(-1000, 1000), min_size=1, max_size=40))
+def test_a_stem_ends_at_the_last_child(points: set[int]) -> None:
+    lines = draw_tree(SCHEMA, drawn(tree_from_split_points(SCHEMA, sorted(points))))
+    for above, below in itertools.pairwise(lines):
+        for i in range(0, len(below) - len(below.lstrip("│├└─ ")), 3):
+            starts = below[i] in "│├└" and (len(above) <= i or above[i] not in "│├")
+            # A stem starts right below its partition's id.
+            assert not starts or len(above) - len(above.lstrip("│├└─ ")) == i
+    assert lines[-1].lstrip("│ ").startswith("└─")
+
+
+def test_leaves_are_in_key_order() -> None:
+    partitions = tree_from_split_points(SCHEMA, range(10, 200, 10))
+    leaves = [p for _, p in in_tree_order(partitions) if p.is_leaf]
+    assert leaves == sorted(leaves, key=lambda p: p.region.ranges[0].min)
+
+
+def test_a_tree_deeper_than_pythons_stack_is_drawn() -> None:
+    (root,) = tree_from_split_points(SCHEMA, [])
+    chain = [root]
+    for i in range(3000):
+        chain.append(Partition(f"p{i}", root.region, chain[-1].id))  # type: ignore[arg-type]
+    assert [depth for depth, _ in in_tree_order(chain)] == list(range(3001))
+    assert len(draw_tree(SCHEMA, drawn(chain))) == 3001
+
+
+def test_bars_are_as_long_as_leaves_have_rows() -> None:
+    partitions = tree_from_split_points(SCHEMA, [0, 10])
+    leaves = [p for _, p in in_tree_order(partitions) if p.is_leaf]
+    rows = dict(zip((p.id for p in leaves), (100, 50, 1), strict=True))
+    tree = [
+        Drawn(p, depth, rows.get(p.id, 0), 0, 1 if p.is_leaf else 0)
+        for depth, p in in_tree_order(partitions)
+    ]
+    assert [line.count("█") for line in draw_tree(SCHEMA, tree) if "█" in line] == [20, 10, 1]

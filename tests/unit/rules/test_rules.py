@@ -1,0 +1,251 @@
+"""The seven rules of DESIGN.md, each with the tests that fail when its guard is taken out.
+
+Tests are named by file and test; those without a file are below. `tests/stateful` and
+`tests/system/test_killed_processes.py` hold all of the rules at once.
+
+Rule 1, exactly once
+- ids: unit/statestore/test_transactions.py `a_job_id_that_comes_again_changes_nothing`,
+  `a_job_id_that_comes_again_with_other_files_is_refused`,
+  `a_redelivered_request_is_already_done_although_it_wrote_files_of_its_own`
+- their memory: same, `an_applied_id_is_remembered_for_thirty_days_of_entry_time`;
+  `rule_1_a_message_older_than_the_memory_of_ids_is_rejected`
+- two runs at once: unit/ingest/test_ingest.py `two_runs_of_one_job_at_once_commit_once`;
+  unit/compaction/test_running.py `two_runs_of_one_job_commit_once`
+- the message goes last: `rule_1_a_worker_deletes_its_message_only_after_the_commit`
+- an answer that was lost: contracts/test_state_store.py
+  `an_append_whose_answer_was_lost_is_recognised_as_ours`
+
+Rule 2, nothing committed is lost and nothing uncommitted seen
+- versions: unit/statestore/test_transactions.py `a_version_shows_what_was_there_then`;
+  unit/query/test_running.py `a_version_gives_the_rows_that_were_there`,
+  `a_version_below_the_horizon_is_refused_and_the_oldest_is_named`
+- files above a leaf: `rule_2_rows_of_a_file_above_its_leaves_are_seen_once`
+- a partition's references only: unit/statestore/test_transactions.py
+  `a_compaction_removes_only_its_partitions_references`
+- all rows belong to a reference: same, `files_whose_rows_could_not_all_be_seen_are_refused`,
+  `a_push_down_that_leaves_out_rows_is_refused`
+- rows that were lost on the way: unit/compaction/test_running.py
+  `an_input_with_fewer_rows_than_the_state_says_loses_nothing`
+
+Rule 3, nothing live is overwritten
+- fresh names: `rule_3_two_runs_in_the_same_millisecond_write_to_different_names`;
+  unit/statestore/test_transactions.py `a_path_that_is_known_is_refused`
+- late commits: same, `a_commit_of_a_run_older_than_half_the_orphan_age_is_refused`,
+  `the_run_start_in_a_files_name_counts_too`
+- orphans: unit/garbage_collection/test_orphans.py `rule_3_...`
+
+Rule 4, nothing stays locked
+- release: unit/compaction/test_creation.py `rule_4_jobs_whose_lease_ran_out_...`;
+  unit/statestore/test_transactions.py `of_several_jobs_only_the_expired_are_released`
+- commits of released jobs: same, `a_commit_is_valid_exactly_while_its_job_holds_its_files`
+- ids of released jobs: same, `the_id_of_a_released_job_is_never_used_again`
+- dispatch: unit/compaction/test_creation.py `jobs_are_assigned_then_sent_then_recorded`,
+  `rule_4_jobs_that_were_assigned_but_never_sent_are_sent_by_the_next_creation`
+- renewal: unit/compaction/test_running.py `the_lease_is_renewed_while_a_run_goes_on`
+- the lease outlasts the queue: `rule_4_a_lease_that_the_queue_outlasts_is_refused`
+
+Rule 5, nothing referenced or held is deleted
+- unit/garbage_collection/test_collection.py `rule_5_...`, `files_are_kept_for_the_tables_delay_...`
+- claims below the horizon: unit/statestore/test_transactions.py
+  `a_hold_or_follower_below_the_horizon_is_refused_naming_the_oldest_kept`
+- trimming: contracts/test_state_store.py `trimming_stays_below_...`
+- queries: unit/query/test_running.py `a_held_version_is_not_collected_under_a_query`,
+  `a_file_gone_before_the_first_row_starts_the_query_again`
+
+Rule 6, memory is bounded
+- `rule_6_a_merge_never_opens_more_than_it_may`, `rule_6_a_merge_opens_what_its_memory_allows`;
+  system/test_bad_days.py `a_leaf_of_a_thousand_files_is_compacted_in_512_mib`
+- sorts: unit/datafiles/test_merge.py `a_sort_larger_than_its_memory_spills_and_stays_right`
+
+Rule 7, bad input is refused with its reason
+- system/test_bad_input.py; unit/datafiles/test_sources.py;
+  unit/ingest/test_ingest.py `one_bad_row_refuses_the_whole_job`
+- poison: system/test_bad_input.py `a_poison_message_ends_as_a_dead_letter_and_can_be_redriven`;
+  contracts/test_queue.py `a_message_received_too_often_is_a_dead_letter`
+"""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.clock import system_clock
+from sleeper.datafiles import merge as merging
+from sleeper.errors import InvalidRequestError
+from sleeper.jobs.status import JobState
+from sleeper.query.request import Query, region_of_range
+from sleeper.wiring.ingest import ingest_paths, submit_ingest
+from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.query import open_query, schema_of
+from sleeper.wiring.shaping import compact_table, split_table
+from sleeper.wiring.worker import Worker
+from tests.stateful.crashing import Crash, CrashPlan, crashing
+from tests.system.bad_days import assert_nothing_stays, make_table, run_all, stored, write
+from tests.table_fixture import FakeClock
+
+DAY_MS = 24 * 3600 * 1000
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(system_clock())
+
+
+@pytest.fixture
+def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
+    make_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
+    opened = open_local_instance(tmp_path / "instance", clock)
+    yield opened
+    opened.close()
+
+
+def test_rule_1_a_worker_deletes_its_message_only_after_the_commit(
+    instance: Instance, tmp_path: Path, clock: FakeClock
+) -> None:
+    make_table(instance)
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    submit_ingest(instance, "rows", [str(path)], "j")
+    plan = CrashPlan()
+    mortal = crashing(instance, plan)
+    # Dies at every call that comes after the message was received and before the commit.
+    for call in range(2, 30):
+        if stored(instance):
+            break
+        assert instance.queue(QueueName.INGEST).counts().unfinished == 1
+        plan.left, plan.is_dead = call, False
+        with pytest.raises(Crash):
+            Worker(mortal, "task", threading.Event()).run_one()
+        redeliver(instance, clock)
+    else:
+        raise AssertionError("the commit never came")
+    run_all(instance)
+    assert stored(instance) == {("a", 1): 1}
+    assert_nothing_stays(instance)
+
+
+def redeliver(instance: Instance, clock: FakeClock) -> None:
+    """What was in flight returns, as if it had never been received."""
+    clock.now_ms += 1_000_000
+    instance.dead_letters(QueueName.INGEST).list()
+    instance.dead_letters(QueueName.INGEST).redrive()
+
+
+def test_rule_1_a_message_older_than_the_memory_of_ids_is_rejected(
+    instance: Instance, tmp_path: Path, clock: FakeClock
+) -> None:
+    make_table(instance)
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    submit_ingest(instance, "rows", [str(path)], "j")
+    ingest_paths(instance, "rows", [str(path)], "j")  # a worker that died before its delete
+    clock.now_ms += 31 * DAY_MS
+    for number in range(2):  # with these entries the old id is forgotten
+        other = write(tmp_path / f"{number}.parquet", [("b", number)])
+        ingest_paths(instance, "rows", [str(other)])
+    run_all(instance)
+    assert stored(instance) == {("a", 1): 1, ("b", 0): 1, ("b", 1): 1}
+    submit_ingest(instance, "rows", [str(path)], "late")
+    clock.now_ms += 31 * DAY_MS
+    run_all(instance)
+    job = instance.jobs.job(instance.table("rows").ref.id, "late")
+    assert job.state is JobState.REJECTED
+    assert "31 days ago" in job.reasons[0]
+
+
+@pytest.mark.parametrize("strategy", ["one_file_per_leaf", "one_reference_per_leaf"])
+def test_rule_2_rows_of_a_file_above_its_leaves_are_seen_once(
+    instance: Instance, tmp_path: Path, strategy: str
+) -> None:
+    make_table(
+        instance,
+        ("k03",),
+        partition_splitting_threshold="12",
+        ingest_file_writing_strategy=strategy,
+    )
+    rows = [(f"k{i:02d}", i) for i in range(40)]
+    ingest_paths(instance, "rows", [str(write(tmp_path / "a.parquet", rows))])
+    assert any(result.leaves > 1 for result in split_table(instance, "rows"))
+    schema = schema_of(instance, "rows")
+    for asked in (None, (region_of_range(schema, "k01", "k30"),)):
+        with open_query(instance, "rows", Query(regions=asked)) as result:
+            found = [key for batch in result for key in batch.column("k").to_pylist()]
+        wanted = [k for k, _ in rows if asked is None or "k01" <= k < "k30"]
+        assert found == wanted
+    compact_table(instance, "rows", full=True)
+    run_all(instance)
+    assert stored(instance) == dict.fromkeys(rows, 1)
+
+
+def test_rule_3_two_runs_in_the_same_millisecond_write_to_different_names(
+    instance: Instance, tmp_path: Path
+) -> None:
+    make_table(instance)
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    results = [ingest_paths(instance, "rows", [str(path)], f"j{n}") for n in range(2)]
+    assert [result.files for result in results] == [1, 1]
+    with instance.table("rows").state.reading() as state:
+        paths = [file.path for file in state.files.all()]
+    starts = {Path(path).name.partition("-")[0] for path in paths}
+    assert len(paths) == 2
+    assert starts == {str(instance.clock())}
+
+
+def test_rule_4_a_lease_that_the_queue_outlasts_is_refused(instance: Instance) -> None:
+    with pytest.raises(InvalidRequestError, match=r"lease\.seconds.*outlast"):
+        instance.change_properties({"sleeper.compaction.lease.seconds": "900"})
+
+
+@pytest.mark.parametrize("files_max", [2, 5])
+def test_rule_6_a_merge_never_opens_more_than_it_may(
+    instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files_max: int
+) -> None:
+    instance.change_properties({"sleeper.merge.files.max": str(files_max)})
+    assert opened_at_once(instance, tmp_path, monkeypatch, 13) == files_max
+
+
+def test_rule_6_a_merge_opens_what_its_memory_allows(
+    instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance.change_properties({"sleeper.merge.memory.bytes": str(16 << 20)})
+    assert 2 <= opened_at_once(instance, tmp_path, monkeypatch, 13) <= 8
+
+
+def opened_at_once(
+    instance: Instance, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> int:
+    """Compacts so many files; how many inputs one plan had at most."""
+    make_table(instance)
+    for number in range(count):
+        path = write(folder / f"{number}.parquet", [(f"k{number:02d}", number)])
+        ingest_paths(instance, "rows", [str(path)])
+    before = stored(instance)
+    inputs: list[int] = []
+    plan = merging.merge_frame
+
+    def watched(request: Any, session: Any) -> Any:
+        inputs.append(len(request.inputs))
+        return plan(request, session)
+
+    monkeypatch.setattr(merging, "merge_frame", watched)
+    compact_table(instance, "rows", full=True)
+    run_all(instance)
+    assert stored(instance) == before
+    with instance.table("rows").state.reading() as state:
+        assert state.files.totals().files == 1
+    return max(inputs)
+
+
+def test_rule_7_a_refused_job_is_tracked_and_its_message_is_gone(
+    instance: Instance, tmp_path: Path
+) -> None:
+    make_table(instance)
+    path = write(tmp_path / "a.parquet", [("a", 1), (None, 2)])
+    submit_ingest(instance, "rows", [str(path)], "j")
+    run_all(instance)
+    job = instance.jobs.job(instance.table("rows").ref.id, "j")
+    assert job.state is JobState.REJECTED
+    assert "'k'" in job.reasons[0]
+    assert not stored(instance)
+    assert_nothing_stays(instance)
