@@ -8,7 +8,8 @@ kinds are not run. Where no output is shown, none is compared.
 In the output, `...` stands for anything within a line, and alone on a line for any number
 of lines. Times, rates and ids differ from run to run and are compared by their form only;
 in a block `console sampled` all numbers and what stands in quotes, because partitions are
-split by a sample of the keys. A command whose shown output has a line that begins with `error: ` must fail.
+split by a sample of the keys. A command whose output has a
+line that begins with `error: ` must fail.
 """
 
 import os
