@@ -176,3 +176,10 @@ def test_recent_tasks_are_newest_first_and_old_ones_forgotten(
     assert [t.task_id for t in task_tracker.port.recent()] == ["t1"]
     with pytest.raises(NotFoundError, match="'t2'"):
         task_tracker.port.task("t2")
+
+
+def test_jobs_that_nothing_was_heard_of_are_told(job_tracker: Store[JobTracker]) -> None:
+    job_tracker.port.record(CREATED)
+    assert job_tracker.again().unknown(TABLE, ["x", "j1", "a"]) == ("x", "a")
+    assert job_tracker.port.unknown(TableId("0000000b"), ["j1"]) == ("j1",)
+    assert job_tracker.port.unknown(TABLE, []) == ()

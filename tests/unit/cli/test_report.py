@@ -64,6 +64,7 @@ def test_all_reports_on_everything(full: Sleeper) -> None:
         "partitions",
         "state",
         "ingest-jobs",
+        "tasks",
     }
     for kind in ReportKind:
         assert full("report", kind, "--table", "cities").status == 0
