@@ -6,7 +6,7 @@ whose output is the block `text` that follows it at once, if there is one. Block
 kinds are not run. Where no output is shown, none is compared.
 
 In the output, `...` stands for anything within a line, and alone on a line for any number
-of lines. Times, rates and ids differ from run to run and are compared by their form only;
+of lines. Times, rates, sizes and ids may differ and are compared by their form only;
 in a block `console sampled` all numbers and what stands in quotes, because partitions are
 split by a sample of the keys. A command whose output has a
 line that begins with `error: ` must fail.
@@ -37,7 +37,7 @@ _VARYING = (
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "<time>"),
     (re.compile(r"\b\d{13}-[0-9a-f]{16}\b"), "<id>"),
     (re.compile(r"\b([0-9a-f]{32}|[0-9a-f]{24}|[0-9a-f]{16}|[0-9a-f]{12}|[0-9a-f]{8})\b"), "<id>"),
-    (re.compile(r"\b[\d,]*\d(\.\d+)? (ms|s|rows/s)(?!\w)"), r"<number> \2"),
+    (re.compile(r"\b[\d,]*\d(\.\d+)? (ms|s|rows/s|bytes|[KMG]?i?B)(?!\w)"), r"<number> \2"),
     (re.compile(r"[ \t]+"), " "),
     (re.compile(r"─+"), "─"),
 )
