@@ -6,10 +6,10 @@ whose output is the block `text` that follows it at once, if there is one. Block
 kinds are not run. Where no output is shown, none is compared.
 
 In the output, `...` stands for anything within a line, and alone on a line for any number
-of lines. Times, rates, sizes and ids may differ and are compared by their form only;
-in a block `console sampled` all numbers and what stands in quotes, because partitions are
-split by a sample of the keys. A command whose output has a
-line that begins with `error: ` must fail.
+of lines. Times, rates, sizes and ids may differ and are compared by their form only; so are
+all numbers and what stands in quotes in a block `console sampled`, because partitions are
+split by a sample of the keys. A command whose output has a line that begins with `error: `
+must fail.
 """
 
 import os
