@@ -120,6 +120,8 @@ def _cast(column: pa.Array, target: FieldType) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     wanted = arrow_type(target)
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), wanted)
     match target:
         case ListType() | MapType():
             result = column.cast(_nullable_inside(wanted))

@@ -29,6 +29,7 @@ from sleeper.properties.instance import (
 from sleeper.tables.table_ref import TableId, TableRef, TableState
 from sleeper.wiring.collecting import (
     collect_table,
+    collect_table_orphans,
     finish_deletions,
     snapshot_table,
     sweep_abandoned,
@@ -199,6 +200,8 @@ class _Runner:
             self._status = replace(
                 self._status, files_collected=self._status.files_collected + collected
             )
+        if _is_due(memory.done_at, "orphans", self._minutes_of(ORPHAN_PERIOD_HOURS) * 60):
+            collect_table_orphans(self._instance, ref.name)
         if self._table_is_due(memory, "snapshot", SNAPSHOT_PERIOD_MINUTES):
             snapshot_table(self._instance, ref)
         return found

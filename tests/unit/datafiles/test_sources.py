@@ -239,3 +239,19 @@ def test_a_directory_gives_its_files_and_a_missing_or_unknown_one_is_refused(
         find_source_files([tmp_path / "x.csv"])
     with pytest.raises(InvalidRequestError, match="unknown format"):
         find_source_files([tmp_path / "notes.txt"])
+
+
+@pytest.mark.parametrize("field", [f for f in WIDE.values if f.nullable], ids=lambda f: f.name)
+def test_a_column_of_nothing_but_nulls_fits_every_nullable_field(field: Field) -> None:
+    schema = Schema((Field("id", P.STRING),), (), (field,))
+    batch = pa.record_batch({"id": pa.array(["a"]), field.name: pa.nulls(1)})
+    checker = RowChecker(schema, "(test)", None)
+    (row,) = next(read_batches(iter([batch]), checker)).to_pylist()
+    assert row == {"id": "a", field.name: None}
+
+
+def test_a_time_may_be_null_without_a_type() -> None:
+    schema = Schema((Field("id", P.STRING),), (), (Field("at", P.TIMESTAMP, nullable=True),))
+    batch = pa.record_batch({"id": pa.array(["a"]), "at": pa.nulls(1)})
+    (row,) = next(read_batches(iter([batch]), RowChecker(schema, "(test)", None))).to_pylist()
+    assert row == {"id": "a", "at": None}
