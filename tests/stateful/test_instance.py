@@ -332,10 +332,12 @@ class InstanceMachine(RuleBasedStateMachine):
         ref = self.raw.tables.by_name(NAME)
         self.attempt(crash_at, lambda i: create_compaction_jobs_of(i, ref, full))
 
-    @rule(crash_at=crash, count=st.integers(0, 3), collect_crash_at=crash)
-    def compact_and_collect(
-        self, crash_at: int | None, count: int, collect_crash_at: int | None
+    @rule(rows=rows, crash_at=crash, count=st.integers(1, 6), collect_crash_at=crash)
+    def ingest_compact_and_collect(
+        self, rows: list[Row], crash_at: int | None, count: int, collect_crash_at: int | None
     ) -> None:
+        for _ in range(2):
+            self.ingest_from_python(rows, None)
         self.create_compaction_jobs(full=True, crash_at=None)
         self.work(crash_at, count)
         self.collect(collect_crash_at)
@@ -615,7 +617,7 @@ def _table(rows: list[Row]) -> pa.Table:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(20, 25), pytest.param(60, 50, marks=pytest.mark.slow)]
+    ("examples", "steps"), [(40, 25), pytest.param(60, 50, marks=pytest.mark.slow)]
 )
 def test_an_instance_agrees_with_its_model_whatever_happens(examples: int, steps: int) -> None:
     # To find the shortest history takes minutes; the blob repeats the one that was found.
