@@ -630,7 +630,7 @@ def _table(rows: list[Row]) -> pa.Table:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
-    ("examples", "steps"), [(40, 25), pytest.param(60, 50, marks=pytest.mark.slow)]
+    ("examples", "steps"), [(20, 25), pytest.param(60, 50, marks=pytest.mark.slow)]
 )
 def test_an_instance_agrees_with_its_model_whatever_happens(examples: int, steps: int) -> None:
     # To find the shortest history takes minutes; the blob repeats the one that was found.
