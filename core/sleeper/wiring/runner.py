@@ -7,7 +7,6 @@ of dead workers return at once, because a message's receiver is known by process
 """
 
 import logging
-import os
 import subprocess
 import sys
 import time
@@ -41,9 +40,6 @@ from sleeper.wiring.shaping import create_compaction_jobs_of, send_splits_of
 logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.1
-# The engine's allocator keeps what a merge gave back unless it is told not to, so that a
-# worker's memory would grow from merge to merge.
-_ALLOCATOR = {"MIMALLOC_PURGE_DELAY": "0"}
 _UNAVAILABLE_WAIT_SECONDS = 5.0
 _STOP_SECONDS = 30.0
 _DAY_MS = 86_400_000
@@ -263,7 +259,4 @@ def _is_due(done_at: dict[str, float], what: str, minutes: float) -> bool:
 
 def _start_worker(folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "sleeper.wiring.worker", str(folder)]
-    environment = {**_ALLOCATOR, **os.environ}
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment
-    )
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
