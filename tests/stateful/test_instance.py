@@ -332,11 +332,26 @@ class InstanceMachine(RuleBasedStateMachine):
         ref = self.raw.tables.by_name(NAME)
         self.attempt(crash_at, lambda i: create_compaction_jobs_of(i, ref, full))
 
-    @rule(crash_at=crash, count=st.integers(0, 3), collect_crash_at=crash)
-    def compact_and_collect(
-        self, crash_at: int | None, count: int, collect_crash_at: int | None
+    @rule(
+        rows=rows,
+        crash_at=crash,
+        count=st.integers(1, 6),
+        collect_crash_at=crash,
+        lost=st.booleans(),
+    )
+    def ingest_compact_and_collect(
+        self,
+        rows: list[Row],
+        crash_at: int | None,
+        count: int,
+        collect_crash_at: int | None,
+        lost: bool,
     ) -> None:
+        for _ in range(2):
+            self.ingest_from_python(rows, None)
         self.create_compaction_jobs(full=True, crash_at=None)
+        if lost:
+            self.lose_a_compaction_message()
         self.work(crash_at, count)
         self.collect(collect_crash_at)
 
