@@ -129,7 +129,7 @@ def _cast(column: pa.Array, target: FieldType) -> pa.Array:
             return result
         case PrimitiveType.FLOAT if pa.types.is_float64(column.type):
             return _narrowed_floats(column)
-        case PrimitiveType.TIMESTAMP if column.type.tz is None:
+        case PrimitiveType.TIMESTAMP if pa.types.is_timestamp(column.type) and not column.type.tz:
             return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
         case PrimitiveType.INT | PrimitiveType.LONG if pa.types.is_floating(column.type):
             if pc.any(pc.invert(pc.is_finite(column))).as_py():
