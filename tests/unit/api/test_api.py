@@ -85,7 +85,12 @@ def test_sql_reads_all_tables(instance: sleeper.Instance, table: sleeper.Table) 
 
 
 def test_background_work_runs_from_python(instance: sleeper.Instance) -> None:
-    table = instance.create_table("t", SCHEMA, {"sleeper.table.partition.splitting.threshold": "4"})
+    settings = {
+        "sleeper.table.partition.splitting.threshold": "8",
+        "sleeper.table.compaction.strategy.class": "BasicCompactionStrategy",
+        "sleeper.table.compaction.files.batch.size": "2",
+    }
+    table = instance.create_table("t", SCHEMA, settings)
     for start in range(4):
         table.ingest(frame(*(f"{i}{start}" for i in range(4))))
     status = instance.run_until_idle(workers=1)
