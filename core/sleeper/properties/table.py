@@ -158,6 +158,7 @@ SPLITS_BASE64 = _declare("splits.base64.encoded", FLAG, False, Group.DEFINITION,
 
 COMPRESSION_CODEC = _with_default("parquet.compression.codec", choice(CompressionCodec), CompressionCodec.ZSTD, Group.STORAGE, "How data files are compressed.")
 ROW_GROUP_ROWS_MAX = _with_default("parquet.rowgroup.rows.max", whole_number(1000), 100_000, Group.STORAGE, "How many rows are in a row group at most.")
+ROW_GROUP_BYTES = _with_default("parquet.rowgroup.bytes", byte_count(65_536), 1024**2, Group.STORAGE, "A row group ends sooner if it takes about so much memory, though not before 10,000 rows. Smaller ones bound the memory of merges; larger ones mean fewer requests.")
 PAGE_SIZE_BYTES = _with_default("parquet.page.size", byte_count(1024), 131_072, Group.STORAGE, "How large a data page gets, in bytes.")
 
 COLLECTION_DELAY_MINUTES = _with_default("gc.delay.minutes", whole_number(0), 10, Group.COLLECTION, "How long a file without references is kept before it is collected, so that running queries can finish.")

@@ -9,6 +9,7 @@ from sleeper.properties.engine import ENGINE_THREADS, MERGE_FILES_MAX
 from sleeper.properties.table import (
     COMPRESSION_CODEC,
     PAGE_SIZE_BYTES,
+    ROW_GROUP_BYTES,
     ROW_GROUP_ROWS_MAX,
     CompressionCodec,
 )
@@ -33,6 +34,7 @@ def file_settings(properties: TableProperties) -> FileSettings:
     return FileSettings(
         "none" if codec is CompressionCodec.UNCOMPRESSED else codec.value,
         properties.get(ROW_GROUP_ROWS_MAX),
+        properties.get(ROW_GROUP_BYTES),
         properties.get(PAGE_SIZE_BYTES),
     )
 
