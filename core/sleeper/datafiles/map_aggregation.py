@@ -15,10 +15,10 @@ from datafusion.user_defined import ScalarUDF
 
 from sleeper.processing.model import AggregationOp
 
-_FUNCTIONS = {
-    AggregationOp.MAP_SUM: "sum",
-    AggregationOp.MAP_MIN: "min",
-    AggregationOp.MAP_MAX: "max",
+_REDUCED_BY: dict[AggregationOp, np.ufunc] = {
+    AggregationOp.MAP_SUM: np.add,
+    AggregationOp.MAP_MIN: np.minimum,
+    AggregationOp.MAP_MAX: np.maximum,
 }
 
 
@@ -38,7 +38,7 @@ def join_maps(op: AggregationOp, kind: pa.DataType) -> ScalarUDF:
     """A function of a column of lists of maps: the maps of each list as one."""
 
     def join(lists: pa.Array) -> pa.Array:
-        return joined(lists, _FUNCTIONS[op], kind)
+        return joined(lists, op, kind)
 
     of = pa.list_(pa.field("item", kind, True))
     return udf(join, [of], kind, "immutable", f"join_maps_{op.value}")
@@ -54,7 +54,7 @@ def _reduce_runs(
             return maps
         offsets = pa.array(np.append(starts, len(maps)), pa.int32())
         runs = pa.ListArray.from_arrays(offsets, maps)
-        whole = joined(runs, _FUNCTIONS[op], kind)
+        whole = joined(runs, op, kind)
         places = np.full(len(maps), -1)
         places[starts] = np.arange(len(starts))
         return whole.take(pa.array(places, mask=places < 0))
@@ -62,33 +62,48 @@ def _reduce_runs(
     return udf(reduce, [kind, *key_types], kind, "immutable", f"reduce_runs_{op.value}")
 
 
-def joined(lists: pa.ListArray, function: str, kind: pa.MapType) -> pa.MapArray:
+def joined(lists: pa.ListArray, op: AggregationOp, kind: pa.MapType) -> pa.MapArray:
     """Each list's maps as one map; null if it holds none but nulls, or is null itself."""
     rows = pc.list_parent_indices(lists)
     maps = pc.list_flatten(lists)
     if maps.null_count:
         is_there = maps.is_valid()
         rows, maps = rows.filter(is_there), maps.filter(is_there)
-    start, stop = (maps.offsets[0].as_py(), maps.offsets[-1].as_py()) if len(maps) else (0, 0)
-    lengths = np.diff(maps.offsets.to_numpy()) if len(maps) else np.array([], np.int64)
-    entries = pa.table(
-        {
-            "row": pa.array(np.repeat(rows.to_numpy(), lengths), pa.int64()),
-            "key": maps.keys.slice(start, stop - start),
-            "value": maps.items.slice(start, stop - start),
-        }
+    rows = rows.to_numpy()
+    offsets = maps.offsets.to_numpy() if len(maps) else np.zeros(1, np.int32)
+    within = slice(int(offsets[0]), int(offsets[-1]))
+    entry_rows, keys, values = _reduced(
+        np.repeat(rows, np.diff(offsets)), maps.keys[within], maps.items[within], op
     )
-    groups = entries.group_by(["row", "key"], use_threads=False).aggregate([("value", function)])
-    groups = groups.sort_by([("row", "ascending"), ("key", "ascending")])
-    ends = np.searchsorted(groups["row"].to_numpy(), np.arange(len(lists) + 1))
-    is_null = np.ones(len(lists), bool)
-    is_null[rows.to_numpy()] = False
+    is_null = np.ones(len(lists) + 1, bool)
     # A null's offset says so; the last one ends the last map.
-    offsets = pa.array(ends.astype(np.int32), mask=np.append(is_null, False))
-    # Sums of 32 bits come as 64: an unchecked cast keeps the lowest, which is to wrap.
-    values = groups[f"value_{function}"].cast(kind.item_type, safe=False)
-    whole = pa.MapArray.from_arrays(offsets, _one(groups["key"]), _one(values))
-    return whole.cast(kind)
+    is_null[[*np.unique(rows), len(lists)]] = False
+    ends = np.searchsorted(entry_rows, np.arange(len(lists) + 1))
+    return pa.MapArray.from_arrays(
+        pa.array(ends.astype(np.int32), mask=is_null), keys, pa.array(values)
+    ).cast(kind)
+
+
+def _reduced(
+    rows: np.ndarray, keys: pa.Array, values: pa.Array, op: AggregationOp
+) -> tuple[np.ndarray, pa.Array, np.ndarray]:
+    """Entries by row and key, those that are equal in both made one; sums wrap."""
+    numbers = values.to_numpy()
+    if not len(rows):
+        return rows, keys, numbers
+    encoded = keys.dictionary_encode()
+    in_order = pc.sort_indices(encoded.dictionary)
+    count = len(in_order)
+    rank = np.empty(count, np.int64)
+    rank[in_order.to_numpy()] = np.arange(count)
+    codes = rows.astype(np.int64) * count + rank[encoded.indices.to_numpy()]
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+    numbers = _REDUCED_BY[op].reduceat(numbers[order], starts, dtype=numbers.dtype)
+    codes = codes[starts]
+    found = encoded.dictionary.take(in_order).take(pa.array(codes % count))
+    return codes // count, found, numbers
 
 
 def _run_starts(keys: Sequence[pa.Array]) -> np.ndarray:
@@ -103,7 +118,3 @@ def _run_starts(keys: Sequence[pa.Array]) -> np.ndarray:
 
 
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -135,3 +135,50 @@ def test_a_split_point_that_is_wrong_is_named_with_its_line(
 def test_a_name_that_is_taken_is_refused(cities: Sleeper, schema_file: Path) -> None:
     done = cities("table", "create", "cities", "--schema", schema_file)
     assert (done.status, done.stderr) == (1, "error: table 'cities' exists already\n")
+
+
+FILTERS, AGGREGATIONS = "sleeper.table.filters", "sleeper.table.aggregations"
+
+
+def test_a_table_filters_and_aggregates_from_the_start(sleeper: Sleeper, schema_file: Path) -> None:
+    wrong = sleeper("table", "create", "t", "--schema", schema_file, "--set", f"{AGGREGATIONS}=x")
+    assert (wrong.status, "is not an aggregation such as sum(field)" in wrong.stderr) == (1, True)
+    misfit = f"{AGGREGATIONS}=sum(city)"
+    wrong = sleeper("table", "create", "t", "--schema", schema_file, "--set", misfit)
+    assert (wrong.status, "'city' is a key field" in wrong.stderr) == (1, True)
+    sleeper(
+        "table", "create", "t", "--schema", schema_file, "--set", f"{AGGREGATIONS}=SUM( people )"
+    )
+    schema_file.with_name("a.csv").write_text("city,year,people\nOslo,2001,1\nOslo,2001,2\n")
+    assert sleeper("ingest", "t", schema_file.with_name("a.csv")).status == 0
+    found = sleeper("query", "t", "--format", "json")
+    assert found.rows == [{"city": "Oslo", "year": 2001, "people": 3}]
+    own = sleeper("query", "t", "--format", "json", "--aggregations", "max(people)")
+    assert own.rows == found.rows
+
+
+def test_what_was_set_is_published_as_the_log_has_it(cities: Sleeper) -> None:
+    assert cities("table", "set", "cities", f"{AGGREGATIONS}=MIN( people )").status == 0
+    assert cities("table", "get", "cities", AGGREGATIONS).stdout == "min(people)\n"
+    (row,) = cities("report", "tables", "--table", "cities", "--output", "json").rows[:1]
+    before = row["version"]
+    both = (f"{FILTERS}=ageOff(year,5)", "sleeper.table.gc.delay.minutes=7")
+    refused = cities("table", "set", "cities", *both)
+    assert (refused.status, "field 'year' is IntType" in refused.stderr) == (1, True)
+    assert cities("table", "get", "cities", "sleeper.table.gc.delay.minutes").stdout == "10\n"
+    assert cities("table", "set", "cities", f"{AGGREGATIONS}=").status == 0
+    assert cities("table", "get", "cities", AGGREGATIONS).stdout == "\n"
+    (row,) = cities("report", "tables", "--table", "cities", "--output", "json").rows[:1]
+    assert row["version"] == before + 1
+
+
+def test_new_tables_take_the_instances_processing_and_keep_it(
+    sleeper: Sleeper, schema_file: Path
+) -> None:
+    default = "sleeper.default.table.aggregations"
+    sleeper("instance", "set", f"{default}=sum(people)")
+    sleeper("table", "create", "a", "--schema", schema_file)
+    sleeper("table", "create", "b", "--schema", schema_file, "--set", f"{AGGREGATIONS}=")
+    sleeper("instance", "set", f"{default}=max(people)")
+    assert sleeper("table", "get", "a", AGGREGATIONS).stdout == "sum(people)\n"
+    assert sleeper("table", "get", "b", AGGREGATIONS).stdout == "\n"

@@ -184,7 +184,7 @@ def test_times_of_versions_below_the_horizon_are_forgotten(table: RealTable):
         ingest(table)
     table.compact(full=True)
     table.clock.pass_minutes(60)
-    assert table.collect().collected
+    assert table.collect().files == 4
     with table.store.reading() as state:
         horizon = state.horizon
         kept = [row[0] for row in state._reader.rows("SELECT last FROM entry_times")]
