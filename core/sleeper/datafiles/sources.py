@@ -6,7 +6,7 @@ unless the caller hands in `Rejects`, which takes such rows aside.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -16,9 +16,11 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema, cast_column, is_castable, parse_column
 from sleeper.errors import InvalidRequestError
-from sleeper.schema.model import Schema, type_name
+from sleeper.schema.model import Field, Schema, type_name
 
 Columns = dict[str, pa.Array]
+ParseColumn = Callable[[pa.Array, Field], tuple[pa.Array, dict[int, str]]]
+"""A column as the field's type, and the rows that do not fit with their reasons."""
 
 
 class SourceFormat(Enum):
@@ -123,13 +125,18 @@ class RowChecker:
         """Typed columns, cast. Rows that do not fit are rejected, or refuse the job."""
         return self._batch(columns, {f.name: cast_column for f in self.schema.fields})
 
-    def parse(self, columns: Columns, text_fields: frozenset[str]) -> pa.RecordBatch:
-        """Columns of which some are text; the others are cast."""
-        how = {
+    def parse(
+        self,
+        columns: Columns,
+        text_fields: frozenset[str],
+        parsers: Mapping[str, ParseColumn] | None = None,
+    ) -> pa.RecordBatch:
+        """Columns of which some are text, some are for other parsers; the rest are cast."""
+        how: dict[str, ParseColumn] = {
             f.name: parse_column if f.name in text_fields else cast_column
             for f in self.schema.fields
         }
-        return self._batch(columns, how)
+        return self._batch(columns, how | dict(parsers or {}))
 
     def reject_row(self, row: int, reason: str, content: Any) -> None:
         """Takes one row aside, or refuses the job if the caller did not ask for that."""
@@ -138,7 +145,7 @@ class RowChecker:
             raise InvalidRequestError(f"{place}: {reason}")
         self.rejects.add(self.file, row, reason, content)
 
-    def _batch(self, columns: Columns, how: dict[str, Any]) -> pa.RecordBatch:
+    def _batch(self, columns: Columns, how: Mapping[str, ParseColumn]) -> pa.RecordBatch:
         count = len(next(iter(columns.values())))
         arrays: list[pa.Array] = []
         bad: dict[int, str] = {}
