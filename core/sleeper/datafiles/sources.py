@@ -5,7 +5,11 @@ values cast). A row that does not fit refuses its whole job, with file, field an
 unless the caller hands in `Rejects`, which takes such rows aside.
 """
 
+import contextlib
+import errno
+import io
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,8 +19,11 @@ from typing import IO, Any
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema, cast_column, is_castable, parse_column
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.schema.model import Field, Schema, type_name
+
+# A pipe or a terminal has nothing to synchronise.
+_NO_DISK = (errno.EINVAL, errno.ENOTSUP)
 
 Columns = dict[str, pa.Array]
 ParseColumn = Callable[[pa.Array, Field], tuple[pa.Array, dict[int, str]]]
@@ -33,10 +40,30 @@ class SourceFormat(Enum):
 
 @dataclass(slots=True)
 class Rejects:
-    """Takes rows that do not fit, as JSON lines: file, row, reason, and the row where known."""
+    """Takes rows that do not fit, as JSON lines: file, row, reason, and the row where known.
+
+    A file is emptied when a run begins, and not by a job that was done before.
+    """
 
     sink: IO[str]
     count: int = 0
+
+    def begin(self) -> None:
+        """What an earlier try set aside goes."""
+        self.count = 0
+        if self.sink.seekable():
+            self.sink.seek(0)
+            self.sink.truncate()
+
+    def keep(self) -> None:
+        """Makes them durable: once the other rows are committed, they are nowhere else."""
+        try:
+            self.sink.flush()
+            with contextlib.suppress(io.UnsupportedOperation):
+                os.fsync(self.sink.fileno())
+        except OSError as error:
+            if error.errno not in _NO_DISK:
+                raise UnavailableError(f"cannot write rejected rows: {error}") from error
 
     def add(self, file: str, row: int, reason: str, content: Any) -> None:
         line = {"file": file, "row": row, "reason": reason, "content": content}

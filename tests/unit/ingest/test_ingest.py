@@ -14,6 +14,7 @@ from sleeper.clock import system_clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.partitioned_write import FileStrategy
 from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.sources import Rejects
 from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.ingest.job import IngestJob, ingest_job_from_message
 from sleeper.ingest.run import IngestProgress, IngestTable, ingest_batches, ingest_files
@@ -202,3 +203,34 @@ def test_messages_are_read_as_the_formats_say() -> None:
 def test_a_wrong_message_is_refused_with_its_reason(body: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         ingest_job_from_message(body, "m1")
+
+
+def test_rows_set_aside_are_on_disk_before_the_others_are_committed(
+    table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.csv").write_text("k,n\na,1\nb,x\n")
+    path = tmp_path / "rejects.jsonl"
+    seen: list[str] = []
+    commit = table.state.commit
+
+    def look_and_commit(*transactions: Any) -> Any:
+        seen.append(path.read_text())
+        return commit(*transactions)
+
+    monkeypatch.setattr(table.state, "commit", look_and_commit)
+    with path.open("w") as sink:
+        ingest_files(table, "j1", [tmp_path / "a.csv"], "r", Rejects(sink))
+    assert len(seen) == 1
+    assert json.loads(seen[0])["row"] == 2
+
+
+def test_a_run_that_another_run_of_its_job_overtook_took_nothing_in(table: IngestTable) -> None:
+    batch = pa.record_batch({"k": ["a"], "n": [1]})
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield batch
+        assert ingest_batches(table, "j1", [batch], "r").rows == 1
+
+    result = ingest_batches(table, "j1", overtaken(), "r")
+    assert (result.rows, result.files, result.done_before) == (0, 0, True)
+    assert stored(table) == [("a", 1)]
