@@ -132,7 +132,8 @@ def _run(
     gather: Callable[[UnsortedRows], None],
     progress: IngestProgress | None,
 ) -> IngestResult:
-    run_start_ms = table.clock()
+    with table.state.reading() as state:
+        run_start_ms = state.moment(table.clock())
     earlier = _done_before(table, job_id, request)
     if earlier is not None:
         return earlier

@@ -23,6 +23,7 @@ from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from tests.table_fixture import FakeClock
 
 SCHEMA = Schema((Field("k", PrimitiveType.STRING),), (), (Field("n", PrimitiveType.INT),))
 
@@ -126,10 +127,16 @@ def test_two_runs_of_one_job_at_once_commit_once(table: IngestTable, tmp_path: P
 def test_a_run_older_than_half_the_orphan_age_is_not_committed(
     table: IngestTable, tmp_path: Path
 ) -> None:
-    path = write(tmp_path / "a.parquet", [("a", 1)])
-    slow = replace(table, clock=lambda: system_clock() - 8 * 86_400_000)
+    clock = FakeClock(system_clock())
+    state = open_state_store(tmp_path / "state.db", clock)
+
+    def slow_rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"k": ["a"], "n": [1]})
+        clock.now_ms += 8 * 86_400_000
+
     with pytest.raises(StateMovedOnError, match="half the orphan age"):
-        ingest_files(slow, "j1", [path], "r")
+        ingest_batches(replace(table, state=state, clock=clock), "j1", slow_rows(), "r")
+    state.close()
     assert stored(table) == []
 
 
