@@ -324,11 +324,17 @@ class RealTable:
             self.split(each.partition_id, threshold)
 
     def split_at(self, partition: PartitionId, point: Any) -> tuple[PartitionId, PartitionId]:
-        """Splits a leaf there, however many rows it has."""
+        """Splits a leaf there on the first field, however many rows it has."""
+        return self.split_at_field(partition, 0, point)
+
+    def split_at_field(
+        self, partition: PartitionId, dimension: int, point: Any
+    ) -> tuple[PartitionId, PartitionId]:
+        """Splits a leaf on any field, however many rows it has."""
         with self.store.reading() as state:
             region = state.partitions.get(partition).region
         ids = (PartitionId(f"{partition}L"), PartitionId(f"{partition}R"))
-        halves = split_region(region, 0, point)
+        halves = split_region(region, dimension, point)
         parts = [Partition(i, half, partition) for i, half in zip(ids, halves, strict=True)]
         self.store.commit_or_raise(SplitPartition(partition, tuple(parts)))
         return ids
