@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 _POINTS_PER_PART_MIN = 8
 
+
 @dataclass(frozen=True, slots=True)
 class SplitCandidate:
     """A leaf over the threshold by what the state knows of its rows."""

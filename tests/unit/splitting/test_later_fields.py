@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sleeper.datafiles import partitioned_write
 from sleeper.datafiles.partitioned_write import FileStrategy
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, whole_region
@@ -123,6 +124,18 @@ def test_each_strategy_of_ingest_routes_rows_to_leaves_cut_on_a_later_field(
         assert Counter(table.row_keys()) == before + Counter(rows)
 
 
+def test_files_that_are_open_together_are_finished_before_they_fill_the_memory(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitioned_write, "_KEPT_BYTES_MAX", 20_000)
+    table = make_table(schema=TWO)
+    table.split_at_field("root", 1, 50)
+    rows = [(a, b) for a in range(100) for b in range(100)]
+    files = table.ingest(rows, strategy=FileStrategy.ONE_FILE_PER_LEAF, turn_rows=500)
+    assert len(files) > 4
+    assert table.row_keys() == rows
+
+
 def test_leaves_cut_on_a_later_field_are_merged_into_one_stream_in_key_order(
     make_table: MakeTable,
 ) -> None:
@@ -151,9 +164,7 @@ few = st.integers(0, 2)
 many = st.integers(-50, 50)
 KEYS = {
     TWO: st.tuples(few, many),
-    THREE: st.tuples(
-        st.sampled_from("aé"), st.sampled_from([b"", b"x", b"\xff"]), many
-    ),
+    THREE: st.tuples(st.sampled_from("aé"), st.sampled_from([b"", b"x", b"\xff"]), many),
 }
 
 
