@@ -59,7 +59,11 @@ def run_sql(
 
 
 class StatementRun:
-    """One try of a statement: its session, its links to files, its holds, its plans."""
+    """One try of a statement: its session, its links to files, its holds.
+
+    After `frame`, by table: what was planned to read, the regions that are needed (None for
+    all rows), and which table each scan of the session is of.
+    """
 
     def __init__(self, statement: str, engine: QueryEngine) -> None:
         self._statement = statement
@@ -67,7 +71,11 @@ class StatementRun:
         self._folder = Path(mkdtemp(prefix="sql-", dir=engine.settings.engine.spill_folder))
         self._files: list[str] = []
         self.holds: list[VersionHold] = []
+        self.session = open_sql_session(engine.settings.engine)
+        self.tables: dict[str, QueryTable] = {}
         self.plans: dict[str, TablePlan] = {}
+        self.needed: dict[str, Regions] = {}
+        self.table_of_scan: dict[str, str] = {}
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -88,16 +96,18 @@ class StatementRun:
         """The statement over its tables, which are pinned and held from here on."""
         opened = [_opened(tables, name) for name in tables_in(self._statement, tables)]
         pinned = [self._pin(table) for table in opened if table is not None]
-        needed = self._regions(pinned, tables) if narrow else {}
-        session = open_sql_session(self._engine.settings.engine)
+        if narrow:
+            self.needed = self._regions(pinned, tables)
         for each in pinned:
             name = each.table.name
             with each.table.store.reading(each.version) as state:
-                plan = plan_table(each.schema, state, needed.get(name))
-            self._files += register_table(session, each.table, plan, self._folder)
-            self.plans[name] = plan
+                plan = plan_table(each.schema, state, self.needed.get(name))
+            self._files += register_table(self.session, each.table, plan, self._folder)
+            for scan in self._folder.iterdir():
+                self.table_of_scan.setdefault(scan.name, name)
+            self.tables[name], self.plans[name] = each.table, plan
         with planning_errors(tables):
-            return session.sql_with_options(self._statement, ALLOWED)
+            return self.session.sql_with_options(self._statement, ALLOWED)
 
     def _regions(self, pinned: list["_Pinned"], tables: TableOpeners) -> dict[str, Regions]:
         session = open_sql_session(self._engine.settings.engine)

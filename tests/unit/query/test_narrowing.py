@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sleeper.datafiles.merge import view_schema
 from sleeper.errors import InvalidRequestError
 from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.query.explanation import explain_sql
 from sleeper.query.narrowing import regions_by_table
 from sleeper.query.sql import StatementRun, run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
@@ -234,3 +235,21 @@ def test_a_table_that_is_named_twice_is_read_for_both(opened: tuple[QueryEngine,
     assert max(one, other) < files_read(opened, union)["t"] <= one + other
     hidden = "SELECT EXISTS(SELECT 1 FROM t WHERE i = -9) FROM t WHERE i = 3"
     assert files_read(opened, hidden)["t"] >= files_read(opened, union)["t"]
+
+
+def test_an_explanation_has_what_was_read_and_what_was_left_out(
+    opened: tuple[QueryEngine, dict],
+) -> None:
+    engine, openers = opened
+    statement = "SELECT count(*) FROM t JOIN u ON t.s = u.s WHERE t.i = 3"
+    explained = explain_sql(statement, openers, engine)
+    t, u = explained.reads
+    assert (t.table, u.table, explained.rows) == ("t", "u", 1)
+    assert 0 < t.files < t.files_of
+    assert 0 < t.leaves < t.leaves_of
+    assert 0 < t.bytes_read <= t.bytes < t.bytes_of
+    assert (u.files, u.leaves, u.bytes) == (u.files_of, u.leaves_of, u.bytes_of)
+    nothing = explain_sql("SELECT * FROM t WHERE i = 3 AND i = 4", openers, engine)
+    assert (nothing.rows, nothing.reads[0].files, nothing.reads[0].bytes_read) == (0, 0, 0)
+    with pytest.raises(InvalidRequestError):
+        explain_sql("SELECT nope FROM t", openers, engine)
