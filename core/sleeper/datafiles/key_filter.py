@@ -39,8 +39,10 @@ _SALTS = np.array(
 _HALF = np.uint64(32)
 _TO_BIT = np.uint32(27)
 _ONE = np.uint32(1)
+_LONG_ONE = np.uint64(1)
+_WORD_BITS = np.uint32(32)
 # Set at a time, so that what is computed on the way stays in the processor's cache.
-_TURN = 65_536
+_TURN = 16_384
 # Hashes that wait until their number says how large the filter is: 32 MiB of them.
 _WAITING_MAX = 4 * 1024**2
 # Below this a filter says yes to about every second key.
@@ -66,7 +68,7 @@ class KeyFilter:
     def to_bytes(self) -> bytes:
         """The sidecar's content."""
         header = _HEADER.pack(_MAGIC, _VERSION, _HASH, self.keys, len(self.blocks))
-        body = self.blocks.astype("<u4", copy=False).tobytes()
+        body = self.blocks.tobytes()
         return header + _CHECKSUM.pack(_checksum(header, body)) + body
 
 
@@ -158,7 +160,7 @@ class KeyFilterBuilder:
 
 
 def _no_blocks(count: int) -> Blocks:
-    return np.zeros((count, _WORDS), np.uint32)
+    return np.zeros((count, _WORDS), "<u4")
 
 
 def _places(hashes: Hashes, blocks: int) -> Hashes:
@@ -172,10 +174,14 @@ def _set(blocks: Blocks, ascending: Hashes) -> None:
     np.not_equal(places[1:], places[:-1], out=is_first[1:])
     starts = np.flatnonzero(is_first)
     low = ascending.astype(np.uint32)
-    bits = np.empty((len(starts), _WORDS), np.uint32)
-    for word, salt in enumerate(_SALTS):
-        bits[:, word] = np.bitwise_or.reduceat(_ONE << ((low * salt) >> _TO_BIT), starts)
-    blocks[places[starts]] |= bits
+    bits = np.empty((len(starts), _WORDS // 2), "<u8")
+    for pair in range(_WORDS // 2):
+        # Two words at once: what is set together is looked for half as often.
+        first = (low * _SALTS[2 * pair]) >> _TO_BIT
+        second = ((low * _SALTS[2 * pair + 1]) >> _TO_BIT) + _WORD_BITS
+        both = (_LONG_ONE << first.astype(np.uint64)) | (_LONG_ONE << second.astype(np.uint64))
+        bits[:, pair] = np.bitwise_or.reduceat(both, starts)
+    blocks[places[starts]] |= bits.view("<u4")
 
 
 def _checksum(header: bytes, body: bytes | memoryview) -> int:
