@@ -120,6 +120,8 @@ def _cast(column: pa.Array, target: FieldType) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     wanted = arrow_type(target)
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), wanted)
     match target:
         case ListType() | MapType():
             result = column.cast(_nullable_inside(wanted))
@@ -127,7 +129,7 @@ def _cast(column: pa.Array, target: FieldType) -> pa.Array:
             return result
         case PrimitiveType.FLOAT if pa.types.is_float64(column.type):
             return _narrowed_floats(column)
-        case PrimitiveType.TIMESTAMP if column.type.tz is None:
+        case PrimitiveType.TIMESTAMP if pa.types.is_timestamp(column.type) and not column.type.tz:
             return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
         case PrimitiveType.INT | PrimitiveType.LONG if pa.types.is_floating(column.type):
             if pc.any(pc.invert(pc.is_finite(column))).as_py():

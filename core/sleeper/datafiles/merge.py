@@ -34,7 +34,7 @@ _MIB = 1024**2
 _OPEN_INPUT_BYTES = 4 * _MIB
 # Each input has a thread that reads it, whose allocator gets back what other threads freed
 # only at every hundredth allocation: some 35 row groups of a narrow table, or the whole file.
-_ROW_GROUP_BYTES = 2 * _MIB
+_ROW_GROUP_BYTES = _MIB
 _ROW_GROUPS_KEPT = 35
 # A page of each column.
 _BYTES_READ_PER_KEY = _MIB // 2

@@ -156,10 +156,13 @@ class _OpenFile:
         self._lanes, self._lane = lanes, lane
         self._turn: list[pa.RecordBatch] = []
         self._turn_rows = 0
-        lanes.paths.append(path)
-        self._writer = lanes.open(
-            lane, lambda: DataFileWriter(target.root, path, target.schema, target.settings)
-        )
+
+        def make() -> DataFileWriter:
+            writer = DataFileWriter(target.root, path, target.schema, target.settings)
+            lanes.paths.append(path)
+            return writer
+
+        self._writer = lanes.open(lane, make)
         self._turns: list[Future[None]] = []
 
     def add(self, rows: pa.RecordBatch) -> None:

@@ -55,8 +55,11 @@ def limit_footer_cache(session: SessionContext, bytes_max: int) -> None:
 
 
 def new_table_name() -> str:
-    """A name that no other table of any session of this process has."""
-    return f"t{next(_table_numbers)}"
+    """A name that no other table of any session of this process has.
+
+    With a slash, which no table of an instance can have in its name, and so in quotes.
+    """
+    return f'"/{next(_table_numbers)}"'
 
 
 def stream(

@@ -58,7 +58,9 @@ def find_source_files(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         if path.is_dir():
             endings = tuple(e for f in SourceFormat for e in f.value)
-            below = sorted(p for p in path.rglob("*") if p.name.lower().endswith(endings))
+            named = (p for p in path.rglob("*") if p.name.lower().endswith(endings))
+            # A directory may be named like a file: engines that write in parts do so.
+            below = sorted(p for p in named if not p.is_dir())
             if not below:
                 raise InvalidRequestError(f"directory {path} holds no file of a known format")
             found.extend(below)
@@ -176,10 +178,12 @@ def batch_columns(batch: pa.RecordBatch) -> Columns:
 def read_batches(
     batches: Iterator[pa.RecordBatch], checker: RowChecker
 ) -> Iterator[pa.RecordBatch]:
-    """Batches that a program hands in, checked and cast."""
+    """Batches that a program hands in, checked and cast. Each may have a schema of its own."""
+    checked: pa.Schema | None = None
     for batch in batches:
-        if checker.row == 1:
+        if checked is None or not batch.schema.equals(checked):
             checker.check_columns(batch.schema.names)
             checker.check_types(batch.schema)
+            checked = batch.schema
         if batch.num_rows:
             yield checker.cast(batch_columns(batch))

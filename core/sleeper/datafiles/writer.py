@@ -25,6 +25,7 @@ from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
 from sleeper.schema.model import Key, KeyValue, Schema, precedes
 
 _PENDING_BYTES_MAX = 64 * 1024 * 1024
+_ROW_GROUP_ROWS_MIN = 10_000
 # A dictionary pays while it is small: of values that hardly repeat it only costs the reader
 # memory and time, so a column that outgrows half a page goes on without one.
 _DICTIONARIES_PER_PAGE = 2
@@ -32,16 +33,24 @@ _DICTIONARIES_PER_PAGE = 2
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """How data files are written (properties `sleeper.table.parquet.*` and `….key.filter.*`).
+    """How data files are written (`sleeper.table.parquet.*`, `sleeper.table.key.filter.*`).
 
-    `filter_bits_per_key` 0 writes no filters.
+    A row group ends at `row_group_rows_max` rows, or sooner at about `row_group_bytes` in
+    memory, though not before 10,000 rows: a merge holds row groups of all its inputs. With
+    `filter_bits_per_key` 0 there are no key filters.
     """
 
     compression_codec: str = "zstd"
     row_group_rows_max: int = 100_000
+    row_group_bytes: int = 1024 * 1024
     page_bytes: int = 131_072
     filter_bits_per_key: int = 14
     filter_bytes_max: int = 32 * 1024 * 1024
+
+    def row_group_rows(self, rows: int, size: int) -> int:
+        """How many rows to put into a row group, where so many rows take so many bytes."""
+        by_size = self.row_group_bytes * rows // max(size, 1)
+        return min(self.row_group_rows_max, max(_ROW_GROUP_ROWS_MIN, by_size))
 
 
 class DataFileWriter:
@@ -62,6 +71,7 @@ class DataFileWriter:
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
+        self._group_rows: int | None = None
         self.rows = 0
         self.is_closed = False
         self._stack = contextlib.ExitStack()
@@ -81,8 +91,12 @@ class DataFileWriter:
                 self._pending.append(batch)
                 self._pending_rows += batch.num_rows
                 self._pending_bytes += batch.nbytes
+        if self._group_rows is None and self._pending_rows:
+            self._group_rows = self._settings.row_group_rows(
+                self._pending_rows, self._pending_bytes
+            )
         if (
-            self._pending_rows >= self._settings.row_group_rows_max
+            self._pending_rows >= (self._group_rows or 0)
             or self._pending_bytes >= _PENDING_BYTES_MAX
         ):
             self._write_row_groups()
@@ -114,8 +128,10 @@ class DataFileWriter:
         return tuple(contents)
 
     def _write_row_groups(self, is_last: bool = False) -> None:
+        if self._group_rows is None:
+            return
         pending = pa.Table.from_batches(self._pending)
-        size = self._settings.row_group_rows_max
+        size = self._group_rows
         is_full = self._pending_bytes >= _PENDING_BYTES_MAX
         whole = pending.num_rows if is_last or is_full else pending.num_rows // size * size
         if self._writer is None:

@@ -4,6 +4,7 @@ import datetime as dt
 import gzip
 import io
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -239,3 +240,35 @@ def test_a_directory_gives_its_files_and_a_missing_or_unknown_one_is_refused(
         find_source_files([tmp_path / "x.csv"])
     with pytest.raises(InvalidRequestError, match="unknown format"):
         find_source_files([tmp_path / "notes.txt"])
+
+
+def test_a_directory_named_like_a_file_stands_for_the_files_in_it(tmp_path: Path) -> None:
+    inner = tmp_path / "in" / "parts.parquet"
+    inner.mkdir(parents=True)
+    (inner / "part-0.parquet").touch()
+    assert find_source_files([tmp_path / "in"]) == [inner / "part-0.parquet"]
+
+
+def test_a_field_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
+    schema = Schema(
+        (Field("a.b", P.LONG),),
+        (),
+        (Field("a", ListType(P.LONG)), Field("a.list", P.STRING, nullable=True)),
+    )
+    path = tmp_path / "a.parquet"
+    rows = [{"a.b": 1, "a": [1, 2], "a.list": None}]
+    pq.write_table(pa.Table.from_pylist(rows, arrow_schema(schema)), path)
+    file = open_parquet(path, checker(schema, path))
+    assert file is not None
+    assert not is_scannable(
+        file, replace(schema, values=(Field("a", ListType(P.LONG)), Field("a.list", P.STRING)))
+    )
+    assert rows_of(read_parquet(path, checker(schema, path)), schema) == rows
+
+
+@pytest.mark.parametrize("field", WIDE.values, ids=lambda f: f.name)
+def test_a_column_of_nothing_but_nulls_may_come_without_a_type(field: Field) -> None:
+    schema = Schema((Field("id", P.STRING),), (), (replace(field, nullable=True),))
+    batch = pa.record_batch({"id": ["a"], field.name: pa.nulls(1)})
+    (read,) = read_batches(iter([batch]), checker(schema, Path("rows")))
+    assert read.column(field.name).to_pylist() == [None]
