@@ -57,6 +57,8 @@ from sleeper.tables.table_ref import TableId
 START_MS = 1_767_225_600_000
 DAY_MS = 24 * 3600 * 1000
 TABLE_ID = TableId("0a1b2c3d")
+# A data file and its sidecars.
+OBJECTS_PER_FILE = 3
 LONG_SCHEMA = Schema((Field("key", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.STRING),))
 
 
@@ -245,17 +247,19 @@ class RealTable:
         strategy: FileStrategy = FileStrategy.ONE_REFERENCE_PER_LEAF,
         into: PartitionId | None = None,
         row_group_rows: int = 100_000,
+        turn_rows: int | None = None,
     ) -> list[DataFile]:
         """Writes the rows of these keys (tuples if there are several) to the leaves.
 
-        `into` writes to one partition, as an ingest does that began before it was split.
+        `turn_rows` is how many come at a time. `into` writes to one partition, as an ingest
+        does that began before it was split.
         """
         name = next(self._names)
         tuples = sorted(k if isinstance(k, tuple) else (k,) for k in keys)
         columns = [list(c) for c in zip(*tuples, strict=True)]
         values = [f"ingest-{name}-{i}" for i in range(len(tuples))]
         table = pa.table([*columns, values], schema=arrow_schema(self.schema))
-        return self.ingest_sorted(table, strategy, into, row_group_rows)
+        return self.ingest_sorted(table, strategy, into, row_group_rows, turn_rows)
 
     def ingest_sorted(
         self,
@@ -263,6 +267,7 @@ class RealTable:
         strategy: FileStrategy = FileStrategy.ONE_REFERENCE_PER_LEAF,
         into: PartitionId | None = None,
         row_group_rows: int = 100_000,
+        turn_rows: int | None = None,
     ) -> list[DataFile]:
         """Writes rows that are in key order."""
         with self.store.reading() as state:
@@ -273,7 +278,7 @@ class RealTable:
         target = WriteTarget(
             self.root, TABLE_ID, self.schema, leaves, self.clock(), settings, threads=1
         )
-        written = write_sorted(iter(table.to_batches()), target, strategy)
+        written = write_sorted(iter(table.to_batches(turn_rows)), target, strategy)
         files = tuple(
             NewFile(w.file, tuple((r.partition_id, r.rows) for r in w.references)) for w in written
         )
@@ -341,11 +346,17 @@ class RealTable:
             self.split(each.partition_id, threshold)
 
     def split_at(self, partition: PartitionId, point: Any) -> tuple[PartitionId, PartitionId]:
-        """Splits a leaf there, however many rows it has."""
+        """Splits a leaf there on the first field, however many rows it has."""
+        return self.split_at_field(partition, 0, point)
+
+    def split_at_field(
+        self, partition: PartitionId, dimension: int, point: Any
+    ) -> tuple[PartitionId, PartitionId]:
+        """Splits a leaf on any field, however many rows it has."""
         with self.store.reading() as state:
             region = state.partitions.get(partition).region
         ids = (PartitionId(f"{partition}L"), PartitionId(f"{partition}R"))
-        halves = split_region(region, 0, point)
+        halves = split_region(region, dimension, point)
         parts = [Partition(i, half, partition) for i, half in zip(ids, halves, strict=True)]
         self.store.commit_or_raise(SplitPartition(partition, tuple(parts)))
         return ids
