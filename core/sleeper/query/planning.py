@@ -9,7 +9,7 @@ from typing import Any
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Range, Region, whole_region
-from sleeper.processing.model import Processing
+from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.query.key_order import in_key_order
 from sleeper.query.request import Query
 from sleeper.query.table_planning import bounds_region, covers, joined_regions
@@ -46,8 +46,8 @@ class QueryPlan:
     schema: Schema
     version: int
     leaves: tuple[LeafPlan, ...]
-    processing: Processing
-    time_ms: int
+    processing: Processing = NO_PROCESSING
+    time_ms: int = 0
 
 
 def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:

@@ -16,7 +16,6 @@ from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.writer import FileSettings
 from sleeper.files.data_file import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Range, Region, key_region
-from sleeper.processing.model import NO_PROCESSING
 from sleeper.query.engine import QueryEngine
 from sleeper.query.key_filters import KeyFilterCache, narrowed
 from sleeper.query.planning import FileScan, LeafPlan, QueryPlan
@@ -75,9 +74,7 @@ def test_each_file_is_asked_only_for_the_keys_that_it_may_hold():
     filters = {path: filter_of(keys) for path, keys in held.items()}
     regions = tuple(key_region(SCHEMA, (k,)) for k in range(0, 600, 10))
     scans = tuple(FileScan(file_of(path), regions) for path in held)
-    plan = QueryPlan(
-        SCHEMA, 7, (LeafPlan(("a",), scans), LeafPlan(("b",), scans[2:])), NO_PROCESSING, 0
-    )
+    plan = QueryPlan(SCHEMA, 7, (LeafPlan(("a",), scans), LeafPlan(("b",), scans[2:])))
     found = narrowed(plan, lambda file: filters[file.path])
     assert (found.schema, found.version) == (SCHEMA, 7)
     (leaf,) = found.leaves
