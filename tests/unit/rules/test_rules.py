@@ -26,6 +26,9 @@ Rule 2, nothing committed is lost and nothing uncommitted seen
   `a_push_down_that_leaves_out_rows_is_refused`
 - rows that were lost on the way: unit/compaction/test_running.py
   `an_input_with_fewer_rows_than_the_state_says_loses_nothing`
+- filters and aggregations: unit/processing/test_any_history.py; test_changes.py
+  `a_compaction_ages_off_by_the_time_that_its_job_was_created`,
+  `a_job_of_before_a_change_is_given_up`, `an_old_version_has_its_own_time`
 
 Rule 3, nothing live is overwritten
 - fresh names: `rule_3_two_runs_in_the_same_millisecond_write_to_different_names`,
