@@ -241,10 +241,12 @@ class RealTable:
         strategy: FileStrategy = FileStrategy.ONE_REFERENCE_PER_LEAF,
         into: PartitionId | None = None,
         row_group_rows: int = 100_000,
+        turn_rows: int | None = None,
     ) -> list[DataFile]:
         """Writes the rows of these keys (tuples if there are several) to the leaves.
 
-        `into` writes to one partition, as an ingest does that began before it was split.
+        `turn_rows` is how many come at a time. `into` writes to one partition, as an ingest
+        does that began before it was split.
         """
         name = f"ingest-{next(self._names)}"
         tuples = sorted(k if isinstance(k, tuple) else (k,) for k in keys)
@@ -259,7 +261,7 @@ class RealTable:
         target = WriteTarget(
             self.root, TABLE_ID, self.schema, leaves, self.clock(), settings, threads=1
         )
-        written = write_sorted(iter(table.to_batches()), target, strategy)
+        written = write_sorted(iter(table.to_batches(turn_rows)), target, strategy)
         files = tuple(
             NewFile(w.file, tuple((r.partition_id, r.rows) for r in w.references)) for w in written
         )
@@ -326,11 +328,17 @@ class RealTable:
             self.split(each.partition_id, threshold)
 
     def split_at(self, partition: PartitionId, point: Any) -> tuple[PartitionId, PartitionId]:
-        """Splits a leaf there, however many rows it has."""
+        """Splits a leaf there on the first field, however many rows it has."""
+        return self.split_at_field(partition, 0, point)
+
+    def split_at_field(
+        self, partition: PartitionId, dimension: int, point: Any
+    ) -> tuple[PartitionId, PartitionId]:
+        """Splits a leaf on any field, however many rows it has."""
         with self.store.reading() as state:
             region = state.partitions.get(partition).region
         ids = (PartitionId(f"{partition}L"), PartitionId(f"{partition}R"))
-        halves = split_region(region, 0, point)
+        halves = split_region(region, dimension, point)
         parts = [Partition(i, half, partition) for i, half in zip(ids, halves, strict=True)]
         self.store.commit_or_raise(SplitPartition(partition, tuple(parts)))
         return ids

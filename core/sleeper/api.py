@@ -28,6 +28,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.ingest.run import IngestResult
 from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
+from sleeper.query.explanation import SqlExplanation
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.result import QueryResult
 from sleeper.schema.json import schema_from_json, schema_to_json
@@ -37,7 +38,7 @@ from sleeper.wiring.ingest import ingest_paths, ingest_rows
 from sleeper.wiring.instance import Instance as Ports
 from sleeper.wiring.opening import make_instance
 from sleeper.wiring.opening import open_instance as open_ports
-from sleeper.wiring.query import open_query, open_sql, schema_of
+from sleeper.wiring.query import explain_statement, open_query, open_sql, schema_of
 from sleeper.wiring.runner import RunStatus, run_instance
 
 if TYPE_CHECKING:
@@ -222,6 +223,10 @@ class Instance:
     def sql(self, statement: str) -> Rowset:
         """Runs one SELECT over all tables, each at its newest version."""
         return Rowset(open_sql(self._ports, statement))
+
+    def explain(self, statement: str) -> SqlExplanation:
+        """Runs a SELECT, passes over its rows, and tells what it read of each table."""
+        return explain_statement(self._ports, statement)
 
     def run_until_idle(self, workers: int | None = None) -> RunStatus:
         """Does all background work there is: queued jobs, compaction, splitting, collection."""

@@ -1,7 +1,7 @@
 """Progress of long work: a bar on a terminal, nothing elsewhere."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -49,3 +49,17 @@ def ingest_progress(description: str) -> Iterator["IngestProgress"]:
             )
 
         yield IngestProgress(read, written)
+
+
+@contextmanager
+def rows_progress(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Hears how many rows are done, and how many there are."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=max(done, total))

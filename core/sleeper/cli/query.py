@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import note
+from sleeper.cli.printing import OutputKind, note, print_listings
 from sleeper.cli.row_sink import RowFormat, row_sink
 from sleeper.cli.table import TableName
 from sleeper.reports.listing import counted
@@ -102,6 +102,14 @@ def sql(
     statement: Annotated[str, typer.Argument(metavar="STATEMENT")],
     row_format: FormatOption = None,
     output: FileOption = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Run it, and print what it read of each table in the place of its rows: "
+            "leaves, files, bytes, pages. As JSON with --output json.",
+        ),
+    ] = False,
 ) -> None:
     """Print the rows of a SQL query over the tables of the instance.
 
@@ -109,12 +117,32 @@ def sql(
     Examples:
       sleeper sql "SELECT origin, count(*) FROM flights GROUP BY origin"
       sleeper sql "SELECT * FROM planes WHERE year < 1960" --output old.parquet
+      sleeper sql --explain "SELECT * FROM flights WHERE tailnum = 'N14228'"
     """
+    if explain:
+        _explain(context, statement, row_format, output)
+        return
     with opened(context) as instance:
         from sleeper.wiring.query import open_sql
 
         begun = time.monotonic()
         _print_rows(open_sql(instance, statement), row_format, output, begun)
+
+
+def _explain(
+    context: typer.Context, statement: str, row_format: RowFormat | None, output: Path | None
+) -> None:
+    kinds = {str(kind): kind for kind in OutputKind}
+    kind = OutputKind.JSON if row_format is RowFormat.JSON else OutputKind.TEXT
+    if output is not None:
+        if str(output) not in kinds:
+            raise typer.BadParameter("--explain takes --output text or --output json")
+        kind = kinds[str(output)]
+    with opened(context) as instance:
+        from sleeper.reports.explanation import explanation_listing
+        from sleeper.wiring.query import explain_statement
+
+        print_listings([explanation_listing(explain_statement(instance, statement))], kind)
 
 
 def _print_rows(

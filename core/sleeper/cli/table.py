@@ -8,6 +8,7 @@ import typer
 
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings, warn
+from sleeper.cli.progress import rows_progress
 from sleeper.cli.settings import parse_settings
 from sleeper.reports.kind import ReportKind
 
@@ -71,6 +72,24 @@ def show(context: typer.Context, name: TableName, output: OutputOption = OutputK
         from sleeper.wiring.reports import report_table
 
         print_listings(report_table(instance, name).listings(), output)
+
+
+@commands.command("check")
+def check(context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT) -> None:
+    """Read all data files of a table and verify them against its state.
+
+    Whether each file is there; its page checksums, its rows, their order, bounds and
+    partitions; and its sidecars. Exit status 1 if anything is wrong.
+    """
+    with opened(context) as instance:
+        instance.table(name)  # before Arrow is loaded, which takes a while
+        from sleeper.wiring.checking import check_table
+
+        with rows_progress(f"check {name}") as on_rows:
+            report = check_table(instance, name, on_rows)
+        print_listings([report.listing()], output)
+        if report.findings:
+            raise typer.Exit(1)
 
 
 @commands.command("rename")

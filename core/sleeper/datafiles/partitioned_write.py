@@ -35,6 +35,9 @@ _ROWS_PER_TURN = 65_536
 _QUEUED_TURNS_MAX = 2
 _FINISHERS = 4
 _FINISHING_MAX = 8
+# A file keeps up to this much until a row group is full.
+_KEPT_BYTES_PER_FILE = 64 * 1024**2
+_KEPT_BYTES_MAX = 512 * 1024**2
 
 
 class FileStrategy(Enum):
@@ -135,6 +138,10 @@ def _write_by_leaf(
                 lane = (len(finished) + len(open_files)) % target.threads
                 open_files[place] = _OpenFile(target, path, lanes, lane)
             open_files[place].add(rows)
+        # Leaves cut on a later field are open all at once: one may get several files.
+        while sum(f.kept_bytes for f in open_files.values()) > _KEPT_BYTES_MAX:
+            fullest = max(open_files, key=lambda p: open_files[p].kept_bytes)
+            finished.append((fullest, open_files.pop(fullest).finish()))
     finished += [(place, file.finish()) for place, file in open_files.items()]
     return [_whole_reference(f.result(), target.leaves[place]) for place, f in finished]
 
@@ -164,8 +171,15 @@ class _OpenFile:
 
         self._writer = lanes.open(lane, make)
         self._turns: list[Future[None]] = []
+        self._bytes = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """At most how much of the file is in memory."""
+        return min(self._bytes, _KEPT_BYTES_PER_FILE)
 
     def add(self, rows: pa.RecordBatch) -> None:
+        self._bytes += rows.nbytes
         self._turn.append(rows)
         self._turn_rows += rows.num_rows
         if self._turn_rows >= _ROWS_PER_TURN:

@@ -72,7 +72,7 @@ def narrowed(plan: QueryPlan, filter_of: FilterOf) -> QueryPlan:
     for leaf in plan.leaves:
         scans = tuple(s for each in leaf.scans for s in _narrowed(each, hashes, filter_of))
         if scans:
-            leaves.append(LeafPlan(leaf.leaf_id, scans))
+            leaves.append(LeafPlan(leaf.leaf_ids, scans))
     return QueryPlan(plan.schema, plan.version, tuple(leaves))
 
 

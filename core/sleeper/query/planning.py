@@ -1,6 +1,7 @@
 """Which files a query reads: for each leaf, those that may hold rows of its regions."""
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.query.key_order import in_key_order
 from sleeper.query.request import Query
+from sleeper.query.table_planning import bounds_region, covers, joined_regions
 from sleeper.schema.model import Schema, precedes
 from sleeper.statestore.reading.table_state import TableState
 
@@ -23,15 +26,18 @@ class FileScan:
 
 @dataclass(frozen=True, slots=True)
 class LeafPlan:
-    """What to merge for one leaf. At least one scan."""
+    """What to merge for one leaf, or for several whose rows alternate in key order.
 
-    leaf_id: PartitionId
+    At least one scan; no file twice.
+    """
+
+    leaf_ids: tuple[PartitionId, ...]
     scans: tuple[FileScan, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """The leaves that hold rows, in key order, at one version."""
+    """The leaves that hold rows, at one version; each one's keys come before the next one's."""
 
     schema: Schema
     version: int
@@ -42,8 +48,37 @@ def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
     """The plan of a query that fits the schema, on the version that the state is of."""
     whole = (whole_region(schema),)
     regions = whole if query.regions is None else disjoint_regions(query.regions)
-    plans = [_plan_leaf(leaf, cut, state) for leaf, cut in _regions_by_leaf(regions, state)]
-    return QueryPlan(schema, state.version, tuple(p for p in plans if p.scans))
+    plans = [(cut, _plan_leaf(leaf, cut, state)) for leaf, cut in _regions_by_leaf(regions, state)]
+    placed = [(_extent(schema, cut, plan), plan) for cut, plan in plans if plan.scans]
+    groups = in_key_order(schema, placed)
+    return QueryPlan(schema, state.version, tuple(_joined(schema, group) for group in groups))
+
+
+def _extent(schema: Schema, cut: Sequence[Region], plan: LeafPlan) -> Region:
+    """Where rows of the regions can be, by the bounds of the leaf's files."""
+    hull = _hull(cut)
+    return hull.intersect(_hull([bounds_region(schema, s.file) for s in plan.scans])) or hull
+
+
+def _joined(schema: Schema, plans: Sequence[LeafPlan]) -> LeafPlan:
+    """One plan for all of the leaves."""
+    if len(plans) == 1:
+        return plans[0]
+    scans: dict[str, list[FileScan]] = defaultdict(list)
+    for plan in plans:
+        for scan in plan.scans:
+            scans[scan.file.path].append(scan)
+    leaf_ids = tuple(i for plan in plans for i in plan.leaf_ids)
+    return LeafPlan(leaf_ids, tuple(_joined_scan(schema, of) for of in scans.values()))
+
+
+def _joined_scan(schema: Schema, scans: Sequence[FileScan]) -> FileScan:
+    if len(scans) == 1:
+        return scans[0]
+    file = scans[0].file
+    regions = joined_regions(r for scan in scans for r in scan.regions or ())
+    is_whole = covers(regions, bounds_region(schema, file))
+    return FileScan(file, None if is_whole else tuple(regions))
 
 
 def disjoint_regions(regions: Iterable[Region]) -> list[Region]:
@@ -89,7 +124,7 @@ def _plan_leaf(leaf: Partition, cut: list[Region], state: TableState) -> LeafPla
             scans.append(FileScan(file, None))
         elif wanted:
             scans.append(FileScan(file, tuple(wanted)))
-    return LeafPlan(leaf.id, tuple(scans))
+    return LeafPlan((leaf.id,), tuple(scans))
 
 
 def _overlapping(regions: Sequence[Region], file: DataFile) -> list[Region]:

@@ -30,11 +30,9 @@ parsed_schema = lru_cache(maxsize=256)(schema_from_json)
 def run_query(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
     """The query's rows, of the table's types, in the columns asked for.
 
-    They are in key order (row keys, then sort keys) within a leaf, and in the order of
-    the leaves; so throughout, unless leaves were cut on a later field than the first.
-    The first batch is ready when this returns. A file that is gone until then makes the
-    query start again on the newest state; for an old version that means that it is below
-    the horizon, which is refused.
+    They are in key order: row keys, then sort keys. The first batch is ready when this
+    returns. A file that is gone until then makes the query start again on the newest state;
+    for an old version that means that it is below the horizon, which is refused.
 
     InvalidRequestError if the query does not fit the schema, or its version cannot be read.
     """

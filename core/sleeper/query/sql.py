@@ -3,6 +3,7 @@
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -13,11 +14,14 @@ from sleeper.datafiles.session import EngineSettings, check_present, engine_erro
 from sleeper.errors import NotFoundError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
+from sleeper.query.key_predicates import Regions
+from sleeper.query.narrowing import regions_by_table
 from sleeper.query.result import QueryResult, with_first
 from sleeper.query.running import parsed_schema
 from sleeper.query.sql_tables import register_table
 from sleeper.query.sql_text import ALLOWED, errors_of_statement, planning_errors, tables_in
 from sleeper.query.table_planning import TablePlan, plan_table
+from sleeper.schema.model import Schema
 
 logger = logging.getLogger(__name__)
 
@@ -27,73 +31,115 @@ TableOpeners = Mapping[str, Callable[[], QueryTable]]
 """How to open each table of the instance, by name. Only those that a statement names are."""
 
 
-def run_sql(statement: str, tables: TableOpeners, engine: QueryEngine) -> QueryResult:
+def run_sql(
+    statement: str, tables: TableOpeners, engine: QueryEngine, narrow: bool = True
+) -> QueryResult:
     """The rows of one SELECT (or EXPLAIN, DESCRIBE, VALUES) in the statement's order.
 
     Names that are not all lower case, or have other characters than letters, digits and
     underscores, are put in double quotes. Each table is read at its newest version when
     the statement starts, under a hold. Columns that share a name get a number behind it.
-    The first batch is ready when this returns.
+    The first batch is ready when this returns. Unless `narrow` is off, files are left out
+    that the statement's predicates on row keys rule out.
 
     InvalidRequestError for wrong SQL, a table or column that is not there, and any
     statement that would change something or read anything but tables.
     """
     for attempt in range(1, _ATTEMPTS_MAX + 1):
-        run = _Run(statement, engine)
+        run = StatementRun(statement, engine)
         try:
-            return run.start(tables)
+            return run.start(tables, narrow)
         except BaseException as error:
             run.close()
-            for hold in run.holds:
-                hold.release()
+            run.release()
             if not isinstance(error, StateMovedOnError) or attempt == _ATTEMPTS_MAX:
                 raise
             logger.info("statement starts again: %s", error)
     raise AssertionError
 
 
-class _Run:
-    """One try of a statement: its session, its links to files, its holds."""
+class StatementRun:
+    """One try of a statement: its session, its links to files, its holds.
+
+    After `frame`, by table: what was planned to read, the regions that are needed (None for
+    all rows), and which table each scan of the session is of.
+    """
 
     def __init__(self, statement: str, engine: QueryEngine) -> None:
         self._statement = statement
         self._engine = engine
         self._folder = Path(mkdtemp(prefix="sql-", dir=engine.settings.engine.spill_folder))
+        self._files: list[str] = []
         self.holds: list[VersionHold] = []
+        self.session = open_sql_session(engine.settings.engine)
+        self.tables: dict[str, QueryTable] = {}
+        self.plans: dict[str, TablePlan] = {}
+        self.needed: dict[str, Regions] = {}
+        self.table_of_scan: dict[str, str] = {}
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def start(self, tables: TableOpeners) -> QueryResult:
-        session = open_sql_session(self._engine.settings.engine)
-        files: list[str] = []
-        for name in tables_in(self._statement, tables):
-            table = _opened(tables, name)
-            if table is not None:
-                plan = self._pin(table)
-                files += register_table(session, table, plan, self._folder)
-        with planning_errors(tables):
-            frame = session.sql_with_options(self._statement, ALLOWED)
+    def release(self) -> None:
+        for hold in self.holds:
+            hold.release()
+
+    def start(self, tables: TableOpeners, narrow: bool) -> QueryResult:
+        frame = self.frame(tables, narrow)
         target = plain_schema(frame.schema())
-        rows = _rows(frame, files, target)
+        rows = _rows(frame, self._files, target)
         first = next(rows, None)
         batches = with_first(first, rows)
         return QueryResult(target, batches, self.holds, self._engine.settings.rows_max, self.close)
 
-    def _pin(self, table: QueryTable) -> TablePlan:
+    def frame(self, tables: TableOpeners, narrow: bool) -> DataFrame:
+        """The statement over its tables, which are pinned and held from here on."""
+        opened = [_opened(tables, name) for name in tables_in(self._statement, tables)]
+        pinned = [self._pin(table) for table in opened if table is not None]
+        if narrow:
+            self.needed = self._regions(pinned, tables)
+        for each in pinned:
+            name = each.table.name
+            with each.table.store.reading(each.version) as state:
+                plan = plan_table(each.schema, state, self.needed.get(name))
+            self._files += register_table(self.session, each.table, plan, self._folder)
+            for scan in self._folder.iterdir():
+                self.table_of_scan.setdefault(scan.name, name)
+            self.tables[name], self.plans[name] = each.table, plan
+        with planning_errors(tables):
+            return self.session.sql_with_options(self._statement, ALLOWED)
+
+    def _regions(self, pinned: list["_Pinned"], tables: TableOpeners) -> dict[str, Regions]:
+        session = open_sql_session(self._engine.settings.engine)
+        for each in pinned:
+            register_table(session, each.table, TablePlan(each.schema, 0, ()), self._folder)
+        with planning_errors(tables):
+            frame = session.sql_with_options(self._statement, ALLOWED)
+        return regions_by_table(frame, {each.table.name: each.schema for each in pinned})
+
+    def _pin(self, table: QueryTable) -> "_Pinned":
         with table.store.reading() as state:
-            plan = plan_table(parsed_schema(state.schema_json), state)
+            pinned = _Pinned(table, parsed_schema(state.schema_json), state.version)
         engine = self._engine
         hold = VersionHold(
             table.store,
-            plan.version,
+            pinned.version,
             engine.settings.hold_seconds,
             engine.clock,
             f"sql {table.name}",
         )
         self.holds.append(hold)
         hold.take()
-        return plan
+        return pinned
+
+
+@dataclass(frozen=True, slots=True)
+class _Pinned:
+    """A table at the version that the statement reads."""
+
+    table: QueryTable
+    schema: Schema
+    version: int
 
 
 def open_sql_session(settings: EngineSettings) -> SessionContext:

@@ -4,11 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sleeper.files.data_file import DataFile
+from sleeper.files.data_file import DataFile, FileReference
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import Schema, next_key_value, precedes
 from sleeper.statestore.reading.table_state import TableState
+
+_LEAVES_ONE_BY_ONE_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,36 +23,76 @@ class ScanGroup:
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """Every row of a table once, at one version."""
+    """Every row of a table, or of some regions of it, once, at one version.
+
+    `bytes` is the size of its files.
+    """
 
     schema: Schema
     version: int
     groups: tuple[ScanGroup, ...]
+    bytes: int = 0
+
+    @property
+    def files(self) -> int:
+        """How many files are read."""
+        return sum(len(group.paths) for group in self.groups)
 
 
-def plan_table(schema: Schema, state: TableState) -> TablePlan:
+def plan_table(
+    schema: Schema, state: TableState, regions: Sequence[Region] | None = None
+) -> TablePlan:
     """The rows of a table: of each file, those in the partitions that refer to it.
 
     A file whose references cover its key bounds is read whole. The others, of which
     compactions took some partitions' rows over, are grouped by the partitions that are left.
+    Files that can have no rows of the regions are left out; other rows of those that are
+    left may be there.
     """
-    regions = {p.id: p.region for p in state.partitions.all()}
+    files, references = _files(state, regions)
     referring: dict[str, list[PartitionId]] = defaultdict(list)
-    for reference in state.files.references():
+    for reference in references:
         referring[reference.path].append(reference.partition_id)
+    known = _regions_of(state, {i for ids in referring.values() for i in ids})
     unions: dict[tuple[PartitionId, ...], list[Region]] = {}
     groups: dict[tuple[PartitionId, ...] | None, list[str]] = defaultdict(list)
-    for file in state.files.all():
+    size = 0
+    for file in files:
         ids = tuple(sorted(referring[file.path]))
         if ids not in unions:
-            unions[ids] = joined_regions([regions[i] for i in ids])
+            unions[ids] = joined_regions([known[i] for i in ids])
         is_whole = covers(unions[ids], bounds_region(schema, file))
         groups[None if is_whole else ids].append(file.path)
+        size += file.bytes
     scans = [
         ScanGroup(tuple(paths), None if ids is None else tuple(unions[ids]))
         for ids, paths in groups.items()
     ]
-    return TablePlan(schema, state.version, tuple(scans))
+    return TablePlan(schema, state.version, tuple(scans), size)
+
+
+def _files(
+    state: TableState, regions: Sequence[Region] | None
+) -> tuple[Iterable[DataFile], Iterable[FileReference]]:
+    """Those that may have rows of the regions, and at least their references."""
+    if regions is None:
+        return state.files.all(), state.files.references()
+    leaves = state.partitions.leaves_overlapping(regions)
+    if len(leaves) > _LEAVES_ONE_BY_ONE_MAX:
+        return (f for f in state.files.all() if _is_wanted(f, regions)), state.files.references()
+    of_leaves = [f for leaf in leaves for f in state.files.of_leaf(leaf.id, leaf.region)]
+    wanted = {f.path: f for f in of_leaves if _is_wanted(f, regions)}
+    return wanted.values(), state.files.references_to(list(wanted))
+
+
+def _is_wanted(file: DataFile, regions: Sequence[Region]) -> bool:
+    return any(r.overlaps_bounds(file.smallest_key, file.largest_key) for r in regions)
+
+
+def _regions_of(state: TableState, ids: set[PartitionId]) -> dict[PartitionId, Region]:
+    if len(ids) <= _LEAVES_ONE_BY_ONE_MAX:
+        return {i: state.partitions.get(i).region for i in ids}
+    return {p.id: p.region for p in state.partitions.all() if p.id in ids}
 
 
 def bounds_region(schema: Schema, file: DataFile) -> Region:

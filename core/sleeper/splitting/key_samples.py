@@ -14,7 +14,7 @@ from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.routing import rows_in_region
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.files.data_file import DataFile
-from sleeper.partitions.region import Range, Region
+from sleeper.partitions.region import Region
 from sleeper.schema.model import KeyValue, Schema
 from sleeper.splitting.estimate import FileKeys
 
@@ -30,7 +30,7 @@ def sample_keys(root: DataRoot, schema: Schema, file: DataFile, region: Region) 
     sampler = KeySampler(schema)
     try:
         with pq.ParquetFile(root.url_of(file.path)) as parquet:
-            groups = _row_groups_touching(parquet.metadata, region.ranges[0])
+            groups = _row_groups_touching(parquet.metadata, region)
             read = _evenly_spaced(groups)
             rows = _sample(parquet, read, schema, region, sampler)
     except FileNotFoundError as error:
@@ -65,19 +65,24 @@ def _sample(
     return rows
 
 
-def _row_groups_touching(metadata: pq.FileMetaData, within: Range) -> list[int]:
-    """Those whose first key field, the first column, may have values of the range."""
-    touching = []
-    for group in range(metadata.num_row_groups):
-        found = metadata.row_group(group).column(0).statistics
+def _row_groups_touching(metadata: pq.FileMetaData, region: Region) -> list[int]:
+    """Those that may have rows of the region."""
+    groups = range(metadata.num_row_groups)
+    return [g for g in groups if _touches(metadata.row_group(g), region)]
+
+
+def _touches(group: pq.RowGroupMetaData, region: Region) -> bool:
+    # The row key fields are a file's first columns.
+    for place, within in enumerate(region.ranges):
+        found = group.column(place).statistics
         if (
-            found is None
-            or not found.has_min_max
-            or type(found.min) is not type(within.min)
-            or within.overlaps_values(found.min, found.max)
+            found is not None
+            and found.has_min_max
+            and type(found.min) is type(within.min)
+            and not within.overlaps_values(found.min, found.max)
         ):
-            touching.append(group)
-    return touching
+            return False
+    return True
 
 
 def _evenly_spaced(groups: Sequence[int]) -> list[int]:

@@ -1,23 +1,16 @@
 """Finds the leaves to split, and splits one."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from sleeper.datafiles.sketches import sketches_from_bytes
-from sleeper.errors import DataError, NotFoundError, StateMovedOnError
-from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile
+from sleeper.errors import NotFoundError, StateMovedOnError
+from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
-from sleeper.partitions.region import Region
 from sleeper.schema.model import KeyValue, Schema
-from sleeper.splitting.estimate import (
-    FileKeys,
-    LeafEstimate,
-    estimate_leaf,
-    keys_of_sketches,
-    split_points,
-)
+from sleeper.splitting.estimate import LeafEstimate, split_points
+from sleeper.splitting.leaf_keys import LeafKeys, ReadObject, SampleKeys
 from sleeper.splitting.subtree import levels_needed, subtree
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
@@ -26,14 +19,6 @@ from sleeper.statestore.transactions.split_partition import MarkUnsplittable, Sp
 logger = logging.getLogger(__name__)
 
 _POINTS_PER_PART_MIN = 8
-_DIMENSIONS_CUT = 1
-"""How many of the first row key fields are tried, in turn."""
-
-ReadObject = Callable[[str], bytes]
-"""The content of an object, or NotFoundError."""
-
-SampleKeys = Callable[[Schema, DataFile, Region], FileKeys]
-"""The keys of the file's rows that lie in the region, from a look into the file itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +69,20 @@ def split_partition(
 ) -> SplitResult:
     """Splits the leaf if it is over the threshold by the sketches of its files.
 
-    Looks at the `files_max` largest. Durable on return; may be repeated. DataError if a
-    file's keys can be read neither from its sidecar nor from itself; StateMovedOnError if
-    a file was collected meanwhile (try again).
+    The first row key field that has a value to cut at is cut. Looks at the `files_max`
+    largest. Durable on return; may be repeated. DataError if a file's keys can be read
+    neither from its sidecar nor from itself; StateMovedOnError if a file was collected
+    meanwhile (try again).
     """
     leaf = _leaf(partition_id, store)
     if leaf is None:
         return SplitResult(SplitStatus.GONE)
-    estimate = _estimate(leaf, files_max, threshold, read, sample)
-    levels = levels_needed(estimate.rows, threshold)
-    if levels == 0:
-        return SplitResult(SplitStatus.SMALL_ENOUGH, estimate.rows)
-    for dimension in range(_DIMENSIONS_CUT):
-        within = leaf.partition.region.ranges[dimension]
+    keys = LeafKeys(leaf.schema, leaf.partition, leaf.files, files_max, read, sample)
+    for dimension, within in enumerate(leaf.partition.region.ranges):
+        estimate = _estimate(keys, dimension, threshold)
+        levels = levels_needed(estimate.rows, threshold)
+        if levels == 0:
+            return SplitResult(SplitStatus.SMALL_ENOUGH, estimate.rows)
         points = split_points(estimate, within, dimension, 2**levels)
         if points:
             return _split(leaf, dimension, points, estimate.rows, store)
@@ -125,45 +111,17 @@ def _leaf(partition_id: PartitionId, store: StateStore) -> _Leaf | None:
         return _Leaf(partition, state.schema, files, state.version)
 
 
-def _estimate(
-    leaf: _Leaf, files_max: int, threshold: int, read: ReadObject, sample: SampleKeys
-) -> LeafEstimate:
-    region = leaf.partition.region
-    by_size = sorted(leaf.files, key=lambda f: (-f.rows, f.path))
-    looked_at, others = by_size[:files_max], by_size[files_max:]
-    faults: list[str] = []
-    seen = [(file, _keys(file, leaf, read, sample, faults)) for file in looked_at]
-    if faults:
-        logger.warning(
-            "keys of %d files are sampled from the files: %s",
-            len(faults),
-            faults[0],
-            extra={"partition": leaf.partition.id},
-        )
-    estimate = estimate_leaf(region, seen, others)
+def _estimate(keys: LeafKeys, dimension: int, threshold: int) -> LeafEstimate:
+    estimate = keys.estimate(dimension)
     levels = levels_needed(estimate.rows, threshold)
-    if levels and not _tells(estimate, 2**levels):
-        seen = [(file, sample(leaf.schema, file, region)) for file in looked_at]
-        estimate = estimate_leaf(region, seen, others)
+    if levels and not _tells(estimate, dimension, 2**levels):
+        return keys.sampled()
     return estimate
 
 
-def _keys(
-    file: DataFile, leaf: _Leaf, read: ReadObject, sample: SampleKeys, faults: list[str]
-) -> FileKeys:
-    region = leaf.partition.region
-    path = file.path + SKETCHES_SUFFIX
-    try:
-        sketches = sketches_from_bytes(leaf.schema, read(path), path)
-    except (NotFoundError, DataError) as error:
-        faults.append(str(error))
-        return sample(leaf.schema, file, region)
-    return keys_of_sketches(file, region, sketches)
-
-
-def _tells(estimate: LeafEstimate, parts: int) -> bool:
+def _tells(estimate: LeafEstimate, dimension: int, parts: int) -> bool:
     """Whether there are points enough to find quantiles: a small share of a file has few."""
-    points = sum(len(keys.points[0]) for keys in estimate.files)
+    points = sum(len(keys.points[dimension]) for keys in estimate.files)
     return points >= parts * _POINTS_PER_PART_MIN
 
 

@@ -3,10 +3,11 @@
 from functools import partial
 
 from sleeper.query.engine import QueryTable
+from sleeper.query.explanation import SqlExplanation, explain_sql
 from sleeper.query.request import Query
 from sleeper.query.result import QueryResult
 from sleeper.query.running import run_query
-from sleeper.query.sql import run_sql
+from sleeper.query.sql import TableOpeners, run_sql
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
 from sleeper.wiring.instance import Instance, OpenTable
@@ -19,16 +20,24 @@ def open_query(instance: Instance, table_name: str, query: Query) -> QueryResult
 
 def open_sql(instance: Instance, statement: str) -> QueryResult:
     """Starts a SQL statement over all tables, each at its newest version."""
-    openers = {
-        ref.name: partial(_query_table, OpenTable(instance, ref)) for ref in instance.tables.list()
-    }
-    return run_sql(statement, openers, instance.query_engine())
+    return run_sql(statement, _openers(instance), instance.query_engine())
+
+
+def explain_statement(instance: Instance, statement: str) -> SqlExplanation:
+    """Runs a SQL statement, passes over its rows, and tells what it read."""
+    return explain_sql(statement, _openers(instance), instance.query_engine())
 
 
 def schema_of(instance: Instance, table_name: str) -> Schema:
     """The table's schema as its log has it."""
     with instance.table(table_name).state.reading() as state:
         return schema_from_json(state.schema_json)
+
+
+def _openers(instance: Instance) -> TableOpeners:
+    return {
+        ref.name: partial(_query_table, OpenTable(instance, ref)) for ref in instance.tables.list()
+    }
 
 
 def _query_table(table: OpenTable) -> QueryTable:

@@ -98,3 +98,17 @@ def test_what_cannot_be_answered_is_refused_in_one_line(
     assert said in done.stderr
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_statement_is_explained_by_what_it_read(full: Sleeper) -> None:
+    statement = "SELECT people FROM cities WHERE city = 'Oslo'"
+    done = full("sql", "--explain", statement, "--output", "json")
+    (row,) = done.rows
+    assert (row["report"], row["table"], row["leaves"], row["leaves_of"]) == (
+        *("explanation", "cities"),
+        *(1, 2),
+    )
+    assert full("sql", "--explain", statement, "--format", "json").rows[0]["files"] == 1
+    assert full("sql", "--explain", statement).stdout.startswith("1 row in ")
+    assert full("sql", "--explain", statement, "--output", "x.csv").status == 2
+    assert "wrong SQL" in full("sql", "--explain", "SELEC 1").stderr

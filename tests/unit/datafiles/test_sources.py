@@ -272,3 +272,41 @@ def test_a_column_of_nothing_but_nulls_may_come_without_a_type(field: Field) -> 
     batch = pa.record_batch({"id": ["a"], field.name: pa.nulls(1)})
     (read,) = read_batches(iter([batch]), checker(schema, Path("rows")))
     assert read.column(field.name).to_pylist() == [None]
+
+
+LISTS = Schema((Field("id", P.LONG),), (), (Field('a "b"', ListType(P.LONG), nullable=True),))
+
+
+@pytest.mark.parametrize(
+    "cell", ["[1,2", "hello", "  ", '[1]}\n{"a":[2]', '[1],"id":7', '["x"]', "[null]"]
+)
+def test_a_cell_that_is_not_json_of_its_field_is_told_by_row(tmp_path: Path, cell: str) -> None:
+    path = tmp_path / "rows.csv"
+    quoted = cell.replace('"', '""')
+    path.write_text(f'id,"a ""b"""\n1,"[1,\n2]"\n2,"{quoted}"\n3,\n')
+    with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 2: field .*ListType"):
+        list(read_csv(path, checker(LISTS, path)))
+    rejects = Rejects(io.StringIO())
+    read = rows_of(read_csv(path, checker(LISTS, path, rejects)), LISTS)
+    assert read == [{"id": 1, 'a "b"': [1, 2]}, {"id": 3, 'a "b"': None}]
+    assert rejects.count == 1
+
+
+@pytest.mark.parametrize("damage", ["cut off", "cut off early", "torn"])
+@pytest.mark.parametrize("name", ["rows.csv.gz", "rows.jsonl.gz"])
+def test_a_damaged_compressed_file_is_refused(tmp_path: Path, name: str, damage: str) -> None:
+    path = tmp_path / name
+    ids = [n * 7919 % 9973 for n in range(50_000)]
+    lines = (
+        [f'{{"id":"{i}"}}' for i in ids] if "json" in name else ["id,n", *(f"{i}," for i in ids)]
+    )
+    whole = gzip.compress("\n".join(lines).encode())
+    damaged = {
+        "cut off": whole[: len(whole) // 2],
+        "cut off early": whole[:15],
+        "torn": whole[:3000] + b"\xff" * 200 + whole[3200:],
+    }
+    path.write_bytes(damaged[damage])
+    read = read_csv if "csv" in name else read_json_lines
+    with pytest.raises(InvalidRequestError, match=f"{name}: (not a readable CSV|cannot be read)"):
+        list(read(path, checker(NARROW, path)))

@@ -74,11 +74,11 @@ def test_each_file_is_asked_only_for_the_keys_that_it_may_hold():
     filters = {path: filter_of(keys) for path, keys in held.items()}
     regions = tuple(key_region(SCHEMA, (k,)) for k in range(0, 600, 10))
     scans = tuple(FileScan(file_of(path), regions) for path in held)
-    plan = QueryPlan(SCHEMA, 7, (LeafPlan("a", scans), LeafPlan("b", scans[2:])))
+    plan = QueryPlan(SCHEMA, 7, (LeafPlan(("a",), scans), LeafPlan(("b",), scans[2:])))
     found = narrowed(plan, lambda file: filters[file.path])
     assert (found.schema, found.version) == (SCHEMA, 7)
     (leaf,) = found.leaves
-    assert leaf.leaf_id == "a"
+    assert leaf.leaf_ids == ("a",)
     asked = {s.file.path: [r.ranges[0].min for r in s.regions or ()] for s in leaf.scans}
     assert asked == {"f0": [0, 10, 20], "f1": [10, 500]}
 
@@ -86,7 +86,7 @@ def test_each_file_is_asked_only_for_the_keys_that_it_may_hold():
 def test_ranges_beside_keys_are_kept_and_ranges_alone_need_no_filter():
     key, wide = key_region(SCHEMA, (5,)), region_of_range(SCHEMA, 100, 200)
     both = FileScan(file_of("f"), (key, wide))
-    plan = QueryPlan(SCHEMA, 1, (LeafPlan("a", (both,)),))
+    plan = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (both,)),))
     (leaf,) = narrowed(plan, lambda file: filter_of({6})).leaves
     assert leaf.scans == (FileScan(both.file, (wide,)),)
 
@@ -94,28 +94,28 @@ def test_ranges_beside_keys_are_kept_and_ranges_alone_need_no_filter():
         raise AssertionError("no key is asked for")
 
     for regions in (None, (wide,)):
-        only = QueryPlan(SCHEMA, 1, (LeafPlan("a", (FileScan(both.file, regions),)),))
+        only = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (FileScan(both.file, regions),)),))
         assert narrowed(only, unwanted) == only
 
 
 def test_the_largest_key_of_a_type_is_a_key_too():
     region = key_region(SCHEMA, (LARGEST,))
     assert region.ranges == (Range(LARGEST, None),)
-    plan = QueryPlan(SCHEMA, 1, (LeafPlan("a", (FileScan(file_of("f"), (region,)),)),))
+    plan = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (FileScan(file_of("f"), (region,)),)),))
     assert narrowed(plan, lambda file: filter_of({5})).leaves == ()
     assert narrowed(plan, lambda file: filter_of({LARGEST})) == plan
 
 
 def test_part_of_a_key_is_a_range():
     region = Region((Range("x", "x\0"), Range(-(2**31), None)))
-    plan = QueryPlan(TWO, 1, (LeafPlan("a", (FileScan(file_of("f"), (region,)),)),))
+    plan = QueryPlan(TWO, 1, (LeafPlan(("a",), (FileScan(file_of("f"), (region,)),)),))
     assert narrowed(plan, lambda file: filter_of({5})) == plan
 
 
 def test_a_text_that_is_no_utf_8_is_left_to_the_engine():
     schema = Schema((Field("a", PrimitiveType.STRING),))
     scan = FileScan(file_of("f"), (key_region(schema, ("\ud800",)),))
-    plan = QueryPlan(schema, 1, (LeafPlan("a", (scan,)),))
+    plan = QueryPlan(schema, 1, (LeafPlan(("a",), (scan,)),))
     assert narrowed(plan, lambda file: filter_of({5})) == plan
 
 
@@ -128,7 +128,7 @@ def test_whatever_is_asked_a_file_keeps_the_keys_that_it_holds(data: st.DataObje
     filters = {path: filter_of(of, TWO) for path, of in held.items()}
     regions = tuple(key_region(TWO, key) for key in asked)
     scans = tuple(FileScan(file_of(path), regions) for path in held)
-    plan = QueryPlan(TWO, 1, (LeafPlan("a", scans),))
+    plan = QueryPlan(TWO, 1, (LeafPlan(("a",), scans),))
     found = narrowed(plan, lambda file: filters[file.path])
     kept = {
         scan.file.path: {tuple(r.min for r in region.ranges) for region in scan.regions or ()}

@@ -1,0 +1,178 @@
+"""Verifies a data file against what the state says of it, page by page in bounded memory.
+
+Checksums of pages are verified here and nowhere else: the engine does not look at them,
+and half of the flipped bits in compressed pages go unnoticed otherwise.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.routing import rows_in_region
+from sleeper.datafiles.sketches import sketches_from_bytes
+from sleeper.errors import DataError, NotFoundError, UnavailableError
+from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile
+from sleeper.partitions.partition import Partition, PartitionId
+from sleeper.schema.model import Schema
+
+_BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class FileFault:
+    """What is wrong with a file, and in which row group if it is in one."""
+
+    path: str
+    fault: str
+    row_group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedFile:
+    """What the state says: the file, and how many of its rows lie in which partitions.
+
+    `partitions` are those whose rows the state knows exactly; of others it has estimates.
+    """
+
+    file: DataFile
+    partitions: tuple[tuple[Partition, int], ...] = ()
+
+
+def verify_file(
+    root: DataRoot,
+    schema: Schema,
+    expected: ExpectedFile,
+    on_rows: Callable[[int], None] = lambda _: None,
+) -> list[FileFault]:
+    """Reads all of the file and its sidecars; `on_rows` hears how many rows were read."""
+    file = expected.file
+    faults = list(_faults_of_sidecars(root, schema, file))
+    try:
+        with pq.ParquetFile(
+            root.url_of(file.path), page_checksum_verification=True, pre_buffer=False
+        ) as parquet:
+            faults += _faults_of_rows(parquet, schema, expected, on_rows)
+    except FileNotFoundError:
+        faults.append(FileFault(file.path, "it is not there"))
+    except (pa.ArrowException, OSError) as error:
+        faults.append(FileFault(file.path, f"its footer cannot be read: {_one_line(error)}"))
+    return faults
+
+
+def _faults_of_sidecars(root: DataRoot, schema: Schema, file: DataFile) -> Iterator[FileFault]:
+    for suffix in file.sidecars:
+        path = file.path + suffix
+        try:
+            content = root.read(path)
+            if suffix == SKETCHES_SUFFIX:
+                sketches_from_bytes(schema, content, path)
+        except NotFoundError:
+            yield FileFault(path, "it is not there")
+        except (DataError, UnavailableError) as error:
+            yield FileFault(path, str(error))
+
+
+def _faults_of_rows(
+    parquet: pq.ParquetFile, schema: Schema, expected: ExpectedFile, on_rows: Callable[[int], None]
+) -> Iterator[FileFault]:
+    path = expected.file.path
+    kind = parquet.schema_arrow
+    wanted = arrow_schema(schema)
+    if [(f.name, f.type) for f in kind] != [(f.name, f.type) for f in wanted]:
+        yield FileFault(path, f"its columns are {_columns(kind)}: expected {_columns(wanted)}")
+        return
+    checked = _Rows(schema, expected)
+    for group in range(parquet.num_row_groups):
+        try:
+            for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], use_threads=False):
+                checked.add(batch, group)
+                on_rows(batch.num_rows)
+        except (pa.ArrowException, OSError) as error:
+            checked.is_whole = False
+            checked.last = None
+            yield FileFault(path, f"it cannot be read: {_one_line(error)}", group)
+    yield from checked.faults()
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What was seen of a file's rows. Each kind of fault is told once, where it is first."""
+
+    schema: Schema
+    expected: ExpectedFile
+    rows: int = 0
+    inside: Counter[PartitionId] = field(default_factory=Counter)
+    last: pa.RecordBatch | None = None
+    is_whole: bool = True
+    found: dict[str, FileFault] = field(default_factory=dict)
+
+    def add(self, batch: pa.RecordBatch, group: int) -> None:
+        keys = batch.select([f.name for f in self.schema.keys])
+        for each in self.schema.keys:
+            if batch.column(each.name).null_count:
+                self._add(f"key field {each.name!r} has nulls", group)
+        before = [self.last] if self.last is not None else []
+        if not _is_sorted(pa.Table.from_batches([*before, keys]).combine_chunks()):
+            self._add("its rows are not in key order", group)
+        # A copy, so that one row does not keep all of a batch in memory.
+        self.last = keys.slice(keys.num_rows - 1).take(pa.array([0]))
+        self._check_bounds(batch, group)
+        self.rows += batch.num_rows
+        names = [f.name for f in self.schema.row_keys]
+        only = batch.select(names)
+        for partition, _ in self.expected.partitions:
+            self.inside[partition.id] += rows_in_region(only, names, partition.region).num_rows
+
+    def faults(self) -> Iterator[FileFault]:
+        yield from self.found.values()
+        file = self.expected.file
+        if not self.is_whole:
+            return
+        if self.rows != file.rows:
+            yield FileFault(file.path, f"it has {self.rows} rows: the state says {file.rows}")
+        for partition, wanted in self.expected.partitions:
+            if self.inside[partition.id] != wanted:
+                yield FileFault(
+                    file.path,
+                    f"{self.inside[partition.id]} of its rows are in partition {partition.id}: "
+                    f"the state says {wanted}",
+                )
+
+    def _check_bounds(self, batch: pa.RecordBatch, group: int) -> None:
+        file = self.expected.file
+        bounds = zip(self.schema.row_keys, file.smallest_key, file.largest_key, strict=True)
+        for each, low, high in bounds:
+            ends = pc.min_max(batch.column(each.name)).as_py()
+            if ends["min"] is not None and (ends["min"] < low or high < ends["max"]):
+                text = f"values of {each.name!r} are outside of the bounds that the state has"
+                self._add(text, group)
+
+    def _add(self, fault: str, group: int) -> None:
+        self.found.setdefault(fault, FileFault(self.expected.file.path, fault, group))
+
+
+def _is_sorted(keys: pa.Table) -> bool:
+    if keys.num_rows < 2:
+        return True
+    descends: pa.ChunkedArray | None = None
+    equal: pa.ChunkedArray | None = None
+    for column in keys.columns:
+        this, following = column.slice(0, keys.num_rows - 1), column.slice(1)
+        greater, same = pc.greater(this, following), pc.equal(this, following)
+        descends = greater if equal is None else pc.or_(descends, pc.and_(equal, greater))
+        equal = same if equal is None else pc.and_(equal, same)
+    return not pc.any(descends).as_py()
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{f.name} {f.type}" for f in schema)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

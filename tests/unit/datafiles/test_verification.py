@@ -1,0 +1,157 @@
+"""Damage of every kind is found, named, and found in the row group that it is in."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.verification import ExpectedFile, FileFault, verify_file
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, tree_from_split_points
+from sleeper.partitions.region import whole_region
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.real_table import RealTable
+from tests.unit.conftest import MakeTable
+
+SCHEMA = Schema(
+    (Field("a", PrimitiveType.LONG), Field("b", PrimitiveType.STRING)),
+    (),
+    (Field("v", PrimitiveType.STRING),),
+)
+ROWS = [(i // 10, f"é{i:05d}") for i in range(1000)]
+
+
+@pytest.fixture
+def made(make_table: MakeTable) -> tuple[RealTable, DataFile]:
+    table = make_table(schema=SCHEMA)
+    (file,) = table.ingest(ROWS, row_group_rows=100)
+    return table, file
+
+
+def verify(table: RealTable, file: DataFile, **expected: Any) -> list[FileFault]:
+    return verify_file(table.root, SCHEMA, ExpectedFile(file, **expected))
+
+
+def written(table: RealTable, file: DataFile, rows: list[tuple[int | None, str]]) -> None:
+    """Puts other rows in the file's place, a hundred a row group."""
+    columns = [list(c) for c in zip(*rows, strict=True)]
+    values = ["v"] * len(rows)
+    kind = pa.schema([f.with_nullable(True) for f in arrow_schema(SCHEMA)])
+    path = table.root.url_of(file.path)
+    pq.write_table(pa.table([*columns, values], schema=kind), path, row_group_size=100)
+
+
+def test_a_whole_file_has_no_fault_and_all_its_rows_are_read(
+    made: tuple[RealTable, DataFile],
+) -> None:
+    table, file = made
+    heard: list[int] = []
+    root = Partition(ROOT_PARTITION_ID, whole_region(SCHEMA))
+    expected = ExpectedFile(file, ((root, 1000),))
+    assert verify_file(table.root, SCHEMA, expected, heard.append) == []
+    assert sum(heard) == 1000
+
+
+@pytest.mark.parametrize("column", [0, 1, 2])
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
+def test_any_flipped_bit_of_a_page_is_found_in_its_row_group(
+    made: tuple[RealTable, DataFile], column: int, place: float
+) -> None:
+    table, file = made
+    path = Path(table.root.url_of(file.path))
+    chunk = pq.ParquetFile(path).metadata.row_group(7).column(column)
+    content = bytearray(path.read_bytes())
+    # The chunk's end is its data page, its start a header or a dictionary.
+    at = chunk.data_page_offset + int(40 + place * (chunk.total_compressed_size - 60) / 2)
+    content[at] ^= 1
+    path.write_bytes(content)
+    (fault,) = verify(table, file)
+    assert (fault.path, fault.row_group) == (file.path, 7)
+    assert "cannot be read" in fault.fault
+
+
+def test_rows_that_are_missing_or_too_many_are_told(made: tuple[RealTable, DataFile]) -> None:
+    table, file = made
+    written(table, file, ROWS[:-1])
+    assert [f.fault for f in verify(table, file)] == ["it has 999 rows: the state says 1000"]
+
+
+@pytest.mark.parametrize(("at", "group"), [(0, 0), (99, 0), (100, 1), (550, 5), (998, 9)], ids=str)
+def test_rows_out_of_order_are_told_with_their_row_group(
+    made: tuple[RealTable, DataFile], at: int, group: int
+) -> None:
+    table, file = made
+    rows = list(ROWS)
+    rows[at], rows[at + 1] = rows[at + 1], rows[at]
+    written(table, file, rows)
+    (fault,) = verify(table, file)
+    found = (at + 1) // 100
+    assert (fault.fault, fault.row_group) == ("its rows are not in key order", found)
+
+
+def test_keys_outside_of_the_bounds_are_told(made: tuple[RealTable, DataFile]) -> None:
+    table, file = made
+    narrow = replace(file, largest_key=(99, "é00998"))
+    (fault,) = verify(table, narrow)
+    assert (fault.row_group, "'b'" in fault.fault) == (9, True)
+    wide = replace(file, smallest_key=(1, "é00000"))
+    assert [f.row_group for f in verify(table, wide)] == [0]
+
+
+def test_null_keys_are_told(made: tuple[RealTable, DataFile]) -> None:
+    table, file = made
+    written(table, file, [*ROWS[:500], (None, "é00500"), *ROWS[501:]])
+    assert any("has nulls" in f.fault and f.row_group == 5 for f in verify(table, file))
+
+
+def test_rows_in_another_partition_are_told(made: tuple[RealTable, DataFile]) -> None:
+    table, file = made
+    leaves = [p for p in tree_from_split_points(SCHEMA, [50]) if p.is_leaf]
+    good = tuple((leaf, 500) for leaf in leaves)
+    assert verify(table, file, partitions=good) == []
+    bad = ((leaves[0], 499), (leaves[1], 501))
+    assert [f.fault for f in verify(table, file, partitions=bad)] == [
+        f"500 of its rows are in partition {leaves[0].id}: the state says 499",
+        f"500 of its rows are in partition {leaves[1].id}: the state says 501",
+    ]
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "torn", "text"])
+def test_a_file_without_a_whole_footer_is_told(
+    made: tuple[RealTable, DataFile], damage: str
+) -> None:
+    table, file = made
+    path = Path(table.root.url_of(file.path))
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes({"empty": b"", "torn": content[:-50], "text": b"PAR1 no PAR1"}[damage])
+    (fault,) = verify(table, file)
+    expected = "it is not there" if damage == "gone" else "its footer cannot be read"
+    assert fault.fault.startswith(expected)
+
+
+@pytest.mark.parametrize("damage", ["gone", "torn"])
+def test_a_sidecar_that_cannot_be_read_is_told_by_its_own_name(
+    made: tuple[RealTable, DataFile], damage: str
+) -> None:
+    table, file = made
+    path = Path(table.root.url_of(file.path + ".sketches"))
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:30])
+    (fault,) = verify(table, file)
+    assert fault.path == file.path + ".sketches"
+
+
+def test_other_columns_are_told(made: tuple[RealTable, DataFile]) -> None:
+    table, file = made
+    pq.write_table(pa.table({"a": [1], "b": [2]}), table.root.url_of(file.path))
+    (fault,) = verify(table, file)
+    assert fault.fault.startswith("its columns are a int64, b int64: expected a int64, b string")

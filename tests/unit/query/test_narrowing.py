@@ -1,0 +1,255 @@
+"""Statements give the same rows whether their key predicates leave files out or not."""
+
+from itertools import product
+
+import pyarrow as pa
+import pytest
+from datafusion import SessionContext
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sleeper.datafiles.merge import view_schema
+from sleeper.errors import InvalidRequestError
+from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.query.explanation import explain_sql
+from sleeper.query.narrowing import regions_by_table
+from sleeper.query.sql import StatementRun, run_sql
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+
+SCHEMA = Schema(
+    (
+        Field("i", PrimitiveType.INT),
+        Field("Text", PrimitiveType.STRING),
+        Field("b", PrimitiveType.BYTE_ARRAY),
+    ),
+    (Field("s", PrimitiveType.LONG),),
+    (Field("v", PrimitiveType.LONG, nullable=True), Field("i2", PrimitiveType.INT)),
+)
+TEXTS = ["", "a", "ab", "abé", "b", "é", "z%", "😀"]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[QueryEngine, dict]:
+    """Tables t and u: files of a few rows each, whole, shared, above and below splits."""
+    openers = {}
+    for number, name in enumerate("tu"):
+        made = TableMaker(tmp_path_factory.mktemp(name), SCHEMA, [-5, 3])
+        rows = [
+            (i, TEXTS[(i * 7 + n) % 8], bytes([i % 256]), n, None if n == 1 else i - n, i * n)
+            for i in range(-10, 12 - number)
+            for n in range(3)
+        ]
+        for leaf in made.leaves():
+            for start in range(0, len(rows), 7):
+                made.add(rows[start : start + 7], leaf.id)
+        made.add(rows[::5])
+        made.split(made.leaves()[0], 1, "ab")
+        made.compact(made.leaves()[0])
+        made.compact(made.leaves()[-1])
+        made.split(made.leaves()[-1], 0, 7)
+        for start in range(0, len(rows), 4):
+            made.add(rows[start : start + 4])
+        openers[name] = lambda made=made, name=name: QueryTable(name, made.store, made.root)
+    return make_engine(tmp_path_factory.mktemp("engine")), openers
+
+
+numbers = st.integers(-12, 13).map(str)
+texts = st.sampled_from([f"'{t}'" for t in TEXTS])
+blobs = st.integers(0, 255).map(lambda n: f"x'{n:02x}'")
+operators = st.sampled_from(["=", "<", "<=", ">", ">=", "<>", "IS DISTINCT FROM"])
+literals = {
+    "i": st.one_of(numbers, st.sampled_from(["NULL", "2.5", "'3'", "5000000000", "1+2", "-i2"])),
+    "Text": st.one_of(texts, st.sampled_from(["NULL", "lower('AB')", "concat('a','b')"])),
+    "b": st.one_of(blobs, st.sampled_from(["NULL", "'a'"])),
+    "s": numbers,
+    "v": st.one_of(numbers, st.just("NULL")),
+}
+fields = st.sampled_from(["i", "i", "Text", "Text", "b", "s", "v"])
+
+
+@st.composite
+def comparisons(draw: st.DrawFn, of: str) -> str:
+    field = draw(fields)
+    name = f'{of}."{field}"'
+    value = literals[field]
+    match draw(st.integers(0, 7)):
+        case 0:
+            values = ", ".join(draw(st.lists(value, min_size=1, max_size=6)))
+            return f"{name} {draw(st.sampled_from(['', 'NOT ']))}IN ({values})"
+        case 1:
+            maybe = draw(st.sampled_from(["", "NOT "]))
+            return f"{name} {maybe}BETWEEN {draw(value)} AND {draw(value)}"
+        case 2:
+            return f"{name} IS {draw(st.sampled_from(['', 'NOT ']))}NULL"
+        case 3:
+            pattern = draw(
+                st.sampled_from(["a%", "ab%", "%b", "a_%", "é%", "😀%", "%", "z\\%", ""])
+            )
+            kind = draw(st.sampled_from(["LIKE", "NOT LIKE", "ILIKE"]))
+            return f"{of}.\"Text\" {kind} '{pattern}'"
+        case 4:
+            return f"abs({of}.i) {draw(operators)} {draw(numbers)}"
+        case 5:
+            return f"{draw(value)} {draw(operators)} {name}"
+        case _:
+            return f"{name} {draw(operators)} {draw(value)}"
+
+
+def conditions(of: str) -> st.SearchStrategy[str]:
+    return st.recursive(
+        comparisons(of),
+        lambda inner: st.one_of(
+            st.tuples(inner, inner).map(lambda p: f"({p[0]} AND {p[1]})"),
+            st.tuples(inner, inner).map(lambda p: f"({p[0]} OR {p[1]})"),
+            inner.map(lambda p: f"NOT ({p})"),
+            inner.map(lambda p: f"(({p}) IS TRUE)"),
+            inner.map(lambda p: f"CASE WHEN {p} THEN true ELSE false END"),
+        ),
+        max_leaves=5,
+    )
+
+
+STATEMENTS = [
+    "SELECT * FROM t AS x WHERE {x}",
+    "SELECT count(*), sum(x.v) FROM t x WHERE {x}",
+    "SELECT x.*, y.v AS yv FROM t x JOIN u y ON x.i = y.i WHERE {x} AND {y}",
+    "SELECT x.i, y.i AS yi FROM t x LEFT JOIN t y ON x.i = y.i2 AND {y} WHERE {x}",
+    "SELECT x.i, y.i AS yi FROM t x FULL JOIN u y ON x.i = y.i AND {y} AND {x}",
+    "SELECT x.i FROM t x WHERE {x} UNION ALL SELECT y.i FROM t y WHERE {y}",
+    "SELECT x.i FROM t x WHERE {x} EXCEPT SELECT y.i FROM t y WHERE {y}",
+    "SELECT * FROM t x WHERE x.i IN (SELECT y.i2 FROM u y WHERE {y}) AND {x}",
+    "SELECT * FROM t x WHERE x.i NOT IN (SELECT y.i FROM t y WHERE {y}) OR {x}",
+    "SELECT * FROM t x WHERE EXISTS (SELECT 1 FROM t y WHERE y.i = x.i2 AND {y}) AND {x}",
+    "SELECT * FROM t x WHERE x.i >= (SELECT min(y.i) FROM t y WHERE {y}) AND {x}",
+    "WITH x AS (SELECT * FROM t), y AS (SELECT * FROM x WHERE i > 2) "
+    "SELECT y.v FROM y WHERE {y} UNION ALL SELECT x.v FROM x WHERE {x}",
+    'WITH t AS (SELECT i2 AS i, "Text", b, s, v FROM t) SELECT * FROM t x WHERE {x}',
+    'SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY i ORDER BY s, "Text", b) AS n '
+    "FROM t) x WHERE n = 1 AND {x}",
+    'SELECT x.i, count(*) FROM t x GROUP BY x.i, x."Text", x.b, x.s, x.v HAVING {x}',
+    'SELECT * FROM (SELECT i2 AS i, v AS s, s AS v, "Text", b FROM t) x WHERE {x}',
+]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_narrowed_statements_give_the_same_rows(
+    opened: tuple[QueryEngine, dict], statement: str, data: st.DataObject
+) -> None:
+    engine, openers = opened
+    text = statement.format(x=data.draw(conditions("x")), y=data.draw(conditions("y")))
+    try:
+        expected = run_sql(text, openers, engine, narrow=False).read_all()
+    except InvalidRequestError:
+        return  # such as a text that is no number
+    try:
+        found = run_sql(text, openers, engine).read_all()
+    except InvalidRequestError as error:
+        pytest.fail(f"{text}: {error}")
+    assert found.schema == expected.schema
+    assert sorted(rows_of(found), key=repr) == sorted(rows_of(expected), key=repr), text
+
+
+@pytest.fixture(scope="module")
+def keys() -> SessionContext:
+    """A table t of many keys, held in memory."""
+    rows = list(product(range(-12, 14), TEXTS, [b"", b"\0", b"a", b"b", b"\xff"]))
+    rows = [
+        (*key, number % 5, None if number % 7 == 0 else number % 11 - 5, number % 9)
+        for number, key in enumerate(rows)
+    ]
+    columns = zip(*rows, strict=True)
+    kind = view_schema(SCHEMA)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, kind, strict=True)]
+    session = SessionContext()
+    session.register_record_batches("t", [[pa.RecordBatch.from_arrays(arrays, schema=kind)]])
+    return session
+
+
+@settings(max_examples=300, deadline=None)
+@given(condition=conditions("x"))
+def test_every_row_that_a_predicate_lets_through_is_in_its_regions(
+    keys: SessionContext, condition: str
+) -> None:
+    frame = keys.sql(f'SELECT i, "Text", b FROM t x WHERE {condition}')
+    regions = regions_by_table(frame, {"t": SCHEMA})["t"]
+    if regions is None:
+        return
+    try:
+        found = rows_of(frame.to_arrow_table())
+    except Exception:
+        return  # such as a text that is no number
+    for key in found:
+        assert any(r.contains(key) for r in regions), (condition, key)
+
+
+def files_read(opened: tuple[QueryEngine, dict], statement: str) -> dict[str, int]:
+    engine, openers = opened
+    run = StatementRun(statement, engine)
+    try:
+        run.frame(openers, narrow=True)
+        return {name: plan.files for name, plan in run.plans.items()}
+    finally:
+        run.close()
+        run.release()
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_narrowed"),
+    [
+        ("i = 3", True),
+        ("3 = i", True),
+        ("i IN (1, 2, 3)", True),
+        ("i IN (1, 2, 3, 4, 5, 6)", True),
+        ("i BETWEEN 1 AND 2", True),
+        ("i > 7", True),
+        ("i < -8", True),
+        ("NOT (i <= 7 OR v = 1)", True),
+        ("i = 1 OR i = 9", True),
+        ("\"Text\" LIKE '😀x%'", True),
+        ("b = x'05'", True),
+        ("i = 1 AND abs(v) > 1", True),
+        ("i = 1 AND i = 2", True),
+        ("i IN (SELECT 3)", False),
+        ("i = 1 OR v = 1", False),
+        ("i <> 3", False),
+        ("abs(i) = 3", False),
+        ("i + 1 = 3", False),
+        ("v = 1", False),
+    ],
+)
+def test_which_predicates_leave_files_out(
+    opened: tuple[QueryEngine, dict], condition: str, is_narrowed: bool
+) -> None:
+    everything = files_read(opened, "SELECT * FROM t")["t"]
+    read = files_read(opened, f"SELECT v FROM t WHERE {condition}")["t"]
+    assert (read < everything) == is_narrowed
+
+
+def test_a_table_that_is_named_twice_is_read_for_both(opened: tuple[QueryEngine, dict]) -> None:
+    one = files_read(opened, "SELECT v FROM t WHERE i = 3")["t"]
+    other = files_read(opened, "SELECT v FROM t WHERE i = -9")["t"]
+    union = "SELECT v FROM t WHERE i = 3 UNION ALL SELECT v FROM t WHERE i = -9"
+    assert max(one, other) < files_read(opened, union)["t"] <= one + other
+    hidden = "SELECT EXISTS(SELECT 1 FROM t WHERE i = -9) FROM t WHERE i = 3"
+    assert files_read(opened, hidden)["t"] >= files_read(opened, union)["t"]
+
+
+def test_an_explanation_has_what_was_read_and_what_was_left_out(
+    opened: tuple[QueryEngine, dict],
+) -> None:
+    engine, openers = opened
+    statement = "SELECT count(*) FROM t JOIN u ON t.s = u.s WHERE t.i = 3"
+    explained = explain_sql(statement, openers, engine)
+    t, u = explained.reads
+    assert (t.table, u.table, explained.rows) == ("t", "u", 1)
+    assert 0 < t.files < t.files_of
+    assert 0 < t.leaves < t.leaves_of
+    assert 0 < t.bytes_read <= t.bytes < t.bytes_of
+    assert (u.files, u.leaves, u.bytes) == (u.files_of, u.leaves_of, u.bytes_of)
+    nothing = explain_sql("SELECT * FROM t WHERE i = 3 AND i = 4", openers, engine)
+    assert (nothing.rows, nothing.reads[0].files, nothing.reads[0].bytes_read) == (0, 0, 0)
+    with pytest.raises(InvalidRequestError):
+        explain_sql("SELECT nope FROM t", openers, engine)
