@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from datafusion import col
 
 from benchmarks.measuring import Task, Watch, peaks_mib, rates, run_by_turns
 from benchmarks.raw import open_raw_session, write_raw
@@ -106,13 +107,15 @@ def raw(
 ) -> dict[str, Any]:
     place = Path(folder)
     shutil.rmtree(place, ignore_errors=True)
-    session = open_raw_session(place / "spill", MERGE_MEMORY_BYTES.default or 0, len(paths))
-    # One file a partition, in the order declared: DataFusion merges and does not sort.
-    session.sql(
-        f"CREATE EXTERNAL TABLE rows STORED AS PARQUET LOCATION '{root}'"
-        " WITH ORDER (key ASC NULLS LAST, sort ASC NULLS LAST)"
-    ).collect()
-    frame = session.sql("SELECT * FROM rows ORDER BY key ASC NULLS LAST, sort ASC NULLS LAST")
+    session = open_raw_session(place / "spill", MERGE_MEMORY_BYTES.default or 0, 1)
+    # Told of the order, and not cut into ranges, DataFusion merges and does not sort.
+    order = [col(name).sort(ascending=True, nulls_first=False) for name in ("key", "sort")]
+    for number, path in enumerate(paths):
+        session.register_parquet(f"t{number}", str(Path(root, path)), file_sort_order=[order])
+    frame = session.table("t0")
+    for number in range(1, len(paths)):
+        frame = frame.union(session.table(f"t{number}"))
+    frame = frame.sort(*order)
     plan = frame.execution_plan().display_indent()
     check("SortExec" not in plan, f"raw DataFusion would sort:\n{plan}")
     output = place / "out.parquet"

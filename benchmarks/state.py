@@ -21,14 +21,15 @@ from sleeper.partitions.partition import Partition, tree_from_split_points
 from sleeper.partitions.region import key_region
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.database import Database
+from sleeper.statestore.file_rows import insert_file
+from sleeper.statestore.fold import Fold
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.tables import FOLD_FORMAT_VERSION, create_tables
-from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 
 ROWS = 1_000_000
 _REFERENCES_PER_LEAF = 10
-_REFERENCES_PER_COMMIT = 2_000
 _LOOKUPS = 1_000
 _OPEN_SECONDS_PER_REFERENCE = 1e-6
 
@@ -115,7 +116,7 @@ def ours(watch: Watch, place: str, folder: str, references: int) -> dict[str, An
 
 
 def _build(place: Path, references: int) -> None:
-    """The state by way of its own transactions, and a snapshot of it."""
+    """The state as its transactions would leave it, and a snapshot of it."""
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     steps = 26**5
@@ -126,24 +127,28 @@ def _build(place: Path, references: int) -> None:
     state = open_state_store(place / "state.db", objects=LocalStore(place), table_id="table")
     state.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tuple(tree)))
     leaves = [p for p in tree if p.is_leaf]
-    size = _REFERENCES_PER_COMMIT // _REFERENCES_PER_LEAF
-    for start in range(0, len(leaves), size):
-        files = tuple(
-            _new_file(leaf, n) for leaf in leaves[start : start + size] for n in range(10)
-        )
-        state.commit_or_raise(AddFiles(f"job-{start}", system_clock(), files))
+    # Past the transactions, whose validation would take minutes. The number that the rows are
+    # given is the next one, which an empty job then takes.
+    with Database(place / "state.db").writing() as connection:
+        fold = Fold(connection)
+        keys = dict(connection.execute("SELECT id, key FROM partitions"))
+        for leaf in leaves:
+            for number in range(_REFERENCES_PER_LEAF):
+                file = _new_file(leaf, number)
+                insert_file(fold, file, (2, 2), [(keys[leaf.id], file.rows)])
+    state.commit_or_raise(AddFiles("job", system_clock(), ()))
     state.save_snapshot()
     state.close()
 
 
-def _new_file(leaf: Partition, number: int) -> NewFile:
+def _new_file(leaf: Partition, number: int) -> DataFile:
     within = leaf.region.ranges[0]
     low = str(within.min)
     path = new_data_path("0a0b0c0d", leaf.id, system_clock())
     # The bounds take in the whole leaf, so that no plan is made easy by them.
-    high = low + "zzzzz" if within.max is None else _just_below(str(within.max))
+    high = "~" if within.max is None else _just_below(str(within.max))
     rows = 10_000 + number
-    return NewFile(DataFile(path, rows, 20 * rows, (low,), (high,)), ((leaf.id, rows),))
+    return DataFile(path, rows, 20 * rows, (low,), (high,))
 
 
 def _just_below(value: str) -> str:

@@ -8,7 +8,9 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import psutil
 import pytest
 
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
@@ -175,8 +177,31 @@ def test_runs_of_a_killed_task_are_found_and_failed(instance: LocalInstance) -> 
     assert jobs.job(TABLE, "open").state is JobState.COMMITTED
 
 
-def test_a_process_id_that_was_used_again_is_not_the_process(instance: LocalInstance) -> None:
-    pid, _, started_ms = this_process().partition("@")
-    assert is_alive(f"{pid}@{started_ms}")
-    assert not is_alive(f"{pid}@{int(started_ms) - 60_000}")
+def test_a_process_id_that_was_used_again_is_not_the_process() -> None:
+    pid, _, started = this_process().partition("@")
+    start, _, place = started.partition("-")
+    boot, _, namespace = place.partition("-")
+    assert is_alive(f"{pid}@{start}-{place}")
+    assert not is_alive(f"{pid}@{int(start) - 1}-{place}")
+    assert not is_alive(f"{pid}@{start}-00000000-{namespace}")
     assert not is_alive("nonsense")
+    # A container beside this one: what cannot be seen is not said to be dead.
+    assert is_alive(f"{pid}@{int(start) - 1}-{boot}-1")
+
+
+def test_setting_the_clock_does_not_make_a_process_seem_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = this_process()
+    monkeypatch.setattr(psutil.Process, "create_time", lambda _: 0.0)
+    assert is_alive(name)
+
+
+def test_where_the_system_says_little_processes_are_told_apart_by_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sleeper.local.process._PROC", tmp_path)
+    pid = os.getpid()
+    started_ms = int(psutil.Process(pid).create_time() * 1000)
+    assert is_alive(f"{pid}@{started_ms}")
+    assert not is_alive(f"{pid}@{started_ms - 60_000}")

@@ -262,3 +262,14 @@ def test_a_file_that_is_no_database_is_a_data_error(tmp_path):
     (tmp_path / "state.db").write_bytes(b"this is no database, whatever its name says" * 100)
     with pytest.raises(DataError, match="not a database"):
         TableUnderTest(tmp_path, "embedded")
+
+
+def test_answers_that_were_not_read_to_their_end_do_not_hold_back_later_readers(table):
+    table.ingest(*(f"a{i}" for i in range(2000)))
+    with table.store.reading() as state:
+        files = state.files.all()
+        next(files)
+    table.another_store().commit(table.ingest_job("b"))
+    with table.store.reading() as state:
+        assert state.files.totals().files == 2001
+    del files

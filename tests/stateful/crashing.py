@@ -11,7 +11,7 @@ from sleeper.wiring.instance import Instance
 _CALLS = {
     "state": {"commit", "commit_or_raise"},
     "jobs": {"record"},
-    "queue": {"send", "receive", "extend", "delete", "give_back"},
+    "queue": {"send", "receive", "delete", "give_back"},
     "tables": {"create", "update", "remove"},
     "table_properties": {"write", "change"},
     "root": {"delete"},

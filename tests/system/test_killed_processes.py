@@ -4,6 +4,7 @@ The seed is printed; `SLEEPER_KILL_SEED` repeats its choices, though not the mac
 `SLEEPER_KILL_SECONDS` makes it longer.
 """
 
+import contextlib
 import os
 import random
 import subprocess
@@ -102,31 +103,44 @@ class Killing:
         self.kill(victim)
 
     def kill(self, victim: str) -> None:
-        chosen: list[psutil.Process] = []
-        if victim == "worker" and self.runner is not None and self.runner.poll() is None:
-            chosen = psutil.Process(self.runner.pid).children()
-        elif victim == "ingest":
-            chosen = [psutil.Process(p.pid) for p, _ in self.ingests if p.poll() is None]
-        else:
-            process = self.runner if victim == "runner" else self.shaper
-            if process is not None and process.poll() is None:
-                chosen = [psutil.Process(process.pid)]
-        if chosen:
-            self.random.choice(chosen).kill()
-            self.kills[victim] += 1
+        chosen: dict[str, list[psutil.Process]] = {
+            "worker": self.workers(),
+            "runner": _living(self.runner),
+            "shaper": _living(self.shaper),
+            "ingest": [found for process, _ in self.ingests for found in _living(process)],
+        }
+        if chosen[victim]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.random.choice(chosen[victim]).kill()
+                self.kills[victim] += 1
+
+    def workers(self) -> list[psutil.Process]:
+        """Processes that the runner started."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [child for runner in _living(self.runner) for child in runner.children()]
+        return []
 
     def stop(self, instance: Instance) -> None:
         """Kills what runs, and sends again what an ingest may not have come to do."""
-        workers = psutil.Process(self.runner.pid).children() if self.runner else []
+        workers = self.workers()
         for process in [self.runner, self.shaper, *(p for p, _ in self.ingests)]:
             if process is not None:
                 process.kill()
                 process.wait()
         for worker in workers:
-            worker.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
         self.log.close()
         for _, job_id in self.ingests:
             submit_ingest(instance, "rows", [str(self.submitted[job_id])], job_id)
+
+
+def _living(process: subprocess.Popen[bytes] | None) -> list[psutil.Process]:
+    if process is None or process.poll() is not None:
+        return []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [psutil.Process(process.pid)]
+    return []
 
 
 def stored(instance: Instance) -> Counter[tuple[int, str]]:

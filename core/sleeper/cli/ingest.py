@@ -81,7 +81,7 @@ def _ingest_now(
 
     begun = time.monotonic()
     with (
-        rejects.open("w", encoding="utf-8") if rejects is not None else nullcontext() as sink,
+        rejects.open("a", encoding="utf-8") if rejects is not None else nullcontext() as sink,
         ingest_progress(f"ingest into {name}") as progress,
     ):
         aside = Rejects(sink) if sink is not None else None

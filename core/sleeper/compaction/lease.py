@@ -63,5 +63,6 @@ class Lease:
                 return
 
     def _renew(self) -> None:
-        expiry_ms = self._clock() + int(self._seconds * 1000)
+        with self._store.reading() as state:
+            expiry_ms = state.moment(self._clock()) + int(self._seconds * 1000)
         self._store.commit_or_raise(RenewLeases((self._job_id,), expiry_ms))

@@ -89,7 +89,8 @@ def assign(
 
     If another writer took some of the files meanwhile, each job is tried by itself.
     """
-    now_ms = clock()
+    with store.reading() as state:
+        now_ms = state.moment(clock())
     jobs = [
         CompactionJob(new_compaction_job_id(), table_id, s.partition_id, s.inputs, now_ms)
         for s in selections

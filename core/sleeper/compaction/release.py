@@ -20,7 +20,7 @@ def release_expired_jobs(
     A job that was renewed or committed meanwhile is none of them.
     """
     with store.reading() as state:
-        expired = state.jobs.expired(clock())
+        expired = state.jobs.expired(state.moment(clock()))
     released = 0
     for start in range(0, len(expired), _JOBS_PER_ENTRY):
         some = expired[start : start + _JOBS_PER_ENTRY]

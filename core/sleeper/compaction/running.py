@@ -66,7 +66,8 @@ def run_compaction(
     try:
         with Lease(store, job.id, settings.lease_seconds, clock) as lease:
             record.started()
-            result = _run(job, store, root, settings, clock(), lease, on_rows)
+            merge = _merge_of(job, store, clock())
+            result = _run(job, merge, store, root, settings, lease, on_rows)
     except StateMovedOnError as error:
         if _is_committed(store, job.id, record):
             return CompactionResult(already_done=True)
@@ -81,14 +82,13 @@ def run_compaction(
 
 def _run(
     job: CompactionJob,
+    merge: MergeJob,
     store: StateStore,
     root: DataRoot,
     settings: CompactionSettings,
-    run_start_ms: int,
     lease: Lease,
     on_rows: Callable[[int], None],
 ) -> CompactionResult:
-    merge = _merge_of(job, store, run_start_ms)
     rows_read = 0
 
     def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -110,12 +110,12 @@ def _run(
     lease.check()
     inputs = tuple(file.path for file in merge.inputs)
     store.commit_or_raise(
-        CommitCompaction(job.id, merge.partition.id, inputs, output, run_start_ms)
+        CommitCompaction(job.id, merge.partition.id, inputs, output, merge.run_start_ms)
     )
     return CompactionResult(output, rows_read, output.rows if output else 0)
 
 
-def _merge_of(job: CompactionJob, store: StateStore, run_start_ms: int) -> MergeJob:
+def _merge_of(job: CompactionJob, store: StateStore, clock_ms: int) -> MergeJob:
     with store.reading() as state:
         held = state.jobs.get(job.id)
         if held is None:
@@ -123,7 +123,8 @@ def _merge_of(job: CompactionJob, store: StateStore, run_start_ms: int) -> Merge
         found = [state.files.get(path) for path in held.inputs]
         inputs = tuple(file for file in found if file is not None)
         partition = state.partitions.get(held.partition_id)
-        return MergeJob(job.table_id, state.schema, partition, inputs, run_start_ms)
+        start_ms = state.moment(clock_ms)
+        return MergeJob(job.table_id, state.schema, partition, inputs, start_ms)
 
 
 def _check_held(job: CompactionJob, store: StateStore) -> None:

@@ -75,17 +75,18 @@ def cast_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[in
 
     A row that does not fit is null in the result. The caller has asked `is_castable`.
     """
-    return _cast_or_find(column, field, lambda part: _cast(part, field.type))
+    return cast_or_find(column, field, lambda part: cast_values(part, field.type))
 
 
 def parse_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[int, str]]:
     """A column of text as the field's type, and the rows that do not fit with their reasons."""
-    return _cast_or_find(column, field, lambda part: _parse(part, field.type))
+    return cast_or_find(column, field, lambda part: _parse(part, field.type))
 
 
-def _cast_or_find(
+def cast_or_find(
     column: pa.Array, field: SchemaField, cast: Cast
 ) -> tuple[pa.Array, dict[int, str]]:
+    """What `cast` makes of the column, and the rows that it raises for with their reasons."""
     bad: dict[int, str] = {}
     result = _cast_by_halves(column, cast, 0, bad)
     if not field.nullable and result.null_count > len(bad):
@@ -98,7 +99,7 @@ def _cast_or_find(
 def _cast_by_halves(column: pa.Array, cast: Cast, start: int, bad: dict[int, str]) -> pa.Array:
     try:
         return cast(column)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, _UnfitError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnfitError) as error:
         if len(column) == 1:
             bad[start] = f"{_shown(column[0])}: {str(error).splitlines()[0]}"
             return pa.nulls(1)
@@ -112,14 +113,17 @@ def _cast_by_halves(column: pa.Array, cast: Cast, start: int, bad: dict[int, str
     return pa.concat_arrays([p.cast(kind) for p in parts])
 
 
-class _UnfitError(Exception):
+class UnfitError(Exception):
     """A value of the column does not fit, for a reason that Arrow itself does not check."""
 
 
-def _cast(column: pa.Array, target: FieldType) -> pa.Array:
+def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
+    """The values as the type. Raises, of this module or Arrow, if one of them does not fit."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     wanted = arrow_type(target)
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), wanted)
     match target:
         case ListType() | MapType():
             result = column.cast(_nullable_inside(wanted))
@@ -127,11 +131,11 @@ def _cast(column: pa.Array, target: FieldType) -> pa.Array:
             return result
         case PrimitiveType.FLOAT if pa.types.is_float64(column.type):
             return _narrowed_floats(column)
-        case PrimitiveType.TIMESTAMP if column.type.tz is None:
+        case PrimitiveType.TIMESTAMP if pa.types.is_timestamp(column.type) and not column.type.tz:
             return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
         case PrimitiveType.INT | PrimitiveType.LONG if pa.types.is_floating(column.type):
             if pc.any(pc.invert(pc.is_finite(column))).as_py():
-                raise _UnfitError("not a whole number")
+                raise UnfitError("not a whole number")
             return column.cast(wanted)
         case DecimalType() if pa.types.is_integer(column.type):
             return column.cast(pa.decimal128(20, 0)).cast(wanted)
@@ -148,7 +152,7 @@ def _parse(column: pa.Array, target: FieldType) -> pa.Array:
         case PrimitiveType.BOOLEAN:
             lowered = pc.utf8_lower(column)
             if not pc.all(pc.match_substring_regex(lowered, "^(true|false)$")).as_py():
-                raise _UnfitError("expected true or false")
+                raise UnfitError("expected true or false")
             return lowered.cast(pa.bool_())
         case ListType() | MapType():
             raise InvalidRequestError("lists and maps cannot be read from plain text")
@@ -161,7 +165,7 @@ def _parsed_timestamps(column: pa.Array) -> pa.Array:
     if pc.all(zoned, skip_nulls=True).as_py():
         return column.cast(pa.timestamp("us", tz="UTC"))
     if pc.any(zoned, skip_nulls=True).as_py():
-        raise _UnfitError("times with and without a zone are mixed")
+        raise UnfitError("times with and without a zone are mixed")
     return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
 
 
@@ -170,7 +174,7 @@ def _decoded_base64(column: pa.Array) -> pa.Array:
     try:
         batches = frame.select(functions.decode(col("text"), "base64")).collect()
     except Exception as error:  # DataFusion raises bare exceptions
-        raise _UnfitError("not base64") from error
+        raise UnfitError("not base64") from error
     return pa.chunked_array([b.column(0) for b in batches], pa.binary()).combine_chunks()
 
 
@@ -178,7 +182,7 @@ def _narrowed_floats(column: pa.Array) -> pa.Array:
     narrow = column.cast(pa.float32())
     overflown = pc.and_(pc.is_inf(narrow), pc.invert(pc.is_inf(column)))
     if pc.any(overflown).as_py():
-        raise _UnfitError("too large for FloatType")
+        raise UnfitError("too large for FloatType")
     return narrow
 
 
@@ -186,9 +190,9 @@ def _check_no_null_inside(column: pa.Array) -> None:
     if pa.types.is_map(column.type):
         start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
         if column.items.slice(start, stop - start).null_count:
-            raise _UnfitError("null inside a map")
+            raise UnfitError("null inside a map")
     elif column.flatten().null_count:
-        raise _UnfitError("null inside a list")
+        raise UnfitError("null inside a list")
 
 
 def _nullable_inside(kind: pa.DataType) -> pa.DataType:

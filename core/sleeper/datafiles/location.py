@@ -32,14 +32,17 @@ class DataRoot:
 
     @contextlib.contextmanager
     def sink(self, path: str) -> Iterator[Any]:
-        """A binary file to write the object to. UnavailableError if the disk refuses."""
+        """A binary file to write the object to. UnavailableError if the disk refuses.
+
+        Nothing is ever overwritten: it refuses a name that is taken.
+        """
         # Whoever only opens an instance does without Arrow, which takes long to load.
         import pyarrow as pa
 
         target = self._folder / path
         try:
             make_folder(target.parent)
-            with target.open("wb") as file, pa.PythonFile(file, mode="w") as sink:
+            with target.open("xb") as file, pa.PythonFile(file, mode="w") as sink:
                 yield sink
                 sink.flush()
                 os.fsync(file.fileno())

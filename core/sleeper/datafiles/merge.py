@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.predicate import column, is_key, key_order, regions_predicate
+from sleeper.datafiles.predicate import column, key_order, regions_predicate
 from sleeper.datafiles.session import (
     EngineSettings,
     engine_errors,
@@ -25,7 +25,7 @@ from sleeper.datafiles.session import (
     open_session,
     stream,
 )
-from sleeper.partitions.region import Region
+from sleeper.partitions.region import Region, key_of_region
 from sleeper.schema.model import Schema
 
 _PASS_ROW_GROUP_ROWS = 20_000
@@ -34,7 +34,7 @@ _MIB = 1024**2
 _OPEN_INPUT_BYTES = 4 * _MIB
 # Each input has a thread that reads it, whose allocator gets back what other threads freed
 # only at every hundredth allocation: some 35 row groups of a narrow table, or the whole file.
-_ROW_GROUP_BYTES = 2 * _MIB
+_ROW_GROUP_BYTES = _MIB
 _ROW_GROUPS_KEPT = 35
 # A page of each column.
 _BYTES_READ_PER_KEY = _MIB // 2
@@ -58,7 +58,9 @@ class MergeInput:
         """About how much memory the input takes when all inputs are merged at once."""
         most = _ROW_GROUPS_KEPT * _ROW_GROUP_BYTES
         size = most if self.bytes is None else self.bytes
-        if self.regions is not None and all(is_key(schema, r) for r in self.regions):
+        if self.regions is not None and all(
+            key_of_region(schema, r) is not None for r in self.regions
+        ):
             size = min(size, len(self.regions) * _BYTES_READ_PER_KEY)
         return _OPEN_INPUT_BYTES + min(size, most)
 

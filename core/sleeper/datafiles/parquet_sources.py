@@ -86,9 +86,14 @@ def _same_or_safe(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 def _footer_says_fit(row_group: pq.RowGroupMetaData, schema: Schema) -> bool:
     """Whether its statistics promise that every value fits; without statistics, they do not."""
-    fields = {f.name: f for f in schema.fields}
     columns = [row_group.column(index) for index in range(row_group.num_columns)]
-    return all(_column_fits(c, fields[c.path_in_schema.split(".")[0]]) for c in columns)
+    return all(_column_fits(c, _field_of(c.path_in_schema, schema)) for c in columns)
+
+
+def _field_of(path: str, schema: Schema) -> Field:
+    """The field of a column; what is inside it stands behind a dot, which a name may have too."""
+    found = [f for f in schema.fields if f"{path}.".startswith(f"{f.name}.")]
+    return max(found, key=lambda f: len(f.name))
 
 
 def _column_fits(column: pq.ColumnChunkMetaData, field: Field) -> bool:

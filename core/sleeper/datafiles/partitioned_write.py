@@ -21,7 +21,13 @@ from sleeper.datafiles.routing import LeafRouter
 from sleeper.datafiles.session import engine_errors
 from sleeper.datafiles.writer import DataFileWriter, FileSettings
 from sleeper.errors import SleeperError
-from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile, FileReference, new_data_path
+from sleeper.files.data_file import (
+    FILTER_SUFFIX,
+    SKETCHES_SUFFIX,
+    DataFile,
+    FileReference,
+    new_data_path,
+)
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition
 from sleeper.schema.model import Schema
 
@@ -80,7 +86,8 @@ def write_sorted(
             return write(_counted(batches, on_rows), target, router, lanes)
     except Exception:
         with contextlib.suppress(SleeperError):
-            target.root.delete([p + s for p in lanes.paths for s in ("", SKETCHES_SUFFIX)])
+            suffixes = ("", SKETCHES_SUFFIX, FILTER_SUFFIX)
+            target.root.delete([p + s for p in lanes.paths for s in suffixes])
         raise
 
 
@@ -156,10 +163,13 @@ class _OpenFile:
         self._lanes, self._lane = lanes, lane
         self._turn: list[pa.RecordBatch] = []
         self._turn_rows = 0
-        lanes.paths.append(path)
-        self._writer = lanes.open(
-            lane, lambda: DataFileWriter(target.root, path, target.schema, target.settings)
-        )
+
+        def make() -> DataFileWriter:
+            writer = DataFileWriter(target.root, path, target.schema, target.settings)
+            lanes.paths.append(path)
+            return writer
+
+        self._writer = lanes.open(lane, make)
         self._turns: list[Future[None]] = []
         self._bytes = 0
 

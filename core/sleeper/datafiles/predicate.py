@@ -8,13 +8,12 @@ from datafusion import col, lit
 from datafusion.expr import Expr, SortExpr
 from datafusion.functions import in_list
 
-from sleeper.partitions.region import Range, Region
+from sleeper.partitions.region import Range, Region, holds_one_value
 from sleeper.schema.model import (
     Field,
     KeyValue,
     PrimitiveType,
     Schema,
-    next_key_value,
     smallest_key_value,
 )
 
@@ -50,11 +49,6 @@ def regions_predicate(schema: Schema, regions: Sequence[Region]) -> Expr | None:
     return _any_of(known)
 
 
-def is_key(schema: Schema, region: Region) -> bool:
-    """Whether the region is a single row key."""
-    return all(_is_point(f, r) for f, r in zip(schema.row_keys, region.ranges, strict=True))
-
-
 def _any_of(parts: list[Expr]) -> Expr:
     # By halves: a thousand regions in a row would overflow the planner's stack.
     if len(parts) == 1:
@@ -74,7 +68,7 @@ def _region_predicate(schema: Schema, region: Region) -> Expr | None:
 
 def _range_predicates(field: Field, within: Range) -> list[Expr]:
     key = column(field.name)
-    if _is_point(field, within):
+    if holds_one_value(field, within):
         return [key == _literal(field, within.min)]
     parts = []
     if within.min != smallest_key_value(field):
@@ -82,10 +76,6 @@ def _range_predicates(field: Field, within: Range) -> list[Expr]:
     if within.max is not None:
         parts.append(key < _literal(field, within.max))
     return parts
-
-
-def _is_point(field: Field, within: Range) -> bool:
-    return within.max is not None and next_key_value(field, within.min) == within.max
 
 
 def _literal(field: Field, value: KeyValue) -> Expr:
@@ -99,6 +89,6 @@ def _points_of_one_field(schema: Schema, regions: Sequence[Region]) -> list[KeyV
     if len(schema.row_keys) != 1 or len(regions) < _LISTED_MIN:
         return None
     ranges = [r.ranges[0] for r in regions]
-    if not all(_is_point(schema.row_keys[0], r) for r in ranges):
+    if not all(holds_one_value(schema.row_keys[0], r) for r in ranges):
         return None
     return sorted({r.min for r in ranges})

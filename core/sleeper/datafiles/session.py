@@ -49,9 +49,17 @@ def open_session(settings: EngineSettings, partitions: int = 1) -> SessionContex
     return SessionContext(config, runtime)
 
 
+def limit_footer_cache(session: SessionContext, bytes_max: int) -> None:
+    """Bounds what the session remembers of files' footers, which it reads once for each file."""
+    session.sql(f"SET datafusion.runtime.metadata_cache_limit = '{bytes_max // 1024}K'").collect()
+
+
 def new_table_name() -> str:
-    """A name that no other table of any session of this process has."""
-    return f"t{next(_table_numbers)}"
+    """A name that no other table of any session of this process has.
+
+    With a slash, which no table of an instance can have in its name, and so in quotes.
+    """
+    return f'"/{next(_table_numbers)}"'
 
 
 def stream(

@@ -5,8 +5,12 @@ values cast). A row that does not fit refuses its whole job, with file, field an
 unless the caller hands in `Rejects`, which takes such rows aside.
 """
 
+import contextlib
+import errno
+import io
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -15,10 +19,15 @@ from typing import IO, Any
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema, cast_column, is_castable, parse_column
-from sleeper.errors import InvalidRequestError
-from sleeper.schema.model import Schema, type_name
+from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.schema.model import Field, Schema, type_name
+
+# A pipe or a terminal has nothing to synchronise.
+_NO_DISK = (errno.EINVAL, errno.ENOTSUP)
 
 Columns = dict[str, pa.Array]
+ParseColumn = Callable[[pa.Array, Field], tuple[pa.Array, dict[int, str]]]
+"""A column as the field's type, and the rows that do not fit with their reasons."""
 
 
 class SourceFormat(Enum):
@@ -31,10 +40,30 @@ class SourceFormat(Enum):
 
 @dataclass(slots=True)
 class Rejects:
-    """Takes rows that do not fit, as JSON lines: file, row, reason, and the row where known."""
+    """Takes rows that do not fit, as JSON lines: file, row, reason, and the row where known.
+
+    A file is emptied when a run begins, and not by a job that was done before.
+    """
 
     sink: IO[str]
     count: int = 0
+
+    def begin(self) -> None:
+        """What an earlier try set aside goes."""
+        self.count = 0
+        if self.sink.seekable():
+            self.sink.seek(0)
+            self.sink.truncate()
+
+    def keep(self) -> None:
+        """Makes them durable: once the other rows are committed, they are nowhere else."""
+        try:
+            self.sink.flush()
+            with contextlib.suppress(io.UnsupportedOperation):
+                os.fsync(self.sink.fileno())
+        except OSError as error:
+            if error.errno not in _NO_DISK:
+                raise UnavailableError(f"cannot write rejected rows: {error}") from error
 
     def add(self, file: str, row: int, reason: str, content: Any) -> None:
         line = {"file": file, "row": row, "reason": reason, "content": content}
@@ -58,7 +87,9 @@ def find_source_files(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         if path.is_dir():
             endings = tuple(e for f in SourceFormat for e in f.value)
-            below = sorted(p for p in path.rglob("*") if p.name.lower().endswith(endings))
+            named = (p for p in path.rglob("*") if p.name.lower().endswith(endings))
+            # A directory may be named like a file: engines that write in parts do so.
+            below = sorted(p for p in named if not p.is_dir())
             if not below:
                 raise InvalidRequestError(f"directory {path} holds no file of a known format")
             found.extend(below)
@@ -121,13 +152,18 @@ class RowChecker:
         """Typed columns, cast. Rows that do not fit are rejected, or refuse the job."""
         return self._batch(columns, {f.name: cast_column for f in self.schema.fields})
 
-    def parse(self, columns: Columns, text_fields: frozenset[str]) -> pa.RecordBatch:
-        """Columns of which some are text; the others are cast."""
-        how = {
+    def parse(
+        self,
+        columns: Columns,
+        text_fields: frozenset[str],
+        parsers: Mapping[str, ParseColumn] | None = None,
+    ) -> pa.RecordBatch:
+        """Columns of which some are text, some are for other parsers; the rest are cast."""
+        how: dict[str, ParseColumn] = {
             f.name: parse_column if f.name in text_fields else cast_column
             for f in self.schema.fields
         }
-        return self._batch(columns, how)
+        return self._batch(columns, how | dict(parsers or {}))
 
     def reject_row(self, row: int, reason: str, content: Any) -> None:
         """Takes one row aside, or refuses the job if the caller did not ask for that."""
@@ -136,7 +172,7 @@ class RowChecker:
             raise InvalidRequestError(f"{place}: {reason}")
         self.rejects.add(self.file, row, reason, content)
 
-    def _batch(self, columns: Columns, how: dict[str, Any]) -> pa.RecordBatch:
+    def _batch(self, columns: Columns, how: Mapping[str, ParseColumn]) -> pa.RecordBatch:
         count = len(next(iter(columns.values())))
         arrays: list[pa.Array] = []
         bad: dict[int, str] = {}
@@ -176,10 +212,12 @@ def batch_columns(batch: pa.RecordBatch) -> Columns:
 def read_batches(
     batches: Iterator[pa.RecordBatch], checker: RowChecker
 ) -> Iterator[pa.RecordBatch]:
-    """Batches that a program hands in, checked and cast."""
+    """Batches that a program hands in, checked and cast. Each may have a schema of its own."""
+    checked: pa.Schema | None = None
     for batch in batches:
-        if checker.row == 1:
+        if checked is None or not batch.schema.equals(checked):
             checker.check_columns(batch.schema.names)
             checker.check_types(batch.schema)
+            checked = batch.schema
         if batch.num_rows:
             yield checker.cast(batch_columns(batch))

@@ -10,6 +10,7 @@ import contextlib
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -19,12 +20,15 @@ import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.json as pj
 
-from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.arrow import UnfitError, arrow_type, cast_or_find, cast_values
 from sleeper.datafiles.sources import Columns, RowChecker, combined
 from sleeper.errors import InvalidRequestError
-from sleeper.schema.model import ListType, MapType, PrimitiveType, Schema
+from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
 
 _BLOCK_BYTES = 8 * 1024 * 1024
+_ANY_KEY = Field("\n", PrimitiveType.LONG)
+# What Arrow says, the disk, and a compressed file that is cut off or torn.
+_UNREADABLE = (pa.ArrowInvalid, OSError, EOFError, zlib.error)
 _TEXT_IN_JSON = frozenset({PrimitiveType.BYTE_ARRAY, PrimitiveType.TIMESTAMP, PrimitiveType.DATE})
 
 
@@ -41,10 +45,8 @@ def read_csv(path: Path, checker: RowChecker) -> Iterator[pa.RecordBatch]:
             while short_rows:
                 checker.reject_row(*short_rows.pop(0))
             columns = {n: combined(pa.chunked_array([batch.column(n)])) for n in batch.schema.names}
-            for wanted in nested:
-                columns[wanted.name] = _json_cells(columns[wanted.name], wanted.name, schema)
             if batch.num_rows:
-                yield checker.parse(columns, plain)
+                yield checker.parse(columns, plain, {f.name: _parse_json_column for f in nested})
     while short_rows:
         checker.reject_row(*short_rows.pop(0))
 
@@ -83,7 +85,7 @@ def _csv_reader(
                 null_values=[""],
             ),
         )
-    except (pa.ArrowInvalid, OSError) as error:
+    except _UNREADABLE as error:
         raise InvalidRequestError(f"file {path}: not a readable CSV file: {error}") from error
 
 
@@ -112,17 +114,26 @@ def _named_errors(reader: csv.CSVStreamingReader, path: Path) -> Iterator[pa.Rec
             batch = reader.read_next_batch()
         except StopIteration:
             return
-        except (pa.ArrowInvalid, OSError, EOFError) as error:
+        except _UNREADABLE as error:
             raise InvalidRequestError(f"file {path}: not a readable CSV file: {error}") from error
         yield batch
 
 
-def _json_cells(column: pa.Array, name: str, schema: Schema) -> pa.Array:
-    """Cells that hold JSON, parsed as JSON lines of one field."""
-    field = schema.field(name)
-    lines = [b'{"%b":%b}' % (name.encode(), (cell.as_py() or "null").encode()) for cell in column]
-    wanted = Schema(row_keys=schema.row_keys[:1], values=(field,))
-    return _parse_lines(lines, wanted, only=name)[name]
+def _parse_json_column(column: pa.Array, field: Field) -> tuple[pa.Array, dict[int, str]]:
+    """Cells that hold JSON as the field's type, and the rows that do not fit with their reasons."""
+    return cast_or_find(
+        column, field, lambda part: cast_values(_json_cells(part, field), field.type)
+    )
+
+
+def _json_cells(column: pa.Array, field: Field) -> pa.Array:
+    """The cells parsed as JSON lines of one field."""
+    name = json.dumps(field.name).encode()
+    lines = [b"{%b:%b}" % (name, (cell.as_py() or "null").encode()) for cell in column]
+    try:
+        return _parse_lines(lines, Schema((_ANY_KEY,), (), (field,)), only=field.name)[field.name]
+    except ValueError as error:  # Arrow's own is one
+        raise UnfitError(f"not JSON of the field: {error}") from error
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -134,7 +145,7 @@ def _blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[list[bytes]]:
     while True:
         try:
             lines = stream.readlines(_BLOCK_BYTES)
-        except (OSError, EOFError) as error:
+        except _UNREADABLE as error:
             raise InvalidRequestError(f"file {path}: cannot be read: {error}") from error
         if not lines:
             return

@@ -1,4 +1,4 @@
-"""Writes sorted rows as a data file with its sidecars.
+"""Writes sorted rows as a data file with its sidecars: key sketches, and a key filter.
 
 The file is Parquet with the table's codec, page and row group sizes, a page index and
 its sort order declared. Its facts (rows, bytes, key bounds) are gathered on the way,
@@ -16,13 +16,16 @@ import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.encoding import dictionary_columns
+from sleeper.datafiles.key_filter import KeyFilterBuilder
+from sleeper.datafiles.key_hash import hashes_of_rows
 from sleeper.datafiles.key_sampler import KeySampler
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.sketches import sketches_of, sketches_to_bytes
-from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile
+from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
 from sleeper.schema.model import Key, KeyValue, Schema, precedes
 
 _PENDING_BYTES_MAX = 64 * 1024 * 1024
+_ROW_GROUP_ROWS_MIN = 10_000
 # A dictionary pays while it is small: of values that hardly repeat it only costs the reader
 # memory and time, so a column that outgrows half a page goes on without one.
 _DICTIONARIES_PER_PAGE = 2
@@ -30,11 +33,24 @@ _DICTIONARIES_PER_PAGE = 2
 
 @dataclass(frozen=True, slots=True)
 class FileSettings:
-    """How data files are written (properties `sleeper.table.parquet.*`)."""
+    """How data files are written (`sleeper.table.parquet.*`, `sleeper.table.key.filter.*`).
+
+    A row group ends at `row_group_rows_max` rows, or sooner at about `row_group_bytes` in
+    memory, though not before 10,000 rows: a merge holds row groups of all its inputs. With
+    `filter_bits_per_key` 0 there are no key filters.
+    """
 
     compression_codec: str = "zstd"
     row_group_rows_max: int = 100_000
+    row_group_bytes: int = 1024 * 1024
     page_bytes: int = 131_072
+    filter_bits_per_key: int = 14
+    filter_bytes_max: int = 32 * 1024 * 1024
+
+    def row_group_rows(self, rows: int, size: int) -> int:
+        """How many rows to put into a row group, where so many rows take so many bytes."""
+        by_size = self.row_group_bytes * rows // max(size, 1)
+        return min(self.row_group_rows_max, max(_ROW_GROUP_ROWS_MIN, by_size))
 
 
 class DataFileWriter:
@@ -51,9 +67,11 @@ class DataFileWriter:
         self._target = arrow_schema(schema)
         self._sampler = KeySampler(schema)
         self._bounds = _KeyBounds(schema)
+        self._filter = KeyFilterBuilder(settings.filter_bits_per_key, settings.filter_bytes_max)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
+        self._group_rows: int | None = None
         self.rows = 0
         self.is_closed = False
         self._stack = contextlib.ExitStack()
@@ -63,21 +81,28 @@ class DataFileWriter:
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Adds the batches; whole row groups go to the file, the rest waits for more."""
         table = pa.Table.from_batches(list(batches)).cast(self._target)
-        for batch in table.to_batches():
+        typed = table.to_batches()
+        if not self._filter.is_useless:
+            self._filter.add(hashes_of_rows(self._schema, typed))
+        for batch in typed:
             if batch.num_rows:
                 self._sampler.add(batch)
                 self._bounds.add(batch)
                 self._pending.append(batch)
                 self._pending_rows += batch.num_rows
                 self._pending_bytes += batch.nbytes
+        if self._group_rows is None and self._pending_rows:
+            self._group_rows = self._settings.row_group_rows(
+                self._pending_rows, self._pending_bytes
+            )
         if (
-            self._pending_rows >= self._settings.row_group_rows_max
+            self._pending_rows >= (self._group_rows or 0)
             or self._pending_bytes >= _PENDING_BYTES_MAX
         ):
             self._write_row_groups()
 
     def finish(self) -> DataFile:
-        """Closes the file and writes its sidecars; both are durable when this returns."""
+        """Closes the file and writes its sidecars; all are durable when this returns."""
         if self._pending:
             self._write_row_groups(is_last=True)
         if self._writer is None:
@@ -86,15 +111,27 @@ class DataFileWriter:
         size = self._sink.tell()
         self._stack.close()
         self.is_closed = True
-        sidecar = sketches_to_bytes(self._schema, sketches_of(self._sampler.samples()))
-        with self._root.sink(self.path + SKETCHES_SUFFIX) as sink:
-            sink.write(sidecar)
         smallest, largest = self._bounds.keys()
-        return DataFile(self.path, self.rows, size, smallest, largest, sidecars=(SKETCHES_SUFFIX,))
+        sidecars = self._write_sidecars()
+        return DataFile(self.path, self.rows, size, smallest, largest, sidecars=sidecars)
+
+    def _write_sidecars(self) -> tuple[str, ...]:
+        """The suffixes of those that were written."""
+        sketches = sketches_of(self._sampler.samples())
+        contents = {SKETCHES_SUFFIX: sketches_to_bytes(self._schema, sketches)}
+        key_filter = self._filter.finish()
+        if key_filter is not None:
+            contents[FILTER_SUFFIX] = key_filter.to_bytes()
+        for suffix, content in contents.items():
+            with self._root.sink(self.path + suffix) as sink:
+                sink.write(content)
+        return tuple(contents)
 
     def _write_row_groups(self, is_last: bool = False) -> None:
+        if self._group_rows is None:
+            return
         pending = pa.Table.from_batches(self._pending)
-        size = self._settings.row_group_rows_max
+        size = self._group_rows
         is_full = self._pending_bytes >= _PENDING_BYTES_MAX
         whole = pending.num_rows if is_last or is_full else pending.num_rows // size * size
         if self._writer is None:

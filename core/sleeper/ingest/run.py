@@ -33,6 +33,7 @@ from sleeper.datafiles.text_sources import read_csv, read_json_lines
 from sleeper.datafiles.writer import FileSettings
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.schema.model import Schema
+from sleeper.statestore.outcome import Status
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import fingerprint_of_request
@@ -94,8 +95,12 @@ def ingest_files(
     """
 
     def gather(unsorted: UnsortedRows) -> None:
+        if rejects is not None:
+            rejects.begin()
         for path in find_source_files(paths):
             _add_source(unsorted, path, RowChecker(table.schema, str(path), rejects), progress)
+        if rejects is not None:
+            rejects.keep()
 
     try:
         return _run(table, job_id, request, gather, progress)
@@ -127,7 +132,8 @@ def _run(
     gather: Callable[[UnsortedRows], None],
     progress: IngestProgress | None,
 ) -> IngestResult:
-    run_start_ms = table.clock()
+    with table.state.reading() as state:
+        run_start_ms = state.moment(table.clock())
     earlier = _done_before(table, job_id, request)
     if earlier is not None:
         return earlier
@@ -142,6 +148,8 @@ def _run(
     if outcome.refused:
         _done_before(table, job_id, request)  # says so if the id was used for other files
         raise StateMovedOnError(f"ingest job {job_id} came too late: {outcome.reason}")
+    if outcome.status is Status.ALREADY_DONE:
+        return IngestResult(job_id, 0, 0, outcome.number, done_before=True)
     rows = sum(w.file.rows for w in written)
     return IngestResult(job_id, rows, len(written), outcome.number)
 

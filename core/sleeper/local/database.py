@@ -109,7 +109,7 @@ class InstanceDatabase:
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._connections: list[tuple[threading.Thread, sqlite3.Connection]] = []
         self._lock = threading.Lock()
 
     @property
@@ -157,7 +157,7 @@ class InstanceDatabase:
         with self._lock:
             connections, self._connections = self._connections, []
             self._local = threading.local()
-        for connection in connections:
+        for _, connection in connections:
             connection.close()
         _open_here.discard(self._path)
 
@@ -179,8 +179,15 @@ class InstanceDatabase:
             connection.execute("PRAGMA synchronous = FULL")
             self._local.connection = connection
             with self._lock:
-                self._connections.append(connection)
+                self._close_those_of_dead_threads()
+                self._connections.append((threading.current_thread(), connection))
         return connection
+
+    def _close_those_of_dead_threads(self) -> None:
+        dead = [each for each in self._connections if not each[0].is_alive()]
+        for each in dead:
+            each[1].close()
+            self._connections.remove(each)
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

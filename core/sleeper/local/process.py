@@ -1,41 +1,82 @@
 """Which process is which, and whether it is alive.
 
-A process is named by its id and its start, because ids are used again.
+A process is named by its id and its start, because ids are used again: `4711@8123-5f0c61a2-12`.
+On Linux the start is counted in ticks since boot, which setting the clock does not move; after
+it stand the boot and the process namespace, because in each of them ids begin anew.
 """
 
 import functools
 import os
+from pathlib import Path
 
 import psutil
 
-# The start is worked out from the time of boot, which moves when the clock is set.
+_PROC = Path("/proc")
+_DEAD_STATES = {"Z", "X", "x"}
+# Where there is no /proc, the start is a time of day, which moves when the clock is set.
 _START_TOLERANCE_MS = 2000
 
 
 def this_process() -> str:
-    """The name of this process, such as `4711@1767225600000`."""
+    """The name of this process."""
     return _name_of(os.getpid())
 
 
 def is_alive(process: str) -> bool:
-    """Whether the process of that name is running. One that only waits to be reaped is not."""
-    pid, _, started_ms = process.partition("@")
-    if not pid.isdigit() or not started_ms.isdigit():
+    """Whether the process of that name is running. One that only waits to be reaped is not.
+
+    A process in another namespace, as in a container beside this one, cannot be seen from
+    here, and so is not said to be dead.
+    """
+    pid, _, started = process.partition("@")
+    start, _, place = started.partition("-")
+    if not pid.isdigit() or not start.isdigit():
         return False
-    try:
-        found = psutil.Process(int(pid))
-        if found.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
-            return False
-        return abs(_started_ms(found) - int(started_ms)) <= _START_TOLERANCE_MS
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True
+    here = _place()
+    if here is None:
+        return _is_alive_by_time(int(pid), int(start))
+    if place != here:
+        return place.partition("-")[0] == here.partition("-")[0]
+    return _start_ticks(int(pid)) == int(start)
 
 
 @functools.lru_cache(maxsize=4)
 def _name_of(pid: int) -> str:
-    return f"{pid}@{_started_ms(psutil.Process(pid))}"
+    place, ticks = _place(), _start_ticks(pid)
+    if place is None or ticks is None:
+        return f"{pid}@{_started_ms(psutil.Process(pid))}"
+    return f"{pid}@{ticks}-{place}"
+
+
+def _place() -> str | None:
+    """The boot and the process namespace; None where the system does not tell."""
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text()
+        return f"{boot[:8]}-{(_PROC / 'self/ns/pid').stat().st_ino}"
+    except OSError:
+        return None
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When the process started; None if it is gone, or only waits to be reaped."""
+    try:
+        # The program's name comes first, in brackets, and may have anything in it.
+        fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in _DEAD_STATES else int(fields[19])
+
+
+def _is_alive_by_time(pid: int, started_ms: int) -> bool:
+    try:
+        found = psutil.Process(pid)
+        if found.status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
+            return False
+        return abs(_started_ms(found) - started_ms) <= _START_TOLERANCE_MS
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
 
 
 def _started_ms(process: psutil.Process) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import (
+    Field,
     Key,
     KeyValue,
     Schema,
@@ -99,3 +100,16 @@ def key_region(schema: Schema, key: Sequence[KeyValue]) -> Region:
     return Region(
         tuple(Range(v, next_key_value(f, v)) for f, v in zip(schema.row_keys, key, strict=True))
     )
+
+
+def key_of_region(schema: Schema, region: Region) -> Key | None:
+    """The row key that the region is; None if it holds more than one."""
+    pairs = zip(schema.row_keys, region.ranges, strict=True)
+    if all(holds_one_value(field, within) for field, within in pairs):
+        return tuple(r.min for r in region.ranges)
+    return None
+
+
+def holds_one_value(field: Field, within: Range) -> bool:
+    """Whether the range of the field holds exactly its smallest value."""
+    return next_key_value(field, within.min) == within.max

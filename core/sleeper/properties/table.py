@@ -137,7 +137,10 @@ SPLITS_BASE64 = _declare("splits.base64.encoded", FLAG, False, Group.DEFINITION,
 
 COMPRESSION_CODEC = _with_default("parquet.compression.codec", choice(CompressionCodec), CompressionCodec.ZSTD, Group.STORAGE, "How data files are compressed.")
 ROW_GROUP_ROWS_MAX = _with_default("parquet.rowgroup.rows.max", whole_number(1000), 100_000, Group.STORAGE, "How many rows are in a row group at most.")
+ROW_GROUP_BYTES = _with_default("parquet.rowgroup.bytes", byte_count(65_536), 1024**2, Group.STORAGE, "A row group ends sooner if it takes about so much memory, though not before 10,000 rows. Smaller ones bound the memory of merges; larger ones mean fewer requests.")
 PAGE_SIZE_BYTES = _with_default("parquet.page.size", byte_count(1024), 131_072, Group.STORAGE, "How large a data page gets, in bytes.")
+KEY_FILTER_BITS_PER_ROW = _with_default("key.filter.bits.per.row", whole_number(0, 64), 14, Group.STORAGE, "How many bits of a data file's key filter each of its different row keys takes. More bits spare lookups more files: 10 bits let 1.3 % of the files that do not hold a key be opened, 14 bits 0.3 %. 0: no filters.")
+KEY_FILTER_BYTES_MAX = _with_default("key.filter.bytes.max", byte_count(1024), 33_554_432, Group.STORAGE, "How large the key filter of one data file gets at most, in bytes. A file of so many keys that it would get less than 3 bits for each has none.")
 
 COLLECTION_DELAY_MINUTES = _with_default("gc.delay.minutes", whole_number(0), 10, Group.COLLECTION, "How long a file without references is kept before it is collected, so that running queries can finish.")
 

@@ -9,9 +9,10 @@ from datafusion import SessionContext
 
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.session import EngineSettings, open_session
+from sleeper.datafiles.session import EngineSettings, limit_footer_cache, open_session
 from sleeper.properties import engine as of_engine
 from sleeper.properties.values import InstanceProperties
+from sleeper.query.key_filters import KeyFilterCache
 from sleeper.statestore.store import StateStore
 
 
@@ -32,6 +33,8 @@ class QuerySettings:
     hold_seconds: int = 3600
     rows_max: int = 0
     seconds_max: int = 0
+    filter_cache_bytes: int = 256 * 1024**2
+    footer_cache_bytes: int = 50 * 1024**2
 
 
 def query_settings(properties: InstanceProperties, spill_folder: Path) -> QuerySettings:
@@ -47,6 +50,8 @@ def query_settings(properties: InstanceProperties, spill_folder: Path) -> QueryS
         properties.get(of_engine.QUERY_HOLD_SECONDS),
         properties.get(of_engine.QUERY_ROWS_MAX),
         properties.get(of_engine.QUERY_SECONDS_MAX),
+        properties.get(of_engine.QUERY_CACHE_BYTES),
+        properties.get(of_engine.QUERY_FOOTER_CACHE_BYTES),
     )
 
 
@@ -54,19 +59,25 @@ def query_settings(properties: InstanceProperties, spill_folder: Path) -> QueryS
 class QueryEngine:
     """Runs the queries of a process. Safe for threads; keep one for the process's life.
 
-    Its session remembers the footers of files, so that a warm process looks a key up
-    without reading them again, and all its queries share one memory pool.
+    Its session remembers the footers of files, and it their key filters, so that a warm
+    process looks a key up without reading them again. All queries share one memory pool.
     """
 
     settings: QuerySettings
     clock: Clock = system_clock
+    key_filters: KeyFilterCache = field(init=False)
     _session: SessionContext | None = None
     _opening: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.key_filters = KeyFilterCache(self.settings.filter_cache_bytes)
 
     @property
     def session(self) -> SessionContext:
         """The session of key queries, opened on first use."""
         with self._opening:
             if self._session is None:
-                self._session = open_session(self.settings.engine)
+                session = open_session(self.settings.engine)
+                limit_footer_cache(session, self.settings.footer_cache_bytes)
+                self._session = session
             return self._session

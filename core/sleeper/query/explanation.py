@@ -93,7 +93,9 @@ def _scanned(plan: ExecutionPlan, table_of_scan: dict[str, str]) -> dict[str, _S
         if table is None or metrics is None:
             continue
         each = found[table]
-        each.bytes += sum(m.value or 0 for m in metrics.metrics() if m.name == _BYTES)
+        each.bytes += sum(
+            m.value for m in metrics.metrics() if m.name == _BYTES and isinstance(m.value, int)
+        )
         for total, matched in _PAGES.findall(repr(metrics)):
             each.pages_of += _number(total)
             each.pages += _number(matched)

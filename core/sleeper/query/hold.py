@@ -72,7 +72,7 @@ class VersionHold:
         threading.Thread(target=self.release, name="release-hold", daemon=True).start()
 
     def _take(self) -> None:
-        expiry_ms = self._clock() + self._seconds * 1000
+        expiry_ms = self._expiry_ms()
         self._store.commit_or_raise(CreateHold(self._id, self._owner, self._version, expiry_ms))
         self._is_taken = True
         atexit.register(self.release)
@@ -89,12 +89,15 @@ class VersionHold:
         with self._lock:
             if self._is_over:
                 return
-            expiry_ms = self._clock() + self._seconds * 1000
             try:
-                self._store.commit_or_raise(RenewHold(self._id, expiry_ms))
+                self._store.commit_or_raise(RenewHold(self._id, self._expiry_ms()))
             except SleeperError as error:
                 logger.warning("hold %s could not be renewed: %s", self._id, error)
             self._start_timer(self._seconds / 3, self._renew)
+
+    def _expiry_ms(self) -> int:
+        with self._store.reading() as state:
+            return state.moment(self._clock()) + self._seconds * 1000
 
     def _start_timer(self, seconds: float, action: Callable[[], None]) -> None:
         self._timer = threading.Timer(seconds, action)

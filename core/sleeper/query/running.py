@@ -14,6 +14,7 @@ from sleeper.errors import DataError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit
+from sleeper.query.key_filters import narrowed
 from sleeper.query.planning import FileScan, LeafPlan, QueryPlan, plan_query
 from sleeper.query.request import Query, check_query
 from sleeper.query.result import QueryResult, with_first
@@ -49,7 +50,7 @@ def run_query(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResu
 
 
 def plan_of_query(query: Query, table: QueryTable) -> QueryPlan:
-    """Which files the query would read, at its version."""
+    """Which files may hold rows of the query at its version, by what the state knows of them."""
     with table.store.reading(query.version) as state:
         schema = parsed_schema(state.schema_json)
         check_query(query, schema)
@@ -57,7 +58,9 @@ def plan_of_query(query: Query, table: QueryTable) -> QueryPlan:
 
 
 def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
-    plan = plan_of_query(query, table)
+    plan = narrowed(
+        plan_of_query(query, table), lambda file: engine.key_filters.get(table.root, file)
+    )
     seconds = engine.settings.hold_seconds
     hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
     target = result_schema(plan.schema, query.columns)

@@ -40,7 +40,7 @@ def _group_frame(
     session: SessionContext, table: QueryTable, plan: TablePlan, group: ScanGroup, folder: Path
 ) -> DataFrame:
     name = new_table_name()
-    links = folder / name
+    links = folder / name.strip('"/')
     links.mkdir()
     for place, path in enumerate(group.paths):
         os.symlink(table.root.url_of(path), links / f"{place}.parquet")

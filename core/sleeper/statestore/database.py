@@ -4,9 +4,11 @@ import fcntl
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from sleeper.errors import DataError, UnavailableError
 
@@ -14,6 +16,28 @@ _BUSY_TIMEOUT_SECONDS = 60.0
 _CACHE_KIB = 16_384
 _CHECKPOINT_PAGES = 4_000
 _CACHED_STATEMENTS = 256
+
+
+class _Connection(sqlite3.Connection):
+    """Knows its open cursors.
+
+    One that was not read to its end keeps the moment of its transaction alive past the
+    ROLLBACK, and the next reader that gets the connection would look at that old moment.
+    """
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        cursor = super().execute(sql, parameters)
+        self._cursors.add(cursor)
+        return cursor
+
+    def close_cursors(self) -> None:
+        for cursor in list(self._cursors):
+            cursor.close()
+        self._cursors.clear()
 
 
 class Database:
@@ -31,7 +55,7 @@ class Database:
         self._writer: sqlite3.Connection | None = None
         self._lock_file: int | None = None
         self._writing_thread: int | None = None
-        self._idle_readers: list[sqlite3.Connection] = []
+        self._idle_readers: list[_Connection] = []
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -68,6 +92,7 @@ class Database:
             try:
                 yield connection
             finally:
+                connection.close_cursors()
                 connection.execute("ROLLBACK")
                 self._idle_readers.append(connection)
 
@@ -114,13 +139,14 @@ class Database:
         finally:
             fcntl.flock(self._lock_file, fcntl.LOCK_UN)
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> _Connection:
         connection = sqlite3.connect(
             self.path,
             timeout=_BUSY_TIMEOUT_SECONDS,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=_CACHED_STATEMENTS,
+            factory=_Connection,
         )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")

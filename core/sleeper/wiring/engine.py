@@ -8,7 +8,10 @@ from sleeper.properties.declaration import Property
 from sleeper.properties.engine import ENGINE_THREADS, MERGE_FILES_MAX
 from sleeper.properties.table import (
     COMPRESSION_CODEC,
+    KEY_FILTER_BITS_PER_ROW,
+    KEY_FILTER_BYTES_MAX,
     PAGE_SIZE_BYTES,
+    ROW_GROUP_BYTES,
     ROW_GROUP_ROWS_MAX,
     CompressionCodec,
 )
@@ -33,7 +36,10 @@ def file_settings(properties: TableProperties) -> FileSettings:
     return FileSettings(
         "none" if codec is CompressionCodec.UNCOMPRESSED else codec.value,
         properties.get(ROW_GROUP_ROWS_MAX),
+        properties.get(ROW_GROUP_BYTES),
         properties.get(PAGE_SIZE_BYTES),
+        properties.get(KEY_FILTER_BITS_PER_ROW),
+        properties.get(KEY_FILTER_BYTES_MAX),
     )
 
 

@@ -29,6 +29,7 @@ from sleeper.properties.instance import (
 from sleeper.tables.table_ref import TableId, TableRef, TableState
 from sleeper.wiring.collecting import (
     collect_table,
+    collect_table_orphans,
     finish_deletions,
     snapshot_table,
     sweep_abandoned,
@@ -169,12 +170,20 @@ class _Runner:
         if self._is_due("deletions", self._minutes_of(COLLECTION_PERIOD_MINUTES)) or is_last_look:
             found |= self._finish_deletions()
         if self._is_due("housekeeping", self._minutes_of(ORPHAN_PERIOD_HOURS) * 60):
+            self._collect_orphans()
             sweep_abandoned(self._instance)
             days = self._instance.properties().get(TRACKER_DAYS)
             before = self._instance.clock() - days * _DAY_MS
             self._instance.jobs.remove_before(before)
             self._instance.tasks.remove_before(before)
         return found
+
+    def _collect_orphans(self) -> None:
+        for ref in self._instance.tables.list():
+            try:
+                collect_table_orphans(self._instance, ref.name)
+            except SleeperError as error:
+                self._problem(f"table {ref.name}: orphans: {error}")
 
     def _finish_deletions(self) -> bool:
         try:
@@ -199,6 +208,8 @@ class _Runner:
             self._status = replace(
                 self._status, files_collected=self._status.files_collected + collected
             )
+        if _is_due(memory.done_at, "orphans", self._minutes_of(ORPHAN_PERIOD_HOURS) * 60):
+            collect_table_orphans(self._instance, ref.name)
         if self._table_is_due(memory, "snapshot", SNAPSHOT_PERIOD_MINUTES):
             snapshot_table(self._instance, ref)
         return found

@@ -166,9 +166,12 @@ def _kept_in_flight(
         while not done.wait(visibility_seconds / 3):
             try:
                 queue.extend(message.receipt, visibility_seconds)
-            except SleeperError as error:
+            except StateMovedOnError as error:
                 logger.warning("message could not be kept in flight: %s", error)
                 return
+            except SleeperError as error:
+                # Two thirds of the time are left, and another try comes before they end.
+                logger.warning("message not kept in flight yet: %s", error)
 
     thread = threading.Thread(target=extend, name="keep-in-flight", daemon=True)
     thread.start()

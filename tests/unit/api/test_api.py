@@ -85,7 +85,12 @@ def test_sql_reads_all_tables(instance: sleeper.Instance, table: sleeper.Table) 
 
 
 def test_background_work_runs_from_python(instance: sleeper.Instance) -> None:
-    table = instance.create_table("t", SCHEMA, {"sleeper.table.partition.splitting.threshold": "4"})
+    settings = {
+        "sleeper.table.partition.splitting.threshold": "8",
+        "sleeper.table.compaction.strategy.class": "BasicCompactionStrategy",
+        "sleeper.table.compaction.files.batch.size": "2",
+    }
+    table = instance.create_table("t", SCHEMA, settings)
     for start in range(4):
         table.ingest(frame(*(f"{i}{start}" for i in range(4))))
     status = instance.run_until_idle(workers=1)
@@ -108,3 +113,22 @@ def test_what_is_no_rows_is_refused(table: sleeper.Table) -> None:
         table.ingest(7)
     with pytest.raises(InvalidRequestError, match="not dict"):
         table.ingest([{"k": "a"}])
+
+
+def test_sql_reads_a_table_whatever_its_name(instance: sleeper.Instance) -> None:
+    names = [f"t{number}" for number in range(4)]
+    for number, name in enumerate(names):
+        instance.create_table(name, SCHEMA).ingest(frame(*"abcd"[: number + 1]))
+    for number, name in enumerate(names):
+        counted = instance.sql(f"SELECT count(*) AS n FROM {name}").to_arrow()
+        assert counted.to_pydict() == {"n": [number + 1]}
+    with pytest.raises(InvalidRequestError, match="no table"):
+        instance.sql("SELECT * FROM t1 JOIN t4 ON t1.k = t4.k")
+
+
+def test_each_batch_is_checked_against_the_table(table: sleeper.Table) -> None:
+    good = pa.record_batch({"k": ["a"], "i": [1], "v": [0.5]})
+    for names in ({"k": ["a"], "i": [1]}, {"k": ["a"], "i": [1], "v": [0.5], "w": [1]}):
+        with pytest.raises(InvalidRequestError, match="columns do not fit the table"):
+            table.ingest(iter([good, pa.record_batch(names)]))
+    assert keys(table.query()) == []

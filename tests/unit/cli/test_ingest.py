@@ -81,3 +81,17 @@ def test_what_is_not_there_is_named(cities: Sleeper, tmp_path: Path, more: list[
     unknown = cities("ingest", "towns", tmp_path / "no.csv", *more)
     assert (unknown.status, unknown.stdout) == (1, "")
     assert "'towns'" in unknown.stderr
+
+
+def test_rows_set_aside_stay_when_the_job_comes_again(
+    cities: Sleeper, rows_file: Path, tmp_path: Path
+) -> None:
+    with rows_file.open("a") as file:
+        file.write("Rome,MMXX,9\n")
+    rejects = tmp_path / "rejects.jsonl"
+    rejects.write_text("of an earlier try\n")
+    command = ("ingest", "cities", rows_file, "--job-id", "j1", "--rejects", rejects)
+    assert cities(*command).status == 0
+    (line,) = rejects.read_text().splitlines()
+    assert "done before" in cities(*command).stderr
+    assert rejects.read_text() == f"{line}\n"

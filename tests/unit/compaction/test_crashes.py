@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
-from tests.real_table import Killed, RealTable
+from tests.real_table import OBJECTS_PER_FILE, Killed, RealTable
 from tests.unit.conftest import MakeTable
 
 CALLS_MAX = 300
@@ -56,7 +56,7 @@ def check_whole_and_free(table: RealTable) -> None:
     table.collect()
     table.clock.pass_minutes(15 * 24 * 60)
     table.collect_orphans()
-    assert len(table.paths_on_disk()) == 2 * 2
+    assert len(table.paths_on_disk()) == 2 * OBJECTS_PER_FILE
     assert table.row_keys() == EXPECTED_KEYS
 
 

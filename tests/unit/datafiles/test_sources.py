@@ -4,6 +4,7 @@ import datetime as dt
 import gzip
 import io
 import json
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -239,3 +240,73 @@ def test_a_directory_gives_its_files_and_a_missing_or_unknown_one_is_refused(
         find_source_files([tmp_path / "x.csv"])
     with pytest.raises(InvalidRequestError, match="unknown format"):
         find_source_files([tmp_path / "notes.txt"])
+
+
+def test_a_directory_named_like_a_file_stands_for_the_files_in_it(tmp_path: Path) -> None:
+    inner = tmp_path / "in" / "parts.parquet"
+    inner.mkdir(parents=True)
+    (inner / "part-0.parquet").touch()
+    assert find_source_files([tmp_path / "in"]) == [inner / "part-0.parquet"]
+
+
+def test_a_field_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
+    schema = Schema(
+        (Field("a.b", P.LONG),),
+        (),
+        (Field("a", ListType(P.LONG)), Field("a.list", P.STRING, nullable=True)),
+    )
+    path = tmp_path / "a.parquet"
+    rows = [{"a.b": 1, "a": [1, 2], "a.list": None}]
+    pq.write_table(pa.Table.from_pylist(rows, arrow_schema(schema)), path)
+    file = open_parquet(path, checker(schema, path))
+    assert file is not None
+    assert not is_scannable(
+        file, replace(schema, values=(Field("a", ListType(P.LONG)), Field("a.list", P.STRING)))
+    )
+    assert rows_of(read_parquet(path, checker(schema, path)), schema) == rows
+
+
+@pytest.mark.parametrize("field", WIDE.values, ids=lambda f: f.name)
+def test_a_column_of_nothing_but_nulls_may_come_without_a_type(field: Field) -> None:
+    schema = Schema((Field("id", P.STRING),), (), (replace(field, nullable=True),))
+    batch = pa.record_batch({"id": ["a"], field.name: pa.nulls(1)})
+    (read,) = read_batches(iter([batch]), checker(schema, Path("rows")))
+    assert read.column(field.name).to_pylist() == [None]
+
+
+LISTS = Schema((Field("id", P.LONG),), (), (Field('a "b"', ListType(P.LONG), nullable=True),))
+
+
+@pytest.mark.parametrize(
+    "cell", ["[1,2", "hello", "  ", '[1]}\n{"a":[2]', '[1],"id":7', '["x"]', "[null]"]
+)
+def test_a_cell_that_is_not_json_of_its_field_is_told_by_row(tmp_path: Path, cell: str) -> None:
+    path = tmp_path / "rows.csv"
+    quoted = cell.replace('"', '""')
+    path.write_text(f'id,"a ""b"""\n1,"[1,\n2]"\n2,"{quoted}"\n3,\n')
+    with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 2: field .*ListType"):
+        list(read_csv(path, checker(LISTS, path)))
+    rejects = Rejects(io.StringIO())
+    read = rows_of(read_csv(path, checker(LISTS, path, rejects)), LISTS)
+    assert read == [{"id": 1, 'a "b"': [1, 2]}, {"id": 3, 'a "b"': None}]
+    assert rejects.count == 1
+
+
+@pytest.mark.parametrize("damage", ["cut off", "cut off early", "torn"])
+@pytest.mark.parametrize("name", ["rows.csv.gz", "rows.jsonl.gz"])
+def test_a_damaged_compressed_file_is_refused(tmp_path: Path, name: str, damage: str) -> None:
+    path = tmp_path / name
+    ids = [n * 7919 % 9973 for n in range(50_000)]
+    lines = (
+        [f'{{"id":"{i}"}}' for i in ids] if "json" in name else ["id,n", *(f"{i}," for i in ids)]
+    )
+    whole = gzip.compress("\n".join(lines).encode())
+    damaged = {
+        "cut off": whole[: len(whole) // 2],
+        "cut off early": whole[:15],
+        "torn": whole[:3000] + b"\xff" * 200 + whole[3200:],
+    }
+    path.write_bytes(damaged[damage])
+    read = read_csv if "csv" in name else read_json_lines
+    with pytest.raises(InvalidRequestError, match=f"{name}: (not a readable CSV|cannot be read)"):
+        list(read(path, checker(NARROW, path)))

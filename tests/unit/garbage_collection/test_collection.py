@@ -10,7 +10,7 @@ from sleeper.garbage_collection.claims import Claims
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.statestore.transactions.followers import CreateFollower
 from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold
-from tests.real_table import Killed, RealTable
+from tests.real_table import OBJECTS_PER_FILE, Killed, RealTable
 from tests.unit.conftest import MakeTable
 
 
@@ -33,7 +33,7 @@ def test_files_are_kept_for_the_tables_delay_and_then_deleted_with_their_sidecar
 ) -> None:
     compacted(table)
     before = table.rows()
-    assert len(table.paths_on_disk()) == 6
+    assert len(table.paths_on_disk()) == 3 * OBJECTS_PER_FILE
     table.clock.pass_minutes(9)
     assert table.collect().files == 0
     table.clock.pass_minutes(2)
@@ -42,7 +42,7 @@ def test_files_are_kept_for_the_tables_delay_and_then_deleted_with_their_sidecar
     assert report.bytes > 1000
     assert report.held_back_by is None
     (kept,) = table.files()
-    assert table.paths_on_disk() == [kept.path, kept.path + ".sketches"]
+    assert table.paths_on_disk() == [kept.path + s for s in ("", ".filter", ".sketches")]
     assert table.rows() == before
     assert table.collect().files == 0
 
@@ -129,7 +129,7 @@ def test_claims_that_are_always_newer_than_the_look_end_in_a_conflict(
     monkeypatch.setattr(collection, "claims_of", lambda store, now_ms: nobody)
     with pytest.raises(ConflictError, match="keeps version 1"):
         table.collect()
-    assert len(table.paths_on_disk()) == 6
+    assert len(table.paths_on_disk()) == 3 * OBJECTS_PER_FILE
 
 
 def test_rule_5_objects_go_only_after_the_entry_that_takes_the_files_out(
@@ -145,7 +145,7 @@ def test_rule_5_objects_go_only_after_the_entry_that_takes_the_files_out(
     table.watched.before_commit.append((CollectFiles, look))
     table.watched.before_commit.append((FilesCollected, look))
     table.collect()
-    assert seen == [6, 2]
+    assert seen == [3 * OBJECTS_PER_FILE, OBJECTS_PER_FILE]
 
 
 def test_files_go_in_batches(table: RealTable) -> None:
@@ -155,7 +155,7 @@ def test_files_go_in_batches(table: RealTable) -> None:
     assert table.collect().files == 11
     entries = [t for t in table.watched.committed if isinstance(t, CollectFiles)]
     assert [len(t.paths) for t in entries] == [3, 3, 3, 2]
-    assert len(table.paths_on_disk()) == 2
+    assert len(table.paths_on_disk()) == OBJECTS_PER_FILE
 
 
 def test_a_dry_run_lists_what_would_go_and_changes_nothing(table: RealTable) -> None:
@@ -187,7 +187,7 @@ def test_collecting_may_die_anywhere(make_table: MakeTable) -> None:
             assert table.rows() == before
             report = table.collect()
             assert report.finished <= report.files <= 2
-            assert len(table.paths_on_disk()) == 2
+            assert len(table.paths_on_disk()) == OBJECTS_PER_FILE
             assert table.rows() == before
             with table.store.reading() as state:
                 assert state.collection.collecting(10) == []
@@ -221,7 +221,7 @@ def test_two_collectors_at_once_delete_everything_once(table: RealTable) -> None
     table.watched.before_commit.append((CollectFiles, lambda: others.append(table.collect())))
     assert table.collect().files == 0
     assert [o.files for o in others] == [2]
-    assert len(table.paths_on_disk()) == 2
+    assert len(table.paths_on_disk()) == OBJECTS_PER_FILE
 
 
 def test_objects_that_are_gone_already_are_no_error(table: RealTable) -> None:

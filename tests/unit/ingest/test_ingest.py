@@ -14,6 +14,7 @@ from sleeper.clock import system_clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.partitioned_write import FileStrategy
 from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.sources import Rejects
 from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.ingest.job import IngestJob, ingest_job_from_message
 from sleeper.ingest.run import IngestProgress, IngestTable, ingest_batches, ingest_files
@@ -22,6 +23,7 @@ from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from tests.table_fixture import FakeClock
 
 SCHEMA = Schema((Field("k", PrimitiveType.STRING),), (), (Field("n", PrimitiveType.INT),))
 
@@ -125,10 +127,16 @@ def test_two_runs_of_one_job_at_once_commit_once(table: IngestTable, tmp_path: P
 def test_a_run_older_than_half_the_orphan_age_is_not_committed(
     table: IngestTable, tmp_path: Path
 ) -> None:
-    path = write(tmp_path / "a.parquet", [("a", 1)])
-    slow = replace(table, clock=lambda: system_clock() - 8 * 86_400_000)
+    clock = FakeClock(system_clock())
+    state = open_state_store(tmp_path / "state.db", clock)
+
+    def slow_rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"k": ["a"], "n": [1]})
+        clock.now_ms += 8 * 86_400_000
+
     with pytest.raises(StateMovedOnError, match="half the orphan age"):
-        ingest_files(slow, "j1", [path], "r")
+        ingest_batches(replace(table, state=state, clock=clock), "j1", slow_rows(), "r")
+    state.close()
     assert stored(table) == []
 
 
@@ -202,3 +210,34 @@ def test_messages_are_read_as_the_formats_say() -> None:
 def test_a_wrong_message_is_refused_with_its_reason(body: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         ingest_job_from_message(body, "m1")
+
+
+def test_rows_set_aside_are_on_disk_before_the_others_are_committed(
+    table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.csv").write_text("k,n\na,1\nb,x\n")
+    path = tmp_path / "rejects.jsonl"
+    seen: list[str] = []
+    commit = table.state.commit
+
+    def look_and_commit(*transactions: Any) -> Any:
+        seen.append(path.read_text())
+        return commit(*transactions)
+
+    monkeypatch.setattr(table.state, "commit", look_and_commit)
+    with path.open("w") as sink:
+        ingest_files(table, "j1", [tmp_path / "a.csv"], "r", Rejects(sink))
+    assert len(seen) == 1
+    assert json.loads(seen[0])["row"] == 2
+
+
+def test_a_run_that_another_run_of_its_job_overtook_took_nothing_in(table: IngestTable) -> None:
+    batch = pa.record_batch({"k": ["a"], "n": [1]})
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield batch
+        assert ingest_batches(table, "j1", [batch], "r").rows == 1
+
+    result = ingest_batches(table, "j1", overtaken(), "r")
+    assert (result.rows, result.files, result.done_before) == (0, 0, True)
+    assert stored(table) == [("a", 1)]

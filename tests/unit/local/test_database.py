@@ -1,3 +1,4 @@
+import os
 import threading
 from pathlib import Path
 
@@ -75,4 +76,18 @@ def test_a_closed_database_opens_again_when_used(database: InstanceDatabase) -> 
     database.close()
     database.close()
     assert database.read("SELECT 1")[0][0] == 1
+    database.close()
+
+
+def test_threads_that_ended_leave_no_files_open(database: InstanceDatabase) -> None:
+    def files_open() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    database.read("SELECT 1")
+    before = files_open()
+    for _ in range(10):
+        thread = threading.Thread(target=database.read, args=("SELECT * FROM tables",))
+        thread.start()
+        thread.join()
+    assert files_open() <= before + 4
     database.close()

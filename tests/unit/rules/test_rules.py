@@ -28,7 +28,8 @@ Rule 2, nothing committed is lost and nothing uncommitted seen
   `an_input_with_fewer_rows_than_the_state_says_loses_nothing`
 
 Rule 3, nothing live is overwritten
-- fresh names: `rule_3_two_runs_in_the_same_millisecond_write_to_different_names`;
+- fresh names: `rule_3_two_runs_in_the_same_millisecond_write_to_different_names`,
+  `rule_3_an_object_that_is_there_is_not_overwritten`;
   unit/statestore/test_transactions.py `a_path_that_is_known_is_refused`
 - late commits: same, `a_commit_of_a_run_older_than_half_the_orphan_age_is_refused`,
   `the_run_start_in_a_files_name_counts_too`
@@ -73,7 +74,7 @@ import pytest
 
 from sleeper.clock import system_clock
 from sleeper.datafiles import merge as merging
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.jobs.status import JobState
 from sleeper.query.request import Query, region_of_range
 from sleeper.wiring.ingest import ingest_paths, submit_ingest
@@ -190,6 +191,17 @@ def test_rule_3_two_runs_in_the_same_millisecond_write_to_different_names(
     starts = {Path(path).name.partition("-")[0] for path in paths}
     assert len(paths) == 2
     assert starts == {str(instance.clock())}
+
+
+def test_rule_3_an_object_that_is_there_is_not_overwritten(instance: Instance) -> None:
+    with instance.root.sink("0a0b0c0d/data/file") as sink:
+        sink.write(b"live")
+    with (
+        pytest.raises(UnavailableError, match="exists"),
+        instance.root.sink("0a0b0c0d/data/file") as sink,
+    ):
+        sink.write(b"other")
+    assert instance.root.read("0a0b0c0d/data/file") == b"live"
 
 
 def test_rule_4_a_lease_that_the_queue_outlasts_is_refused(instance: Instance) -> None:

@@ -49,6 +49,15 @@ class TableState:
         self.jobs = JobQueries(self._reader)
         self.collection = CollectionQueries(self._reader)
 
+    def moment(self, clock_ms: int) -> int:
+        """The time of what is done now: the clock's, yet never before the newest entry.
+
+        A clock that was ahead and is set back must not make every run, lease and hold seem
+        to be of long ago.
+        """
+        newest_ms: int = self.time_ms
+        return max(clock_ms, newest_ms)
+
     @cached_property
     def schema_json(self) -> str:
         """The schema as it was declared."""

@@ -1,0 +1,122 @@
+"""Key filters of data files: kept in memory, and asked before a lookup opens a file."""
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+import numpy as np
+
+from sleeper.datafiles.key_filter import KeyFilter, key_filter_from_bytes
+from sleeper.datafiles.key_hash import hash_of_key
+from sleeper.datafiles.location import DataRoot
+from sleeper.errors import DataError, NotFoundError, UnavailableError
+from sleeper.files.data_file import FILTER_SUFFIX, DataFile
+from sleeper.partitions.region import Region, key_of_region
+from sleeper.query.planning import FileScan, LeafPlan, QueryPlan
+from sleeper.schema.model import Schema
+
+logger = logging.getLogger(__name__)
+
+# What an entry takes besides the filter's blocks, and all that one without a filter takes.
+_ENTRY_BYTES = 500
+
+FilterOf = Callable[[DataFile], KeyFilter | None]
+"""The file's key filter; None if it has none, so that it may hold any key."""
+
+
+class KeyFilterCache:
+    """The filters that were used last, up to so many bytes. Safe for threads.
+
+    A filter that is missing or damaged is warned of once, and its file may hold any key.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, KeyFilter | None] = OrderedDict()
+        self.bytes = 0
+
+    def get(self, root: DataRoot, file: DataFile) -> KeyFilter | None:
+        """The file's filter, read if it is not kept."""
+        if FILTER_SUFFIX not in file.sidecars:
+            return None
+        name = root.url_of(file.path)
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+                return self._kept[name]
+        try:
+            found = _read(root, file.path + FILTER_SUFFIX)
+        except UnavailableError as error:
+            logger.warning("lookups go on without a key filter: %s", error)
+            return None
+        self._keep(name, found)
+        return found
+
+    def _keep(self, name: str, found: KeyFilter | None) -> None:
+        with self._lock:
+            if name not in self._kept:
+                self._kept[name] = found
+                self.bytes += _bytes_of(found)
+            while self.bytes > self._bytes_max:
+                _, dropped = self._kept.popitem(last=False)
+                self.bytes -= _bytes_of(dropped)
+
+
+def narrowed(plan: QueryPlan, filter_of: FilterOf) -> QueryPlan:
+    """The plan without the keys, and so without the files and leaves, that filters deny."""
+    hashes = _RegionHashes(plan.schema)
+    leaves = []
+    for leaf in plan.leaves:
+        scans = tuple(s for each in leaf.scans for s in _narrowed(each, hashes, filter_of))
+        if scans:
+            leaves.append(LeafPlan(leaf.leaf_ids, scans))
+    return QueryPlan(plan.schema, plan.version, tuple(leaves))
+
+
+class _RegionHashes:
+    """The hash of each region that is one key. The files of a leaf share their regions."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        # With the region, so that no other takes its identity.
+        self._known: dict[int, tuple[Region, int | None]] = {}
+
+    def of(self, region: Region) -> int | None:
+        """The key's hash; None if the region is no single key."""
+        known = self._known.get(id(region))
+        if known is None:
+            known = self._known[id(region)] = (region, self._hash(region))
+        return known[1]
+
+    def _hash(self, region: Region) -> int | None:
+        key = key_of_region(self._schema, region)
+        try:
+            return None if key is None else hash_of_key(self._schema, key)
+        except UnicodeEncodeError:
+            return None
+
+
+def _narrowed(scan: FileScan, hashes: _RegionHashes, filter_of: FilterOf) -> tuple[FileScan, ...]:
+    """The scan of what the file may hold: none or one."""
+    of_regions = [(region, hashes.of(region)) for region in scan.regions or ()]
+    asked = [h for _, h in of_regions if h is not None]
+    key_filter = filter_of(scan.file) if asked else None
+    if key_filter is None:
+        return (scan,)
+    answers = iter(key_filter.may_hold(np.array(asked, np.uint64)).tolist())
+    kept = tuple(region for region, h in of_regions if h is None or next(answers))
+    return (FileScan(scan.file, kept),) if kept else ()
+
+
+def _read(root: DataRoot, path: str) -> KeyFilter | None:
+    try:
+        return key_filter_from_bytes(root.read(path), path)
+    except (NotFoundError, DataError) as error:
+        logger.warning("lookups go on without a key filter: %s", error)
+        return None
+
+
+def _bytes_of(kept: KeyFilter | None) -> int:
+    return _ENTRY_BYTES + (kept.blocks.nbytes if kept is not None else 0)

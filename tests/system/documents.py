@@ -1,0 +1,194 @@
+"""Runs the examples of a document and compares what they say with what stands there.
+
+Two kinds of fenced block are run, in the order of the page: `console`, in which a line
+that begins with `$ ` is a command and the lines after it are what it says; and `python`,
+whose output is the block `text` that follows it at once, if there is one. Blocks of other
+kinds are not run. Where no output is shown, none is compared.
+
+In the output, `...` stands for anything within a line, and alone on a line for any number
+of lines. Times, rates, sizes and ids may differ and are compared by their form only; so are
+all numbers and what stands in quotes in a block `console sampled`, because partitions are
+split by a sample of the keys. A command whose output has a line that begins with `error: `
+must fail.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from sleeper.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+
+_FENCE = re.compile(r"^```(\w*) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_HERE_DOCUMENT = re.compile(r"<<\s*'?(\w+)'?")
+_NEEDS_A_SHELL = re.compile(r"[|<>;&`$*~]")
+_VARYING = (
+    # What a run says meanwhile, every ten seconds.
+    (re.compile(r"^(nothing to do now|.* running, .* waiting)\n", re.MULTILINE), ""),
+    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "<time>"),
+    (re.compile(r"\b\d{13}-[0-9a-f]{16}\b"), "<id>"),
+    (re.compile(r"\b([0-9a-f]{32}|[0-9a-f]{24}|[0-9a-f]{16}|[0-9a-f]{12}|[0-9a-f]{8})\b"), "<id>"),
+    (re.compile(r"\b[\d,]*\d(\.\d+)? (ms|s|rows/s|bytes|[KMG]?i?B)(?!\w)"), r"<number> \2"),
+    (re.compile(r"[ \t]+"), " "),
+    (re.compile(r"─+"), "─"),
+)
+_SAMPLED = re.compile(r'"[^"\n]*"|\b\d[\d,]*\b|█+')
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A command or a piece of Python, and what it says. `line` is where it stands."""
+
+    line: int
+    is_python: bool
+    code: str
+    expected: str
+    is_sampled: bool = False
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """Where examples run: a folder, variables, and the names that Python has defined."""
+
+    folder: Path
+    variables: dict[str, str]
+    as_processes: bool = False
+    names: dict[str, Any] = field(default_factory=dict)
+
+
+def examples_in(text: str) -> list[Example]:
+    """All examples of a page, in order."""
+    found: list[Example] = []
+    blocks = list(_FENCE.finditer(text))
+    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+        line = text.count("\n", 0, block.start()) + 2
+        if block[1] == "console":
+            found += _commands(block[3], line, block[2] == "sampled")
+        elif block[1] == "python":
+            follows = after is not None and not text[block.end() : after.start()].strip()
+            says = after[3] if after is not None and follows and after[1] == "text" else ""
+            found.append(Example(line, True, block[3], says))
+    return found
+
+
+def run_example(example: Example, where: Surroundings) -> str:
+    """What the example says. AssertionError if it does not end as its page has it."""
+    if example.is_python:
+        return _run_python(example, where)
+    if example.code.startswith("export "):
+        name, _, value = example.code.removeprefix("export ").partition("=")
+        where.variables[name] = value.replace("~", where.variables["HOME"])
+        return ""
+    status, said = _run_command(example.code, where)
+    should_fail = any(line.startswith("error: ") for line in example.expected.splitlines())
+    assert (status != 0) is should_fail, f"`{example.code}` ended with status {status}: {said}"
+    return said
+
+
+def says_as_shown(expected: str, said: str, is_sampled: bool = False) -> bool:
+    """Whether the output is the one shown, but for what differs from run to run."""
+    if not expected.strip():
+        return True
+    shown, found = _plain(expected), _plain(said)
+    if is_sampled:
+        shown, found = _SAMPLED.sub("<sampled>", shown), _SAMPLED.sub("<sampled>", found)
+    patterns = []
+    for line in shown.splitlines():
+        if line == "...":
+            patterns.append(r"(?:[^\n]*\n)*?")
+        else:
+            patterns.append(re.escape(line).replace(r"\.\.\.", "[^\n]*") + "\n")
+    return re.fullmatch("".join(patterns), found) is not None
+
+
+def variables_of(folder: Path, programs: Path) -> dict[str, str]:
+    """An environment in which `sleeper` and `python` are this one, and no instance is named."""
+    programs.mkdir()
+    _program(programs / "sleeper", f'{sys.executable} -c "{_MAIN}" "$@"')
+    _program(programs / "python", f'{sys.executable} "$@"')
+    kept = {n: v for n, v in os.environ.items() if not n.startswith("SLEEPER_")}
+    return {
+        **kept,
+        "HOME": str(folder),
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": f"{ROOT / 'core'}{os.pathsep}{ROOT}",
+        "COLUMNS": "100",
+    }
+
+
+_MAIN = "from sleeper.cli.main import main; main()"
+
+
+def _program(path: Path, command: str) -> None:
+    path.write_text(f"#!/bin/sh\nexec {command}\n")
+    path.chmod(0o755)
+
+
+def _commands(block: str, first_line: int, is_sampled: bool) -> Iterator[Example]:
+    lines = block.splitlines()
+    place = 0
+    while place < len(lines):
+        start = place
+        command = [lines[place].removeprefix("$ ")]
+        assert lines[place].startswith("$ "), f"line {first_line + place}: no command before it"
+        here = _HERE_DOCUMENT.search(command[0])
+        while command[-1].endswith("\\") or (here and command[-1] != here[1]):
+            place += 1
+            command.append(lines[place].removeprefix("> "))
+        place += 1
+        output = []
+        while place < len(lines) and not lines[place].startswith("$ "):
+            output.append(lines[place] + "\n")
+            place += 1
+        code = "\n".join(command)
+        yield Example(first_line + start, False, code, "".join(output), is_sampled)
+
+
+def _run_python(example: Example, where: Surroundings) -> str:
+    said = StringIO()
+    code = compile("\n" * (example.line - 1) + example.code, "<example>", "exec")
+    with redirect_stdout(said):
+        exec(code, where.names)
+    return said.getvalue()
+
+
+def _run_command(command: str, where: Surroundings) -> tuple[int, str]:
+    outside_quotes = re.sub(r"'[^']*'|\"[^\"]*\"|\\\n", "", command)
+    needs_a_shell = where.as_processes or _NEEDS_A_SHELL.search(outside_quotes)
+    if command.startswith("sleeper ") and not needs_a_shell:
+        return _run_here(shlex.split(command.replace("\\\n", " "))[1:], where.variables)
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=where.folder,
+        env=where.variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def _run_here(arguments: list[str], variables: Mapping[str, str]) -> tuple[int, str]:
+    """A command in this process, which saves starting another."""
+    result = CliRunner().invoke(app, arguments, env=variables)
+    return result.exit_code, result.output
+
+
+def _plain(text: str) -> str:
+    """The text without what differs from run to run."""
+    for pattern, stand_in in _VARYING:
+        text = pattern.sub(stand_in, text)
+    lines = [line.rstrip() for line in text.strip().splitlines()]
+    return "".join(line + "\n" for line in lines)

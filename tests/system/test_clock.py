@@ -1,0 +1,29 @@
+"""A clock that was ahead, and is set back."""
+
+from pathlib import Path
+
+from sleeper.query.request import Query
+from sleeper.statestore.fold import DAY_MS
+from sleeper.wiring.ingest import ingest_paths
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.query import open_query, open_sql
+from sleeper.wiring.shaping import compact_table
+from tests.system.bad_days import assert_nothing_stays, make_table, run_all, stored, write
+from tests.table_fixture import FakeClock
+
+
+def test_a_clock_that_is_set_back_stops_nothing(
+    instance: Instance, clock: FakeClock, tmp_path: Path
+) -> None:
+    make_table(instance, ("m",))
+    clock.now_ms += 60 * DAY_MS
+    ingest_paths(instance, "rows", [str(write(tmp_path / "a.parquet", [("a", 1), ("z", 1)]))])
+    clock.now_ms -= 60 * DAY_MS
+    ingest_paths(instance, "rows", [str(write(tmp_path / "b.parquet", [("b", 1), ("y", 1)]))])
+    assert compact_table(instance, "rows", full=True).created == 2
+    assert run_all(instance) == 2
+    assert sum(batch.num_rows for batch in open_query(instance, "rows", Query())) == 4
+    counted = open_sql(instance, "SELECT count(*) AS n FROM rows").read_all()
+    assert counted.to_pydict() == {"n": [4]}
+    assert sum(stored(instance).values()) == 4
+    assert_nothing_stays(instance)

@@ -1,0 +1,136 @@
+"""Every example in the README and in the documents runs, and says what the page shows.
+
+`APPROVE=1` writes what was said into the page where it is not what stands there. What
+differs from run to run must then be given back its `...` by hand.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.system.documents import (
+    ROOT,
+    Example,
+    Surroundings,
+    examples_in,
+    run_example,
+    says_as_shown,
+    variables_of,
+)
+
+pytestmark = pytest.mark.slow
+
+_GENERATED = {"commands.md", "properties.md"}
+PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in _GENERATED)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_a_page_says_what_its_examples_do(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _check_page(page, _surroundings(tmp_path, monkeypatch))
+
+
+@pytest.mark.timeout(600)
+def test_the_tour_of_the_readme_goes_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = _surroundings(tmp_path, monkeypatch)
+    where.as_processes = True
+    _check_page(ROOT / "README.md", where)
+
+
+def test_a_broken_example_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("APPROVE", raising=False)
+    page = tmp_path / "page.md"
+    where = _surroundings(tmp_path, monkeypatch)
+    for broken in (
+        "```console\n$ sleeper tabel list\n```\n",
+        "```console\n$ sleeper --version\nsleeper 9\n```\n",
+        "```console\n$ sleeper --version\nerror: no\n```\n",
+        "```console\n$ false\n```\n",
+        "```python\nprint(1)\n```\n\n```text\n2\n```\n",
+    ):
+        page.write_text(broken)
+        with pytest.raises(AssertionError):
+            _check_page(page, where)
+
+
+@pytest.mark.parametrize(
+    ("shown", "said", "is_same"),
+    [
+        ("5 rows, 12 ms", "5 rows, 9 ms", True),
+        ("5 rows, 12 ms", "6 rows, 12 ms", False),
+        ("a ... d", "a b c d", True),
+        ("a\n...\nd", "a\nb\nc\nd", True),
+        ("a\n...\nd", "a\nb\nc", False),
+        ("job 20a8f71f7c9a4f9682dbe68469cda751", "job f6ccc4ae6dad4121b3649bed8399569d", True),
+        ("a", "a\nb", False),
+        ("done in 9 s", "ingest 1 running, 2 waiting\nnothing to do now\ndone in 21 s", True),
+    ],
+)
+def test_only_what_differs_from_run_to_run_may_differ(shown: str, said: str, is_same: bool) -> None:
+    assert says_as_shown(shown, said) is is_same
+
+
+def test_what_is_sampled_is_compared_by_form() -> None:
+    assert says_as_shown('a < "N5"  5,100 rows  ██', 'a < "N6"  4,900 rows  █', is_sampled=True)
+    assert not says_as_shown('a < "N5"  5,100 rows', 'b < "N5"  5,100 rows', is_sampled=True)
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"({page})" not in index} == set()
+
+
+_WRITTEN = [ROOT / "README.md", *PAGES, ROOT / "docs" / "design" / "README.md"]
+
+
+@pytest.mark.parametrize("page", _WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^):#]*)#?([^):]*)\)", page.read_text()):
+        found = page.parent / target if target else page
+        assert found.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE)
+            assert anchor in {_anchor(heading) for heading in headings}, anchor
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
+
+
+def _surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Surroundings:
+    monkeypatch.delenv("SLEEPER_INSTANCE", raising=False)
+    variables = variables_of(folder, folder / ".programs")
+    monkeypatch.chdir(folder)
+    (folder / "docs").symlink_to(ROOT / "docs")
+    return Surroundings(folder, variables)
+
+
+def _check_page(page: Path, where: Surroundings) -> None:
+    text = page.read_text(encoding="utf-8")
+    found = examples_in(text)
+    for example in found:
+        place = f"{page.name}, line {example.line}"
+        said = run_example(example, where)
+        if says_as_shown(example.expected, said, example.is_sampled):
+            continue
+        if os.environ.get("APPROVE") == "1":
+            text = _with_output(text, example, said.replace(str(where.folder), "..."))
+            page.write_text(text, encoding="utf-8")
+            continue
+        raise AssertionError(
+            f"{place}: `{example.code}`\nsays:\n{said}\nbut is shown to say:\n{example.expected}"
+        )
+
+
+def _with_output(text: str, example: Example, said: str) -> str:
+    lines = [line.rstrip() for line in said.strip("\n").splitlines()]
+    output = "".join(line + "\n" for line in lines)
+    before = example.code + ("```\n\n```text\n" if example.is_python else "\n")
+    assert before + example.expected in text
+    return text.replace(before + example.expected, before + output, 1)

@@ -1,0 +1,24 @@
+"""What `sleeper run` does on its schedules without being asked."""
+
+from pathlib import Path
+
+from sleeper.files.data_file import new_data_path
+from sleeper.partitions.partition import ROOT_PARTITION_ID
+from sleeper.statestore.fold import DAY_MS
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.runner import run_instance
+from tests.system.bad_days import make_table
+from tests.table_fixture import FakeClock
+
+
+def test_a_run_collects_what_dead_runs_left_behind(instance: Instance, clock: FakeClock) -> None:
+    make_table(instance)
+    (ref,) = instance.tables.list()
+    path = new_data_path(ref.id, ROOT_PARTITION_ID, clock() - 15 * DAY_MS)
+    young = new_data_path(ref.id, ROOT_PARTITION_ID, clock() - DAY_MS)
+    for each in (path, young):
+        with instance.root.sink(each) as sink:
+            sink.write(b"left")
+    run_instance(instance, until_idle=True, workers=1)
+    assert not Path(instance.root.url_of(path)).exists()
+    assert Path(instance.root.url_of(young)).exists()

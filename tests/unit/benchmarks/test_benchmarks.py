@@ -1,0 +1,66 @@
+"""The benchmarks' own checks fail when what came out is wrong, and their figures add up."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks import ingest, state
+from benchmarks.measuring import Watch
+from benchmarks.report import table, write_reports
+from benchmarks.result import Aim, CheckFailedError, Result, figure, ratios
+from benchmarks.rows import check_rows, check_sorted, random_rows, sorted_files, unsorted_files
+from benchmarks.settings import Settings
+
+
+def test_rows_out_of_order_fail_the_check_and_a_data_file_passes(tmp_path: Path) -> None:
+    root, paths = sorted_files(tmp_path, 5_000, 1)
+    assert check_sorted(Path(root.url_of(paths[0]))) == 5_000
+    pq.write_table(random_rows(5_000, 1), tmp_path / "unsorted.parquet")
+    with pytest.raises(CheckFailedError, match="not sorted"):
+        check_sorted(tmp_path / "unsorted.parquet")
+
+
+def test_a_row_that_is_lost_or_another_fails_the_check(tmp_path: Path) -> None:
+    root, paths = sorted_files(tmp_path, 2_000, 2)
+    first, second = (Path(root.url_of(p)) for p in paths)
+    check_rows([first], [first], 2_000)
+    with pytest.raises(CheckFailedError, match="2000 rows came out of 2001"):
+        check_rows([first], [first], 2_001)
+    with pytest.raises(CheckFailedError, match="sort keys"):
+        check_rows([first], [second], 2_000)
+
+
+def test_an_ingest_is_measured_and_its_rows_are_held_against_the_source(tmp_path: Path) -> None:
+    source = unsorted_files(tmp_path, 4_000, files=2)
+    watch = Watch()
+    place = str(tmp_path / "ingest")
+    ingest.ours(watch, str(source), place, 4_000, "one_file_per_leaf")
+    assert watch.seconds > 0
+    assert watch.peak_bytes > 2**20
+    with pytest.raises(CheckFailedError, match="4000 rows are committed of 4001"):
+        ingest.ours(watch, str(source), place, 4_001, "one_reference_per_leaf")
+
+
+def test_the_state_benchmark_finds_every_reference(tmp_path: Path) -> None:
+    found = state.measure(Settings(tmp_path, rows=1_000, repeats=1))
+    assert {f.what for f in found.figures} >= {"open from a snapshot", "plan all compactions"}
+
+
+def test_a_figure_is_the_median_and_says_whether_its_aim_is_met(tmp_path: Path) -> None:
+    assert ratios([2.0, 3.0], [1.0, 6.0]) == [2.0, 0.5]
+    met = figure("ours", [3.0, 1.0, 2.0], "x", Aim(2.0))
+    missed = figure("memory", [300.0], "MiB", Aim(200.0, is_most=True))
+    assert (met.value, met.low, met.high) == (2.0, 1.0, 3.0)
+    result = Result("one", "some work", (met, missed))
+    path = write_reports([result], tmp_path, "a command")
+    text = path.read_text()
+    assert "| ours | 2.00 x | 1.00 – 3.00 | ≥ 2.00 | met |" in text
+    assert "| memory | 300 MiB | 300 – 300 | ≤ 200 | **missed** |" in text
+    assert "#c0392b" in (tmp_path / "benchmarks.svg").read_text()
+    assert table([result], {**_about(), "command": "c"}).count("**missed**") == 1
+
+
+def _about() -> dict[str, object]:
+    names = ("date", "processors", "processor", "memory_gib", "system", "python", "libraries")
+    return {**dict.fromkeys(names, "?"), "load": 0}

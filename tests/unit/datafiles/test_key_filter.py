@@ -1,0 +1,205 @@
+"""Key filters never deny a key that a file holds, and say when they are not what they must be."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.datafiles import key_filter as module
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.key_filter import KeyFilter, KeyFilterBuilder, key_filter_from_bytes
+from sleeper.datafiles.key_hash import hash_of_key, hashes_of_keys, hashes_of_rows
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.errors import DataError
+from sleeper.files.data_file import FILTER_SUFFIX, DataFile
+from sleeper.schema.model import INT_RANGES, KEY_TYPES, Field, Key, PrimitiveType, Schema
+
+LONG = Schema((Field("key", PrimitiveType.LONG),))
+
+VALUES = {
+    PrimitiveType.INT: st.integers(*INT_RANGES[PrimitiveType.INT]),
+    PrimitiveType.LONG: st.integers(*INT_RANGES[PrimitiveType.LONG]),
+    PrimitiveType.STRING: st.text(max_size=50),
+    PrimitiveType.BYTE_ARRAY: st.binary(max_size=50),
+}
+key_types = st.lists(st.sampled_from(sorted(KEY_TYPES, key=str)), min_size=1, max_size=4)
+
+
+@st.composite
+def schemas_and_keys(draw: st.DrawFn) -> tuple[Schema, list[Key]]:
+    types = draw(key_types)
+    schema = Schema(tuple(Field(f'key "{i}"', kind) for i, kind in enumerate(types)))
+    keys = draw(st.lists(st.tuples(*(VALUES[kind] for kind in types)), min_size=1, max_size=40))
+    return schema, keys
+
+
+def batch_of(schema: Schema, keys: list[Key]) -> pa.RecordBatch:
+    columns = zip(*keys, strict=True)
+    kinds = arrow_schema(schema)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, kinds, strict=True)], schema=kinds
+    )
+
+
+def random_hashes(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 2**64, count, np.uint64)
+
+
+def built(hashes: np.ndarray, bits: int = 14, bytes_max: int = 2**25, turn: int = 1000):
+    builder = KeyFilterBuilder(bits, bytes_max)
+    for start in range(0, len(hashes), turn):
+        builder.add(hashes[start : start + turn])
+    return builder.finish()
+
+
+@given(schemas_and_keys())
+def test_keys_hash_alike_in_columns_and_one_by_one(drawn: tuple[Schema, list[Key]]):
+    schema, keys = drawn
+    half = len(keys) // 2
+    batches = [batch_of(schema, keys).slice(0, half), batch_of(schema, keys).slice(half)]
+    assert hashes_of_rows(schema, batches).tolist() == hashes_of_keys(schema, keys).tolist()
+
+
+def test_the_hash_is_sparks():
+    # SELECT xxhash64('Spark'), xxhash64('Spark', array(123), 2) and others of Spark's own tests.
+    text = Schema((Field("key", PrimitiveType.STRING),))
+    assert hash_of_key(text, ("Spark",)) == np.int64(-4294468057691064905).view(np.uint64)
+    assert hash_of_key(LONG, (1,)) == np.int64(-7001672635703045582).view(np.uint64)
+
+
+def test_a_key_of_two_fields_is_not_the_key_of_their_texts_together():
+    schema = Schema((Field("a", PrimitiveType.STRING), Field("b", PrimitiveType.STRING)))
+    assert hash_of_key(schema, ("ab", "c")) != hash_of_key(schema, ("a", "bc"))
+
+
+@given(schemas_and_keys(), st.integers(1, 64))
+def test_a_filter_never_denies_a_key_that_it_was_made_of(
+    drawn: tuple[Schema, list[Key]], bits: int
+):
+    schema, keys = drawn
+    hashes = hashes_of_keys(schema, sorted(keys))
+    made = built(hashes, bits, turn=7)
+    assert made is not None
+    assert made.keys == len(set(keys))
+    assert made.may_hold(hashes).all()
+
+
+@given(st.integers(0, 3000), st.integers(1, 500), st.integers(1, 64), st.integers(64, 8192))
+def test_nor_if_more_keys_came_than_may_wait(count: int, waiting: int, bits: int, bytes_max: int):
+    hashes = random_hashes(count, seed=count)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_WAITING_MAX", waiting)
+        made = built(hashes, bits, bytes_max, turn=100)
+    if made is None:
+        assert count * 3 > bytes_max // 32 * 256
+        return
+    assert made.may_hold(hashes).all()
+    assert made.blocks.nbytes <= bytes_max
+
+
+@pytest.mark.parametrize(("bits", "rate_max"), [(10, 0.018), (12, 0.008), (14, 0.004), (16, 0.002)])
+@pytest.mark.parametrize("waiting", [2**22, 5_000])
+def test_few_absent_keys_pass(
+    bits: int, rate_max: float, waiting: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_WAITING_MAX", waiting)
+    made = built(random_hashes(50_000, seed=1), bits)
+    assert made is not None
+    assert made.may_hold(random_hashes(200_000, seed=2)).mean() < rate_max
+
+
+def test_a_filter_folded_from_the_widest_is_as_one_made_at_once(monkeypatch: pytest.MonkeyPatch):
+    # 16 bits for each of 4096 keys are 256 blocks, a power of two, as folding makes.
+    hashes = random_hashes(4096, seed=5)
+    at_once = built(hashes, bits=16)
+    monkeypatch.setattr(module, "_WAITING_MAX", 1000)
+    folded = built(hashes, bits=16)
+    assert at_once is not None
+    assert folded is not None
+    assert np.array_equal(folded.blocks, at_once.blocks)
+
+
+def test_rows_of_one_key_count_once():
+    made = built(np.repeat(random_hashes(100, seed=3), 1000))
+    assert made is not None
+    assert made.keys == 100
+    assert made.blocks.nbytes < 200
+
+
+def test_too_many_keys_for_the_largest_filter_have_none():
+    assert built(random_hashes(1000, seed=4), bytes_max=256) is None
+
+
+def test_what_is_written_is_read_again():
+    hashes = random_hashes(1000, seed=6)
+    made = built(hashes)
+    assert made is not None
+    read = key_filter_from_bytes(made.to_bytes(), "f.filter")
+    assert read.keys == 1000
+    assert np.array_equal(read.blocks, made.blocks)
+    assert read.may_hold(hashes).all()
+
+
+def test_the_format_stays_as_the_design_note_has_it():
+    blocks = np.zeros((2, 8), np.uint32)
+    content = KeyFilter(blocks, 0).to_bytes()
+    assert content[:8] == b"SLPRFLTR"
+    assert struct.unpack_from("<I", content, 8) == (1,)
+    assert content[12:28] == b"spark-xxhash64\0\0"
+    assert struct.unpack_from("<QI", content, 28) == (0, 2)
+    assert len(content) == 48 + 2 * 32
+    # Upper half: block 1 of 2; lower half 1: bit salt >> 27 of each word.
+    made = built(np.array([0x80000000_00000001], np.uint64), bits=64, bytes_max=64)
+    assert made is not None
+    salts = [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D]
+    salts += [0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31]
+    assert made.blocks[-1].tolist() == [1 << (salt >> 27) for salt in salts]
+
+
+@given(st.data())
+def test_any_damage_is_noticed(data: st.DataObject):
+    made = built(random_hashes(20, seed=7))
+    assert made is not None
+    content = bytearray(made.to_bytes())
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content) - 1)) :]
+    else:
+        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(DataError, match=r"f\.filter"):
+        key_filter_from_bytes(bytes(content), "f.filter")
+
+
+def test_a_newer_version_is_refused_by_name():
+    made = built(random_hashes(20, seed=8))
+    assert made is not None
+    content = bytearray(made.to_bytes())
+    content[8] = 2
+    with pytest.raises(DataError, match=r"not a key filter of version 1.*version 2"):
+        key_filter_from_bytes(bytes(content), "f.filter")
+
+
+def written(folder: Path, settings: FileSettings, keys: range = range(0, 2000, 2)) -> DataFile:
+    writer = DataFileWriter(DataRoot(folder), "f.parquet", LONG, settings)
+    writer.write([batch_of(LONG, [(k // 4,) for k in keys])])
+    return writer.finish()
+
+
+def test_a_data_file_has_a_filter_of_its_keys_beside_it(tmp_path: Path):
+    file = written(tmp_path, FileSettings())
+    assert FILTER_SUFFIX in file.sidecars
+    made = key_filter_from_bytes((tmp_path / "f.parquet.filter").read_bytes(), "f")
+    assert made.keys == 500
+    assert made.may_hold(hashes_of_keys(LONG, [(k,) for k in range(500)])).all()
+    assert made.may_hold(hashes_of_keys(LONG, [(k,) for k in range(500, 5000)])).mean() < 0.02
+
+
+@pytest.mark.parametrize("left_out", [{"filter_bits_per_key": 0}, {"filter_bytes_max": 64}])
+def test_a_data_file_without_a_filter_names_none(tmp_path: Path, left_out: dict):
+    file = written(tmp_path, FileSettings(**left_out))
+    assert FILTER_SUFFIX not in file.sidecars
+    assert not (tmp_path / "f.parquet.filter").exists()

@@ -1,0 +1,262 @@
+"""Lookups leave out the files whose key filter denies the key, and only those."""
+
+import logging
+import tempfile
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sleeper.datafiles.key_filter import KeyFilter, KeyFilterBuilder
+from sleeper.datafiles.key_hash import hashes_of_keys
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.writer import FileSettings
+from sleeper.files.data_file import FILTER_SUFFIX, DataFile
+from sleeper.partitions.region import Range, Region, key_region
+from sleeper.query.engine import QueryEngine
+from sleeper.query.key_filters import KeyFilterCache, narrowed
+from sleeper.query.planning import FileScan, LeafPlan, QueryPlan
+from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.running import run_query
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.query import table_maker
+from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+
+SCHEMA = Schema((Field("id", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.STRING),))
+TWO = Schema((Field("a", PrimitiveType.STRING), Field("b", PrimitiveType.INT)))
+LARGEST = 2**63 - 1
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> TableMaker:
+    return TableMaker(tmp_path, SCHEMA)
+
+
+def keys_of(*ids: int) -> Query:
+    return Query(regions_of_keys(SCHEMA, [(i,) for i in ids]))
+
+
+def every_third(made: TableMaker, first: int) -> DataFile:
+    file = made.add([(n, f"v{n}") for n in range(first, 1500, 3)])
+    assert file is not None
+    return file
+
+
+def ids(query: Query, made: TableMaker, engine: QueryEngine) -> list[int]:
+    return [row[0] for row in rows_of(run_query(query, made.table, engine).read_all())]
+
+
+def make_unreadable(made: TableMaker, file: DataFile) -> None:
+    Path(made.root.url_of(file.path)).write_bytes(b"not a parquet file")
+
+
+def test_files_whose_filter_denies_the_key_are_not_opened(made: TableMaker, tmp_path: Path):
+    every_third(made, 0)
+    for first in (1, 2):
+        make_unreadable(made, every_third(made, first))
+    engine = make_engine(tmp_path)
+    assert ids(keys_of(300), made, engine) == [300]
+    assert ids(keys_of(*range(0, 1500, 300)), made, engine) == [*range(0, 1500, 300)]
+
+
+def test_a_key_that_no_file_holds_opens_none(made: TableMaker, tmp_path: Path):
+    make_unreadable(made, every_third(made, 0))
+    engine = make_engine(tmp_path)
+    found = run_query(keys_of(301, 1000), made.table, engine).read_all()
+    assert (found.num_rows, found.column_names) == (0, ["id", "v"])
+
+
+def test_each_file_is_asked_only_for_the_keys_that_it_may_hold():
+    held = {"f0": {0, 10, 20}, "f1": {10, 500}, "f2": {77}}
+    filters = {path: filter_of(keys) for path, keys in held.items()}
+    regions = tuple(key_region(SCHEMA, (k,)) for k in range(0, 600, 10))
+    scans = tuple(FileScan(file_of(path), regions) for path in held)
+    plan = QueryPlan(SCHEMA, 7, (LeafPlan(("a",), scans), LeafPlan(("b",), scans[2:])))
+    found = narrowed(plan, lambda file: filters[file.path])
+    assert (found.schema, found.version) == (SCHEMA, 7)
+    (leaf,) = found.leaves
+    assert leaf.leaf_ids == ("a",)
+    asked = {s.file.path: [r.ranges[0].min for r in s.regions or ()] for s in leaf.scans}
+    assert asked == {"f0": [0, 10, 20], "f1": [10, 500]}
+
+
+def test_ranges_beside_keys_are_kept_and_ranges_alone_need_no_filter():
+    key, wide = key_region(SCHEMA, (5,)), region_of_range(SCHEMA, 100, 200)
+    both = FileScan(file_of("f"), (key, wide))
+    plan = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (both,)),))
+    (leaf,) = narrowed(plan, lambda file: filter_of({6})).leaves
+    assert leaf.scans == (FileScan(both.file, (wide,)),)
+
+    def unwanted(file: DataFile) -> KeyFilter:
+        raise AssertionError("no key is asked for")
+
+    for regions in (None, (wide,)):
+        only = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (FileScan(both.file, regions),)),))
+        assert narrowed(only, unwanted) == only
+
+
+def test_the_largest_key_of_a_type_is_a_key_too():
+    region = key_region(SCHEMA, (LARGEST,))
+    assert region.ranges == (Range(LARGEST, None),)
+    plan = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (FileScan(file_of("f"), (region,)),)),))
+    assert narrowed(plan, lambda file: filter_of({5})).leaves == ()
+    assert narrowed(plan, lambda file: filter_of({LARGEST})) == plan
+
+
+def test_part_of_a_key_is_a_range():
+    region = Region((Range("x", "x\0"), Range(-(2**31), None)))
+    plan = QueryPlan(TWO, 1, (LeafPlan(("a",), (FileScan(file_of("f"), (region,)),)),))
+    assert narrowed(plan, lambda file: filter_of({5})) == plan
+
+
+def test_a_text_that_is_no_utf_8_is_left_to_the_engine():
+    schema = Schema((Field("a", PrimitiveType.STRING),))
+    scan = FileScan(file_of("f"), (key_region(schema, ("\ud800",)),))
+    plan = QueryPlan(schema, 1, (LeafPlan(("a",), (scan,)),))
+    assert narrowed(plan, lambda file: filter_of({5})) == plan
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_whatever_is_asked_a_file_keeps_the_keys_that_it_holds(data: st.DataObject):
+    keys = st.tuples(st.text("ab", max_size=3), st.integers(-3, 3))
+    held = {path: data.draw(st.sets(keys, max_size=8)) for path in ("f0", "f1")}
+    asked = data.draw(st.lists(keys, max_size=12, unique=True))
+    filters = {path: filter_of(of, TWO) for path, of in held.items()}
+    regions = tuple(key_region(TWO, key) for key in asked)
+    scans = tuple(FileScan(file_of(path), regions) for path in held)
+    plan = QueryPlan(TWO, 1, (LeafPlan(("a",), scans),))
+    found = narrowed(plan, lambda file: filters[file.path])
+    kept = {
+        scan.file.path: {tuple(r.min for r in region.ranges) for region in scan.regions or ()}
+        for leaf in found.leaves
+        for scan in leaf.scans
+    }
+    for path, of in held.items():
+        assert of & set(asked) <= kept.get(path, set()) <= set(asked)
+
+
+@pytest.mark.parametrize("damage", ["missing", "torn", "other", "newer"])
+def test_a_filter_that_cannot_be_read_denies_nothing_and_is_warned_of_once(
+    made: TableMaker, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+):
+    file = every_third(made, 0)
+    every_third(made, 1)
+    sidecar = Path(made.root.url_of(file.path + FILTER_SUFFIX))
+    content = sidecar.read_bytes()
+    if damage == "missing":
+        sidecar.unlink()
+    else:
+        newer = content[:8] + b"\x02" + content[9:]
+        sidecar.write_bytes({"torn": content[:-5], "other": b"x" * 99, "newer": newer}[damage])
+    engine = make_engine(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert ids(keys_of(300, 301, 302), made, engine) == [300, 301]
+    (warning,) = [r for r in caplog.records if "key filter" in r.message]
+    assert file.path in warning.message
+
+
+def test_files_without_a_filter_are_read(
+    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    every_third(made, 0)
+    monkeypatch.setattr(
+        table_maker, "_FILE_SETTINGS", FileSettings(page_bytes=1024, filter_bits_per_key=0)
+    )
+    assert FILTER_SUFFIX not in every_third(made, 1).sidecars
+    assert ids(keys_of(300, 301, 302), made, make_engine(tmp_path)) == [300, 301]
+
+
+def test_filters_are_read_once_while_there_is_room(tmp_path: Path):
+    root = CountingRoot(tmp_path)
+    files = [put_filter(root, f"f{n}") for n in range(4)]
+    size = filter_of(range(1000)).blocks.nbytes
+    cache = KeyFilterCache(int(3.9 * size))
+    for file in files[:3] * 2:
+        assert cache.get(root, file) is not None
+    assert root.reads == ["f0.filter", "f1.filter", "f2.filter"]
+    cache.get(root, files[0])
+    cache.get(root, files[3])
+    assert cache.bytes <= 3.9 * size
+    root.reads.clear()
+    for file in (files[0], files[3], files[2], files[1]):
+        cache.get(root, file)
+    # The one that was used longest ago made room.
+    assert root.reads == ["f1.filter"]
+
+
+def test_a_cache_without_room_keeps_nothing(tmp_path: Path):
+    root = CountingRoot(tmp_path)
+    file = put_filter(root, "f")
+    cache = KeyFilterCache(0)
+    for _ in range(2):
+        assert cache.get(root, file) is not None
+    assert (len(root.reads), cache.bytes) == (2, 0)
+
+
+def test_many_threads_share_a_cache(tmp_path: Path):
+    root = CountingRoot(tmp_path)
+    files = [put_filter(root, f"f{n}") for n in range(6)]
+    size = filter_of(range(1000)).blocks.nbytes
+    cache = KeyFilterCache(3 * size)
+    wrong: list[str] = []
+
+    def use(seed: int) -> None:
+        for place in np.random.default_rng(seed).integers(0, 6, 200):
+            found = cache.get(root, files[place])
+            if found is None or found.keys != 1000:
+                wrong.append(files[place].path)
+
+    threads = [threading.Thread(target=use, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert 0 < cache.bytes <= 3 * size
+
+
+def test_a_query_at_an_old_version_uses_the_same_filters(tmp_path: Path):
+    with tempfile.TemporaryDirectory() as folder:
+        made = TableMaker(Path(folder), SCHEMA)
+        every_third(made, 0)
+        before = max(made.versions)
+        every_third(made, 1)
+        engine = make_engine(tmp_path)
+        old = Query(keys_of(300, 301).regions, version=before)
+        assert ids(old, made, engine) == [300]
+        assert ids(keys_of(300, 301), made, engine) == [300, 301]
+
+
+class CountingRoot(DataRoot):
+    """Remembers what was read."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.reads: list[str] = []
+
+    def read(self, path: str) -> bytes:
+        self.reads.append(path)
+        return super().read(path)
+
+
+def file_of(path: str) -> DataFile:
+    return DataFile(path, 1000, 10_000, (0,), (10**9,), sidecars=(FILTER_SUFFIX,))
+
+
+def filter_of(keys, schema: Schema = SCHEMA) -> KeyFilter:
+    builder = KeyFilterBuilder(64, 2**20)
+    builder.add(hashes_of_keys(schema, [k if isinstance(k, tuple) else (k,) for k in keys]))
+    made = builder.finish()
+    assert made is not None
+    return made
+
+
+def put_filter(root: DataRoot, path: str) -> DataFile:
+    with root.sink(path + FILTER_SUFFIX) as sink:
+        sink.write(filter_of(range(1000)).to_bytes())
+    return file_of(path)
