@@ -21,6 +21,7 @@ from sleeper.datafiles.predicate import column, key_order, regions_predicate
 from sleeper.datafiles.session import (
     EngineSettings,
     engine_errors,
+    engine_url,
     new_table_name,
     open_session,
     stream,
@@ -108,7 +109,8 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
         for each in request.inputs:
             name = new_table_name()
             names.append(name)
-            session.register_parquet(name, each.url, schema=wanted, file_sort_order=[order])
+            url = engine_url(each.url)
+            session.register_parquet(name, url, schema=wanted, file_sort_order=[order])
             frame = session.table(name)
             if each.regions is not None:
                 predicate = regions_predicate(request.schema, each.regions)

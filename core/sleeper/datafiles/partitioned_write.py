@@ -84,7 +84,7 @@ def write_sorted(
     try:
         with engine_errors(), lanes:
             return write(_counted(batches, on_rows), target, router, lanes)
-    except Exception:
+    except BaseException:  # an interrupt too
         with contextlib.suppress(SleeperError):
             suffixes = ("", SKETCHES_SUFFIX, FILTER_SUFFIX)
             target.root.delete([p + s for p in lanes.paths for s in suffixes])
@@ -105,6 +105,8 @@ def _write_shared(
     file: _OpenFile | None = None
     rows_of_leaf: dict[int, int] = {}
     for batch in batches:
+        if not batch.num_rows:
+            continue
         if file is None:
             only = target.leaves[0].id if len(target.leaves) == 1 else ROOT_PARTITION_ID
             path = new_data_path(target.table_id, only, target.run_start_ms)

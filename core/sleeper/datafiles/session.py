@@ -62,6 +62,14 @@ def new_table_name() -> str:
     return f'"/{next(_table_numbers)}"'
 
 
+def engine_url(path: str | Path, is_folder: bool = False) -> str:
+    """A local file or folder as the engine takes it to the letter.
+
+    In a plain path it reads brackets, stars and question marks as a pattern.
+    """
+    return Path(path).absolute().as_uri() + ("/" if is_folder else "")
+
+
 def stream(
     session: SessionContext, frame: DataFrame, files: Sequence[str] = ()
 ) -> Iterator[pa.RecordBatch]:

@@ -21,6 +21,7 @@ from sleeper.datafiles.predicate import column, key_order
 from sleeper.datafiles.session import (
     EngineSettings,
     engine_errors,
+    engine_url,
     new_table_name,
     open_session,
     stream,
@@ -88,7 +89,7 @@ def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.Record
     for folder in unsorted.folders():
         name = new_table_name()
         with engine_errors():
-            session.register_parquet(name, str(folder))
+            session.register_parquet(name, engine_url(folder, is_folder=True))
         frame = session.table(name)
         found = frame.schema()
         frames.append(

@@ -14,7 +14,7 @@ from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.merge import view_schema
 from sleeper.datafiles.predicate import regions_predicate
-from sleeper.datafiles.session import new_table_name
+from sleeper.datafiles.session import engine_url, new_table_name
 from sleeper.query.engine import QueryTable
 from sleeper.query.table_planning import ScanGroup, TablePlan
 
@@ -44,7 +44,8 @@ def _group_frame(
     links.mkdir()
     for place, path in enumerate(group.paths):
         os.symlink(table.root.url_of(path), links / f"{place}.parquet")
-    session.register_parquet(name, str(links), schema=view_schema(plan.schema))
+    url = engine_url(links, is_folder=True)
+    session.register_parquet(name, url, schema=view_schema(plan.schema))
     frame = session.table(name)
     if group.regions is None:
         return frame

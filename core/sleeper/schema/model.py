@@ -139,6 +139,8 @@ def check_key_value(field: Field, value: object) -> KeyValue:
             f"field {field.name!r}: {value} does not fit {type_name(kind)} ({low} to {high})"
         )
     if kind is PrimitiveType.STRING and isinstance(value, str):
+        if any("\ud800" <= c <= "\udfff" for c in value):
+            raise InvalidRequestError(f"field {field.name!r}: {value!r} is not Unicode text")
         return value
     if kind is PrimitiveType.BYTE_ARRAY and isinstance(value, bytes):
         return value

@@ -132,3 +132,12 @@ def test_each_batch_is_checked_against_the_table(table: sleeper.Table) -> None:
         with pytest.raises(InvalidRequestError, match="columns do not fit the table"):
             table.ingest(iter([good, pa.record_batch(names)]))
     assert keys(table.query()) == []
+
+
+def test_the_folder_of_an_instance_may_have_any_name(tmp_path: Path) -> None:
+    with sleeper.create_instance(tmp_path / "a [b] *?# %41 é") as instance:
+        table = instance.create_table("t", SCHEMA, split_points=["g"])
+        table.ingest(frame("a", "b", "z"))
+        assert keys(table.query()) == ["a", "b", "z"]
+        assert keys(table.query(keys=[["b", 1]])) == ["b"]
+        assert instance.sql("SELECT count(*) AS n FROM t").to_arrow().to_pydict() == {"n": [3]}

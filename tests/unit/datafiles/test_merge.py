@@ -237,3 +237,22 @@ def test_a_full_disk_fails_the_write_and_nothing_looks_whole(
     with pytest.raises(UnavailableError, match="No space left"):
         write_sorted(iter([batch_of([("a", 1, 1, b"x")])]), target, FileStrategy.ONE_FILE_PER_LEAF)
     gc.collect()
+
+
+@pytest.mark.parametrize("strategy", FileStrategy)
+def test_a_stream_of_empty_batches_writes_no_file(tmp_path: Path, strategy: FileStrategy) -> None:
+    target = WriteTarget(DataRoot(tmp_path), "0a0a0a0a", SCHEMA, LEAVES, 7)
+    empty = batch_of([("a", 1, 1, b"x")]).slice(0, 0)
+    assert write_sorted(iter([empty, empty]), target, strategy) == []
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_a_write_that_is_interrupted_leaves_no_file(tmp_path: Path) -> None:
+    def interrupted() -> Iterator[pa.RecordBatch]:
+        yield batch_of([("a", 1, 1, b"x")])
+        raise KeyboardInterrupt
+
+    target = WriteTarget(DataRoot(tmp_path), "0a0a0a0a", SCHEMA, LEAVES, 7)
+    with pytest.raises(KeyboardInterrupt):
+        write_sorted(interrupted(), target, FileStrategy.ONE_FILE_PER_LEAF)
+    assert not list(tmp_path.rglob("*.parquet*"))

@@ -4,7 +4,14 @@ import pytest
 
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.json import schema_from_json, schema_to_json
-from sleeper.schema.model import DecimalType, ListType, MapType, PrimitiveType
+from sleeper.schema.model import (
+    DecimalType,
+    Field,
+    ListType,
+    MapType,
+    PrimitiveType,
+    check_key_value,
+)
 
 EXAMPLE = (
     '{"rowKeyFields":[{"name":"id","type":"StringType"}],'
@@ -58,3 +65,8 @@ def test_sort_and_value_lists_may_be_missing() -> None:
 def test_a_wrong_schema_is_refused_with_its_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         schema_from_json(text)
+
+
+def test_a_key_that_is_no_unicode_text_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match=r"'k'.*not Unicode text"):
+        check_key_value(Field("k", PrimitiveType.STRING), "a\ud800")
