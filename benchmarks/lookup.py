@@ -1,9 +1,9 @@
-"""Point lookups: one key in eight files that overlap, each a merge of its own."""
+"""Lookups: keys of a table of eight files that overlap, planning in the state store included."""
 
 import random
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -11,84 +11,125 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.measuring import Task, Watch, peaks_mib, run_by_turns
-from benchmarks.result import Aim, Result, check, figure
-from benchmarks.rows import sorted_files
+from benchmarks.result import Aim, Figure, Result, check, figure
+from benchmarks.rows import random_rows, write_data_file
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
-from sleeper.datafiles.session import EngineSettings, open_session
-from sleeper.partitions.region import key_region
+from sleeper.clock import system_clock
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.session import EngineSettings
+from sleeper.files.data_file import new_data_path
+from sleeper.local.state_store import open_state_store
+from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
+from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
+from sleeper.query.request import Query, regions_of_keys
+from sleeper.query.running import run_query
+from sleeper.schema.json import schema_to_json
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
 
 ROWS = 8_000_000
 _FILES = 8
 _KEYS = 300
+_MANY = {10: 60, 100: 30, 1000: 15}
 
 
 def measure(settings: Settings) -> Result:
     rows_each = (settings.rows or ROWS) // _FILES
-    _, paths = sorted_files(settings.folder, rows_each, _FILES)
-    root = next(settings.folder.glob(f"sorted-{rows_each}-*"))
-    files = [str(root / path) for path in paths]
-    arguments = {"files": files, "folder": str(settings.folder / "lookup")}
+    table = settings.folder / f"lookup-{rows_each}"
+    if not (table / "done").exists():
+        _build(table, rows_each)
+        (table / "done").touch()
+    arguments = {"folder": str(table)}
     runs = run_by_turns({"lookup": Task(__name__, "ours", arguments)}, settings.repeats)["lookup"]
 
-    def of(key: str) -> list[float]:
-        return [run.answer[key] for run in runs]
+    def of(key: str, name: str, aim: Aim | None = None) -> Figure:
+        return figure(name, [run.answer[key] for run in runs], "ms", aim)
 
-    figures = (
-        figure("a key that is there, p50", of("present_p50"), "ms", Aim(15, is_most=True)),
-        figure("a key that is there, p99", of("present_p99"), "ms"),
-        figure("a key that is not, p50", of("absent_p50"), "ms"),
-        figure("a key that is not, p99", of("absent_p99"), "ms"),
-        figure("the first of a process", of("first"), "ms"),
-        figure("peak", peaks_mib(runs), "MiB"),
-    )
+    figures = [
+        of("present_p50", "a key that is there, p50", Aim(8, is_most=True)),
+        of("present_p99", "a key that is there, p99"),
+        of("absent_p50", "a key that is not, p50"),
+        of("absent_p99", "a key that is not, p99"),
+        of("first", "the first of a process"),
+    ]
+    for count in _MANY:
+        figures.append(of(f"present_{count}_p50", f"{count:,} keys that are there, p50"))
+        figures.append(of(f"absent_{count}_p50", f"{count:,} keys that are not, p50"))
+    figures.append(figure("peak", peaks_mib(runs), "MiB"))
     work = (
-        f"One key out of {_FILES} files of {rows_each:,} rows that all may hold it, {_KEYS} random"
-        " keys one after another in a warm process. Files are opened by the merge, without"
-        " the planning in the state store (see state)."
+        f"Keys of a table of {_FILES} files of {rows_each:,} rows that all may hold them by their"
+        f" bounds, one leaf; {_KEYS} random keys one after another in a warm process, and many"
+        " at once. From the query to its rows: state store, key filters, merge."
     )
-    return Result("lookup", work, figures)
+    return Result("lookup", work, tuple(figures))
 
 
-def ours(watch: Watch, files: list[str], folder: str) -> dict[str, Any]:
-    spill = Path(folder)
-    spill.mkdir(parents=True, exist_ok=True)
+def ours(watch: Watch, folder: str) -> dict[str, Any]:
+    home = Path(folder)
+    spill = home / "spill"
+    spill.mkdir(exist_ok=True)
     choice = random.Random(7)
-    present = [key for path in files for key in _some_keys(path, choice)]
+    paths = sorted((home / "table").rglob("*.parquet"))
+    present = [key for path in paths for key in _some_keys(path, choice)]
     choice.shuffle(present)
-    settings = EngineSettings(spill)
+    table = QueryTable("lookup", open_state_store(home / "state.db"), DataRoot(home))
     with watch:
-        session = open_session(settings)
+        engine = QueryEngine(QuerySettings(EngineSettings(spill)))
 
-        def seconds_of(key: str) -> tuple[float, int]:
+        def seconds_of(keys: Sequence[str]) -> tuple[float, int]:
             start = time.perf_counter()
-            region = key_region(SCHEMA, (key,))
-            inputs = tuple(MergeInput(f, (region,)) for f in files)
-            rows = 0
-            for batch in merge(MergeRequest(SCHEMA, inputs), settings, session):
-                check(batch.column(0)[0].as_py() == key, "another key was found")
-                rows += batch.num_rows
-            return time.perf_counter() - start, rows
+            regions = regions_of_keys(SCHEMA, [(key,) for key in keys])
+            found = run_query(Query(regions), table, engine).read_all()
+            seconds = time.perf_counter() - start
+            check(set(found.column(0).to_pylist()) <= set(keys), "another key was found")
+            return seconds, found.num_rows
 
-        first, _ = seconds_of(present[0])
-        there = [seconds_of(key) for key in present[1 : _KEYS + 1]]
-        absent = [seconds_of(key + "~") for key in present[1 : _KEYS + 1]]
-    check(all(rows == 1 for _, rows in there), "a key that is there was not found, or twice")
-    check(all(rows == 0 for _, rows in absent), "a key that is not there was found")
+        first, _ = seconds_of(present[:1])
+        answer = {"first": first * 1000}
+        single = [[key] for key in present[1 : _KEYS + 1]]
+        answer |= _measured("", single, seconds_of)
+        for count, times in _MANY.items():
+            many = [choice.sample(present, count) for _ in range(times)]
+            answer |= _measured(f"_{count}", many, seconds_of)
     shutil.rmtree(spill)
+    return answer
+
+
+def _measured(
+    name: str, asked: Sequence[list[str]], seconds_of: Callable[[list[str]], tuple[float, int]]
+) -> dict[str, float]:
+    """The times of these keys, and of as many that are not there."""
+    there = [(seconds_of(keys), len(keys)) for keys in asked]
+    absent = [seconds_of([key + "~" for key in keys]) for keys in asked]
+    check(all(rows == n for (_, rows), n in there), "a key that is there was not found, or twice")
+    check(all(rows == 0 for _, rows in absent), "a key that is not there was found")
     return {
-        "first": first * 1000,
-        **_percentiles("present", [s for s, _ in there]),
-        **_percentiles("absent", [s for s, _ in absent]),
+        **_percentiles(f"present{name}", [seconds for (seconds, _), _ in there]),
+        **_percentiles(f"absent{name}", [seconds for seconds, _ in absent]),
     }
 
 
-def _some_keys(path: str, choice: random.Random) -> list[str]:
+def _build(home: Path, rows_each: int) -> None:
+    shutil.rmtree(home, ignore_errors=True)
+    root = DataRoot(home)
+    state = open_state_store(home / "state.db")
+    tree = tree_from_split_points(SCHEMA, [])
+    state.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tuple(tree)))
+    run_start_ms = system_clock()
+    files = []
+    for number in range(_FILES):
+        path = new_data_path("table", ROOT_PARTITION_ID, run_start_ms)
+        files.append(write_data_file(root, path, random_rows(rows_each, 1000 + number)))
+    added = tuple(NewFile(f, ((ROOT_PARTITION_ID, f.rows),)) for f in files)
+    state.commit_or_raise(AddFiles("files", run_start_ms, added))
+
+
+def _some_keys(path: Path, choice: random.Random) -> list[str]:
     file = pq.ParquetFile(path)
-    group = choice.randrange(file.metadata.num_row_groups)
-    keys: list[str] = file.read_row_group(group, columns=["key"]).column(0).to_pylist()
-    return choice.sample(keys, min(len(keys), _KEYS // _FILES + 2))
+    groups = choice.sample(range(file.num_row_groups), min(file.num_row_groups, 10))
+    keys: list[str] = file.read_row_groups(groups, columns=["key"]).column(0).to_pylist()
+    return choice.sample(keys, min(len(keys), 2 * _KEYS))
 
 
 def _percentiles(name: str, seconds: Sequence[float]) -> dict[str, float]:

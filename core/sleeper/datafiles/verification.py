@@ -13,11 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.key_filter import KeyFilter, key_filter_from_bytes
+from sleeper.datafiles.key_hash import hashes_of_rows
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.routing import rows_in_region
 from sleeper.datafiles.sketches import sketches_from_bytes
 from sleeper.errors import DataError, NotFoundError, UnavailableError
-from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile
+from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.schema.model import Schema
 
@@ -52,12 +54,13 @@ def verify_file(
 ) -> list[FileFault]:
     """Reads all of the file and its sidecars; `on_rows` hears how many rows were read."""
     file = expected.file
-    faults = list(_faults_of_sidecars(root, schema, file))
+    sidecars = _Sidecars()
+    faults = list(_faults_of_sidecars(root, schema, file, sidecars))
     try:
         with pq.ParquetFile(
             root.url_of(file.path), page_checksum_verification=True, pre_buffer=False
         ) as parquet:
-            faults += _faults_of_rows(parquet, schema, expected, on_rows)
+            faults += _faults_of_rows(parquet, schema, expected, sidecars, on_rows)
     except FileNotFoundError:
         faults.append(FileFault(file.path, "it is not there"))
     except (pa.ArrowException, OSError) as error:
@@ -65,13 +68,24 @@ def verify_file(
     return faults
 
 
-def _faults_of_sidecars(root: DataRoot, schema: Schema, file: DataFile) -> Iterator[FileFault]:
+@dataclass(slots=True)
+class _Sidecars:
+    """Those that the rows are held against."""
+
+    key_filter: KeyFilter | None = None
+
+
+def _faults_of_sidecars(
+    root: DataRoot, schema: Schema, file: DataFile, found: _Sidecars
+) -> Iterator[FileFault]:
     for suffix in file.sidecars:
         path = file.path + suffix
         try:
             content = root.read(path)
             if suffix == SKETCHES_SUFFIX:
                 sketches_from_bytes(schema, content, path)
+            if suffix == FILTER_SUFFIX:
+                found.key_filter = key_filter_from_bytes(content, path)
         except NotFoundError:
             yield FileFault(path, "it is not there")
         except (DataError, UnavailableError) as error:
@@ -79,7 +93,11 @@ def _faults_of_sidecars(root: DataRoot, schema: Schema, file: DataFile) -> Itera
 
 
 def _faults_of_rows(
-    parquet: pq.ParquetFile, schema: Schema, expected: ExpectedFile, on_rows: Callable[[int], None]
+    parquet: pq.ParquetFile,
+    schema: Schema,
+    expected: ExpectedFile,
+    sidecars: _Sidecars,
+    on_rows: Callable[[int], None],
 ) -> Iterator[FileFault]:
     path = expected.file.path
     kind = parquet.schema_arrow
@@ -87,7 +105,7 @@ def _faults_of_rows(
     if [(f.name, f.type) for f in kind] != [(f.name, f.type) for f in wanted]:
         yield FileFault(path, f"its columns are {_columns(kind)}: expected {_columns(wanted)}")
         return
-    checked = _Rows(schema, expected)
+    checked = _Rows(schema, expected, sidecars.key_filter)
     for group in range(parquet.num_row_groups):
         try:
             for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], use_threads=False):
@@ -106,6 +124,7 @@ class _Rows:
 
     schema: Schema
     expected: ExpectedFile
+    key_filter: KeyFilter | None = None
     rows: int = 0
     inside: Counter[PartitionId] = field(default_factory=Counter)
     last: pa.RecordBatch | None = None
@@ -123,6 +142,10 @@ class _Rows:
         # A copy, so that one row does not keep all of a batch in memory.
         self.last = keys.slice(keys.num_rows - 1).take(pa.array([0]))
         self._check_bounds(batch, group)
+        if self.key_filter is not None:
+            hashes = hashes_of_rows(self.schema, [batch])
+            if not self.key_filter.may_hold(hashes).all():
+                self._add("its key filter denies keys that it holds", group)
         self.rows += batch.num_rows
         names = [f.name for f in self.schema.row_keys]
         only = batch.select(names)

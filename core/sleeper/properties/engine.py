@@ -17,6 +17,7 @@ QUERY_MEMORY_BYTES = declare("query.memory.bytes", byte_count(16 * _MIB), _GIB, 
 SPILL_DIRECTORY = declare("spill.directory", optional(text(4096)), None, Group.ENGINE, "Where to spill. Unset: the folder of the local instance.")
 ENGINE_THREADS = declare("engine.threads", whole_number(0, 1024), 0, Group.ENGINE, "How many threads one ingest, merge or query uses. 0: one per processor.")
 QUERY_ROWS_MAX = declare("query.rows.max", whole_number(0, 2**63 - 1), 0, Group.QUERY, "How many rows a query gives at most before it is refused. 0: no limit.")
+QUERY_SECONDS_MAX = declare("query.time.max.seconds", whole_number(0, 30 * _DAY_SECONDS), 0, Group.QUERY, "How long a query or SQL statement may take, reading its rows included, before it is stopped. 0: no limit.")
 QUERY_CACHE_BYTES = declare("query.cache.bytes", byte_count(0), 256 * _MIB, Group.QUERY, "How much of key filters a process that runs queries keeps in memory.")
 QUERY_FOOTER_CACHE_BYTES = declare("query.footer.cache.bytes", byte_count(0), 50 * _MIB, Group.QUERY, "How much of data files' footers a process that runs queries keeps in memory.")
 QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SECONDS), 3600, Group.QUERY, "How long the hold of a long query lasts. It is renewed at a third of that.")

@@ -27,11 +27,12 @@ class QueryTable:
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """What bounds queries (properties `sleeper.query.*`). `rows_max` 0 is no limit."""
+    """What bounds queries (properties `sleeper.query.*`). A maximum of 0 is no limit."""
 
     engine: EngineSettings
     hold_seconds: int = 3600
     rows_max: int = 0
+    seconds_max: int = 0
     filter_cache_bytes: int = 256 * 1024**2
     footer_cache_bytes: int = 50 * 1024**2
 
@@ -48,6 +49,7 @@ def query_settings(properties: InstanceProperties, spill_folder: Path) -> QueryS
         engine,
         properties.get(of_engine.QUERY_HOLD_SECONDS),
         properties.get(of_engine.QUERY_ROWS_MAX),
+        properties.get(of_engine.QUERY_SECONDS_MAX),
         properties.get(of_engine.QUERY_CACHE_BYTES),
         properties.get(of_engine.QUERY_FOOTER_CACHE_BYTES),
     )

@@ -10,6 +10,7 @@ from datafusion import ExecutionPlan
 
 from sleeper.datafiles.session import engine_errors
 from sleeper.query.engine import QueryEngine
+from sleeper.query.interruption import batches_of
 from sleeper.query.sql import StatementRun, TableOpeners
 from sleeper.query.sql_text import errors_of_statement
 
@@ -52,8 +53,9 @@ def explain_sql(statement: str, tables: TableOpeners, engine: QueryEngine) -> Sq
     """Runs the statement, passes over its rows, and tells what it read. Errors as of `run_sql`."""
     settings = engine.settings
     # In one thread, so that one plan has all the figures.
-    in_one_thread = replace(settings, engine=replace(settings.engine, threads=1))
-    single = QueryEngine(in_one_thread, engine.clock)
+    single = QueryEngine(
+        replace(settings, engine=replace(settings.engine, threads=1)), engine.clock
+    )
     run = StatementRun(statement, single)
     begun = time.monotonic()
     try:
@@ -61,9 +63,9 @@ def explain_sql(statement: str, tables: TableOpeners, engine: QueryEngine) -> Sq
         with errors_of_statement(), engine_errors():
             plan = frame.execution_plan()
             rows = sum(
-                batch.to_pyarrow().num_rows
+                batch.num_rows
                 for partition in range(plan.partition_count)
-                for batch in run.session.execute(plan, partition)
+                for batch in batches_of(run.session.execute(plan, partition), run.limit)
             )
             scanned = _scanned(plan, run.table_of_scan)
         reads = tuple(_reads(run, name, scanned[name]) for name in run.plans)

@@ -29,7 +29,8 @@ FilterOf = Callable[[DataFile], KeyFilter | None]
 class KeyFilterCache:
     """The filters that were used last, up to so many bytes. Safe for threads.
 
-    A filter that is missing or damaged is warned of once, and its file may hold any key.
+    A filter that is missing or damaged is kept as such, so that it is warned of once; its
+    file may hold any key.
     """
 
     def __init__(self, bytes_max: int) -> None:

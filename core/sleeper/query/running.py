@@ -14,6 +14,7 @@ from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
+from sleeper.query.interruption import TimeLimit
 from sleeper.query.key_filters import narrowed
 from sleeper.query.planning import FileScan, LeafPlan, QueryPlan, plan_query
 from sleeper.query.request import Query, check_query
@@ -99,12 +100,14 @@ def _rows(
     steps: tuple[ProcessingStep, ...],
 ) -> Iterator[pa.RecordBatch]:
     left = query.limit
+    time_limit = TimeLimit.from_now(engine.settings.seconds_max)
     for leaf in plan.leaves:
         if left == 0:
             return
         request = MergeRequest(plan.schema, _inputs(leaf, table), query.columns, left, steps)
         try:
             for batch in merge(request, engine.settings.engine, engine.session):
+                time_limit.check()
                 if batch.num_rows:
                     if left is not None:
                         left -= batch.num_rows

@@ -14,6 +14,7 @@ from sleeper.datafiles.session import EngineSettings, check_present, engine_erro
 from sleeper.errors import NotFoundError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
+from sleeper.query.interruption import TimeLimit, batches_of
 from sleeper.query.key_predicates import Regions
 from sleeper.query.narrowing import regions_by_table
 from sleeper.query.result import QueryResult, with_first
@@ -71,6 +72,7 @@ class StatementRun:
         self._folder = Path(mkdtemp(prefix="sql-", dir=engine.settings.engine.spill_folder))
         self._files: list[str] = []
         self._start_ms = engine.clock()
+        self.limit = TimeLimit.from_now(engine.settings.seconds_max)
         self.holds: list[VersionHold] = []
         self.session = open_sql_session(engine.settings.engine)
         self.tables: dict[str, QueryTable] = {}
@@ -88,7 +90,7 @@ class StatementRun:
     def start(self, tables: TableOpeners, narrow: bool) -> QueryResult:
         frame = self.frame(tables, narrow)
         target = plain_schema(frame.schema())
-        rows = _rows(frame, self._files, target)
+        rows = _rows(frame, self._files, target, self.limit)
         first = next(rows, None)
         batches = with_first(first, rows)
         return QueryResult(target, batches, self.holds, self._engine.settings.rows_max, self.close)
@@ -197,12 +199,13 @@ def _opened(tables: TableOpeners, name: str) -> QueryTable | None:
         return None
 
 
-def _rows(frame: DataFrame, files: list[str], target: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _rows(
+    frame: DataFrame, files: list[str], target: pa.Schema, limit: TimeLimit
+) -> Iterator[pa.RecordBatch]:
     with errors_of_statement(), engine_errors():
         stream = frame.execute_stream()
         check_present(files)
-        for each in stream:
-            batch = each.to_pyarrow()
+        for batch in batches_of(stream, limit):
             if batch.num_rows:
                 yield pa.RecordBatch.from_arrays(
                     [c.cast(f.type) for c, f in zip(batch.columns, target, strict=True)],

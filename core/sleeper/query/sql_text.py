@@ -50,7 +50,8 @@ def errors_of_statement() -> Iterator[None]:
         yield
     except DataError as error:
         text = str(error.__cause__ or error)
-        is_panic = not isinstance(error.__cause__, Exception)
+        cause = error.__cause__
+        is_panic = not isinstance(cause, Exception) or type(cause).__name__ == "RustPanic"
         if is_panic or any(sign in text for sign in _OF_FILES):
             raise
         raise InvalidRequestError(f"the statement failed: {_stripped(text)}") from error

@@ -68,10 +68,18 @@ class Committer:
 
     def _lead(self) -> None:
         group: list[_Request] = []
-        count = 0
-        while self._waiting and count < _TRANSACTIONS_PER_ENTRY_MAX:
-            group.append(self._waiting.popleft())
-            count += len(group[-1].transactions)
+        try:
+            count = 0
+            while self._waiting and count < _TRANSACTIONS_PER_ENTRY_MAX:
+                group.append(self._waiting.popleft())
+                count += len(group[-1].transactions)
+            self._settle(group)
+        finally:
+            # An interrupt of this thread must not leave the others waiting for ever.
+            interrupted = UnavailableError("the thread that was committing was interrupted")
+            _fail([request for request in group if not request.done], interrupted)
+
+    def _settle(self, group: list[_Request]) -> None:
         try:
             self._commit_group(group)
         except (ConflictError, UnavailableError, NotFoundError) as error:
@@ -80,15 +88,9 @@ class Committer:
             if len(group) == 1:
                 _fail(group, error)
                 return
-            # one of them cannot even be judged: it alone must fail
+            # One of them cannot even be judged: it alone must fail.
             for request in group:
-                try:
-                    self._commit_group([request])
-                except Exception as alone:
-                    _fail([request], alone)
-        except BaseException:
-            _fail(group, UnavailableError("the thread that was committing was interrupted"))
-            raise
+                self._settle([request])
 
     def _commit_group(self, group: list[_Request]) -> None:
         transactions = [t for request in group for t in request.transactions]

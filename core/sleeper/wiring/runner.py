@@ -7,8 +7,6 @@ of dead workers return at once, because a message's receiver is known by process
 """
 
 import logging
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -37,12 +35,12 @@ from sleeper.wiring.collecting import (
 from sleeper.wiring.engine import worker_count
 from sleeper.wiring.instance import Instance, QueueName
 from sleeper.wiring.shaping import create_compaction_jobs_of, send_splits_of
+from sleeper.wiring.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.1
 _UNAVAILABLE_WAIT_SECONDS = 5.0
-_STOP_SECONDS = 30.0
 _DAY_MS = 86_400_000
 _MINUTE_SECONDS = 60.0
 
@@ -94,8 +92,7 @@ class _Runner:
     def __init__(self, instance: Instance, listener: Listener, workers: int) -> None:
         self._instance = instance
         self._listener = listener
-        self._count = workers
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self._workers = WorkerPool(Path(instance.where), workers)
         self._tables: dict[TableId, _TableMemory] = {}
         self._instance_done_at: dict[str, float] = {}
         self._status = RunStatus()
@@ -125,31 +122,14 @@ class _Runner:
 
     def stop(self) -> None:
         """Lets the workers finish their jobs, for a while."""
-        for worker in self._workers:
-            if worker.stdin is not None:
-                worker.stdin.close()
-        deadline = time.monotonic() + _STOP_SECONDS
-        for worker in self._workers:
-            try:
-                worker.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                worker.terminate()
-                worker.wait()
-        self._workers.clear()
+        self._workers.stop()
 
     def _keep_workers(self) -> None:
-        alive = [w for w in self._workers if w.poll() is None]
-        died = len(self._workers) - len(alive)
-        for worker in set(self._workers) - set(alive):
-            if worker.stdin is not None:
-                worker.stdin.close()
-        self._workers = alive
+        died = self._workers.keep_up()
         if died or not self._instance_done_at:
             self._status = replace(self._status, workers_died=self._status.workers_died + died)
             self._instance.recover_dead_workers()
             self._instance_done_at["recovery"] = time.monotonic()
-        while len(self._workers) < self._count:
-            self._workers.append(_start_worker(Path(self._instance.where)))
 
     def _is_busy(self) -> bool:
         counts = {name: self._instance.queue(name).counts() for name in QueueName}
@@ -266,8 +246,3 @@ def _is_due(done_at: dict[str, float], what: str, minutes: float) -> bool:
         return False
     done_at[what] = now
     return True
-
-
-def _start_worker(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "sleeper.wiring.worker", str(folder)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)

@@ -153,12 +153,25 @@ def test_the_format_stays_as_the_design_note_has_it():
     assert content[12:28] == b"spark-xxhash64\0\0"
     assert struct.unpack_from("<QI", content, 28) == (0, 2)
     assert len(content) == 48 + 2 * 32
-    # Upper half: block 1 of 2; lower half 1: bit salt >> 27 of each word.
-    made = built(np.array([0x80000000_00000001], np.uint64), bits=64, bytes_max=64)
+
+
+def test_the_upper_half_chooses_the_block():
+    upper = np.array([0, 1, 2**31 - 1, 2**31, 2**32 - 1], np.uint64) << np.uint64(32)
+    for count, places in ((1, [0] * 5), (2, [0, 0, 0, 1, 1]), (10, [0, 0, 4, 5, 9])):
+        for one, place in zip(upper, places, strict=True):
+            blocks = np.zeros((count, 8), np.uint32)
+            blocks[place] = 1
+            assert KeyFilter(blocks, 1).may_hold(np.array([one])).all()
+
+
+@pytest.mark.parametrize("low", [1, 0x10000001, 0x08000001, 0x02000001])
+def test_a_hash_sets_the_bits_that_parquet_says(low: int):
+    made = built(np.array([0x80000000_00000000 | low], np.uint64), bits=64)
     assert made is not None
     salts = [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D]
     salts += [0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31]
-    assert made.blocks[-1].tolist() == [1 << (salt >> 27) for salt in salts]
+    assert len(made.blocks) == 1
+    assert made.blocks[0].tolist() == [1 << ((low * salt % 2**32) >> 27) for salt in salts]
 
 
 @given(st.data())

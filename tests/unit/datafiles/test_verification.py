@@ -137,17 +137,30 @@ def test_a_file_without_a_whole_footer_is_told(
 
 
 @pytest.mark.parametrize("damage", ["gone", "torn"])
+@pytest.mark.parametrize("suffix", [".sketches", ".filter"])
 def test_a_sidecar_that_cannot_be_read_is_told_by_its_own_name(
-    made: tuple[RealTable, DataFile], damage: str
+    made: tuple[RealTable, DataFile], suffix: str, damage: str
 ) -> None:
     table, file = made
-    path = Path(table.root.url_of(file.path + ".sketches"))
+    path = Path(table.root.url_of(file.path + suffix))
     if damage == "gone":
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:30])
     (fault,) = verify(table, file)
-    assert fault.path == file.path + ".sketches"
+    assert fault.path == file.path + suffix
+
+
+def test_a_key_filter_that_denies_keys_of_the_file_is_told(
+    made: tuple[RealTable, DataFile],
+) -> None:
+    table, file = made
+    assert ".filter" in file.sidecars
+    (other,) = table.ingest([(a + 1000, "x") for a in range(1000)])
+    root = table.root.folder
+    (root / (file.path + ".filter")).write_bytes((root / (other.path + ".filter")).read_bytes())
+    (fault,) = verify(table, file)
+    assert (fault.fault, fault.row_group) == ("its key filter denies keys that it holds", 0)
 
 
 def test_other_columns_are_told(made: tuple[RealTable, DataFile]) -> None:

@@ -142,7 +142,9 @@ class TableMaker:
 def make_engine(folder: Path, **settings: Any) -> QueryEngine:
     spill = folder / "spill"
     spill.mkdir(exist_ok=True)
-    of_query = {k: settings.pop(k) for k in ("hold_seconds", "rows_max") if k in settings}
+    of_query = {
+        k: settings.pop(k) for k in ("hold_seconds", "rows_max", "seconds_max") if k in settings
+    }
     return QueryEngine(QuerySettings(EngineSettings(spill, **settings), **of_query))
 
 

@@ -161,7 +161,10 @@ def test_a_filter_that_cannot_be_read_denies_nothing_and_is_warned_of_once(
 
 
 def test_files_without_a_filter_are_read(
-    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: TableMaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
     every_third(made, 0)
     monkeypatch.setattr(
@@ -169,6 +172,7 @@ def test_files_without_a_filter_are_read(
     )
     assert FILTER_SUFFIX not in every_third(made, 1).sidecars
     assert ids(keys_of(300, 301, 302), made, make_engine(tmp_path)) == [300, 301]
+    assert not caplog.records
 
 
 def test_filters_are_read_once_while_there_is_room(tmp_path: Path):

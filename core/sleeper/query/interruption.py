@@ -1,0 +1,86 @@
+"""Batches of a running plan, such that whoever waits for one can be interrupted or give up.
+
+The engine's own stream blocks in native code, where neither Ctrl-C nor a time limit
+reaches. So batches are awaited on an event loop in a thread of its own, and the caller
+waits for that. What is given up is cancelled: the engine drops the plan with all its
+memory when it next comes up for air, which it does every few batches.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+from datafusion import RecordBatch, RecordBatchStream
+
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.engine import QUERY_SECONDS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """When a query must have ended; `seconds` 0 is never."""
+
+    seconds: int = 0
+    begun: float = 0.0
+
+    @classmethod
+    def from_now(cls, seconds: int) -> "TimeLimit":
+        return cls(seconds, time.monotonic())
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None if there is no limit."""
+        if not self.seconds:
+            return None
+        return max(0.0, self.begun + self.seconds - time.monotonic())
+
+    def check(self) -> None:
+        """InvalidRequestError if time is up."""
+        if self.seconds_left == 0.0:
+            raise self.exceeded()
+
+    def exceeded(self) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"the query takes more than {self.seconds} s, which {QUERY_SECONDS_MAX.name} "
+            "does not allow"
+        )
+
+
+def batches_of(stream: RecordBatchStream, limit: TimeLimit) -> Iterator[pa.RecordBatch]:
+    """The stream's batches. InvalidRequestError if time is up before its end."""
+    while (batch := _next(stream, limit)) is not None:
+        yield batch.to_pyarrow()
+
+
+def _next(stream: RecordBatchStream, limit: TimeLimit) -> RecordBatch | None:
+    limit.check()
+    waiting = asyncio.run_coroutine_threadsafe(_awaited(stream), _event_loop())
+    try:
+        return waiting.result(limit.seconds_left)
+    except concurrent.futures.TimeoutError:
+        waiting.cancel()
+        raise limit.exceeded() from None
+    except BaseException:
+        waiting.cancel()
+        raise
+
+
+async def _awaited(stream: RecordBatchStream) -> RecordBatch | None:
+    try:
+        return await anext(stream)
+    except StopAsyncIteration:
+        # A future cannot hold it.
+        return None
+
+
+@cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """One for the process, which never ends: an engine that is late must find it."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="query-batches", daemon=True).start()
+    return loop

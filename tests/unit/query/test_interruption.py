@@ -1,0 +1,104 @@
+"""Statements that never end are stopped: by their time limit, and by Ctrl-C."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sleeper.api import create_instance
+from sleeper.errors import InvalidRequestError
+from sleeper.query.engine import QueryTable
+from sleeper.query.explanation import explain_sql
+from sleeper.query.request import Query
+from sleeper.query.running import run_query
+from sleeper.query.sql import run_sql
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.query.table_maker import TableMaker, make_engine
+
+SCHEMA = Schema((Field("k", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.LONG),))
+COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
+ENDLESS = [
+    "SELECT count(*) FROM generate_series(1, 1000000000000)",
+    "SELECT * FROM generate_series(1, 1000000000000)",
+    "SELECT count(*) FROM generate_series(1, 100000) a CROSS JOIN generate_series(1, 1000000) b "
+    "CROSS JOIN made WHERE a.value + b.value = 7 * k",
+]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> TableMaker:
+    made = TableMaker(tmp_path, SCHEMA)
+    made.add([(i, i) for i in range(10)])
+    return made
+
+
+def openers(made: TableMaker) -> dict:
+    return {"made": lambda: QueryTable("made", made.store, made.root)}
+
+
+def check_nothing_is_left(made: TableMaker) -> None:
+    with made.store.reading() as state:
+        assert state.collection.holds() == []
+    assert not list((made.folder / "spill").glob("sql-*"))
+
+
+@pytest.mark.parametrize("statement", ENDLESS)
+def test_a_statement_is_stopped_when_its_time_is_up(made: TableMaker, statement: str) -> None:
+    engine = make_engine(made.folder, seconds_max=1)
+    begun = time.monotonic()
+    with pytest.raises(InvalidRequestError, match=r"1 s, which sleeper\.query\.time\.max\.seconds"):
+        for _ in run_sql(statement, openers(made), engine):
+            pass
+    assert time.monotonic() - begun < 3
+    check_nothing_is_left(made)
+
+
+def test_an_explanation_is_stopped_when_its_time_is_up(made: TableMaker) -> None:
+    engine = make_engine(made.folder, seconds_max=1)
+    with pytest.raises(InvalidRequestError, match=r"time\.max\.seconds"):
+        explain_sql(ENDLESS[0], openers(made), engine)
+    check_nothing_is_left(made)
+
+
+def test_a_statement_within_its_time_gives_its_rows(made: TableMaker) -> None:
+    engine = make_engine(made.folder, seconds_max=60)
+    assert run_sql("SELECT * FROM made", openers(made), engine).read_all().num_rows == 10
+
+
+def test_a_query_is_stopped_between_batches_when_its_time_is_up(made: TableMaker) -> None:
+    made.add([(i, i) for i in range(30_000)])
+    engine = make_engine(made.folder, seconds_max=1)
+    result = run_query(Query(), made.table, engine)
+    next(result)
+    time.sleep(1.1)
+    with pytest.raises(InvalidRequestError, match=r"time\.max\.seconds"):
+        list(result)
+    assert run_query(Query(), made.table, engine).read_all().num_rows == 30_010
+
+
+def test_ctrl_c_ends_a_statement_within_a_second(tmp_path: Path) -> None:
+    create_instance(tmp_path / "here").close()
+    command = (*COMMAND, "--instance", str(tmp_path / "here"), "sql", ENDLESS[0])
+    running = subprocess.Popen(command, stderr=subprocess.PIPE)
+    try:
+        wait_for(lambda: list((tmp_path / "here").rglob("sql-*")))
+        time.sleep(0.5)
+        begun = time.monotonic()
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=20)
+        assert time.monotonic() - begun < 1.5
+    finally:
+        running.kill()
+    assert (running.returncode, said) == (130, b"interrupted\n")
+    assert not list((tmp_path / "here").rglob("sql-*"))
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)

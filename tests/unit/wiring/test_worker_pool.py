@@ -1,0 +1,29 @@
+"""Workers are replaced when they die, but not for ever when they die at once."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import UnavailableError
+from sleeper.wiring import worker_pool
+from sleeper.wiring.worker_pool import WorkerPool
+
+
+def test_workers_that_die_at_their_start_are_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_pool, "_EARLY_DEATHS_MAX", 2)
+    monkeypatch.setattr(worker_pool, "_EARLY_SECONDS", 60.0)
+    # There is no instance here, so each worker ends with an error.
+    pool = WorkerPool(tmp_path / "nothing", 1)
+    with pytest.raises(UnavailableError, match="2 workers died at their start"):
+        keep_up_for(pool, 60.0)
+    pool.stop()
+
+
+def keep_up_for(pool: WorkerPool, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        pool.keep_up()
+        time.sleep(0.02)
