@@ -8,8 +8,11 @@ larger than without (measured: two random texts and a number, 3.3 against 7.1 M 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_ROWS_LOOKED_AT = 20_000
-_REPEATS_MIN = 3
+# Twice as many cost an ingest into small files a tenth of its time.
+_ROWS_LOOKED_AT = 4_096
+_DISTINCT_SHARE_MAX = 1 / 3
+# In a sample values repeat less than in the whole: 0.7 of 4,096 are about 5,000 values.
+_DISTINCT_SHARE_OF_SAMPLE_MAX = 0.7
 
 
 def dictionary_columns(first_rows: pa.Table) -> list[str]:
@@ -20,11 +23,12 @@ def dictionary_columns(first_rows: pa.Table) -> list[str]:
     """
     stride = max(1, first_rows.num_rows // _ROWS_LOOKED_AT)
     sample = first_rows.take(pa.array(range(0, first_rows.num_rows, stride), pa.int64()))
+    share_max = _DISTINCT_SHARE_MAX if stride == 1 else _DISTINCT_SHARE_OF_SAMPLE_MAX
     return [
         path
         for field in first_rows.schema
         for path in _paths(field)
-        if pa.types.is_nested(field.type) or _repeats(sample.column(field.name))
+        if pa.types.is_nested(field.type) or _repeats(sample.column(field.name), share_max)
     ]
 
 
@@ -36,9 +40,9 @@ def _paths(field: pa.Field) -> list[str]:
     return [field.name]
 
 
-def _repeats(values: pa.ChunkedArray) -> bool:
+def _repeats(values: pa.ChunkedArray, share_max: float) -> bool:
     try:
         distinct = pc.count_distinct(values, mode="all").as_py()
     except pa.ArrowNotImplementedError:
         return True
-    return bool(distinct * _REPEATS_MIN <= len(values))
+    return bool(distinct <= share_max * len(values))
