@@ -24,7 +24,7 @@ from sleeper.statestore.database import Database
 from sleeper.statestore.file_rows import insert_file
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.snapshots import SnapshotStore
-from sleeper.statestore.tables import FOLD_FORMAT_VERSION, create_tables
+from sleeper.statestore.tables import FOLD_FORMAT_VERSION
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 
@@ -73,10 +73,7 @@ def ours(watch: Watch, place: str, folder: str, references: int) -> dict[str, An
     keys = ["".join(choice.choices("abcdefghijklmnopqrstuvwxyz", k=10)) for _ in range(_LOOKUPS)]
     with watch:
         start = time.perf_counter()
-        database = Database(home / "state.db")
-        with database.writing() as connection:
-            create_tables(connection)
-        SnapshotStore(LocalStore(Path(place)), "table").open_newest(database)
+        SnapshotStore(LocalStore(Path(place)), "table").place_newest(home / "state.db")
         state = open_state_store(home / "state.db")
         with state.reading(stale=True) as now:
             version = now.number
@@ -102,7 +99,6 @@ def ours(watch: Watch, place: str, folder: str, references: int) -> dict[str, An
     check(seen == references, f"{seen} references of {references}")
     check(jobs == references // _REFERENCES_PER_LEAF, f"{jobs} jobs")
     state.close()
-    database.close()
     shutil.rmtree(home)
     snapshot = next(Path(place).glob("table/snapshots/*"))
     cuts = quantiles(plans, n=100)
