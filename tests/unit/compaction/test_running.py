@@ -68,7 +68,10 @@ def test_a_message_that_comes_again_after_the_commit_is_already_done(table: Real
     job = with_job(table)
     table.run(job)
     written = table.paths_on_disk()
+    runs = len(table.tracker.job(TABLE_ID, job.id).runs)
     assert table.run(job).already_done
+    # It did not begin to run again: the tracker would show a run without an end.
+    assert len(table.tracker.job(TABLE_ID, job.id).runs) == runs
     assert table.paths_on_disk() == written
 
 
