@@ -22,11 +22,29 @@ if TYPE_CHECKING:
 
 
 class QueueName(Enum):
-    """The queues of an instance (FORMATS: Messages)."""
+    """The queues of an instance; on AWS those of `sleeper.properties.deployed`."""
 
     INGEST = "ingest"
     COMPACTION = "compaction"
     SPLITTING = "splitting"
+    INGEST_BATCHER = "ingest_batcher"
+    COMMITS = "commits"
+    COMPACTION_JOB_CREATION = "compaction_job_creation"
+    FIND_PARTITIONS_TO_SPLIT = "find_partitions_to_split"
+    GARBAGE_COLLECTION = "garbage_collection"
+    ORPHAN_COLLECTION = "orphan_collection"
+    STATE_SNAPSHOTS = "state_snapshots"
+    TABLE_METRICS = "table_metrics"
+    BULK_IMPORT_EMR = "bulk_import_emr"
+    BULK_IMPORT_PERSISTENT_EMR = "bulk_import_persistent_emr"
+    BULK_IMPORT_EMR_SERVERLESS = "bulk_import_emr_serverless"
+    BULK_IMPORT_EKS = "bulk_import_eks"
+    BULK_EXPORT = "bulk_export"
+    QUERY = "query"
+
+
+WORK_QUEUES = (QueueName.INGEST, QueueName.COMPACTION, QueueName.SPLITTING)
+"""The queues of a local instance, which its workers take from."""
 
 
 class TablePropertiesStore(Protocol):
@@ -46,11 +64,12 @@ class TablePropertiesStore(Protocol):
 class Instance:
     """The ports of one instance. Safe for threads; each process opens its own.
 
-    `state` gives a table's state store, opened once per process. `spill_folder` is a folder
-    of this process on local disk. `make_table` and `remove_table` make and delete what a
-    table needs before its index row stands, and after; `abandoned_tables` are those of a
-    creation that died before a time. `recover_dead_workers` gives back what processes held
-    that are gone. `query_engine` is kept warm while the instance is open.
+    `queues` are those that it has. `state` gives a table's state store, opened once per
+    process. `spill_folder` is a folder of this process on local disk. `make_table` and
+    `remove_table` make and delete what a table needs before its index row stands, and after;
+    `abandoned_tables` are those of a creation that died before a time.
+    `recover_dead_workers` gives back what processes held that are gone. `query_engine` is
+    kept warm while the instance is open.
     """
 
     where: str
@@ -60,6 +79,7 @@ class Instance:
     table_properties: TablePropertiesStore
     jobs: JobTracker
     tasks: TaskTracker
+    queues: tuple[QueueName, ...]
     queue: Callable[[QueueName], MessageQueue]
     dead_letters: Callable[[QueueName], DeadLetters]
     root: DataRoot

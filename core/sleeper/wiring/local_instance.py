@@ -33,7 +33,7 @@ from sleeper.properties.instance import (
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import WORK_QUEUES, Instance, QueueName
 
 if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
@@ -74,6 +74,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         table_properties=_TableProperties(local),
         jobs=LocalJobTracker(database),
         tasks=LocalTaskTracker(database),
+        queues=WORK_QUEUES,
         queue=lambda name: LocalQueue(
             database, name.value, _queue_settings(name, local.properties()), clock, poll_seconds
         ),
@@ -140,7 +141,7 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
             visibility, receives = INGEST_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
         case QueueName.COMPACTION:
             visibility, receives = COMPACTION_VISIBILITY_SECONDS, COMPACTION_RETRIES_MAX
-        case QueueName.SPLITTING:
+        case _:
             visibility, receives = QUEUE_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
     return QueueSettings(properties.get(visibility), properties.get(receives))
 

@@ -132,7 +132,7 @@ class _Runner:
             self._instance_done_at["recovery"] = time.monotonic()
 
     def _is_busy(self) -> bool:
-        counts = {name: self._instance.queue(name).counts() for name in QueueName}
+        counts = {name: self._instance.queue(name).counts() for name in self._instance.queues}
         self._status = replace(
             self._status,
             waiting={n.value: c.visible + c.delayed for n, c in counts.items()},
