@@ -148,6 +148,8 @@ class Worker:
             case QueueName.SPLITTING:
                 run_split_message(self._instance, message.body)
                 return JobTotals()
+            case _:
+                raise InvalidRequestError(f"a worker takes nothing from queue {name.value}")
 
     def _record(self, step: TaskStep, **more: object) -> None:
         now = self._instance.clock()
