@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,36 +14,11 @@ from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.wiring.queue_name import QueueName
 
 if TYPE_CHECKING:
     # The engine takes a second to load, and many a command does without.
     from sleeper.query.engine import QueryEngine
-
-
-class QueueName(Enum):
-    """The queues of an instance; on AWS those of `sleeper.properties.deployed`."""
-
-    INGEST = "ingest"
-    COMPACTION = "compaction"
-    SPLITTING = "splitting"
-    INGEST_BATCHER = "ingest_batcher"
-    COMMITS = "commits"
-    COMPACTION_JOB_CREATION = "compaction_job_creation"
-    FIND_PARTITIONS_TO_SPLIT = "find_partitions_to_split"
-    GARBAGE_COLLECTION = "garbage_collection"
-    ORPHAN_COLLECTION = "orphan_collection"
-    STATE_SNAPSHOTS = "state_snapshots"
-    TABLE_METRICS = "table_metrics"
-    BULK_IMPORT_EMR = "bulk_import_emr"
-    BULK_IMPORT_PERSISTENT_EMR = "bulk_import_persistent_emr"
-    BULK_IMPORT_EMR_SERVERLESS = "bulk_import_emr_serverless"
-    BULK_IMPORT_EKS = "bulk_import_eks"
-    BULK_EXPORT = "bulk_export"
-    QUERY = "query"
-
-
-WORK_QUEUES = (QueueName.INGEST, QueueName.COMPACTION, QueueName.SPLITTING)
-"""The queues of a local instance, which its workers take from."""
 
 
 class TablePropertiesStore(Protocol):

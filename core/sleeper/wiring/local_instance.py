@@ -33,7 +33,8 @@ from sleeper.properties.instance import (
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
-from sleeper.wiring.instance import WORK_QUEUES, Instance, QueueName
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import WORK_QUEUES, QueueName
 
 if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine

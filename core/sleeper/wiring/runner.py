@@ -33,7 +33,8 @@ from sleeper.wiring.collecting import (
     sweep_abandoned,
 )
 from sleeper.wiring.engine import worker_count
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.shaping import create_compaction_jobs_of, send_splits_of
 from sleeper.wiring.worker_pool import WorkerPool
 
