@@ -12,6 +12,7 @@ from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.jobs.queue import QueueSettings
 from sleeper.local.dead_tasks import record_dead_tasks
+from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.instance import LocalInstance, create_instance, open_instance_folder
 from sleeper.local.process import is_alive, this_process
 from sleeper.local.queue import LocalDeadLetters, LocalQueue, release_dead_receivers
@@ -32,7 +33,8 @@ from sleeper.properties.instance import (
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import WORK_QUEUES, QueueName
 
 if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
@@ -76,12 +78,15 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         table_properties=_TableProperties(local),
         jobs=LocalJobTracker(database),
         tasks=LocalTaskTracker(database),
+        queues=WORK_QUEUES,
         queue=lambda name: LocalQueue(
             database, name.value, _queue_settings(name, local.properties()), clock, poll_seconds
         ),
         dead_letters=lambda name: LocalDeadLetters(
             database, name.value, _queue_settings(name, local.properties()), clock
         ),
+        file_requests=functools.cache(lambda: LocalFileRequests(database)),
+        find_files=_find_files,
         root=root,
         state=states.get,
         make_table=lambda table_id: _make_table(local, table_id),
@@ -103,6 +108,13 @@ def _recover(local: LocalInstance, clock: Clock) -> int:
         if not is_alive(spilled.name):
             shutil.rmtree(spilled, ignore_errors=True)
     return release_dead_receivers(local.database, clock)
+
+
+def _find_files(path: str) -> list[tuple[str, int]]:
+    from sleeper.datafiles.sources import find_source_files
+
+    found = find_source_files([Path(path.removeprefix("file://"))])
+    return [(str(file.resolve()), file.stat().st_size) for file in found if isinstance(file, Path)]
 
 
 def _make_table(local: LocalInstance, table_id: TableId) -> None:
@@ -131,7 +143,7 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
             visibility, receives = INGEST_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
         case QueueName.COMPACTION:
             visibility, receives = COMPACTION_VISIBILITY_SECONDS, COMPACTION_RETRIES_MAX
-        case QueueName.SPLITTING:
+        case _:
             visibility, receives = QUEUE_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
     return QueueSettings(properties.get(visibility), properties.get(receives))
 
