@@ -29,17 +29,14 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 
 ROWS = 8_000_000
-_FILES = 8
+FILES = 8
 _KEYS = 300
 _MANY = {10: 60, 100: 30, 1000: 15}
 
 
 def measure(settings: Settings) -> Result:
-    rows_each = (settings.rows or ROWS) // _FILES
-    table = settings.folder / f"lookup-{rows_each}"
-    if not (table / "done").exists():
-        _build(table, rows_each)
-        (table / "done").touch()
+    rows_each = (settings.rows or ROWS) // FILES
+    table = prepared_table(settings.folder, rows_each)
     arguments = {"folder": str(table)}
     runs = run_by_turns({"lookup": Task(__name__, "ours", arguments)}, settings.repeats)["lookup"]
 
@@ -58,7 +55,7 @@ def measure(settings: Settings) -> Result:
         figures.append(of(f"absent_{count}_p50", f"{count:,} keys that are not, p50"))
     figures.append(figure("peak", peaks_mib(runs), "MiB"))
     work = (
-        f"Keys of a table of {_FILES} files of {rows_each:,} rows that all may hold them by their"
+        f"Keys of a table of {FILES} files of {rows_each:,} rows that all may hold them by their"
         f" bounds, one leaf; {_KEYS} random keys one after another in a warm process, and many"
         " at once. From the query to its rows: state store, key filters, merge."
     )
@@ -71,7 +68,7 @@ def ours(watch: Watch, folder: str) -> dict[str, Any]:
     spill.mkdir(exist_ok=True)
     choice = random.Random(7)
     paths = sorted((home / "table").rglob("*.parquet"))
-    present = [key for path in paths for key in _some_keys(path, choice)]
+    present = [key for path in paths for key in some_keys(path, choice)]
     choice.shuffle(present)
     table = QueryTable("lookup", open_state_store(home / "state.db"), DataRoot(home))
     with watch:
@@ -110,6 +107,15 @@ def _measured(
     }
 
 
+def prepared_table(folder: Path, rows_each: int) -> Path:
+    """The folder of the table's state and files, made once."""
+    table = folder / f"lookup-{rows_each}"
+    if not (table / "done").exists():
+        _build(table, rows_each)
+        (table / "done").touch()
+    return table
+
+
 def _build(home: Path, rows_each: int) -> None:
     shutil.rmtree(home, ignore_errors=True)
     root = DataRoot(home)
@@ -118,14 +124,15 @@ def _build(home: Path, rows_each: int) -> None:
     state.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tuple(tree)))
     run_start_ms = system_clock()
     files = []
-    for number in range(_FILES):
+    for number in range(FILES):
         path = new_data_path("table", ROOT_PARTITION_ID, run_start_ms)
         files.append(write_data_file(root, path, random_rows(rows_each, 1000 + number)))
     added = tuple(NewFile(f, ((ROOT_PARTITION_ID, f.rows),)) for f in files)
     state.commit_or_raise(AddFiles("files", run_start_ms, added))
 
 
-def _some_keys(path: Path, choice: random.Random) -> list[str]:
+def some_keys(path: Path, choice: random.Random) -> list[str]:
+    """Keys of some of the file's row groups."""
     file = pq.ParquetFile(path)
     groups = choice.sample(range(file.num_row_groups), min(file.num_row_groups, 10))
     keys: list[str] = file.read_row_groups(groups, columns=["key"]).column(0).to_pylist()

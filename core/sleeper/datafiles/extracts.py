@@ -39,7 +39,7 @@ from sleeper.schema.model import KeyValue, Schema
 # More than this is read by the engine itself, as it goes along.
 _EXTRACTED_BYTES_MAX = 256 * 1024**2
 _REQUESTS_AT_ONCE = 8
-_REQUEST_BYTES_MAX = 8 * 1024**2
+_REQUEST_BYTES_MAX = 16 * 1024**2
 # Another request takes longer than so many bytes.
 _GAP_BYTES_MAX = 1024**2
 # A file's end is read on a guess: its footer and page index take about this share of it.
@@ -153,20 +153,20 @@ class Extractor:
 def _read_end(root: DataRoot, schema: Schema, file: DataFile) -> _FileEnd:
     guess = min(max(file.bytes // _END_SHARE, _END_BYTES_MIN), _END_BYTES_MAX)
     start = max(file.bytes - guess, 0)
-    tail = _get(root, file.path, start, file.bytes)
+    tail = _get_bytes(root, file.path, start, file.bytes)
     try:
         length = footer_length(tail) + TAIL_BYTES
         if length > file.bytes:
             raise ValueError("its footer is longer than it is itself")
         if length > len(tail):
-            tail = _get(root, file.path, file.bytes - length, start) + tail
+            tail = _get_bytes(root, file.path, file.bytes - length, start) + tail
             start = file.bytes - length
         footer = tail[-length:]
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer))
         places = tuple(_place(metadata.row_group(i)) for i in range(metadata.num_row_groups))
         index_at = max((end for _, end in places), default=len(MAGIC))
         if index_at < start:
-            tail = _get(root, file.path, index_at, start) + tail
+            tail = _get_bytes(root, file.path, index_at, start) + tail
             start = index_at
         parts = take_apart(footer[:-TAIL_BYTES])
     except (ValueError, pa.ArrowException, OSError) as error:
@@ -247,12 +247,14 @@ def _fetch(root: DataRoot, descriptor: int, path: str, start: int, end: int) -> 
         _put(descriptor, content, start)
 
 
-def _get(root: DataRoot, path: str, start: int, end: int) -> bytes:
-    if start == end:
-        return b""
+def _get_bytes(root: DataRoot, path: str, start: int, end: int) -> bytes:
+    return bytes(_get(root, path, start, end)) if start < end else b""
+
+
+def _get(root: DataRoot, path: str, start: int, end: int) -> obstore.Bytes:
     try:
         with store_errors(path):
-            found = bytes(obstore.get_range(root.store, path, start=start, end=end))
+            found = obstore.get_range(root.store, path, start=start, end=end)
     except NotFoundError as error:
         raise StateMovedOnError(f"a data file is gone: {root.url_of(path)}") from error
     if len(found) != end - start:
@@ -260,7 +262,7 @@ def _get(root: DataRoot, path: str, start: int, end: int) -> bytes:
     return found
 
 
-def _put(descriptor: int, content: bytes, at: int) -> None:
+def _put(descriptor: int, content: bytes | obstore.Bytes, at: int) -> None:
     view = memoryview(content)
     while view:
         written = os.pwrite(descriptor, view, at)
