@@ -131,10 +131,11 @@ def _build(home: Path, rows_each: int) -> None:
     state.commit_or_raise(AddFiles("files", run_start_ms, added))
 
 
-def some_keys(path: Path, choice: random.Random) -> list[str]:
+def some_keys(path: Path, choice: random.Random, row_groups_max: int = 10) -> list[str]:
     """Keys of some of the file's row groups."""
     file = pq.ParquetFile(path)
-    groups = choice.sample(range(file.num_row_groups), min(file.num_row_groups, 10))
+    count = min(file.num_row_groups, row_groups_max)
+    groups = choice.sample(range(file.num_row_groups), count)
     keys: list[str] = file.read_row_groups(groups, columns=["key"]).column(0).to_pylist()
     return choice.sample(keys, min(len(keys), 2 * _KEYS))
 

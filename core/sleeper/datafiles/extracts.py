@@ -8,11 +8,12 @@ them as any local file, and what it does not find there is not asked for.
 """
 
 import contextlib
+import logging
 import os
 import uuid
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,12 @@ from sleeper.datafiles.parquet_footer import (
     footer_length,
     take_apart,
 )
-from sleeper.errors import DataError, NotFoundError, StateMovedOnError, UnavailableError
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region
 from sleeper.schema.model import KeyValue, Schema
+
+logger = logging.getLogger(__name__)
 
 # More than this is read by the engine itself, as it goes along.
 _EXTRACTED_BYTES_MAX = 256 * 1024**2
@@ -118,7 +121,13 @@ class Extractor:
             if total > _EXTRACTED_BYTES_MAX:
                 yield {}
                 return
-            yield self._make(root, list(zip(files, ends, chosen, strict=True)), cleanup)
+            try:
+                made = self._make(root, list(zip(files, ends, chosen, strict=True)), cleanup)
+            except OSError as error:
+                logger.warning("the engine reads S3 itself, there is no room on disk: %s", error)
+                cleanup.close()
+                made = {}
+            yield made
 
     def _make(
         self,
@@ -130,20 +139,25 @@ class Extractor:
         requests: list[tuple[int, str, int, int]] = []
         for file, end, chosen in files:
             path = self._folder / f"extract-{uuid.uuid4().hex}.parquet"
-            with _disk_errors(path):
-                descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
             cleanup.callback(path.unlink, missing_ok=True)
             cleanup.callback(os.close, descriptor)
-            with _disk_errors(path):
-                _put(descriptor, MAGIC, 0)
-                _put(descriptor, end.index, end.index_at)
-                rows = sum(end.rows[i] for i in chosen)
-                _put(descriptor, end.footer.with_row_groups(chosen, rows), end.size)
+            _put(descriptor, MAGIC, 0)
+            _put(descriptor, end.index, end.index_at)
+            rows = sum(end.rows[i] for i in chosen)
+            _put(descriptor, end.footer.with_row_groups(chosen, rows), end.size)
             ranges = _requests(_places(end, chosen))
             requests += [(descriptor, file.path, *each) for each in ranges]
             made[file.path] = Extract(path, sum(e - s for s, e in ranges))
-        for _ in self._threads.map(lambda each: _fetch(root, *each), requests):
-            pass
+        fetches = [self._threads.submit(_fetch, root, *each) for each in requests]
+        try:
+            for fetch in fetches:
+                fetch.result()
+        finally:
+            # None may write to a descriptor that is closed by then, and another file's.
+            for fetch in fetches:
+                fetch.cancel()
+            wait(fetches)
         return made
 
     def _end(self, root: DataRoot, schema: Schema, file: DataFile) -> _FileEnd:
@@ -242,9 +256,7 @@ def _requests(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _fetch(root: DataRoot, descriptor: int, path: str, start: int, end: int) -> None:
-    content = _get(root, path, start, end)
-    with _disk_errors(path):
-        _put(descriptor, content, start)
+    _put(descriptor, _get(root, path, start, end), start)
 
 
 def _get_bytes(root: DataRoot, path: str, start: int, end: int) -> bytes:
@@ -267,11 +279,3 @@ def _put(descriptor: int, content: bytes | obstore.Bytes, at: int) -> None:
     while view:
         written = os.pwrite(descriptor, view, at)
         view, at = view[written:], at + written
-
-
-@contextlib.contextmanager
-def _disk_errors(path: object) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(f"cannot write what was read of {path}: {error}") from error

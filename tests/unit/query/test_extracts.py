@@ -1,5 +1,7 @@
 """Rows that come by way of extracts are those of the files themselves, at few requests."""
 
+import errno
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,6 +184,28 @@ def test_ends_that_do_not_fit_the_cache_are_read_again(made: TableMaker, tmp_pat
         requests(made)
         assert ids(made, engine, keys(5)) == [5]
     assert requests(made) == 2
+
+
+def test_without_room_on_disk_the_engine_reads_the_files_itself(
+    made: TableMaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made.add([(n, n) for n in range(5000)])
+    engine = make_engine(tmp_path)
+    ids(made, engine, keys(1))
+    written = os.pwrite
+
+    def full(descriptor: int, content: memoryview, at: int) -> int:
+        if at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written(descriptor, content, at)
+
+    monkeypatch.setattr(extracts.os, "pwrite", full)
+    assert ids(made, engine, keys(5, 2500)) == [5, 2500]
+    assert "no room on disk" in caplog.text
+    assert not list(tmp_path.rglob("extract-*"))
 
 
 @pytest.mark.parametrize("damage", ["cut", "other", "longer footer"])
