@@ -11,7 +11,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sleeper.aws.dynamo_tables import DYNAMO_TABLES, DynamoTable, Key
+from sleeper.aws.dynamo_tables import DYNAMO_TABLES, TIME_TO_LIVE, DynamoTable, Key
 from sleeper.properties.declaration import Property
 from tests.servers.process import free_ports, running
 
@@ -106,6 +106,9 @@ def _make_table(client: Any, table: DynamoTable, suffix: str) -> str:
         BillingMode="PAY_PER_REQUEST",
         **indexes,
     )
+    if table.expires:
+        expiry = {"Enabled": True, "AttributeName": TIME_TO_LIVE}
+        client.update_time_to_live(TableName=name, TimeToLiveSpecification=expiry)
     return name
 
 
