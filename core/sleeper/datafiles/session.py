@@ -74,7 +74,7 @@ def register_buckets(session: SessionContext, buckets: Iterable[Bucket]) -> None
             access_key_id=keys.access_key_id if keys else None,
             secret_access_key=keys.secret_access_key if keys else None,
             session_token=keys.session_token if keys else None,
-            endpoint=bucket.endpoint,
+            endpoint=bucket.server,
             allow_http=bucket.allows_http,
         )
         session.register_object_store(f"s3://{bucket.name}/", store)
