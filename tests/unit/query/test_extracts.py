@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles import extracts
+from sleeper.datafiles import extracts, file_end
 from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.writer import FileSettings
@@ -70,7 +70,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableMaker
         table.root.requests.append((path, start, end))
         return ranged(store, path, start=start, end=end)
 
-    monkeypatch.setattr(extracts.obstore, "get_range", counted)
+    monkeypatch.setattr(file_end.obstore, "get_range", counted)
     yield table
     assert not list(tmp_path.rglob("extract-*"))
 
@@ -103,6 +103,29 @@ def test_a_key_costs_one_request_in_a_warm_process_and_an_absent_one_none(
     assert requests(made) == 1
     assert ids(made, engine, keys(8008, 8013)) == []
     assert requests(made) == 0
+
+
+def test_leaves_are_fetched_ahead_but_not_under_a_limit(
+    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaves = TableMaker(tmp_path / "split", LONG, [1000, 2000, 3000, 4000, 5000, 6000, 7000])
+    leaves.root = made.root
+    for leaf in leaves.leaves():
+        leaves.add([(n, n) for n in range(8000)], leaf.id)
+    engine = make_engine(tmp_path)
+    asked = keys(*range(500, 8000, 1000))
+    assert ids(leaves, engine, asked) == [*range(500, 8000, 1000)]
+    requests(made)
+    result = run_query(asked, leaves.table, engine)
+    next(result)
+    result.close()
+    # What was begun is finished and deleted.
+    assert 1 <= requests(made) <= 6
+    assert not list(tmp_path.rglob("extract-*"))
+    assert ids(leaves, engine, Query(asked.regions, limit=2)) == [500, 1500]
+    assert requests(made) == 2
+    monkeypatch.setattr(extracts, "_EXTRACTED_BYTES_MAX", 10_000)
+    assert ids(leaves, engine, asked) == [*range(500, 8000, 1000)]
 
 
 def test_row_groups_side_by_side_are_one_request(made: TableMaker, tmp_path: Path) -> None:
@@ -147,8 +170,8 @@ def test_no_request_is_very_large(
 def test_an_end_longer_than_the_guess_is_read_whole(
     made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end_bytes: int
 ) -> None:
-    monkeypatch.setattr(extracts, "_END_BYTES_MIN", max(end_bytes, 8))
-    monkeypatch.setattr(extracts, "_END_SHARE", 10**9)
+    monkeypatch.setattr(file_end, "_END_BYTES_MIN", max(end_bytes, 8))
+    monkeypatch.setattr(file_end, "_END_SHARE", 10**9)
     made.add([(n, n) for n in range(5000)])
     assert ids(made, make_engine(tmp_path), keys(77, 4001)) == [77, 4001]
 
@@ -204,7 +227,7 @@ def test_without_room_on_disk_the_engine_reads_the_files_itself(
 
     monkeypatch.setattr(extracts.os, "pwrite", full)
     assert ids(made, engine, keys(5, 2500)) == [5, 2500]
-    assert "no room on disk" in caplog.text
+    assert "the disk refuses" in caplog.text
     assert not list(tmp_path.rglob("extract-*"))
 
 
