@@ -136,8 +136,10 @@ def some_keys(path: Path, choice: random.Random, row_groups_max: int = 10) -> li
     file = pq.ParquetFile(path)
     count = min(file.num_row_groups, row_groups_max)
     groups = choice.sample(range(file.num_row_groups), count)
-    keys: list[str] = file.read_row_groups(groups, columns=["key"]).column(0).to_pylist()
-    return choice.sample(keys, min(len(keys), 2 * _KEYS))
+    column = file.read_row_groups(groups, columns=["key"]).column(0)
+    places = choice.sample(range(len(column)), min(len(column), 2 * _KEYS))
+    keys: list[str] = column.take(places).to_pylist()
+    return keys
 
 
 def _percentiles(name: str, seconds: Sequence[float]) -> dict[str, float]:
