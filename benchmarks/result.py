@@ -1,6 +1,6 @@
 """What a benchmark found."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -45,12 +45,26 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """One job done by several, side by side: what each took or reached, by name."""
+
+    job: str
+    figures: tuple[Figure, ...]
+    less_is_better: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """The figures of one benchmark. `work` says what was done, how often and with what."""
+    """The figures of one benchmark. `work` says what was done, how often and with what.
+
+    `notes` say what is not the same job.
+    """
 
     name: str
     work: str
     figures: tuple[Figure, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def figure(
@@ -63,3 +77,22 @@ def figure(
 def ratios(ours: Sequence[float], anchor: Sequence[float]) -> list[float]:
     """Ours over the anchor, run by run: each pair ran within the same minute."""
     return [a / b for a, b in zip(ours, anchor, strict=True)]
+
+
+def comparison(
+    job: str, runs: Mapping[str, Sequence[float]], unit: str, less_is_better: bool = True
+) -> Comparison:
+    """The medians of everyone's runs."""
+    figures = tuple(figure(who, found, unit) for who, found in runs.items())
+    return Comparison(job, figures, less_is_better)
+
+
+def of_the_best(
+    runs: Mapping[str, Sequence[float]], ours: str, others: Collection[str], less_is_better: bool
+) -> list[float]:
+    """How many times as good ours is as the best of the others, turn by turn."""
+    if less_is_better:
+        best = [min(turn) for turn in zip(*(runs[who] for who in others), strict=True)]
+        return ratios(best, runs[ours])
+    best = [max(turn) for turn in zip(*(runs[who] for who in others), strict=True)]
+    return ratios(runs[ours], best)
