@@ -124,6 +124,10 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.union(frame)
+        if any(step.processing.aggregations for step in request.steps):
+            # Merged first: rows of equal keys lie in several files, so that to aggregate each
+            # file by itself is work for next to nothing. The sort below holds then.
+            whole = whole.sort(*order)
         whole = processed(whole, request.schema, request.steps).sort(*order)
         if request.columns is not None:
             whole = whole.select(*(column(c) for c in request.columns))
