@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from benchmarks.beside import MEMORY_BYTES, OURS, PEERS_DIFFER, THREADS, merges_beside, peer_merge
+from benchmarks.beside import MEMORY_BYTES, PEERS_DIFFER, THREADS, merges_beside, peer_merge
 from benchmarks.measuring import Task, Watch, peaks_mib, run_by_turns
 from benchmarks.peers.environment import CHDB, DUCKDB, installed
 from benchmarks.repeated_rows import (
@@ -15,7 +15,7 @@ from benchmarks.repeated_rows import (
     check_aggregated,
     repeated_rows,
 )
-from benchmarks.result import Aim, Result, check, figure, ratios
+from benchmarks.result import OURS, Aim, Result, check, figure, ratios
 from benchmarks.rows import describe
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock

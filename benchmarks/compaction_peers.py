@@ -5,10 +5,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from benchmarks import compaction
-from benchmarks.beside import OURS, PEERS_DIFFER, merges_beside, peer_merge
+from benchmarks.beside import PEERS_DIFFER, merges_beside, peer_merge
 from benchmarks.measuring import Task, run_by_turns
 from benchmarks.peers.environment import CHDB, DUCKDB, installed
-from benchmarks.result import Result
+from benchmarks.result import OURS, Result
 from benchmarks.rows import check_rows
 from benchmarks.settings import Settings
 

@@ -22,7 +22,7 @@ from benchmarks.questions import (
     check_answers,
     questions_about,
 )
-from benchmarks.result import Aim, Result, comparison, figure, of_the_best
+from benchmarks.result import OURS, Aim, Result, comparison, figure, of_the_best
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.datafiles.location import DataRoot
@@ -32,7 +32,6 @@ from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.running import run_query
 
-OURS = "Sleeper"
 _THREADS = 2
 _SLATEDB_FILES = 1
 _MANY = f"{KEYS_AT_ONCE:,} keys, p50"

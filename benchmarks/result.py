@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+OURS = "Sleeper"
+
 
 class CheckFailedError(Exception):
     """What a run made is not what it should have made; its figures mean nothing."""
@@ -52,6 +54,11 @@ class Comparison:
     figures: tuple[Figure, ...]
     less_is_better: bool = True
 
+    @property
+    def best(self) -> Figure:
+        choose = min if self.less_is_better else max
+        return choose(self.figures, key=lambda figure: figure.value)
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -72,6 +79,13 @@ def figure(
 ) -> Figure:
     """The median of the runs."""
     return Figure(what, median(runs), unit, min(runs), max(runs), aim, note)
+
+
+def number(value: float) -> str:
+    """As it is shown: three digits that matter, or whole."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def ratios(ours: Sequence[float], anchor: Sequence[float]) -> list[float]:
