@@ -53,12 +53,17 @@ def merges_beside(
     peaks = {who: peaks_mib(found) for who, found in runs.items()}
     comparisons = [
         comparison("speed", speed, "M rows/s", less_is_better=False),
+        comparison("processor time", _cpu_seconds(runs), "s"),
         comparison("peak", peaks, "MiB"),
     ]
     if not writers:
         return [], comparisons
     best = of_the_best(speed, OURS, writers, less_is_better=False)
     return [figure("ours, of the best peer", best, "×", Aim(1))], comparisons
+
+
+def _cpu_seconds(runs: Mapping[str, list[Measured]]) -> dict[str, list[float]]:
+    return {who: [run.cpu_seconds for run in found] for who, found in runs.items()}
 
 
 def _emptied(folder: Path) -> None:

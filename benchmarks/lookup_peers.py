@@ -28,6 +28,7 @@ from benchmarks.settings import Settings
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.session import EngineSettings
 from sleeper.local.state_store import open_state_store
+from sleeper.partitions.region import Region
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.running import run_query
@@ -89,7 +90,7 @@ def ours(watch: Watch, folder: str, questions: str, threads: int) -> dict[str, A
 
     def answer(question: Question) -> pa.Table:
         if question.keys is None:
-            regions = (region_of_range(SCHEMA, question.low, question.high),)
+            regions: tuple[Region, ...] = (region_of_range(SCHEMA, question.low, question.high),)
         else:
             regions = regions_of_keys(SCHEMA, [(key,) for key in question.keys])
         return run_query(Query(regions), table, engine).read_all()
