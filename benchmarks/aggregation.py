@@ -61,7 +61,7 @@ def measure(settings: Settings) -> Result:
         )
     runs = run_by_turns(tasks, max(1, settings.repeats - 1))
     of_bigger = runs.pop(_FOUR_TIMES)
-    figures, comparisons = merges_beside(given.rows, runs, [peer.label for peer in peers])
+    figures, comparisons = merges_beside(given.rows, runs, peers)
     growth = ratios(peaks_mib(of_bigger), peaks_mib(runs[OURS]))
     figures += [
         figure(f"peak at {_GROWTH} × the rows", growth, "×", Aim(1.2, is_most=True)),

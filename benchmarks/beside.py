@@ -46,7 +46,7 @@ def peer_merge(
 
 
 def merges_beside(
-    rows: int, runs: Mapping[str, list[Measured]], writers: Collection[str]
+    rows: int, runs: Mapping[str, list[Measured]], peers: Collection[Installed]
 ) -> tuple[list[Figure], list[Comparison]]:
     """Speed and memory of all; ours against the best of those peers that write sorted files."""
     speed = {who: rates(rows, found) for who, found in runs.items()}
@@ -56,6 +56,7 @@ def merges_beside(
         comparison("processor time", _cpu_seconds(runs), "s"),
         comparison("peak", peaks, "MiB"),
     ]
+    writers = [peer.label for peer in peers if peer.label in runs]
     if not writers:
         return [], comparisons
     best = of_the_best(speed, OURS, writers, less_is_better=False)

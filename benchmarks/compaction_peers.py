@@ -34,7 +34,7 @@ def measure(settings: Settings) -> Result:
             lambda output: check_rows([output], inputs, rows),
         )
     runs = run_by_turns(tasks, max(1, settings.repeats - 1))
-    figures, comparisons = merges_beside(rows, runs, [peer.label for peer in peers])
+    figures, comparisons = merges_beside(rows, runs, peers)
     work = f"{compaction.FILES} sorted files of {rows_each:,} rows → 1 sorted Parquet file."
     notes = (*PEERS_DIFFER, "DataFusion alone is told that its inputs are sorted, and merges.")
     return Result("compaction-peers", work, tuple(figures), tuple(comparisons), notes)

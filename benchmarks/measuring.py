@@ -40,7 +40,8 @@ def _believe(_: Measured) -> None:
 class Task:
     """A function by its module and name, and what to call it with.
 
-    `check` looks at each run's result in this process: a peer does not vouch for itself.
+    `check` looks at each run's result in this process: a peer does not vouch for itself. One
+    that may fail is left out if it does; a result that is wrong is never passed over.
     """
 
     module: str
@@ -48,6 +49,11 @@ class Task:
     arguments: Mapping[str, Any]
     python: str = sys.executable
     check: Callable[[Measured], None] = field(default=_believe)
+    may_fail: bool = False
+
+
+class TaskFailedError(Exception):
+    """The task's process did not end well; what it said is on standard error."""
 
 
 class Watch:
@@ -79,21 +85,28 @@ def run(task: Task) -> Measured:
         check=False,
     )
     if child.returncode:
-        raise RuntimeError(f"{task.module}.{task.function} failed")
+        raise TaskFailedError(f"{task.module}.{task.function} failed")
     measured = Measured(**json.loads(child.stdout.splitlines()[-1]))
     task.check(measured)
     return measured
 
 
 def run_by_turns(tasks: Mapping[str, Task], repeats: int) -> dict[str, list[Measured]]:
-    """Runs all tasks, one after another, so many times over; the runs of each.
+    """Runs all tasks, one after another, so many times over; the runs of each that did not fail.
 
     Every second turn goes backwards, so that none always follows the same one.
     """
     runs: dict[str, list[Measured]] = {name: [] for name in tasks}
     for turn in range(repeats):
-        for name in list(tasks)[:: -1 if turn % 2 else 1]:
-            measured = run(tasks[name])
+        for name in list(runs)[:: -1 if turn % 2 else 1]:
+            try:
+                measured = run(tasks[name])
+            except TaskFailedError as error:
+                if not tasks[name].may_fail:
+                    raise
+                print(f"  {name} is left out: {error}", file=sys.stderr)
+                del runs[name]
+                continue
             runs[name].append(measured)
             print(
                 f"  {name} {turn + 1}/{repeats}: {measured.seconds:.2f} s,"

@@ -6,12 +6,12 @@ cannot be installed is left out, with a word on standard error.
 
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Task
+from benchmarks.measuring import Measured, Task
 
 _PINS = Path(__file__).with_name("requirements.txt")
 _VERSION = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))"
@@ -44,10 +44,15 @@ class Installed:
     def label(self) -> str:
         return f"{self.peer.name} {self.version}"
 
-    def task(self, function: str, arguments: dict[str, Any], **more: Any) -> Task:
-        """One of the peer's jobs."""
+    def task(
+        self,
+        function: str,
+        arguments: dict[str, Any],
+        check: Callable[[Measured], None] = lambda _: None,
+    ) -> Task:
+        """One of the peer's jobs. If it fails, that is the peer's affair."""
         module = f"benchmarks.peers.{self.peer.module}"
-        return Task(module, function, arguments, str(self.python), **more)
+        return Task(module, function, arguments, str(self.python), check, may_fail=True)
 
 
 def installed(folder: Path, peers: Iterable[Peer]) -> list[Installed]:

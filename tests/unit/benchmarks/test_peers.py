@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,10 +14,10 @@ import pytest
 from benchmarks import aggregation, lookup_peers
 from benchmarks.beside import merges_beside
 from benchmarks.lookup import built_table
-from benchmarks.measuring import Measured, Task, Watch, run, run_by_turns
+from benchmarks.measuring import Measured, Task, TaskFailedError, Watch, run, run_by_turns
 from benchmarks.peers import environment
 from benchmarks.peers.asking import Question, Tally, ask
-from benchmarks.peers.environment import DUCKDB, LANCE
+from benchmarks.peers.environment import DUCKDB, LANCE, Installed, Peer
 from benchmarks.picture import of_comparisons
 from benchmarks.questions import check_answers, questions_about
 from benchmarks.repeated_rows import check_aggregated, repeated_rows
@@ -105,12 +106,24 @@ def test_every_second_turn_goes_backwards_and_each_run_is_checked(
     assert order == ["a", "b", "b", "a", "a", "b"]
 
 
+def test_a_peer_that_fails_is_left_out_and_others_are_not(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    good = Task("tests.unit.benchmarks.test_peers", "nothing", {})
+    bad = Task("tests.unit.benchmarks.test_peers", "missing", {})
+    runs = run_by_turns({"good": good, "bad": replace(bad, may_fail=True)}, 2)
+    assert {name: len(found) for name, found in runs.items()} == {"good": 2}
+    assert "bad is left out" in capfd.readouterr().err
+    with pytest.raises(TaskFailedError):
+        run_by_turns({"bad": bad}, 1)
+
+
 def test_a_task_whose_result_is_wrong_fails() -> None:
     def refuse(_: Measured) -> None:
         raise CheckFailedError("it is wrong")
 
     task = Task("benchmarks.raw", "open_raw_session", {})
-    with pytest.raises(RuntimeError, match="failed"):
+    with pytest.raises(TaskFailedError, match="failed"):
         run(task)
     with pytest.raises(CheckFailedError, match="it is wrong"):
         run(Task("tests.unit.benchmarks.test_peers", "nothing", {}, check=refuse))
@@ -127,10 +140,12 @@ def test_ours_is_compared_with_the_best_of_the_others_turn_by_turn() -> None:
     assert of_the_best(runs, OURS, ["one", "other"], less_is_better=True) == [2.0, 0.5]
     assert of_the_best(runs, OURS, ["one", "other"], less_is_better=False) == [0.25, 0.25]
     measured = {who: [Measured(s, s, 2**20, {}) for s in found] for who, found in runs.items()}
-    figures, comparisons = merges_beside(2_000_000, measured, ["one", "other"])
+    peers = [Installed(Peer(name, "", ""), "1", Path()) for name in ("one", "other", "failed")]
+    measured = {who if who == OURS else f"{who} 1": found for who, found in measured.items()}
+    figures, comparisons = merges_beside(2_000_000, measured, peers)
     assert [f.value for f in figures] == [1.25]
     assert [c.best.what for c in comparisons] == [OURS, OURS, OURS]
-    assert merges_beside(1, {OURS: measured[OURS]}, [])[0] == []
+    assert merges_beside(1, {OURS: measured[OURS]}, peers)[0] == []
 
 
 def test_everyone_stands_side_by_side_in_table_and_picture(tmp_path: Path) -> None:
