@@ -36,7 +36,7 @@ def table(results: Sequence[Result], about: dict[str, Any]) -> str:
         "",
         f"Written by `{about['command'].strip()}` on {about['date']}; not edited by hand.",
         "Each figure is the median of its runs, with the least and the greatest beside it;",
-        "ours and its anchor ran by turns, each run in a fresh process, and each result was",
+        "ours, its anchor and peers ran by turns, each run in a fresh process; each result was",
         "checked (rows, order, sums) before it counted. *Peak* is resident memory (VmHWM).",
         "",
         f"Machine: {about['processors']} × {about['processor']}, {about['memory_gib']} GiB,"
