@@ -19,7 +19,7 @@ from sleeper.query.key_predicates import Regions
 from sleeper.query.narrowing import regions_by_table
 from sleeper.query.result import QueryResult, with_first
 from sleeper.query.running import parsed_schema
-from sleeper.query.sql_tables import register_table
+from sleeper.query.sql_tables import register_iterated_table, register_table
 from sleeper.query.sql_text import ALLOWED, errors_of_statement, planning_errors, tables_in
 from sleeper.query.table_planning import TablePlan, plan_table
 from sleeper.schema.model import Schema
@@ -105,9 +105,21 @@ class StatementRun:
             name = each.table.name
             with each.table.store.reading(each.version) as state:
                 plan = plan_table(each.schema, state, self.needed.get(name))
-            self._files += register_table(
-                self.session, each.table, plan, self._folder, self._start_ms
-            )
+            if plan.processing.iterator is None:
+                self._files += register_table(
+                    self.session, each.table, plan, self._folder, self._start_ms
+                )
+            else:
+                self._files += register_iterated_table(
+                    self.session,
+                    each.table,
+                    plan,
+                    self.needed.get(name),
+                    self._folder,
+                    self._start_ms,
+                    self._engine,
+                    self.limit,
+                )
             for scan in self._folder.iterdir():
                 self.table_of_scan.setdefault(scan.name, name)
             self.tables[name], self.plans[name] = each.table, plan
