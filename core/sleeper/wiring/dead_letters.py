@@ -1,7 +1,8 @@
 """Dead letters of an instance's queues: put back, or deleted."""
 
 from sleeper.errors import NotFoundError
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
 
 
 def redrive_dead_letters(instance: Instance, queue: str) -> int:

@@ -27,8 +27,9 @@ from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableId
 from sleeper.wiring.engine import engine_settings, file_settings
-from sleeper.wiring.instance import Instance, OpenTable, QueueName
+from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.own_task import own_task
+from sleeper.wiring.queue_name import QueueName
 
 logger = logging.getLogger(__name__)
 

@@ -1,50 +1,25 @@
 """An instance as its workflows see it: ports, whatever adapters stand behind them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.garbage_collection.orphans import ListObjects
+from sleeper.ingest_batcher.request import FileRequests
 from sleeper.jobs.queue import DeadLetters, MessageQueue
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.wiring.queue_name import QueueName
 
 if TYPE_CHECKING:
     # The engine takes a second to load, and many a command does without.
     from sleeper.query.engine import QueryEngine
-
-
-class QueueName(Enum):
-    """The queues of an instance; on AWS those of `sleeper.properties.deployed`."""
-
-    INGEST = "ingest"
-    COMPACTION = "compaction"
-    SPLITTING = "splitting"
-    INGEST_BATCHER = "ingest_batcher"
-    COMMITS = "commits"
-    COMPACTION_JOB_CREATION = "compaction_job_creation"
-    FIND_PARTITIONS_TO_SPLIT = "find_partitions_to_split"
-    GARBAGE_COLLECTION = "garbage_collection"
-    ORPHAN_COLLECTION = "orphan_collection"
-    STATE_SNAPSHOTS = "state_snapshots"
-    TABLE_METRICS = "table_metrics"
-    BULK_IMPORT_EMR = "bulk_import_emr"
-    BULK_IMPORT_PERSISTENT_EMR = "bulk_import_persistent_emr"
-    BULK_IMPORT_EMR_SERVERLESS = "bulk_import_emr_serverless"
-    BULK_IMPORT_EKS = "bulk_import_eks"
-    BULK_EXPORT = "bulk_export"
-    QUERY = "query"
-
-
-WORK_QUEUES = (QueueName.INGEST, QueueName.COMPACTION, QueueName.SPLITTING)
-"""The queues of a local instance, which its workers take from."""
 
 
 class TablePropertiesStore(Protocol):
@@ -67,6 +42,7 @@ class Instance:
     `queues` are those that it has. `state` gives a table's state store, opened once per
     process. `spill_folder` is a folder of this process on local disk. `make_table` and
     `remove_table` make and delete what a table needs before its index row stands, and after;
+    `find_files` gives the files that an ingest of a path would read, with their bytes.
     `abandoned_tables` are those of a creation that died before a time.
     `recover_dead_workers` gives back what processes held that are gone. `query_engine` is
     kept warm while the instance is open.
@@ -82,6 +58,8 @@ class Instance:
     queues: tuple[QueueName, ...]
     queue: Callable[[QueueName], MessageQueue]
     dead_letters: Callable[[QueueName], DeadLetters]
+    file_requests: Callable[[], FileRequests]
+    find_files: Callable[[str], Sequence[tuple[str, int]]]
     root: DataRoot
     state: Callable[[TableId], StateStore]
     make_table: Callable[[TableId], None]

@@ -28,8 +28,9 @@ from sleeper.local.process import this_process
 from sleeper.properties.engine import QUEUE_VISIBILITY_SECONDS
 from sleeper.properties.instance import COMPACTION_VISIBILITY_SECONDS, INGEST_VISIBILITY_SECONDS
 from sleeper.wiring.ingest import run_ingest_message
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
+from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.shaping import run_compaction_message, run_split_message
 
 logger = logging.getLogger(__name__)
