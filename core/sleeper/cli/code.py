@@ -17,7 +17,7 @@ commands = typer.Typer(
 @commands.command("add")
 def add(
     context: typer.Context,
-    wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL...")],
+    wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL")],
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
     """Add wheels, all or none, and list what is registered then.

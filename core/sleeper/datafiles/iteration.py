@@ -7,7 +7,8 @@ thousand rows of whole groups at a time; then its iterator.
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from datafusion import SessionContext
@@ -37,13 +38,13 @@ def iterated(
     schema: Schema,
     steps: Sequence[ProcessingStep],
     session: SessionContext,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """The rows after all steps, of the plan's rows; batches are of the table's own types.
 
     UserCodeError names the iterator that failed, and the key.
     """
     kind = arrow_schema(schema)
-    rows = (batch.cast(kind) for batch in batches)
+    rows: Iterator[pa.RecordBatch] = (batch.cast(kind) for batch in batches)
     planned = len(in_engine(steps))
     bound: BoundIterator | None = None
     for place, step in enumerate(steps):
@@ -53,7 +54,7 @@ def iterated(
         if step.iterator is not None:
             bound = step.iterator
             rows = _run(rows, schema, bound, step.now_ms)
-    return rows
+    yield from rows
 
 
 def _processed(
@@ -92,7 +93,7 @@ def _run(
     try:
         while True:
             with _blamed(bound, source):
-                batch = next(output, _END)
+                batch: Any = next(output, _END)
             if source.error is not None:
                 # The iterator went on without the rest of its rows.
                 raise source.error
@@ -103,13 +104,18 @@ def _run(
                 yield batch
     finally:
         for stream in (output, batches):
+            # Generators have it; what a user's own says at its end changes nothing.
             with contextlib.suppress(Exception):
-                stream.close()
+                getattr(stream, "close", _nothing)()
     if next(source, None) is not None:
         raise bound.failure("it ended before the rows did", source.key)
 
 
 _END = object()
+
+
+def _nothing() -> None:
+    """An iterator need not be closed."""
 
 
 def _groups(

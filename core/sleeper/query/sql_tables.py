@@ -19,7 +19,7 @@ from datafusion import DataFrame, SessionContext
 from sleeper.datafiles.merge import view_schema
 from sleeper.datafiles.predicate import regions_predicate
 from sleeper.datafiles.processing_frame import ProcessingStep, processed
-from sleeper.datafiles.session import engine_url, new_table_name
+from sleeper.datafiles.session import engine_errors, engine_url, new_table_name
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.key_filters import narrowed
@@ -70,7 +70,8 @@ def register_iterated_table(
     place = folder / name.strip('"/')
     place.mkdir()
     file = place / "0.parquet"
-    with pq.ParquetWriter(file, kind, compression="lz4", write_statistics=False) as writer:
+    writing = pq.ParquetWriter(file, kind, compression="lz4", write_statistics=False)
+    with engine_errors(), writing as writer:
         for batch in rows_of(by_leaf, query, table, engine, kind, (step,), limit):
             writer.write_batch(batch)
     url = engine_url(place, is_folder=True)

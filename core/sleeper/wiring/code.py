@@ -1,6 +1,6 @@
 """User code of an instance: wheels added, listed and removed, and names checked."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sleeper.errors import InvalidRequestError
@@ -8,7 +8,6 @@ from sleeper.processing.model import IteratorCall
 from sleeper.properties.table import (
     COMPACTION_STRATEGY,
     DEFAULT_ITERATOR_CLASS_NAME,
-    ITERATOR_CLASS_NAME,
 )
 from sleeper.reports.code import CodeReport
 from sleeper.schema.model import Schema
@@ -16,7 +15,11 @@ from sleeper.user_code.name import CodeKind
 from sleeper.user_code.wheel import Wheel
 from sleeper.wiring.instance import Instance, OpenTable
 
-_DEFAULT_STRATEGY = COMPACTION_STRATEGY.default_from
+assert COMPACTION_STRATEGY.default_from is not None
+_DEFAULTS = {
+    CodeKind.ITERATOR: DEFAULT_ITERATOR_CLASS_NAME.name,
+    CodeKind.STRATEGY: COMPACTION_STRATEGY.default_from.name,
+}
 
 
 def add_wheels(instance: Instance, paths: Sequence[Path]) -> list[Wheel]:
@@ -65,23 +68,24 @@ def check_strategy(instance: Instance, name: str) -> None:
     instance.code.registry.find(CodeKind.STRATEGY, name)
 
 
+def check_default_names(instance: Instance, changes: Mapping[str, str]) -> None:
+    """InvalidRequestError if a property for new tables is to name what is not registered."""
+    for kind, default in _DEFAULTS.items():
+        text = changes.get(default, "").strip()
+        if text:
+            instance.code.registry.find(kind, text.rpartition(".")[2])
+
+
 def _users(instance: Instance, kind: CodeKind, name: str) -> list[str]:
-    of_instance = {
-        CodeKind.ITERATOR: DEFAULT_ITERATOR_CLASS_NAME,
-        CodeKind.STRATEGY: _DEFAULT_STRATEGY,
-    }
-    of_table = {CodeKind.ITERATOR: ITERATOR_CLASS_NAME, CodeKind.STRATEGY: COMPACTION_STRATEGY}
-    default = of_instance[kind]
+    is_iterator = kind is CodeKind.ITERATOR
     users = []
-    if default is not None and instance.properties().get(default) == name:
-        users.append(f"property {default.name} of the instance")
+    if instance.properties().values.get(_DEFAULTS[kind], "").rpartition(".")[2] == name:
+        users.append(f"property {_DEFAULTS[kind]} of the instance")
     for ref in instance.tables.list():
         table = OpenTable(instance, ref)
-        value = table.properties().get(of_table[kind])
-        if kind is CodeKind.ITERATOR:
-            with table.state.reading() as state:
-                iterator = state.processing.iterator
-            value = iterator.name if iterator is not None else None
-        if value == name:
+        with table.state.reading() as state:
+            iterator = state.processing.iterator
+        strategy = table.properties().get(COMPACTION_STRATEGY)
+        if name == ((iterator and iterator.name) if is_iterator else strategy):
             users.append(f"table {ref.name}")
     return users

@@ -24,7 +24,8 @@ from sleeper.statestore.transactions.transaction import Transaction, new_transac
 class ChangeProcessing(Transaction):
     """Sets what is given; None leaves one as it is, an empty text has none.
 
-    The iterator is a registered name, which whoever commits this has looked up. From its number on the rows of every version pass through it. Compaction jobs that hold
+    The iterator is a registered name, which whoever commits this has looked up. From its
+    number on the rows of every version pass through the processing. Compaction jobs that hold
     files lose them: they may have left out rows, or not, as it was before.
     """
 
@@ -39,7 +40,7 @@ class ChangeProcessing(Transaction):
     def validate(self, fold: Fold) -> Verdict:
         before = _current(fold)
         try:
-            after = self._after(before)
+            after = self.after(before)
             (schema,) = fold.row("SELECT json FROM schema_versions ORDER BY version DESC LIMIT 1")
             check_table_processing(after, schema_from_json(schema))
         except InvalidRequestError as error:
@@ -47,12 +48,13 @@ class ChangeProcessing(Transaction):
         return already_done("it is so already") if after == before else APPLY
 
     def apply(self, fold: Fold) -> None:
-        after = processing_to_json(self._after(_current(fold)))
+        after = processing_to_json(self.after(_current(fold)))
         fold.run("INSERT INTO processing_versions VALUES (?, ?)", (fold.next_number, after))
         for (job_id,) in fold.rows("SELECT id FROM jobs"):
             forget_job(fold, job_id)
 
-    def _after(self, before: Processing) -> Processing:
+    def after(self, before: Processing) -> Processing:
+        """What the processing is with the change. InvalidRequestError if it makes none."""
         called = before.iterator
         name = (called.name if called else "") if self.iterator is None else self.iterator
         config = self.iterator_config
@@ -77,8 +79,13 @@ class ChangeProcessing(Transaction):
 
     @classmethod
     def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        names = ("filters", "aggregations", "iterator", "iterator_config")
-        return cls(*(raw.get(name) for name in names), id=transaction_id)
+        return cls(
+            raw.get("filters"),
+            raw.get("aggregations"),
+            raw.get("iterator"),
+            raw.get("iterator_config"),
+            transaction_id,
+        )
 
 
 def _current(fold: Fold) -> Processing:
