@@ -35,7 +35,7 @@ class AgeOffByField:
 
     def start_at(self, now_ms: int) -> None:
         """What is older than this by its age goes."""
-        oldest_ms = max(now_ms - self._age_ms, -(2**63) // 1000)
+        oldest_ms = max(now_ms - self._age_ms, -(2**63 // 1000))
         if pa.types.is_timestamp(self._kind):
             self._oldest = pa.scalar(oldest_ms * 1000, pa.timestamp("us", self._kind.tz))
         else:
