@@ -43,18 +43,18 @@ class Selector:
 
     def groups(
         self, partition_id: PartitionId, files: Sequence[FileSize]
-    ) -> Sequence[Sequence[FileSize]]:
-        """What the strategy makes of a leaf's files. UserCodeError names it if that cannot be."""
+    ) -> list[tuple[str, ...]]:
+        """The paths that go together. UserCodeError names the strategy if that cannot be."""
         try:
-            groups = [list(group) for group in self.strategy(files, self.settings)]
+            answer = self.strategy(files, self.settings)
+            groups = [tuple(file.path for file in group) for group in answer]
         except (Exception, SystemExit) as error:
             raise self._failure(partition_id, f"{type(error).__name__}: {error}") from error
         free = {file.path for file in files}
         for group in groups:
             if len(group) < 2:
                 raise self._failure(partition_id, f"it gave a group of {len(group)} files")
-            for file in group:
-                path = getattr(file, "path", file)
+            for path in group:
                 if path not in free:
                     raise self._failure(
                         partition_id, f"it gave file {path}, which it was not given or gave before"
@@ -111,4 +111,4 @@ def _all(
             running = len({f.job_id for f in files} - {None})
             groups = groups[: max(0, most - running)]
         for group in groups:
-            yield len(free), Selection(partition_id, tuple(f.path for f in group))
+            yield len(free), Selection(partition_id, group)
