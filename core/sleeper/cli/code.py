@@ -56,5 +56,4 @@ def remove(
     with opened(context) as instance:
         from sleeper.wiring.code import remove_wheel
 
-        wheel = remove_wheel(instance, name)
-        note(f"{wheel.file_name} is removed")
+        note(f"{remove_wheel(instance, name)} is removed")

@@ -41,9 +41,7 @@ class Selector:
     strategy: Strategy
     settings: StrategySettings
 
-    def groups(
-        self, partition_id: PartitionId, files: Sequence[FileSize]
-    ) -> list[tuple[str, ...]]:
+    def groups(self, partition_id: PartitionId, files: Sequence[FileSize]) -> list[tuple[str, ...]]:
         """The paths that go together. UserCodeError names the strategy if that cannot be."""
         try:
             answer = self.strategy(files, self.settings)

@@ -12,8 +12,9 @@ class RowSecurity:
 
     The field is a string of labels with commas between them, or a list of strings. A row
     without labels passes everyone; nobody passes a null. Labels are compared to the letter. For
-    queries: whoever makes the query for a caller gives the caller's labels. It protects nothing
-    from those who may query without it.
+    queries: whoever makes the query for a caller gives the caller's labels, and lets the caller
+    choose no aggregations, which come before. It protects nothing from those who may query
+    without it.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 import importlib.machinery
 import importlib.metadata
+import logging
 import re
 import sys
 import threading
@@ -16,6 +17,8 @@ from packaging.utils import canonicalize_name
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.user_code.name import BUILT_IN, CodeKind, EntryPoint
 from sleeper.user_code.wheel import Wheel, read_wheel
+
+logger = logging.getLogger(__name__)
 
 _UNPACKED = re.compile("[0-9a-f]{64}")
 
@@ -50,17 +53,31 @@ class Registry:
     def __init__(self, store: WheelStore) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._read: dict[StoredWheel, Wheel] = {}
+        self._read: dict[StoredWheel, Wheel | None] = {}
 
     def wheels(self) -> list[Wheel]:
-        """Every wheel, by file name. One that cannot be read is InvalidRequestError."""
+        """Every wheel, by file name. One that somebody put there and that is none is left out."""
+        return [wheel for wheel in self._looked_at().values() if wheel is not None]
+
+    def unusable(self) -> list[str]:
+        """Files that are left out."""
+        return [each.file_name for each, wheel in self._looked_at().items() if wheel is None]
+
+    def _looked_at(self) -> dict[StoredWheel, Wheel | None]:
         with self._lock:
-            stored = self._store.list()
+            before = self._read
             self._read = {
-                each: self._read.get(each) or read_wheel(each.file_name, self._content(each))
-                for each in stored
+                each: before[each] if each in before else self._wheel(each)
+                for each in self._store.list()
             }
-            return list(self._read.values())
+            return self._read
+
+    def _wheel(self, stored: StoredWheel) -> Wheel | None:
+        try:
+            return read_wheel(stored.file_name, self._store.read(stored.file_name))
+        except (InvalidRequestError, NotFoundError) as error:
+            logger.warning("a wheel is left out: %s", error)
+            return None
 
     def read(self, wheel: Wheel) -> bytes:
         """The wheel's bytes."""
@@ -115,12 +132,9 @@ class Registry:
         there = ", ".join(wheel.project for wheel in wheels) or "none"
         raise NotFoundError(f"no wheel {name!r} is added; there are: {there}")
 
-    def remove(self, wheel: Wheel) -> None:
-        """Takes the wheel out. Whoever has loaded it goes on with it until its work is done."""
-        self._store.delete(wheel.file_name)
-
-    def _content(self, stored: StoredWheel) -> bytes:
-        return self._store.read(stored.file_name)
+    def remove(self, file_name: str) -> None:
+        """Takes the file out. Whoever has loaded it goes on with it until its work is done."""
+        self._store.delete(file_name)
 
 
 def check_beside(wheel: Wheel, others: Iterable[Wheel]) -> None:

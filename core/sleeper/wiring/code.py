@@ -27,12 +27,15 @@ def add_wheels(instance: Instance, paths: Sequence[Path]) -> list[Wheel]:
     return instance.code.registry.add(paths)
 
 
-def remove_wheel(instance: Instance, name: str) -> Wheel:
-    """Removes the wheel of that file or project name.
+def remove_wheel(instance: Instance, name: str) -> str:
+    """Removes the wheel of that file or project name; returns its file's.
 
     NotFoundError if there is none, InvalidRequestError if something uses one of its names.
     """
     registry = instance.code.registry
+    if name in registry.unusable():
+        registry.remove(name)
+        return name
     wheel = registry.named(name)
     for point in wheel.entry_points:
         users = _users(instance, point.kind, point.name)
@@ -41,8 +44,8 @@ def remove_wheel(instance: Instance, name: str) -> Wheel:
                 f"{point.kind.noun} {point.name!r} of {wheel.file_name} is used by "
                 f"{', '.join(users)}: set it otherwise first"
             )
-    registry.remove(wheel)
-    return wheel
+    registry.remove(wheel.file_name)
+    return wheel.file_name
 
 
 def report_code(instance: Instance) -> CodeReport:

@@ -66,6 +66,14 @@ def test_what_is_no_wheel_is_refused(sleeper: Sleeper, tmp_path: Path) -> None:
     assert "error: x.whl is not named as a wheel is" in done.stderr
 
 
+def test_a_file_that_is_no_wheel_can_be_removed(sleeper: Sleeper, tmp_path: Path) -> None:
+    file = tmp_path / "here" / "code" / "my_code-1.0-py3-none-any.whl"
+    file.parent.mkdir()
+    file.write_text("put here by hand")
+    assert sleeper("code", "remove", file.name).status == 0
+    assert not file.exists()
+
+
 def test_a_table_takes_registered_names_and_configs_that_its_iterator_takes(
     cities: Sleeper, wheel: Path
 ) -> None:

@@ -83,7 +83,7 @@ def test_a_wheel_that_replaces_another_is_loaded_in_its_place(
 
     code.registry.add([wheel("1.0")])
     old = code.load(CodeKind.ITERATOR, "A")
-    code.registry.remove(code.registry.named("my-code"))
+    code.registry.remove(code.registry.named("my-code").file_name)
     with pytest.raises(InvalidRequestError, match="no iterator 'A'"):
         code.load(CodeKind.ITERATOR, "A")
     code.registry.add([wheel("2.0")])

@@ -46,7 +46,7 @@ def test_adding_the_same_again_changes_nothing(tmp_path: Path, code: UserCode) -
     path = make_wheel(tmp_path)
     assert len(code.registry.add([path])) == 1
     assert code.registry.add([path]) == []
-    code.registry.remove(code.registry.named("my_code"))
+    code.registry.remove(code.registry.named("my_code").file_name)
     assert code.registry.wheels() == []
     with pytest.raises(NotFoundError, match="no wheel 'my_code' is added; there are: none"):
         code.registry.named("my_code")
@@ -164,3 +164,16 @@ def test_another_content_under_the_same_name_is_read_again(tmp_path: Path, code:
     os.replace(other, there)
     assert code.registry.wheels() != first
     assert code.registry.find(CodeKind.ITERATOR, "Other")
+
+
+def test_a_file_that_is_no_wheel_hinders_no_other(
+    tmp_path: Path, code: UserCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    code.registry.add([make_wheel(tmp_path)])
+    (tmp_path / "instance" / "code" / "a-1.0-py3-none-any.whl").write_text("put here by hand")
+    assert code.load(CodeKind.ITERATOR, "Whole")
+    assert code.registry.unusable() == ["a-1.0-py3-none-any.whl"]
+    assert [r.message for r in caplog.records] == [
+        "a wheel is left out: a-1.0-py3-none-any.whl is no zip that can be read: "
+        "File is not a zip file"
+    ]
