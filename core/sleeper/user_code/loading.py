@@ -6,7 +6,6 @@ of another instance), that one and its modules are forgotten first; objects of i
 use stay what they are.
 """
 
-import contextlib
 import importlib
 import io
 import os
@@ -74,8 +73,8 @@ class UserCode:
             try:
                 with zipfile.ZipFile(io.BytesIO(self.registry.read(wheel))) as archive:
                     archive.extractall(whole)
-                with contextlib.suppress(FileExistsError):
-                    whole.rename(place)
+                _sync(whole)
+                whole.rename(place)
             except OSError:
                 # Another process has put it there, with the same content.
                 if not place.exists():
@@ -84,6 +83,16 @@ class UserCode:
                 shutil.rmtree(whole, ignore_errors=True)
         except OSError as error:
             raise UnavailableError(f"cannot unpack {wheel.file_name}: {error}") from error
+
+
+def _sync(folder: Path) -> None:
+    """What has its name after a power cut must be whole: nobody unpacks it again."""
+    for path in (*folder.rglob("*"), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _has_module(folder: Path, module: str) -> bool:

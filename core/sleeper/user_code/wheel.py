@@ -119,6 +119,7 @@ def _info_folder(file_name: str, project: str, names: Iterable[str]) -> str:
 
 def _entry_points(file_name: str, text: str, names: set[str]) -> Iterator[EntryPoint]:
     parser = configparser.ConfigParser(delimiters=("=",), interpolation=None, strict=True)
+    # Names keep their case.
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     try:
         parser.read_string(text)

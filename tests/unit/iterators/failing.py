@@ -1,6 +1,5 @@
 """Iterators that do wrong, as a wheel would bring them, and code that knows them by name."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -108,9 +107,3 @@ def moves_keys(batches: Batches, _: str) -> Batches:
 
 def keeps(batches: Batches, _: str) -> Batches:
     yield from batches
-
-
-def is_slow(batches: Batches, config: str) -> Batches:
-    for batch in batches:
-        time.sleep(float(config))
-        yield batch
