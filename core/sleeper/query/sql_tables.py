@@ -1,44 +1,30 @@
 """Registers a table's files with a session under the table's name.
 
-Files that are read alike are linked into one folder, because the engine takes a folder
-as one table: it reads some files at a time, however many there are, where a union of
-files would open all of them at once.
-
-Rows of a table with an iterator come from the merge, through a file on local disk: the engine
-may read a table several times, and cannot wait for Python to give it rows.
+Files that are read alike are one scan.
 """
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.merge import view_schema
 from sleeper.datafiles.predicate import regions_predicate
 from sleeper.datafiles.processing_frame import ProcessingStep, processed
-from sleeper.datafiles.session import engine_errors, engine_url, new_table_name
-from sleeper.query.engine import QueryEngine, QueryTable
-from sleeper.query.interruption import TimeLimit
-from sleeper.query.key_filters import narrowed
-from sleeper.query.key_predicates import Regions
-from sleeper.query.planning import plan_query
-from sleeper.query.request import Query
-from sleeper.query.running import result_schema, rows_of
+from sleeper.datafiles.session import scan_files
+from sleeper.query.engine import QueryTable
 from sleeper.query.table_planning import ScanGroup, TablePlan
 
 
 def register_table(
-    session: SessionContext, table: QueryTable, plan: TablePlan, folder: Path, now_ms: int
+    session: SessionContext, table: QueryTable, plan: TablePlan, now_ms: int
 ) -> list[str]:
     """Registers all rows of the plan, filtered and aggregated as the table says.
 
-    Links go below the folder. Returns the files. The engine moves a statement's predicates
-    on key fields below an aggregation, and no others.
+    Returns the files. The engine moves a statement's predicates on key fields below an
+    aggregation, and no others.
     """
-    frames = [_group_frame(session, table, plan, group, folder) for group in plan.groups]
+    frames = [_group_frame(session, table, plan, group) for group in plan.groups]
     if frames:
         step = ProcessingStep(plan.processing, max(now_ms, plan.time_ms))
         rows = processed(_union(frames), plan.schema, (step,))
@@ -48,54 +34,16 @@ def register_table(
     return [table.root.url_of(path) for group in plan.groups for path in group.paths]
 
 
-def register_iterated_table(
-    session: SessionContext,
-    table: QueryTable,
-    plan: TablePlan,
-    regions: Regions,
-    folder: Path,
-    now_ms: int,
-    engine: QueryEngine,
-    limit: TimeLimit,
-) -> list[str]:
-    """The same of a table with an iterator: rows of the regions are written below the folder."""
-    query = Query(None if regions is None else tuple(regions), version=plan.version)
-    with table.store.reading(plan.version) as state:
-        by_leaf = plan_query(query, plan.schema, state)
-    by_leaf = narrowed(by_leaf, lambda file: engine.key_filters.get(table.root, file))
-    iterator = table.iterators.bind(plan.processing.iterator)
-    step = ProcessingStep(plan.processing, max(now_ms, plan.time_ms), iterator)
-    kind = result_schema(plan.schema, None)
-    name = new_table_name()
-    place = folder / name.strip('"/')
-    place.mkdir()
-    file = place / "0.parquet"
-    writing = pq.ParquetWriter(file, kind, compression="lz4", write_statistics=False)
-    with engine_errors(), writing as writer:
-        for batch in rows_of(by_leaf, query, table, engine, kind, (step,), limit):
-            writer.write_batch(batch)
-    url = engine_url(place, is_folder=True)
-    session.register_parquet(name, url, schema=view_schema(plan.schema))
-    session.register_view(quoted(table.name), session.table(name))
-    return [str(file)]
-
-
 def quoted(name: str) -> str:
     """The name as an SQL identifier of exactly these characters."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _group_frame(
-    session: SessionContext, table: QueryTable, plan: TablePlan, group: ScanGroup, folder: Path
+    session: SessionContext, table: QueryTable, plan: TablePlan, group: ScanGroup
 ) -> DataFrame:
-    name = new_table_name()
-    links = folder / name.strip('"/')
-    links.mkdir()
-    for place, path in enumerate(group.paths):
-        os.symlink(table.root.url_of(path), links / f"{place}.parquet")
-    url = engine_url(links, is_folder=True)
-    session.register_parquet(name, url, schema=view_schema(plan.schema))
-    frame = session.table(name)
+    files = [table.root.url_of(path) for path in group.paths]
+    frame = scan_files(session, files, view_schema(plan.schema))
     if group.regions is None:
         return frame
     predicate = regions_predicate(plan.schema, group.regions)

@@ -15,6 +15,7 @@ from sleeper.partitions.region import Region
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
+from sleeper.query.explanation import explain_sql
 from sleeper.query.request import Query, region_of_range
 from sleeper.query.running import run_query
 from sleeper.query.sql import run_sql
@@ -313,3 +314,26 @@ def test_regions_still_narrow_files_below_an_iterator(make: Any) -> None:
         assert sql(table, "SELECT count(*) FROM t WHERE key = 7") == [(1,)]
     assert len(scanned) == 2
     assert None not in scanned
+
+
+@pytest.mark.parametrize("end", ["read", "closed", "dropped", "failed", "explained"])
+def test_rows_written_for_a_statement_are_gone_with_it(make: Any, end: str) -> None:
+    table = make(processing=MINE)
+    many(table)
+    of_table = {"t": lambda: opened(table, told(failing.keeps))}
+    if end == "explained":
+        (reads,) = explain_sql("SELECT sum(n) FROM t", of_table, engine(table)).reads
+        assert (reads.files, reads.bytes_read > 0) == (1, True)
+    elif end == "failed":
+        with pytest.raises(InvalidRequestError, match="wrong SQL"):
+            run_sql("SELECT nix FROM t WHERE key IN (SELECT nix FROM t)", of_table, engine(table))
+    else:
+        result = run_sql("SELECT * FROM t", of_table, engine(table))
+        assert len(list(table.engine.spill_folder.glob("sql-*"))) == 1
+        if end == "read":
+            assert result.read_all().num_rows == 20_000
+        elif end == "closed":
+            result.close()
+        else:
+            del result
+    assert list(table.engine.spill_folder.glob("*.parquet")) == []
