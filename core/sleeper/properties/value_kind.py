@@ -24,7 +24,7 @@ LONG_MAX = 2**63 - 1
 
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 _BYTES = re.compile(r"(\d{1,19})([KMGTPE]?)", re.ASCII)
-_CLASS_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+CLASS_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _SUFFIXES = ("", "K", "M", "G", "T", "P", "E")
 
 
@@ -121,7 +121,7 @@ def class_name(what: str) -> ValueKind[str]:
 
     def parse(value: str) -> str:
         name = value.rpartition(".")[2]
-        if not _CLASS_NAME.fullmatch(name):
+        if not CLASS_NAME.fullmatch(name):
             raise ValueError(value)
         return name
 

@@ -1,10 +1,10 @@
 """Names under which user code is registered."""
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+from sleeper.properties.value_kind import CLASS_NAME
+
 NAME_EXPECTED = "a letter, then letters, digits and underscores, at most 100 together"
 
 
@@ -37,7 +37,7 @@ class EntryPoint:
 
 def is_code_name(text: str) -> bool:
     """Whether a name may be so."""
-    return _NAME.fullmatch(text) is not None
+    return CLASS_NAME.fullmatch(text) is not None
 
 
 BUILT_IN = (
