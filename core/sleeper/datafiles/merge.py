@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
-from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.arrow import view_schema
 from sleeper.datafiles.predicate import column, key_order, regions_predicate
 from sleeper.datafiles.processing_frame import ProcessingStep, processed
 from sleeper.datafiles.session import (
@@ -130,17 +130,6 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
         if request.limit is not None:
             whole = whole.limit(request.limit)
     return whole, names
-
-
-def view_schema(schema: Schema) -> pa.Schema:
-    """The table's Arrow schema with top-level text and bytes as views, as the engine reads it."""
-    return pa.schema([pa.field(f.name, _view_type(f.type), True) for f in arrow_schema(schema)])
-
-
-def _view_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string(kind):
-        return pa.string_view()
-    return pa.binary_view() if pa.types.is_binary(kind) else kind
 
 
 def _groups(

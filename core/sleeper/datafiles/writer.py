@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.arrow import as_light_views, as_plain, view_schema
 from sleeper.datafiles.encoding import dictionary_columns
 from sleeper.datafiles.key_filter import KeyFilterBuilder
 from sleeper.datafiles.key_hash import hashes_of_rows
@@ -56,7 +56,8 @@ class FileSettings:
 class DataFileWriter:
     """One data file being written. Rows come in key order; `finish` makes it whole.
 
-    Batches may have text and bytes as views. A file that is not finished is an orphan.
+    Batches may have text and bytes as views, and are written so: to copy short texts into
+    plain arrays took as long as to encode them. A file that is not finished is an orphan.
     """
 
     def __init__(self, root: DataRoot, path: str, schema: Schema, settings: FileSettings) -> None:
@@ -64,7 +65,7 @@ class DataFileWriter:
         self._root = root
         self._schema = schema
         self._settings = settings
-        self._target = arrow_schema(schema)
+        self._target = view_schema(schema)
         self._sampler = KeySampler(schema)
         self._bounds = _KeyBounds(schema)
         self._filter = KeyFilterBuilder(settings.filter_bits_per_key, settings.filter_bytes_max)
@@ -80,8 +81,7 @@ class DataFileWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Adds the batches; whole row groups go to the file, the rest waits for more."""
-        table = pa.Table.from_batches(list(batches)).cast(self._target)
-        typed = table.to_batches()
+        typed = [as_light_views(batch, self._target) for batch in batches]
         if not self._filter.is_useless:
             self._filter.add(hashes_of_rows(self._schema, typed))
         for batch in typed:
@@ -163,6 +163,8 @@ class DataFileWriter:
             write_page_index=True,
             # For whoever checks a file: the engine itself does not look at them.
             write_page_checksum=True,
+            # It would name the views; the types that readers want follow from Parquet's own.
+            store_schema=False,
             sorting_columns=[pq.SortingColumn(i, nulls_first=False) for i in key_places],
         )
         self._writer = self._stack.enter_context(writer)
@@ -182,7 +184,8 @@ class _KeyBounds:
         column = batch.column(first)
         ends = [(column[0].as_py(), column[-1].as_py())]
         for name in others:
-            found = pc.min_max(batch.column(name))
+            # Arrow has no kernel for views.
+            found = pc.min_max(as_plain(batch.column(name)))
             ends.append((found["min"].as_py(), found["max"].as_py()))
         if not self._low:
             self._low, self._high = [e[0] for e in ends], [e[1] for e in ends]
