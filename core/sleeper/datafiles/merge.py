@@ -8,7 +8,7 @@ go through local disk in passes first, as they are; the last merge filters and a
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -87,6 +87,19 @@ class MergeRequest:
     steps: tuple[ProcessingStep, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """A merge whose inputs may all be open at once. It may be run several times."""
+
+    session: SessionContext
+    frame: DataFrame
+    inputs: tuple[MergeInput, ...]
+
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """Rows in key order, as batches of the engine's own types (text and bytes as views)."""
+        yield from stream(self.session, self.frame, [each.url for each in self.inputs])
+
+
 def merge(
     request: MergeRequest, settings: EngineSettings, session: SessionContext | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -94,6 +107,15 @@ def merge(
 
     A session that is handed in keeps its cache of file footers from merge to merge.
     """
+    with merge_plan(request, settings, session) as plan:
+        yield from plan.batches()
+
+
+@contextlib.contextmanager
+def merge_plan(
+    request: MergeRequest, settings: EngineSettings, session: SessionContext | None = None
+) -> Iterator[MergePlan]:
+    """The last merge, after the passes before it; it can be run while the context is open."""
     session = session or open_session(settings)
     with contextlib.ExitStack() as cleanup:
         inputs = list(request.inputs)
@@ -101,7 +123,7 @@ def merge(
             inputs = _merge_pass(request.schema, groups, settings, session, cleanup)
         frame, names = merge_frame(replace(request, inputs=tuple(inputs)), session)
         cleanup.callback(_forget, session, names)
-        yield from stream(session, frame, [each.url for each in inputs])
+        yield MergePlan(session, frame, tuple(inputs))
 
 
 def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:

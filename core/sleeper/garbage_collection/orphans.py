@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from sleeper.clock import Clock, system_clock
-from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX, run_start_of
+from sleeper.files.data_file import SIDECAR_SUFFIXES, run_start_of
 from sleeper.garbage_collection.collection import DeleteObjects
 from sleeper.properties.instance import COLLECTION_BATCH_SIZE
 from sleeper.properties.values import TableProperties
@@ -16,7 +16,6 @@ from sleeper.tables.table_ref import TableId
 
 logger = logging.getLogger(__name__)
 
-_SIDECARS = (SKETCHES_SUFFIX, FILTER_SUFFIX)
 _WHOLE_SNAPSHOT = re.compile(r"\d{19}-[0-9a-f]+-[0-9a-f]{16}\.db\.zst")
 
 
@@ -98,7 +97,7 @@ def _unknown(store: StateStore, listed: list[StoredObject]) -> list[StoredObject
 
 def _data_path(path: str) -> str:
     """The data file that an object belongs to, by its name."""
-    for suffix in _SIDECARS:
+    for suffix in SIDECAR_SUFFIXES:
         path = path.removesuffix(suffix)
     return path
 

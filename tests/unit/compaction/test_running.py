@@ -224,15 +224,15 @@ def test_a_run_whose_job_is_released_stops_without_writing_on(
     job = with_job(table)
     taken = []
 
-    def slow(request: MergeJob, *_: Any) -> Iterator[pa.RecordBatch]:
+    def slow(*arguments: Any) -> None:
+        *_, on_rows = arguments
         release(table, job)
-        batch = pa.record_batch({"key": pa.array([1], pa.int64()), "v": pa.array(["x"])})
         for _ in range(500):
             lease_wait()
             taken.append(1)
-            yield batch
+            on_rows(1)
 
-    monkeypatch.setattr(running, "merge_job", slow)
+    monkeypatch.setattr(running, "write_output", slow)
     with pytest.raises(StateMovedOnError, match="holds no files any more"):
         table.run(job, lease_seconds=0.06)
     assert len(taken) < 400
@@ -333,7 +333,7 @@ def test_a_full_disk_lets_the_message_return(
     def full(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sleeper.compaction.merging.write_sorted", full)
+    monkeypatch.setattr("sleeper.datafiles.merge_write.write_sorted", full)
     with pytest.raises(UnavailableError, match="No space left"):
         table.run(job)
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.FAILED
