@@ -119,9 +119,9 @@ def _write_by_engine(
     root, (leaf,) = target.root, target.leaves
     path = new_data_path(target.table_id, leaf.id, target.run_start_ms)
     tap = _Tap(schema, target.settings.key_facts(schema), on_rows)
+    with root.sink(path):
+        pass  # The name is ours now; the engine puts the whole file in its place.
     try:
-        with root.sink(path):
-            pass  # The name is ours now; the engine puts the whole file in its place.
         _write_tapped(plan.frame, tap, Path(root.url_of(path)), _options(target.settings, begun))
         size, checksum = _made_durable(Path(root.url_of(path)), tap.facts.rows)
         with root.sink(path + CHECKSUM_SUFFIX) as sink:
