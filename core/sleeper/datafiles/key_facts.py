@@ -4,8 +4,9 @@ The state wants to know rows and key bounds; the sidecars are made of a sample o
 and of their hashes. Nothing is read again to commit a file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,15 +32,20 @@ class KeyFacts:
 
     def add(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Takes the next rows; their columns go by name."""
-        if not self._filter.is_useless:
-            self._filter.add(hashes_of_rows(self._schema, batches))
-        for batch in batches:
-            self._add(batch)
+        if self._filter.is_useless:
+            self.add_hashed(batches, ())
+        else:
+            self.add_hashed(batches, [hashes_of_rows(self._schema, batches)])
 
-    def add_hashed(self, batch: pa.RecordBatch, hashes: Hashes) -> None:
+    def add_hashed(self, batches: Iterable[pa.RecordBatch], hashes: Sequence[Hashes]) -> None:
         """The same where the hashes of the rows' keys are known already."""
-        self._filter.add(hashes)
-        self._add(batch)
+        if hashes:
+            self._filter.add(np.concatenate(hashes))
+        for batch in batches:
+            if batch.num_rows:
+                self._sampler.add(batch)
+                self._bounds.add(batch)
+                self.rows += batch.num_rows
 
     def bounds(self) -> tuple[Key, Key]:
         """The smallest and the largest value of each row key field."""
@@ -56,12 +62,6 @@ class KeyFacts:
             with root.sink(path + suffix) as sink:
                 sink.write(content)
         return tuple(contents)
-
-    def _add(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows:
-            self._sampler.add(batch)
-            self._bounds.add(batch)
-            self.rows += batch.num_rows
 
 
 class _KeyBounds:

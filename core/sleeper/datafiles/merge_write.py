@@ -1,9 +1,8 @@
 """A merge written as one data file.
 
 Where it can, the engine writes what it merges: it encodes columns side by side, and hands
-no row out. What the state and the sidecars want to know is gathered by a *tap*: a filter
-above the merge that lets everything pass and looks at the keys and their hashes, batch by
-batch, in order. Other files are streamed to the `writer`: those of one row group, those of
+no row out; a tap above the merge gathers what the state and the sidecars want to know. Its
+files have a checksum beside them instead of one in each page. Other files are streamed to the `writer`: those of one row group, those of
 rows so uneven that a row group might outgrow its memory, and those that are no local files.
 """
 
@@ -14,31 +13,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datafusion import DataFrame, udf
+from datafusion import DataFrame
 from datafusion.dataframe import DataFrameWriteOptions, ParquetColumnOptions, ParquetWriterOptions
 from obstore.store import LocalStore
 
 from sleeper.datafiles.arrow import as_light_views, view_schema
 from sleeper.datafiles.checksum import checksum_of, checksum_to_bytes
 from sleeper.datafiles.encoding import dictionary_columns
-from sleeper.datafiles.key_facts import KeyFacts
-from sleeper.datafiles.key_hash import hash_expression
+from sleeper.datafiles.key_tap import KeyTap
 from sleeper.datafiles.location import sync_folder
 from sleeper.datafiles.merge import MergePlan, MergeRequest, merge_plan
 from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
-from sleeper.datafiles.predicate import column
 from sleeper.datafiles.session import EngineSettings, engine_errors, engine_url
 from sleeper.datafiles.writer import DICTIONARIES_PER_PAGE, ROW_GROUP_BYTES_MAX, FileSettings
 from sleeper.errors import DataError, SleeperError, UnavailableError
 from sleeper.files.data_file import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, new_data_path
-from sleeper.schema.model import KeyValue, Schema, precedes
+from sleeper.schema.model import Schema
 
-# A limit that limits nothing: the engine moves filters below sorts and merges, where a tap
-# would see each input's rows by themselves, but never below a limit.
-_NO_LIMIT = 2**62
 _STATISTICS_BYTES = 64
 _READ_BYTES = 1024 * 1024
 # As Arrow calls them, with the levels that Arrow takes.
@@ -118,11 +111,14 @@ def _write_by_engine(
 ) -> DataFile:
     root, (leaf,) = target.root, target.leaves
     path = new_data_path(target.table_id, leaf.id, target.run_start_ms)
-    tap = _Tap(schema, target.settings.key_facts(schema), on_rows)
+    tap = KeyTap(schema, target.settings.key_facts(schema), on_rows)
     with root.sink(path):
         pass  # The name is ours now; the engine puts the whole file in its place.
     try:
-        _write_tapped(plan.frame, tap, Path(root.url_of(path)), _options(target.settings, begun))
+        with tap:
+            _write_tapped(
+                plan.frame, tap, Path(root.url_of(path)), _options(target.settings, begun)
+            )
         size, checksum = _made_durable(Path(root.url_of(path)), tap.facts.rows)
         with root.sink(path + CHECKSUM_SUFFIX) as sink:
             sink.write(checksum_to_bytes(checksum))
@@ -135,47 +131,7 @@ def _write_by_engine(
     return DataFile(path, tap.facts.rows, size, smallest, largest, sidecars=sidecars)
 
 
-class _Tap:
-    """Hears of all rows on their way: takes their keys and hashes, lets each row pass."""
-
-    def __init__(self, schema: Schema, facts: KeyFacts, on_rows: Callable[[int], None]) -> None:
-        self._schema = schema
-        self._on_rows = on_rows
-        self._last: KeyValue | None = None
-        self.facts = facts
-        self.error: BaseException | None = None
-
-    def above(self, frame: DataFrame) -> DataFrame:
-        """The frame with the tap above it."""
-        names = [f.name for f in self._schema.row_keys]
-        types = [frame.schema().field(name).type for name in names]
-        tap = udf(self._take, [*types, pa.int64()], pa.bool_(), "volatile", "tap")
-        columns = [column(name) for name in names]
-        return frame.limit(_NO_LIMIT).filter(tap(*columns, hash_expression(columns)))
-
-    def _take(self, *columns: pa.Array) -> pa.Array:
-        *keys, hashes = columns
-        rows = len(hashes)
-        try:
-            self._check_order(keys[0])
-            names = [f.name for f in self._schema.row_keys]
-            batch = pa.RecordBatch.from_arrays(keys, names)
-            self.facts.add_hashed(batch, hashes.to_numpy().view(np.uint64))
-            self._on_rows(rows)
-        except BaseException as error:
-            self.error = error
-            raise
-        return pa.array(np.ones(rows, np.bool_))
-
-    def _check_order(self, keys: pa.Array) -> None:
-        # A plan that lost its order would make no file that is wrong to look at.
-        first, last = keys[0].as_py(), keys[-1].as_py()
-        if precedes(last, first) or (self._last is not None and precedes(first, self._last)):
-            raise DataError(f"rows came out of order: {first!r} to {last!r} after {self._last!r}")
-        self._last = last
-
-
-def _write_tapped(frame: DataFrame, tap: _Tap, path: Path, options: ParquetWriterOptions) -> None:
+def _write_tapped(frame: DataFrame, tap: KeyTap, path: Path, options: ParquetWriterOptions) -> None:
     try:
         with engine_errors():
             tap.above(frame).write_parquet_with_options(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from sleeper.datafiles import merge_write
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.key_tap import KeyTap
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge, merge_plan
 from sleeper.datafiles.merge_write import write_merge
@@ -156,7 +157,7 @@ def test_what_the_engine_writes_is_what_would_be_streamed(
 def test_the_tap_sits_above_a_merge_that_never_sorts(tmp_path: Path) -> None:
     request = numbers(tmp_path, 100, files=3)
     with merge_plan(request, engine(tmp_path)) as plan:
-        tap = merge_write._Tap(NUMBERS, FileSettings().key_facts(NUMBERS), lambda _: None)
+        tap = KeyTap(NUMBERS, FileSettings().key_facts(NUMBERS), lambda _: None)
         steps = tap.above(plan.frame).execution_plan().display_indent().splitlines()
     assert steps[0].startswith("FilterExec: tap(")
     assert steps[1].strip().startswith("SortPreservingMergeExec")
@@ -216,7 +217,7 @@ def test_few_rows_and_uneven_ones_are_streamed(
     assert few.rows == 100
     wide = [
         [(k, "v", "") for k in range(10_001)],
-        [(k, "w" * 8_000, "") for k in range(10_001, 10_101)],
+        [(k, f"{k:08d}" * 1_000, "") for k in range(10_001, 10_101)],
     ]
     request = MergeRequest(NUMBERS, written_inputs(tmp_path / "wide", NUMBERS, wide))
     monkeypatch.setattr(merge_write, "ROW_GROUP_BYTES_MAX", 4 * 1024**2)
