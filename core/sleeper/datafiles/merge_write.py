@@ -2,8 +2,9 @@
 
 Where it can, the engine writes what it merges: it encodes columns side by side, and hands
 no row out; a tap above the merge gathers what the state and the sidecars want to know. Its
-files have a checksum beside them instead of one in each page. Other files are streamed to the `writer`: those of one row group, those of
-rows so uneven that a row group might outgrow its memory, and those that are no local files.
+files have a checksum beside them instead of one in each page. Other files are streamed to
+the `writer`: those of less than a row group, those of rows so uneven that a row group might
+outgrow its memory, and those that are no local files.
 """
 
 import contextlib
@@ -26,7 +27,7 @@ from sleeper.datafiles.key_tap import KeyTap
 from sleeper.datafiles.location import sync_folder
 from sleeper.datafiles.merge import MergePlan, MergeRequest, merge_plan
 from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
-from sleeper.datafiles.session import EngineSettings, engine_errors, engine_url
+from sleeper.datafiles.session import EngineSettings, check_present, engine_errors, engine_url
 from sleeper.datafiles.writer import DICTIONARIES_PER_PAGE, ROW_GROUP_BYTES_MAX, FileSettings
 from sleeper.errors import DataError, SleeperError, UnavailableError
 from sleeper.files.data_file import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, new_data_path
@@ -111,15 +112,16 @@ def _write_by_engine(
 ) -> DataFile:
     root, (leaf,) = target.root, target.leaves
     path = new_data_path(target.table_id, leaf.id, target.run_start_ms)
+    local = Path(root.url_of(path))
     tap = KeyTap(schema, target.settings.key_facts(schema), on_rows)
     with root.sink(path):
         pass  # The name is ours now; the engine puts the whole file in its place.
     try:
         with tap:
-            _write_tapped(
-                plan.frame, tap, Path(root.url_of(path)), _options(target.settings, begun)
-            )
-        size, checksum = _made_durable(Path(root.url_of(path)), tap.facts.rows)
+            _write_tapped(plan.frame, tap, local, _options(target.settings, begun))
+        # The engine takes a file that is not there for an empty one.
+        check_present([each.url for each in plan.inputs])
+        size, checksum = _made_durable(local, tap.facts.rows)
         with root.sink(path + CHECKSUM_SUFFIX) as sink:
             sink.write(checksum_to_bytes(checksum))
         sidecars = (*tap.facts.write_sidecars(root, path), CHECKSUM_SUFFIX)

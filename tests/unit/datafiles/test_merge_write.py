@@ -24,7 +24,7 @@ from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.verification import ExpectedFile, verify_file
 from sleeper.datafiles.writer import DataFileWriter, FileSettings
-from sleeper.errors import StateMovedOnError, UnavailableError
+from sleeper.errors import DataError, StateMovedOnError, UnavailableError
 from sleeper.files.data_file import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, run_start_of
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.model import Processing
@@ -241,6 +241,29 @@ def test_whoever_hears_of_rows_can_stop_it_and_nothing_is_left(
             engine(tmp_path),
             target(tmp_path / "out", NUMBERS, row_group_rows_max=1000),
             stop,
+        )
+    assert files_below(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("what_is_left", [None, b""])
+def test_an_input_that_goes_before_the_write_is_missed(
+    by_engine_only: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what_is_left: bytes | None,
+) -> None:
+    request = numbers(tmp_path, 60_000)
+
+    def gone(*_: Any) -> bool:
+        Path(request.inputs[1].url).unlink()
+        if what_is_left is not None:
+            Path(request.inputs[1].url).write_bytes(what_is_left)
+        return True
+
+    monkeypatch.setattr(merge_write, "_is_even", gone)
+    with pytest.raises(StateMovedOnError if what_is_left is None else DataError):
+        write_merge(
+            request, engine(tmp_path), target(tmp_path / "out", NUMBERS, row_group_rows_max=1000)
         )
     assert files_below(tmp_path / "out") == []
 
