@@ -46,9 +46,10 @@ from sleeper.wiring.collecting import (
     sweep_abandoned,
 )
 from sleeper.wiring.ingest import ingest_paths, ingest_rows, run_ingest_job, submit_ingest
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 from sleeper.wiring.query import open_query
+from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.shaping import (
     create_compaction_jobs_of,
     run_compaction_message,

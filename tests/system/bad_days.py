@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from sleeper.jobs.status import JobStatus
 from sleeper.wiring.ingest import submit_ingest
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.tables import create_table
 from sleeper.wiring.worker import Worker
 

@@ -14,7 +14,8 @@ from sleeper.jobs.status import JobState
 from sleeper.query.request import region_of_range
 from sleeper.schema.json import schema_from_json
 from sleeper.wiring.ingest import ingest_paths, ingest_rows, submit_ingest
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.tables import create_table, set_table_properties
 from tests.system.bad_days import (
     SCHEMA,

@@ -24,8 +24,9 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
 from sleeper.wiring.collecting import collect_table, collect_table_orphans
 from sleeper.wiring.ingest import submit_ingest
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.runner import run_instance
 from sleeper.wiring.shaping import create_compaction_jobs_of
 from sleeper.wiring.tables import create_table

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import view_schema
+from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.predicate import column, key_order, regions_predicate
 from sleeper.datafiles.processing_frame import ProcessingStep, processed
 from sleeper.datafiles.session import (
@@ -94,10 +95,13 @@ class MergePlan:
     session: SessionContext
     frame: DataFrame
     inputs: tuple[MergeInput, ...]
+    buckets: tuple[Bucket, ...]
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Rows in key order, as batches of the engine's own types (text and bytes as views)."""
-        yield from stream(self.session, self.frame, [each.url for each in self.inputs])
+        yield from stream(
+            self.session, self.frame, [each.url for each in self.inputs], self.buckets
+        )
 
 
 def merge(
@@ -123,7 +127,7 @@ def merge_plan(
             inputs = _merge_pass(request.schema, groups, settings, session, cleanup)
         frame, names = merge_frame(replace(request, inputs=tuple(inputs)), session)
         cleanup.callback(_forget, session, names)
-        yield MergePlan(session, frame, tuple(inputs))
+        yield MergePlan(session, frame, tuple(inputs), settings.buckets)
 
 
 def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
@@ -189,7 +193,7 @@ def _merge_pass(
         cleanup.callback(path.unlink, missing_ok=True)
         frame, names = merge_frame(MergeRequest(schema, group), session)
         try:
-            batches = stream(session, frame, [each.url for each in group])
+            batches = stream(session, frame, [each.url for each in group], settings.buckets)
             _write_pass(path, batches, view_schema(schema))
         finally:
             _forget(session, names)

@@ -137,7 +137,7 @@ def _write_tapped(frame: DataFrame, tap: KeyTap, path: Path, options: ParquetWri
     try:
         with engine_errors():
             tap.above(frame).write_parquet_with_options(
-                engine_url(path), options, DataFrameWriteOptions(single_file_output=True)
+                engine_url(str(path)), options, DataFrameWriteOptions(single_file_output=True)
             )
     except SleeperError:
         if tap.error is not None:

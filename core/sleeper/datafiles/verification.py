@@ -8,11 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import obstore
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from obstore.exceptions import BaseError
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.checksum import checksum_from_bytes, checksum_of
@@ -27,6 +25,7 @@ from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.schema.model import Schema
 
 _BATCH_ROWS = 16_384
+_READ_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,10 @@ def verify_file(
     sidecars = _Sidecars()
     faults = list(_faults_of_sidecars(root, schema, file, sidecars))
     try:
-        with pq.ParquetFile(
-            root.url_of(file.path), page_checksum_verification=True, pre_buffer=False
-        ) as parquet:
+        with (
+            root.open(file.path) as content,
+            pq.ParquetFile(content, page_checksum_verification=True, pre_buffer=False) as parquet,
+        ):
             faults += _faults_of_rows(parquet, schema, expected, sidecars, on_rows)
         if sidecars.checksum not in (None, _checksum(root, file.path)):
             faults.append(FileFault(file.path, "its bytes are not those that were written"))
@@ -74,10 +74,8 @@ def verify_file(
 
 
 def _checksum(root: DataRoot, path: str) -> str:
-    try:
-        return checksum_of(memoryview(part) for part in obstore.get(root.store, path).stream())
-    except BaseError as error:
-        raise OSError(str(error)) from error
+    with root.open(path) as content:
+        return checksum_of(iter(lambda: content.read(_READ_BYTES), b""))
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ class Group(Enum):
 
     INSTANCE = "The instance"
     DEPLOYMENT = "Deployment on AWS"
+    DEPLOYED = "What a deployment writes down"
     LOCAL = "A local instance"
     STATE = "State store, queues and trackers"
     ENGINE = "Memory and the engine"

@@ -1,22 +1,23 @@
 """Dead letters of an instance's queues: put back, or deleted."""
 
 from sleeper.errors import NotFoundError
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
 
 
 def redrive_dead_letters(instance: Instance, queue: str) -> int:
     """Puts all dead letters back on their queue as never received. Returns how many."""
-    return instance.dead_letters(_queue(queue)).redrive()
+    return instance.dead_letters(_queue(instance, queue)).redrive()
 
 
 def delete_dead_letter(instance: Instance, queue: str, message_id: str) -> None:
     """Takes one out for good. NotFoundError if there is none of that id."""
-    instance.dead_letters(_queue(queue)).delete(message_id)
+    instance.dead_letters(_queue(instance, queue)).delete(message_id)
 
 
-def _queue(name: str) -> QueueName:
-    try:
-        return QueueName(name)
-    except ValueError:
-        names = ", ".join(each.value for each in QueueName)
-        raise NotFoundError(f"no queue {name!r}; queues are {names}") from None
+def _queue(instance: Instance, name: str) -> QueueName:
+    for each in instance.queues:
+        if each.value == name:
+            return each
+    names = ", ".join(each.value for each in instance.queues)
+    raise NotFoundError(f"no queue {name!r}; queues are {names}")

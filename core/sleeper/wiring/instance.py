@@ -1,32 +1,25 @@
 """An instance as its workflows see it: ports, whatever adapters stand behind them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.garbage_collection.orphans import ListObjects
+from sleeper.ingest_batcher.request import FileRequests
 from sleeper.jobs.queue import DeadLetters, MessageQueue
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.wiring.queue_name import QueueName
 
 if TYPE_CHECKING:
     # The engine takes a second to load, and many a command does without.
     from sleeper.query.engine import QueryEngine
-
-
-class QueueName(Enum):
-    """The queues of an instance (FORMATS: Messages)."""
-
-    INGEST = "ingest"
-    COMPACTION = "compaction"
-    SPLITTING = "splitting"
 
 
 class TablePropertiesStore(Protocol):
@@ -46,11 +39,13 @@ class TablePropertiesStore(Protocol):
 class Instance:
     """The ports of one instance. Safe for threads; each process opens its own.
 
-    `state` gives a table's state store, opened once per process. `spill_folder` is a folder
-    of this process on local disk. `make_table` and `remove_table` make and delete what a
-    table needs before its index row stands, and after; `abandoned_tables` are those of a
-    creation that died before a time. `recover_dead_workers` gives back what processes held
-    that are gone. `query_engine` is kept warm while the instance is open.
+    `queues` are those that it has. `state` gives a table's state store, opened once per
+    process. `spill_folder` is a folder of this process on local disk. `make_table` and
+    `remove_table` make and delete what a table needs before its index row stands, and after;
+    `find_files` gives the files that an ingest of a path would read, with their bytes.
+    `abandoned_tables` are those of a creation that died before a time.
+    `recover_dead_workers` gives back what processes held that are gone. `query_engine` is
+    kept warm while the instance is open.
     """
 
     where: str
@@ -60,8 +55,11 @@ class Instance:
     table_properties: TablePropertiesStore
     jobs: JobTracker
     tasks: TaskTracker
+    queues: tuple[QueueName, ...]
     queue: Callable[[QueueName], MessageQueue]
     dead_letters: Callable[[QueueName], DeadLetters]
+    file_requests: Callable[[], FileRequests]
+    find_files: Callable[[str], Sequence[tuple[str, int]]]
     root: DataRoot
     state: Callable[[TableId], StateStore]
     make_table: Callable[[TableId], None]

@@ -18,7 +18,7 @@ from sleeper.reports.tasks import gather_tasks
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId, TableRef
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
 
 _ALL_ROWS = 2**62
 
@@ -84,7 +84,7 @@ def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limi
         case ReportKind.TASKS:
             return gather_tasks(instance.tasks, limit=limit).listing()
         case ReportKind.DEAD_LETTERS:
-            letters = {name.value: instance.dead_letters(name) for name in QueueName}
+            letters = {name.value: instance.dead_letters(name) for name in instance.queues}
             return gather_dead_letters(letters, limit).listing()
         case _:
             return untracked_queries()

@@ -21,7 +21,8 @@ from sleeper.splitting.planning import (
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableRef
 from sleeper.wiring.engine import engine_settings, file_settings
-from sleeper.wiring.instance import Instance, OpenTable, QueueName
+from sleeper.wiring.instance import Instance, OpenTable
+from sleeper.wiring.queue_name import QueueName
 
 
 def compact_table(instance: Instance, name: str, full: bool = False) -> CreationReport:

@@ -28,8 +28,9 @@ from sleeper.local.process import this_process
 from sleeper.properties.engine import QUEUE_VISIBILITY_SECONDS
 from sleeper.properties.instance import COMPACTION_VISIBILITY_SECONDS, INGEST_VISIBILITY_SECONDS
 from sleeper.wiring.ingest import run_ingest_message
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
+from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.shaping import run_compaction_message, run_split_message
 
 logger = logging.getLogger(__name__)
@@ -148,6 +149,8 @@ class Worker:
             case QueueName.SPLITTING:
                 run_split_message(self._instance, message.body)
                 return JobTotals()
+            case _:
+                raise InvalidRequestError(f"a worker takes nothing from queue {name.value}")
 
     def _record(self, step: TaskStep, **more: object) -> None:
         now = self._instance.clock()

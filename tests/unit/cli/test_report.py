@@ -7,8 +7,8 @@ import pytest
 from sleeper.reports.kind import ReportKind
 from sleeper.statestore.transactions.followers import CreateFollower
 from sleeper.statestore.transactions.holds import CreateHold
-from sleeper.wiring.instance import QueueName
 from sleeper.wiring.opening import open_instance
+from sleeper.wiring.queue_name import QueueName
 from tests.unit.cli.conftest import Sleeper
 
 

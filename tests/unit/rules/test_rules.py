@@ -81,9 +81,10 @@ from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.jobs.status import JobState
 from sleeper.query.request import Query, region_of_range
 from sleeper.wiring.ingest import ingest_paths, submit_ingest
-from sleeper.wiring.instance import Instance, QueueName
+from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 from sleeper.wiring.query import open_query, schema_of
+from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.shaping import compact_table, split_table
 from sleeper.wiring.worker import Worker
 from tests.stateful.crashing import Crash, CrashPlan, crashing

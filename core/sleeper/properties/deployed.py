@@ -1,0 +1,109 @@
+# ruff: noqa: E501 (one declaration a line reads as a table)
+"""Declarations of instance properties that a deployment to AWS sets: where everything is.
+
+The one list of the instance's queues, tables, buckets, functions' rules and clusters: stacks make
+each resource under its name here and write where it is; wiring reads that. Names of
+properties that clients read are those of FORMATS.md.
+"""
+
+from dataclasses import dataclass
+
+from sleeper.properties.declaration import Group, Property, SetBy
+from sleeper.properties.instance import declare
+from sleeper.properties.value_kind import STRING_LIST, optional, text
+
+_DEAD_LETTERS = "-dead-letters"
+_FIFO = ".fifo"
+
+
+def _place(name: str, description: str) -> Property[str | None]:
+    kind = optional(text(2048))
+    return declare(
+        name, kind, None, Group.DEPLOYED, description, set_by=SetBy.DEPLOYMENT, redeploy=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeployedQueue:
+    """A queue with its dead letters.
+
+    `key` is what the code calls it (`QueueName`), `name` its name in AWS after the
+    instance's prefix.
+    """
+
+    key: str
+    name: str
+    fifo: bool
+    url: Property[str | None]
+    arn: Property[str | None]
+    dead_letters_url: Property[str | None]
+    dead_letters_arn: Property[str | None]
+
+    @property
+    def dead_letters_name(self) -> str:
+        """The name of the queue of its dead letters, after the instance's prefix."""
+        plain = self.name.removesuffix(_FIFO)
+        return f"{plain}{_DEAD_LETTERS}{_FIFO if self.fifo else ''}"
+
+
+def _queue(key: str, name: str, stem: str, what: str) -> DeployedQueue:
+    return DeployedQueue(
+        key,
+        name,
+        name.endswith(_FIFO),
+        _place(f"{stem}.url", f"The URL of the queue of {what}."),
+        _place(f"{stem}.arn", f"The ARN of the queue of {what}."),
+        _place(_dead(stem, "url"), f"The URL of the dead letters of {what}."),
+        _place(_dead(stem, "arn"), f"The ARN of the dead letters of {what}."),
+    )
+
+
+def _dead(stem: str, ending: str) -> str:
+    return f"{stem.removesuffix('.queue')}.dlq.{ending}"
+
+
+# fmt: off
+_QUEUES = (
+    _queue("ingest", "ingest-jobs", "ingest.job.queue", "ingest jobs"),
+    _queue("ingest_batcher", "ingest-batcher-submit", "ingest.batcher.submit.queue", "files for the ingest batcher"),
+    _queue("compaction", "compaction-jobs", "compaction.job.queue", "compaction jobs"),
+    _queue("splitting", "partition-splitting-jobs", "partition.splitting.job.queue", "partitions to split"),
+    _queue("commits", "transaction-commits.fifo", "statestore.committer.queue", "commits to transaction logs"),
+    _queue("compaction_job_creation", "compaction-job-creation.fifo", "compaction.job.creation.queue", "tables to create compaction jobs for"),
+    _queue("find_partitions_to_split", "find-partitions-to-split.fifo", "partition.splitting.finder.queue", "tables to find partitions to split in"),
+    _queue("garbage_collection", "garbage-collection.fifo", "gc.queue", "tables to collect garbage of"),
+    _queue("orphan_collection", "orphan-collection.fifo", "orphan.collection.queue", "tables to collect orphans of"),
+    _queue("state_snapshots", "state-snapshots.fifo", "statestore.snapshot.creation.queue", "tables to take state snapshots of"),
+    _queue("table_metrics", "table-metrics.fifo", "metrics.table.queue", "tables to report metrics of"),
+    _queue("bulk_import_emr", "bulk-import-emr-jobs", "bulk.import.emr.job.queue", "bulk import jobs on a transient EMR cluster"),
+    _queue("bulk_import_persistent_emr", "bulk-import-persistent-emr-jobs", "bulk.import.persistent.emr.job.queue", "bulk import jobs on a persistent EMR cluster"),
+    _queue("bulk_import_emr_serverless", "bulk-import-emr-serverless-jobs", "bulk.import.emr.serverless.job.queue", "bulk import jobs on EMR Serverless"),
+    _queue("bulk_import_eks", "bulk-import-eks-jobs", "bulk.import.eks.job.queue", "bulk import jobs on EKS"),
+    _queue("bulk_export", "bulk-export", "bulk.export.queue", "bulk exports"),
+    _queue("query", "query", "query.queue", "queries"),
+)
+DEPLOYED_QUEUES: dict[str, DeployedQueue] = {queue.key: queue for queue in _QUEUES}
+
+CONFIG_BUCKET = _place("config.bucket", "The bucket of property files and user code.")
+DATA_BUCKET = _place("data.bucket", "The bucket of tables' data files, state snapshots and big log entries.")
+QUERY_RESULTS_BUCKET = _place("query.results.bucket", "The bucket of queries' results.")
+BULK_IMPORT_BUCKET = _place("bulk.import.bucket", "The bucket that bulk import jobs work in.")
+BULK_EXPORT_BUCKET = _place("bulk.export.results.bucket", "The bucket of bulk exports' results.")
+
+TABLE_NAME_INDEX = _place("tables.name.index.dynamo.table", "The DynamoDB table of the table index by name.")
+TABLE_ID_INDEX = _place("tables.id.index.dynamo.table", "The DynamoDB table of the table index by id.")
+TABLE_ONLINE_INDEX = _place("tables.online.index.dynamo.table", "The DynamoDB table of the table index by online and name.")
+TRANSACTION_LOG_TABLE = _place("statestore.transaction.log.table", "The DynamoDB table of transaction logs.")
+JOB_TRACKER_TABLE = _place("tracker.jobs.table", "The DynamoDB table of the job tracker.")
+TASK_TRACKER_TABLE = _place("tracker.tasks.table", "The DynamoDB table of the task tracker.")
+INGEST_BATCHER_TABLE = _place("ingest.batcher.table", "The DynamoDB table of files that wait for the ingest batcher.")
+QUERY_TRACKER_TABLE = _place("query.tracker.table.name", "The DynamoDB table of the query tracker.")
+QUERY_WEBSOCKET_URL = _place("query.websocket.api.url", "The URL of the WebSocket that takes queries.")
+
+TASK_SUBNETS = declare("task.subnets", STRING_LIST, (), Group.DEPLOYED, "The subnets that tasks run in.", set_by=SetBy.DEPLOYMENT, redeploy=True)
+TASK_SECURITY_GROUP = _place("task.security.group", "The security group of tasks.")
+TASK_CLUSTER = _place("task.cluster", "The ECS cluster of tasks.")
+INGEST_TASK_DEFINITION = _place("ingest.task.definition", "The ECS task definition of ingest tasks.")
+COMPACTION_TASK_DEFINITION = _place("compaction.task.definition", "The ECS task definition of compaction tasks.")
+SCHEDULE_RULES = declare("schedule.rules", STRING_LIST, (), Group.DEPLOYED, "The EventBridge rules that start the instance's background work.", set_by=SetBy.DEPLOYMENT, redeploy=True)
+# fmt: on
