@@ -1,12 +1,10 @@
 """Running compaction jobs: what they write, and what becomes of runs that come too late."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from datafusion import SessionContext
 
@@ -23,6 +21,7 @@ from sleeper.errors import (
     StateMovedOnError,
     UnavailableError,
 )
+from sleeper.files.data_file import DataFile
 from sleeper.jobs.status import JobState
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
 from sleeper.processing.model import NO_PROCESSING
@@ -308,18 +307,18 @@ def test_files_that_went_because_another_job_had_them_are_no_damage(
 ) -> None:
     job = with_job(table)
     table.set(sleeper__table__gc__delay__minutes=0)
-    merge = running.merge_job
+    write = running.write_output
     once = [True]
 
-    def lose_everything(request: MergeJob, *rest: Any) -> Iterator[pa.RecordBatch]:
+    def lose_everything(*arguments: Any) -> DataFile | None:
         if once:
             once.clear()
             release(table, job)
             table.compact(full=True)
             table.collect()
-        return merge(request, *rest)
+        return write(*arguments)
 
-    monkeypatch.setattr(running, "merge_job", lose_everything)
+    monkeypatch.setattr(running, "write_output", lose_everything)
     with pytest.raises(StateMovedOnError, match="holds no files any more"):
         table.run(job)
     assert len(table.rows()) == 20

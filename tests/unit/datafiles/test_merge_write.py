@@ -107,6 +107,7 @@ def files_below(folder: Path) -> list[Path]:
     return [p for p in folder.rglob("*") if p.is_file()]
 
 
+@pytest.mark.usefixtures("by_engine_only")
 @settings(
     max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )
@@ -114,7 +115,6 @@ def files_below(folder: Path) -> list[Path]:
     st.lists(rows_strategy, min_size=1, max_size=4), st.integers(1, 20), st.sampled_from([0, 14])
 )
 def test_what_the_engine_writes_is_what_would_be_streamed(
-    by_engine_only: None,
     tmp_path_factory: pytest.TempPathFactory,
     files: list[Rows],
     group_rows: int,
@@ -164,9 +164,8 @@ def test_the_tap_sits_above_a_merge_that_never_sorts(tmp_path: Path) -> None:
     assert "SortExec" not in "".join(steps)
 
 
-def test_rows_of_an_aggregating_table_are_aggregated_and_filtered(
-    by_engine_only: None, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("by_engine_only")
+def test_rows_of_an_aggregating_table_are_aggregated_and_filtered(tmp_path: Path) -> None:
     schema = Schema((Field("key", P.LONG),), (), (Field("n", P.LONG),))
     inputs = written_inputs(tmp_path, schema, [[(k, 1) for k in range(50)]] * 3)
     step = ProcessingStep(Processing((), parse_aggregations("sum(n)")), START_MS)
@@ -188,7 +187,8 @@ def test_no_rows_make_no_file(tmp_path: Path) -> None:
     assert files_below(tmp_path / "out") == []
 
 
-def test_a_file_is_laid_out_as_the_table_says(by_engine_only: None, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("by_engine_only")
+def test_a_file_is_laid_out_as_the_table_says(tmp_path: Path) -> None:
     rows = [[(k, f"{k:010d}", "ab"[k % 2]) for k in range(n, 60_000, 2)] for n in range(2)]
     request = MergeRequest(NUMBERS, written_inputs(tmp_path, NUMBERS, rows))
     file = write_merge(
@@ -228,9 +228,8 @@ def test_few_rows_and_uneven_ones_are_streamed(
     assert uneven.rows == 10_101
 
 
-def test_whoever_hears_of_rows_can_stop_it_and_nothing_is_left(
-    by_engine_only: None, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("by_engine_only")
+def test_whoever_hears_of_rows_can_stop_it_and_nothing_is_left(tmp_path: Path) -> None:
     def stop(rows: int) -> None:
         raise StateMovedOnError(f"no more after {rows}")
 
@@ -245,9 +244,9 @@ def test_whoever_hears_of_rows_can_stop_it_and_nothing_is_left(
     assert files_below(tmp_path / "out") == []
 
 
+@pytest.mark.usefixtures("by_engine_only")
 @pytest.mark.parametrize("what_is_left", [None, b""])
 def test_an_input_that_goes_before_the_write_is_missed(
-    by_engine_only: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     what_is_left: bytes | None,
@@ -268,8 +267,9 @@ def test_an_input_that_goes_before_the_write_is_missed(
     assert files_below(tmp_path / "out") == []
 
 
+@pytest.mark.usefixtures("by_engine_only")
 def test_a_name_that_is_taken_is_left_as_it_is(
-    by_engine_only: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "taken.parquet").write_text("others' rows")
     monkeypatch.setattr(merge_write, "new_data_path", lambda *_: "taken.parquet")
