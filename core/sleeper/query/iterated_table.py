@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from datafusion import SessionContext
 
 from sleeper.datafiles.arrow import view_schema
-from sleeper.datafiles.merge import 
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.datafiles.session import engine_errors, scan_files
 from sleeper.query.engine import QueryEngine, QueryTable
