@@ -11,7 +11,18 @@ from benchmarks.report import write_reports
 from benchmarks.result import Result
 from benchmarks.settings import Settings
 
-NAMES = ("ingest", "compaction", "merge-memory", "lookup", "lookup-s3", "commits", "state")
+NAMES = (
+    "ingest",
+    "compaction",
+    "compaction-peers",
+    "aggregation",
+    "merge-memory",
+    "lookup",
+    "lookup-peers",
+    "lookup-s3",
+    "commits",
+    "state",
+)
 _ROOT = Path(__file__).resolve().parents[1]
 
 

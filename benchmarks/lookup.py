@@ -36,8 +36,7 @@ _MANY = {10: 60, 100: 30, 1000: 15}
 
 def measure(settings: Settings) -> Result:
     rows_each = (settings.rows or ROWS) // FILES
-    table = prepared_table(settings.folder, rows_each)
-    arguments = {"folder": str(table)}
+    arguments = {"folder": str(built_table(settings.folder, rows_each))}
     runs = run_by_turns({"lookup": Task(__name__, "ours", arguments)}, settings.repeats)["lookup"]
 
     def of(key: str, name: str, aim: Aim | None = None) -> Figure:
@@ -107,13 +106,13 @@ def _measured(
     }
 
 
-def prepared_table(folder: Path, rows_each: int) -> Path:
-    """The folder of the table's state and files, made once."""
-    table = folder / f"lookup-{rows_each}"
-    if not (table / "done").exists():
-        _build(table, rows_each)
-        (table / "done").touch()
-    return table
+def built_table(folder: Path, rows_each: int) -> Path:
+    """A table with its state, made once: eight files of so many rows, all in one leaf."""
+    home = folder / f"lookup-{rows_each}"
+    if not (home / "done").exists():
+        _build(home, rows_each)
+        (home / "done").touch()
+    return home
 
 
 def _build(home: Path, rows_each: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import obstore
 
 from benchmarks.counting_proxy import counting_proxy
-from benchmarks.lookup import FILES, ROWS, prepared_table, some_keys
+from benchmarks.lookup import FILES, ROWS, built_table, some_keys
 from benchmarks.measuring import Task, Watch, peaks_mib, run_by_turns
 from benchmarks.result import Aim, Figure, Result, check, figure
 from benchmarks.schema import SCHEMA
@@ -37,7 +37,7 @@ _ROW_GROUPS_MAX = 10_000
 
 def measure(settings: Settings) -> Result:
     rows_each = (settings.rows or ROWS) // FILES
-    table = prepared_table(settings.folder, rows_each)
+    table = built_table(settings.folder, rows_each)
     with TemporaryDirectory() as folder, seaweedfs(Path(folder), ("data",)) as server:
         for path in sorted((table / "table").rglob("*.parquet*")):
             name = path.relative_to(table).as_posix()
