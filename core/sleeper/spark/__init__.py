@@ -1,0 +1,1 @@
+"""Sleeper tables in Spark: the only package that imports PySpark."""
