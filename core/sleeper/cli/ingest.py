@@ -25,7 +25,8 @@ def ingest(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Parquet, CSV or JSON lines; a directory stands for all such files below it.",
+            help="Parquet, CSV or JSON lines; a directory stands for all such files below it. "
+            "Also s3://bucket/key, where the instance may read the bucket.",
         ),
     ],
     job_id: Annotated[
