@@ -1,18 +1,15 @@
 """Ingest of files and rows into a table of an instance, tracked."""
 
 import json
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from sleeper.datafiles.bucket import is_s3_url
 from sleeper.datafiles.partitioned_write import FileStrategy
-from sleeper.datafiles.s3_file import s3_file
-from sleeper.datafiles.sources import Rejects, SourceFile
-from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
-from sleeper.ingest.job import IngestJob, ingest_job_from_message, new_job_id
+from sleeper.datafiles.sources import Rejects
+from sleeper.errors import InvalidRequestError
+from sleeper.ingest.job import IngestJob, new_job_id
 from sleeper.ingest.run import (
     IngestProgress,
     IngestResult,
@@ -20,22 +17,18 @@ from sleeper.ingest.run import (
     ingest_batches,
     ingest_files,
 )
-from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
+from sleeper.jobs.event import JobEvent, JobKind, JobStep
 from sleeper.jobs.queue import Message
 from sleeper.properties.engine import SORT_MEMORY_BYTES
 from sleeper.properties.table import FILE_WRITING_STRATEGY
 from sleeper.schema.json import schema_from_json
-from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
-from sleeper.tables.table_index import find_table
-from sleeper.tables.table_ref import TableId
-from sleeper.wiring.engine import engine_settings, file_settings, source_buckets
+from sleeper.wiring.engine import engine_settings, file_settings
+from sleeper.wiring.file_jobs import job_of_message, table_of_job
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.own_task import own_task
 from sleeper.wiring.queue_name import QueueName
-
-logger = logging.getLogger(__name__)
-
-_NO_TABLE = TableId("")
+from sleeper.wiring.source_names import absolute_names, is_in_s3, source_file
+from sleeper.wiring.tracked_job import TrackedJob
 
 
 def ingest_paths(
@@ -47,7 +40,7 @@ def ingest_paths(
     progress: IngestProgress | None = None,
 ) -> IngestResult:
     """Takes in files now, in this process."""
-    job = IngestJob(job_id or new_job_id(), _absolute(instance, paths), table_name)
+    job = IngestJob(job_id or new_job_id(), absolute_names(instance, paths), table_name)
     with own_task(instance, JobKind.INGEST) as (task_id, done):
         result = run_ingest_job(instance, job, task_id, rejects, progress)
         done(result.rows)
@@ -59,9 +52,9 @@ def submit_ingest(
 ) -> str:
     """Sends a job to the ingest queue; returns its id. The files must stay until it ran."""
     ref = instance.tables.by_name(table_name)
-    job = IngestJob(job_id or new_job_id(), _absolute(instance, paths), table_id=ref.id)
+    job = IngestJob(job_id or new_job_id(), absolute_names(instance, paths), table_id=ref.id)
     for path in job.files:
-        if not _is_in_s3(instance, path) and not Path(path).exists():
+        if not is_in_s3(instance, path) and not Path(path).exists():
             raise InvalidRequestError(f"file {path} does not exist")
     instance.queue(QueueName.INGEST).send(job.to_message())
     event = JobEvent(
@@ -88,12 +81,9 @@ def ingest_rows(
     table = instance.table(table_name)
     request = json.dumps({"rows of job": chosen})
     with own_task(instance, JobKind.INGEST) as (task_id, done):
-        result = _tracked(
-            table,
-            chosen,
-            task_id,
-            None,
+        result = TrackedJob(instance, JobKind.INGEST, table.ref.id, chosen, task_id).run(
             lambda: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
+            _rows_taken,
         )
         done(result.rows)
     return result
@@ -102,24 +92,8 @@ def ingest_rows(
 def run_ingest_message(
     instance: Instance, message: Message, task_id: str | None = None
 ) -> IngestResult:
-    """Runs the job of a message. One that is no job is tracked as rejected under its own id.
-
-    So is one as old as the memory of the ids of committed jobs, on a queue that nobody
-    worked on or among dead letters: it cannot be told any more whether it was taken in.
-    """
-    try:
-        job = ingest_job_from_message(message.body, message.message_id)
-    except InvalidRequestError as error:
-        _record_rejection(instance, _NO_TABLE, message.message_id, error)
-        raise
-    age_ms = instance.clock() - message.sent_ms
-    if age_ms > (APPLIED_ID_DAYS - 1) * DAY_MS:
-        too_old = InvalidRequestError(
-            f"ingest job {job.id} was sent {age_ms // DAY_MS} days ago: ids of committed jobs are "
-            f"kept {APPLIED_ID_DAYS} days, so send it again if its rows are not there"
-        )
-        _record_rejection(instance, _table_id_of(job), job.id, too_old)
-        raise too_old
+    """Runs the job of a message. One that is no job, or too old, is tracked as rejected."""
+    job = job_of_message(instance, message, JobKind.INGEST)
     return run_ingest_job(instance, job, task_id)
 
 
@@ -131,56 +105,14 @@ def run_ingest_job(
     progress: IngestProgress | None = None,
 ) -> IngestResult:
     """Runs a job and tracks it. A job that cannot ever succeed is tracked as rejected."""
-    try:
-        ref = find_table(instance.tables, job.table_name, job.table_id)
-    except (NotFoundError, InvalidRequestError) as error:
-        _record_rejection(instance, _table_id_of(job), job.id, error)
-        raise InvalidRequestError(str(error)) from error
-    table = OpenTable(instance, ref)
+    table = table_of_job(instance, job, JobKind.INGEST)
 
     def run() -> IngestResult:
-        files = [_source_file(instance, name) for name in job.files]
+        files = [source_file(instance, name) for name in job.files]
         return ingest_files(_ingest_table(table), job.id, files, job.request, rejects, progress)
 
-    return _tracked(table, job.id, task_id, len(job.files), run)
-
-
-def _tracked(
-    table: OpenTable,
-    job_id: str,
-    task_id: str | None,
-    inputs: int | None,
-    run: Callable[[], IngestResult],
-) -> IngestResult:
-    instance, run_id = table.instance, new_run_id()
-
-    def event(step: JobStep, **more: object) -> JobEvent:
-        now = instance.clock()
-        return JobEvent(table.ref.id, job_id, JobKind.INGEST, step, now, run_id, task_id, **more)  # type: ignore[arg-type]
-
-    instance.jobs.record(event(JobStep.STARTED, inputs=inputs))
-    try:
-        result = run()
-    except SleeperError as error:
-        is_hopeless = isinstance(error, InvalidRequestError)
-        step = JobStep.REJECTED if is_hopeless else JobStep.FAILED
-        _record_end(instance, event(step, reasons=(str(error),)))
-        raise
-    except BaseException as error:
-        _record_end(instance, event(JobStep.FAILED, reasons=(repr(error),)))
-        raise
-    rows = {} if result.done_before else {"rows_read": result.rows, "rows_written": result.rows}
-    instance.jobs.record(event(JobStep.FINISHED, **rows), event(JobStep.COMMITTED))
-    return result
-
-
-def _record_end(instance: Instance, end: JobEvent) -> None:
-    """A tracker that does not answer, on a full disk perhaps, must not hide why a job failed."""
-    logger.info("ingest job %s", end.step.value, extra={"job_id": end.job_id})
-    try:
-        instance.jobs.record(end)
-    except SleeperError:
-        logger.warning("the tracker was not told", exc_info=True, extra={"job_id": end.job_id})
+    tracked = TrackedJob(instance, JobKind.INGEST, table.ref.id, job.id, task_id, len(job.files))
+    return tracked.run(run, _rows_taken)
 
 
 def _ingest_table(table: OpenTable) -> IngestTable:
@@ -199,36 +131,5 @@ def _ingest_table(table: OpenTable) -> IngestTable:
     )
 
 
-def _record_rejection(
-    instance: Instance, table_id: TableId, job_id: str, error: SleeperError
-) -> None:
-    instance.jobs.record(
-        JobEvent(
-            table_id,
-            job_id,
-            JobKind.INGEST,
-            JobStep.REJECTED,
-            instance.clock(),
-            new_run_id(),
-            reasons=(str(error),),
-        )
-    )
-
-
-def _table_id_of(job: IngestJob) -> TableId:
-    return TableId(job.table_id or job.table_name or _NO_TABLE)
-
-
-def _absolute(instance: Instance, paths: Sequence[str]) -> tuple[str, ...]:
-    return tuple(p if _is_in_s3(instance, p) else str(Path(p).resolve()) for p in paths)
-
-
-def _is_in_s3(instance: Instance, name: str) -> bool:
-    """Files of an instance whose data is in a bucket are in buckets too, named in any form."""
-    return is_s3_url(name) or bool(instance.root.buckets)
-
-
-def _source_file(instance: Instance, name: str) -> SourceFile:
-    if _is_in_s3(instance, name):
-        return s3_file(name, (*instance.root.buckets, *source_buckets(instance)))
-    return Path(name.removeprefix("file://"))
+def _rows_taken(result: IngestResult) -> int | None:
+    return None if result.done_before else result.rows
