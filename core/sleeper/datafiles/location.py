@@ -31,6 +31,10 @@ class DataRoot:
         else:
             self.store = LocalStore(place, mkdir=True)
 
+    def __reduce__(self) -> tuple[type["DataRoot"], tuple[Path | Bucket]]:
+        """As a task on another machine gets it: it opens its own."""
+        return DataRoot, (self._place,)
+
     @property
     def buckets(self) -> tuple[Bucket, ...]:
         """What an engine needs to know to read the URLs: the bucket, if it is one."""
