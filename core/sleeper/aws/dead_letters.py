@@ -15,8 +15,10 @@ from sleeper.jobs.queue import DeadLetter
 
 _LOOK_SECONDS = 30
 _REDRIVE_SECONDS = 120
-# A look that finds nothing is tried again: SQS asks only some of its servers unless it waits.
+# SQS asks only some of its servers unless it waits.
 _WAIT_SECONDS = 1
+
+Page = list[Any]
 
 RedrivenBody = Callable[[str, str], str]
 """What becomes of a body, given it and its message's id, when the message gets a new id."""
@@ -32,12 +34,14 @@ class SqsDeadLetters:
         url: str,
         dead_letters_url: str,
         redriven_body: RedrivenBody = lambda body, _: body,
+        wait_seconds: int = _WAIT_SECONDS,
     ) -> None:
         self._client = client
         self._name = name
         self._url = url
         self._dead_letters_url = dead_letters_url
         self._redriven_body = redriven_body
+        self._wait_seconds = wait_seconds
 
     def list(self, limit: int = 100) -> tuple[DeadLetter, ...]:
         """See the port. When they died is not known."""
@@ -84,7 +88,7 @@ class SqsDeadLetters:
             self._show(passed_over.values())
         raise NotFoundError(f"queue {self._name!r} has no dead letter {message_id!r}")
 
-    def _receive_all(self, hidden_seconds: int) -> Iterator[list[Any]]:
+    def _receive_all(self, hidden_seconds: int) -> Iterator[Page]:
         """Pages of messages that are hidden for so long, until there is none left."""
         while True:
             with translated(f"queue {self._name!r}"):
@@ -92,7 +96,7 @@ class SqsDeadLetters:
                     QueueUrl=self._dead_letters_url,
                     MaxNumberOfMessages=RECEIVE_MAX,
                     VisibilityTimeout=hidden_seconds,
-                    WaitTimeSeconds=_WAIT_SECONDS,
+                    WaitTimeSeconds=self._wait_seconds,
                     MessageSystemAttributeNames=["All"],
                     MessageAttributeNames=["All"],
                 )
