@@ -8,6 +8,8 @@ from pathlib import Path
 from datafusion import SessionContext
 
 from sleeper.clock import Clock, system_clock
+from sleeper.datafiles.bucket import Bucket
+from sleeper.datafiles.extracts import Extractor
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.session import EngineSettings, limit_footer_cache, open_session
 from sleeper.properties import engine as of_engine
@@ -37,13 +39,19 @@ class QuerySettings:
     footer_cache_bytes: int = 50 * 1024**2
 
 
-def query_settings(properties: InstanceProperties, spill_folder: Path) -> QuerySettings:
-    """The settings of an instance. `spill_folder` is a local folder that exists."""
+def query_settings(
+    properties: InstanceProperties, spill_folder: Path, buckets: tuple[Bucket, ...] = ()
+) -> QuerySettings:
+    """The settings of an instance. `spill_folder` is a local folder that exists.
+
+    `buckets` are those of its data.
+    """
     engine = EngineSettings(
         spill_folder=spill_folder,
         memory_bytes=properties.get(of_engine.QUERY_MEMORY_BYTES),
         merge_files_max=properties.get(of_engine.MERGE_FILES_MAX),
         threads=properties.get(of_engine.ENGINE_THREADS) or os.cpu_count() or 1,
+        buckets=buckets,
     )
     return QuerySettings(
         engine,
@@ -59,18 +67,21 @@ def query_settings(properties: InstanceProperties, spill_folder: Path) -> QueryS
 class QueryEngine:
     """Runs the queries of a process. Safe for threads; keep one for the process's life.
 
-    Its session remembers the footers of files, and it their key filters, so that a warm
-    process looks a key up without reading them again. All queries share one memory pool.
+    It remembers the footers of files and their key filters, so that a warm process looks a
+    key up without reading them again. All queries share one memory pool.
     """
 
     settings: QuerySettings
     clock: Clock = system_clock
     key_filters: KeyFilterCache = field(init=False)
+    extractor: Extractor = field(init=False)
     _session: SessionContext | None = None
     _opening: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.key_filters = KeyFilterCache(self.settings.filter_cache_bytes)
+        settings = self.settings
+        self.key_filters = KeyFilterCache(settings.filter_cache_bytes)
+        self.extractor = Extractor(settings.engine.spill_folder, settings.footer_cache_bytes)
 
     @property
     def session(self) -> SessionContext:
