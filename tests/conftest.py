@@ -1,11 +1,14 @@
 """Real servers, started when a test first asks for one and ended with the tests."""
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
+from sleeper.datafiles.bucket import Bucket
 from tests.servers.ministack import Ministack, ministack
 from tests.servers.seaweedfs import S3Server, seaweedfs
+
 DATA_BUCKET = "table-data"
 SOURCE_BUCKET = "brought-along"
 
