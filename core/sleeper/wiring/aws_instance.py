@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sleeper.aws.clients import aws_client
 from sleeper.aws.dead_letters import SqsDeadLetters
+from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.places import bucket_of, config_bucket_name
 from sleeper.aws.process_folder import ProcessFolder
@@ -31,6 +32,7 @@ from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
     DATA_BUCKET,
     DEPLOYED_QUEUES,
+    INGEST_BATCHER_TABLE,
     JOB_TRACKER_TABLE,
     SCHEDULE_RULES,
     TABLE_ID_INDEX,
@@ -51,6 +53,7 @@ from sleeper.tables.table_ref import TableId
 from sleeper.wiring.aws_tables import AwsTables
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.source_files import find_s3_files, readable_buckets
 
 if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
@@ -124,6 +127,10 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         queues=tuple(q for q in QueueName if properties.get(DEPLOYED_QUEUES[q.value].url)),
         queue=lambda name: SqsQueue(aws_client("sqs"), name.value, *_queue_urls(files, name)),
         dead_letters=lambda name: _dead_letters(files, name),
+        file_requests=lambda: DynamoFileRequests(
+            dynamo, _deployed(files.instance(), INGEST_BATCHER_TABLE)
+        ),
+        find_files=lambda path: find_s3_files(path, readable_buckets(root, files.instance())),
         root=root,
         state=copies.get,
         make_table=tables.make,
