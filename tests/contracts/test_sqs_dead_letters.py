@@ -1,6 +1,5 @@
 """Dead letters in SQS: what a look, a redrive and a redrive that dies leave."""
 
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -54,8 +53,8 @@ class Letters:
 
 
 @pytest.fixture(params=["standard", "fifo"])
-def letters(request: pytest.FixtureRequest, ministack_server: Ministack) -> Iterator[Letters]:
-    yield Letters(ministack_queues(ministack_server), request.param == "fifo")
+def letters(request: pytest.FixtureRequest, ministack_server: Ministack) -> Letters:
+    return Letters(ministack_queues(ministack_server), request.param == "fifo")
 
 
 def test_a_look_loses_nothing_and_hides_nothing(letters: Letters) -> None:

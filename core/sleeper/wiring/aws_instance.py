@@ -103,9 +103,14 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         settings = query_settings(files.instance(), spill_folder(), root.buckets)
         return QueryEngine(settings, clock)
 
+    spill_places: dict[Path, ProcessFolder] = {}
+
+    def spill_place(parent: Path) -> ProcessFolder:
+        return spill_places.setdefault(parent, ProcessFolder(parent))
+
     def spill_folder() -> Path:
         chosen = files.instance().get(SPILL_DIRECTORY)
-        return folder.spill() if chosen is None else _made(Path(chosen))
+        return (folder if chosen is None else spill_place(Path(chosen) / instance_id)).spill()
 
     def switch_schedules(on: bool) -> tuple[str, ...]:
         rules = files.instance().get(SCHEDULE_RULES)
@@ -114,7 +119,8 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
 
     def close() -> None:
         copies.close()
-        folder.close()
+        for place in (folder, *spill_places.values()):
+            place.close()
 
     return Instance(
         where=f"{AWS_PREFIX}{instance_id}",
@@ -199,8 +205,3 @@ def _dead_letters(files: PropertyFiles, name: QueueName) -> SqsDeadLetters:
 def _state_folder() -> Path:
     chosen = os.environ.get(STATE_FOLDER_VARIABLE)
     return Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"sleeper-{os.getuid()}"
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
