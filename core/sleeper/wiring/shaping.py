@@ -1,6 +1,7 @@
 """Compaction and splitting of the tables of an instance."""
 
 import json
+import logging
 from collections.abc import MutableMapping
 
 from sleeper.compaction.job import compaction_job_from_json
@@ -10,7 +11,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.partitions.partition import PartitionId
 from sleeper.properties.engine import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_BYTES
 from sleeper.properties.instance import SPLITTING_FILES_MAX
-from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
+from sleeper.properties.table import COMPACTION_COMMIT_ASYNC, SPLIT_THRESHOLD_ROWS
 from sleeper.splitting.key_samples import sample_keys
 from sleeper.splitting.planning import (
     SplitResult,
@@ -20,9 +21,12 @@ from sleeper.splitting.planning import (
 )
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableRef
+from sleeper.wiring.commits import commits_of, is_committer_behind
 from sleeper.wiring.engine import engine_settings, file_settings
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.queue_name import QueueName
+
+logger = logging.getLogger(__name__)
 
 
 def compact_table(instance: Instance, name: str, full: bool = False) -> CreationReport:
@@ -39,7 +43,10 @@ def compact_table(instance: Instance, name: str, full: bool = False) -> Creation
 def create_compaction_jobs_of(
     instance: Instance, ref: TableRef, full: bool = False
 ) -> CreationReport:
-    """Creates and sends the jobs of one table."""
+    """Creates and sends the jobs of one table; none while the committer is behind."""
+    if is_committer_behind(instance):
+        logger.warning("no compaction jobs are created meanwhile", extra={"table": ref.id})
+        return CreationReport(0, 0, 0, 0, is_waiting=True)
     table = OpenTable(instance, ref)
     send = instance.queue(QueueName.COMPACTION).send_all
     return create_compaction_jobs(
@@ -61,7 +68,13 @@ def run_compaction_message(
         task_id,
     )
     result = run_compaction(
-        job, table.state, instance.root, instance.jobs, settings, instance.clock
+        job,
+        table.state,
+        instance.root,
+        instance.jobs,
+        settings,
+        instance.clock,
+        commit=commits_of(table, COMPACTION_COMMIT_ASYNC),
     )
     return result.rows_read, result.rows_written
 
