@@ -27,11 +27,12 @@ from sleeper.jobs.queue import Message, MessageQueue
 from sleeper.local.process import this_process
 from sleeper.properties.engine import QUEUE_VISIBILITY_SECONDS
 from sleeper.properties.instance import COMPACTION_VISIBILITY_SECONDS, INGEST_VISIBILITY_SECONDS
+from sleeper.wiring.compaction_running import run_compaction_message
 from sleeper.wiring.ingest import run_ingest_message
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.shaping import run_compaction_message, run_split_message
+from sleeper.wiring.splitting import run_split_message
 
 logger = logging.getLogger(__name__)
 
