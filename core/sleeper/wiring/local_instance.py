@@ -13,6 +13,7 @@ from sleeper.datafiles.location import DataRoot
 from sleeper.garbage_collection.orphans import StoredObject
 from sleeper.jobs.queue import QueueSettings
 from sleeper.local.dead_tasks import record_dead_tasks
+from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.instance import LocalInstance, create_instance, open_instance_folder
 from sleeper.local.process import is_alive, this_process
 from sleeper.local.queue import LocalDeadLetters, LocalQueue, release_dead_receivers
@@ -82,6 +83,8 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         dead_letters=lambda name: LocalDeadLetters(
             database, name.value, _queue_settings(name, local.properties()), clock
         ),
+        file_requests=functools.cache(lambda: LocalFileRequests(database)),
+        find_files=_find_files,
         root=DataRoot(local.folder),
         state=states.get,
         make_table=lambda table_id: _make_table(local, table_id),
@@ -114,6 +117,13 @@ def _list_objects(local: LocalInstance, table_id: TableId) -> Iterator[StoredObj
         if path.is_file():
             relative = path.relative_to(local.folder).as_posix()
             yield StoredObject(relative, found.st_size, found.st_mtime_ns // 1_000_000)
+
+
+def _find_files(path: str) -> list[tuple[str, int]]:
+    from sleeper.datafiles.sources import find_source_files
+
+    found = find_source_files([Path(path.removeprefix("file://"))])
+    return [(str(file.resolve()), file.stat().st_size) for file in found]
 
 
 def _make_table(local: LocalInstance, table_id: TableId) -> None:
