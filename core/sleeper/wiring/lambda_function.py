@@ -34,7 +34,7 @@ def lambda_function(handler: Callable[[Instance, Event], R]) -> Handler[R]:
 
     @functools.wraps(handler)
     def called(event: Event, context: Any) -> R:  # noqa: ARG001 (Powertools reads it)
-        return handler(_instance_of(os.environ.get(INSTANCE_VARIABLE)), event)
+        return handler(_opened(os.environ.get(INSTANCE_VARIABLE)), event)
 
     traced: Handler[R] = tracer.capture_lambda_handler(called, capture_response=False)
     logged: Handler[R] = logger.inject_lambda_context(traced)
@@ -54,5 +54,5 @@ def put_metrics(instance: Instance, table: str, counts: Mapping[str, int]) -> No
 
 
 @functools.cache
-def _instance_of(where: str | None) -> Instance:
+def _opened(where: str | None) -> Instance:
     return open_instance(where)
