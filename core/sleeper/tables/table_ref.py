@@ -1,5 +1,6 @@
 """What names a table."""
 
+import re
 import secrets
 from dataclasses import dataclass
 from enum import Enum
@@ -33,6 +34,11 @@ class TableRef:
 def new_table_id() -> TableId:
     """A fresh random id. The index refuses one that is taken."""
     return TableId(secrets.token_hex(4))
+
+
+def is_table_id(text: str) -> bool:
+    """Whether an id can be this."""
+    return re.fullmatch("[0-9a-f]{8}", text) is not None
 
 
 def check_table_name(name: str) -> str:
