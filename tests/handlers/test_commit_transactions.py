@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sleeper.clock import system_clock
+from sleeper.compaction.job import compaction_job_from_json
 from sleeper.errors import UnavailableError
 from sleeper.files.data_file import DataFile, new_data_path
 from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, new_run_id
@@ -303,6 +304,46 @@ def test_an_outcome_that_the_tracker_does_not_take_is_told_when_the_message_retu
     assert job(aws, ref, "late").state is JobState.FAILED
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_comes_again_in_whatever_batches_each_job_is_committed_once(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    choice = random.Random(seed)
+    refs = [make_table(aws.instance, name) for name in ("a", "b", "c")]
+    added = {(ref, i): transaction(f"{ref.name}{i}") for ref in refs for i in range(8)}
+    for (ref, _), each in added.items():
+        hand_over(aws, ref, each)
+    waiting: list[Message] = []
+    while some := aws.instance.queue(COMMITS).receive(10):
+        waiting += some
+        for message in some:
+            aws.instance.queue(COMMITS).delete(message.receipt)
+    assert len(waiting) == len(added)
+    state = functions_instance(aws).state
+
+    def often_unavailable(table_id: TableId) -> Any:
+        if choice.random() < 0.3:
+            raise UnavailableError("throttled")
+        return state(table_id)
+
+    with monkeypatch.context() as patch:
+        replace_ports(patch, aws, state=often_unavailable)
+        while waiting:
+            batch = choice.sample(waiting, min(len(waiting), 10))
+            returned = call(aws, batch)
+            # Of what was done, some come again all the same: the answer was lost.
+            waiting = [
+                m
+                for m in waiting
+                if m not in batch or m.message_id in returned or choice.random() < 0.2
+            ]
+    for ref in refs:
+        of_table = [each for (table, _), each in added.items() if table == ref]
+        assert files(aws, ref) == paths_of(*of_table)
+        assert number(aws, ref) == 1 + len(of_table)
+        assert {job(aws, ref, each.id).state for each in of_table} == {JobState.COMMITTED}
+
+
 def functions_instance(aws: Lambda) -> Instance:
     """The handler's own instance."""
     from sleeper.wiring import lambda_function
@@ -351,7 +392,7 @@ def test_a_compaction_hands_over_and_is_finished_by_the_committer(aws: Lambda) -
     add_rows(aws.instance, "t", 3)
     compact_table(aws.instance, "t", full=True)
     (message,) = aws.instance.queue(QueueName.COMPACTION).receive()
-    job_id = json.loads(message.body)["id"]
+    job_id = compaction_job_from_json(message.body).id
     assert run_compaction_message(aws.instance, message.body, "task") == (3, 3)
     assert job(aws, ref, job_id).state is JobState.FINISHED
     assert len(files(aws, ref)) == 2

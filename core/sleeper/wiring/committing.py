@@ -96,18 +96,18 @@ def _commit_table(
         for each in wanted:
             _refuse(instance, each, JobStep.REJECTED, str(error), report)
         return
-    readable: list[tuple[_Wanted, list[Transaction]]] = []
+    legible: list[tuple[_Wanted, list[Transaction]]] = []
     for each in wanted:
         try:
-            readable.append((each, _transactions_of(instance, each.commit)))
+            legible.append((each, _transactions_of(instance, each.commit)))
         except InvalidRequestError as error:
             _refuse(instance, each, JobStep.REJECTED, str(error), report)
         except NotFoundError as error:
             # It was there until its outcome was told: which stands, if there was one.
             _refuse(instance, each, JobStep.FAILED, f"the commit is gone: {error}", report)
-    if readable:
+    if legible:
         counts = report.counts.setdefault(table.ref, CommitCounts())
-        _commit_together(table, readable, counts, report)
+        _commit_together(table, legible, counts, report)
 
 
 def _commit_together(

@@ -1,5 +1,7 @@
 """Creation of compaction jobs for the tables of an instance."""
 
+import logging
+
 from sleeper.compaction.planning import CreationReport, create_compaction_jobs
 from sleeper.errors import InvalidRequestError
 from sleeper.tables.table_ref import TableRef
