@@ -14,8 +14,11 @@ from benchmarks.settings import Settings
 NAMES = (
     "ingest",
     "compaction",
+    "compaction-peers",
+    "aggregation",
     "merge-memory",
     "lookup",
+    "lookup-peers",
     "commits",
     "state",
     "commits-dynamo",

@@ -29,13 +29,16 @@ from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssi
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 
 ROWS = 44_000_000
-_FILES = 11
+FILES = 11
 _GROWTH = 4
 
 
 def measure(settings: Settings) -> Result:
-    rows_each = (settings.rows or ROWS) // _FILES
-    big, small = _places(settings.folder, rows_each), _places(settings.folder, rows_each // _GROWTH)
+    rows_each = (settings.rows or ROWS) // FILES
+    big, small = (
+        sorted_inputs(settings.folder, rows_each),
+        sorted_inputs(settings.folder, rows_each // _GROWTH),
+    )
     tasks = {
         "ours": Task(__name__, "ours", big),
         "raw": Task(__name__, "raw", {**big, "with_our_settings": True}),
@@ -43,7 +46,7 @@ def measure(settings: Settings) -> Result:
         "ours, a quarter": Task(__name__, "ours", small),
     }
     runs = run_by_turns(tasks, settings.repeats)
-    rows = rows_each * _FILES
+    rows = rows_each * FILES
     speed = {name: rates(rows, runs[name]) for name in tasks if name != "ours, a quarter"}
     peaks = {name: peaks_mib(found) for name, found in runs.items()}
     figures = [
@@ -63,9 +66,9 @@ def measure(settings: Settings) -> Result:
     figures += [figure(name, found, "M rows/s") for name, found in speed.items()]
     figures += [figure(f"{name}, peak", found, "MiB") for name, found in peaks.items()]
     work = (
-        f"{_FILES} sorted files of {rows_each:,} rows → 1 with its sketch, committed; raw"
+        f"{FILES} sorted files of {rows_each:,} rows → 1 with its sketch, committed; raw"
         " DataFusion merges (told that its inputs are sorted) and writes one file, and commits"
-        f" nothing. A quarter is {_FILES} files of {rows_each // _GROWTH:,} rows."
+        f" nothing. A quarter is {FILES} files of {rows_each // _GROWTH:,} rows."
     )
     return Result("compaction", work, tuple(figures))
 
@@ -128,8 +131,8 @@ def raw(
     return {}
 
 
-def _places(folder: Path, rows_each: int) -> dict[str, Any]:
-    _, paths = sorted_files(folder, rows_each, _FILES)
+def sorted_inputs(folder: Path, rows_each: int) -> dict[str, Any]:
+    _, paths = sorted_files(folder, rows_each, FILES)
     root = next(folder.glob(f"sorted-{rows_each}-*"))
     return {"root": str(root), "paths": paths, "folder": str(folder / "compaction")}
 

@@ -11,18 +11,24 @@ from sleeper.compaction.job import CompactionJob
 from sleeper.compaction.lease import Lease
 from sleeper.compaction.merging import MergeJob, damaged_input, merge_job, write_output
 from sleeper.compaction.run_record import RunRecord
+from sleeper.datafiles.bound_iterator import TableIterators, shown_key
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.writer import FileSettings
-from sleeper.errors import DataError, StateMovedOnError
+from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError, UserCodeError
 from sleeper.files.data_file import DataFile
 from sleeper.jobs.tracker import JobTracker
 from sleeper.statestore.run_commit import CommitRun, commit_now, not_refused
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
+from sleeper.statestore.transactions.compaction_jobs import ShortenLeases
 
 logger = logging.getLogger(__name__)
+
+# How long files of a job whose iterator failed stay with it: what fails is not tried over and
+# over, and other files of the leaf are not held up for long.
+_PAUSE_AFTER_FAILURE_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,7 @@ class CompactionSettings:
     files: FileSettings = field(default_factory=FileSettings)
     lease_seconds: float = 3600
     task_id: str | None = None
+    iterators: TableIterators = field(default_factory=TableIterators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,9 @@ def run_compaction(
     each told to the tracker: StateMovedOnError if the job does not hold its files any more
     (delete the message); DataError if an input is damaged or gone (delete the message: the
     files stay assigned until the lease runs out, so that a damaged file is not tried every
-    minute); UnavailableError and ConflictError (let the message return).
+    minute); UserCodeError if the table's iterator failed (let the message return: it may come
+    as often as the queue allows; the lease is cut to five minutes, and then the files are
+    free); UnavailableError and ConflictError (let the message return).
     """
     record = RunRecord(tracker, job.table_id, job.id, settings.task_id, clock)
     if _is_committed(store, job.id, record):
@@ -74,13 +83,19 @@ def run_compaction(
     try:
         with Lease(store, job.id, settings.lease_seconds, clock) as lease:
             record.started()
-            merge = _merge_of(job, store, clock())
+            merge = _merge_of(job, store, clock(), settings.iterators)
             output, rows_read = _write(job, merge, store, root, settings, lease, on_rows)
             is_queued = _commit(merge, output, job, record, commit or commit_now(store))
     except StateMovedOnError as error:
         if _is_committed(store, job.id, record):
             return CompactionResult(already_done=True)
         record.failed(str(error))
+        raise
+    except UserCodeError as error:
+        record.failed(str(error))
+        with store.reading() as state:
+            expiry_ms = state.moment(clock()) + _PAUSE_AFTER_FAILURE_MS
+        store.commit(ShortenLeases((job.id,), expiry_ms))
         raise
     except Exception as error:
         record.failed(str(error))
@@ -127,6 +142,10 @@ def _write(
         batches = counted(merge_job(merge, root, settings.engine))
         output = write_output(batches, merge, root, settings.files)
         _check_rows(merge, rows_read)
+        _check_keys(merge, output)
+    except InvalidRequestError as error:
+        # The iterator took its config when it was set, and does not now.
+        raise UserCodeError(str(error)) from error
     except (DataError, StateMovedOnError) as error:
         _check_held(job, store)
         # So whatever cannot be read or found is damage.
@@ -138,7 +157,9 @@ def _write(
     return output, rows_read
 
 
-def _merge_of(job: CompactionJob, store: StateStore, clock_ms: int) -> MergeJob:
+def _merge_of(
+    job: CompactionJob, store: StateStore, clock_ms: int, iterators: TableIterators
+) -> MergeJob:
     with store.reading() as state:
         held = state.jobs.get(job.id)
         if held is None:
@@ -147,7 +168,11 @@ def _merge_of(job: CompactionJob, store: StateStore, clock_ms: int) -> MergeJob:
         inputs = tuple(file for file in found if file is not None)
         partition = state.partitions.get(held.partition_id)
         start_ms = state.moment(clock_ms)
-        step = ProcessingStep(state.processing, held.assigned_time_ms)
+        try:
+            iterator = iterators.bind(state.processing.iterator)
+        except InvalidRequestError as error:
+            raise UserCodeError(str(error)) from error
+        step = ProcessingStep(state.processing, held.assigned_time_ms, iterator)
         return MergeJob(job.table_id, state.schema, partition, inputs, start_ms, step)
 
 
@@ -165,6 +190,17 @@ def _check_rows(merge: MergeJob, rows_read: int) -> None:
     expected = _rows_held(merge)
     if merge.step.processing.keeps_rows and expected is not None and rows_read != expected:
         raise DataError(f"{rows_read} rows were read: the files hold {expected}")
+
+
+def _check_keys(merge: MergeJob, output: DataFile | None) -> None:
+    """Rows of other partitions' keys would never be found again."""
+    iterator = merge.step.iterator
+    if iterator is not None and output is not None and not merge.is_whole(output):
+        raise iterator.failure(
+            f"it gave row keys from {shown_key(output.smallest_key)} to "
+            f"{shown_key(output.largest_key)}, which the rows of partition {merge.partition.id} "
+            "do not have"
+        )
 
 
 def _rows_held(merge: MergeJob) -> int | None:

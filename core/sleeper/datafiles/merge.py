@@ -4,6 +4,7 @@ Each input is registered with its sort order declared, so that the plan is a
 SortPreservingMerge over scans: no row is sorted again, and memory is what the open
 inputs take. Inputs that do not fit the settings' memory or `merge_files_max` together
 go through local disk in passes first, as they are; the last merge filters and aggregates.
+Iterators run on what comes out of it.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.iteration import in_engine, iterated
 from sleeper.datafiles.predicate import column, key_order, regions_predicate
 from sleeper.datafiles.processing_frame import ProcessingStep, processed
 from sleeper.datafiles.session import (
@@ -95,6 +97,14 @@ def merge(
     A session that is handed in keeps its cache of file footers from merge to merge.
     """
     session = session or open_session(settings)
+    if any(step.iterator is not None for step in request.steps):
+        return _iterated_merge(narrowed_to_columns(request), settings, session)
+    return _merge(request, settings, session)
+
+
+def _merge(
+    request: MergeRequest, settings: EngineSettings, session: SessionContext
+) -> Iterator[pa.RecordBatch]:
     with contextlib.ExitStack() as cleanup:
         inputs = list(request.inputs)
         while len(groups := _groups(request.schema, inputs, settings)) > 1:
@@ -102,6 +112,39 @@ def merge(
         frame, names = merge_frame(replace(request, inputs=tuple(inputs)), session)
         cleanup.callback(_forget, session, names)
         yield from stream(session, frame, [each.url for each in inputs], settings.buckets)
+
+
+def _iterated_merge(
+    request: MergeRequest, settings: EngineSettings, session: SessionContext
+) -> Iterator[pa.RecordBatch]:
+    """Whatever an iterator has not seen yet may change it, so columns and limit come last."""
+    planned = replace(request, columns=None, limit=None, steps=in_engine(request.steps))
+    batches = _merge(planned, settings, session)
+    left = request.limit
+    with contextlib.closing(iterated(batches, request.schema, request.steps, session)) as rows:
+        for batch in rows:
+            if left is not None:
+                batch = batch.slice(0, left)
+                left -= batch.num_rows
+            yield batch if request.columns is None else batch.select(request.columns)
+            if left == 0:
+                return
+
+
+def narrowed_to_columns(request: MergeRequest) -> MergeRequest:
+    """Without the value fields that nobody needs, if each iterator says what it needs."""
+    if request.columns is None:
+        return request
+    needed = {*request.columns}
+    for step in request.steps:
+        needed |= {each.field for each in step.processing.filters}
+        if step.iterator is not None:
+            fields = step.iterator.required_fields(request.schema)
+            if fields is None:
+                return request
+            needed |= set(fields)
+    values = tuple(field for field in request.schema.values if field.name in needed)
+    return replace(request, schema=replace(request.schema, values=values))
 
 
 def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
@@ -124,6 +167,10 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.union(frame)
+        if any(step.processing.aggregations for step in request.steps):
+            # Merged first: rows of equal keys lie in several files, so that to aggregate each
+            # file by itself is work for next to nothing. The sort below holds then.
+            whole = whole.sort(*order)
         whole = processed(whole, request.schema, request.steps).sort(*order)
         if request.columns is not None:
             whole = whole.select(*(column(c) for c in request.columns))

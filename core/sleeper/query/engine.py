@@ -8,6 +8,7 @@ from pathlib import Path
 from datafusion import SessionContext
 
 from sleeper.clock import Clock, system_clock
+from sleeper.datafiles.bound_iterator import TableIterators
 from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.session import EngineSettings, limit_footer_cache, open_session
@@ -24,6 +25,7 @@ class QueryTable:
     name: str
     store: StateStore
     root: DataRoot
+    iterators: TableIterators = field(default_factory=TableIterators)
 
 
 @dataclass(frozen=True, slots=True)

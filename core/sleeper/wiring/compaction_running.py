@@ -2,8 +2,9 @@
 
 from sleeper.compaction.job import compaction_job_from_json
 from sleeper.compaction.running import CompactionSettings, run_compaction
+from sleeper.datafiles.bound_iterator import TableIterators
 from sleeper.properties.engine import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_BYTES
-from sleeper.properties.table import COMPACTION_COMMIT_ASYNC
+from sleeper.properties.table import COMPACTION_COMMIT_ASYNC, ITERATOR_GROUP_ROWS_MAX
 from sleeper.tables.table_index import find_table
 from sleeper.wiring.commits import commits_of
 from sleeper.wiring.engine import engine_settings, file_settings
@@ -22,6 +23,9 @@ def run_compaction_message(
         file_settings(properties),
         properties.get(COMPACTION_LEASE_SECONDS),
         task_id,
+        TableIterators(
+            table.ref.name, instance.code, lambda: properties.get(ITERATOR_GROUP_ROWS_MAX)
+        ),
     )
     result = run_compaction(
         job,
