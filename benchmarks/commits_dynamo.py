@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -24,6 +25,13 @@ from sleeper.wiring.tables import create_table
 _COMMITS = 3_000
 _TABLES = 100
 _BATCH = 10
+# What Lambda tells a function of itself.
+_CONTEXT = SimpleNamespace(
+    function_name="commit_transactions",
+    memory_limit_in_mb=512,
+    invoked_function_arn="arn:aws:lambda:eu-west-2:123456789012:function:commit_transactions",
+    aws_request_id="52fdfc07-2182-154f-163f-5f0f9a621d72",
+)
 # Tables in all, tables in a batch.
 _SHAPES = {"one": (1, 1), "in turn": (_TABLES, 1), "mixed": (_TABLES, _BATCH)}
 
@@ -64,7 +72,7 @@ def ours(watch: Watch, folder: str, commits: int, tables: int, in_batch: int) ->
 
         opened = "sleeper.wiring.lambda_function._opened"
         with mock.patch(opened, return_value=instance), watch:
-            returned = [handler(event, _Context())["batchItemFailures"] for event in events]
+            returned = [handler(event, _CONTEXT)["batchItemFailures"] for event in events]
         check(not any(returned), "messages were given back")
         found = 0
         for ref in refs:
@@ -72,15 +80,6 @@ def ours(watch: Watch, folder: str, commits: int, tables: int, in_batch: int) ->
                 found += state.files.totals().references
         check(found == commits, f"{found} files were committed of {commits}")
     return {}
-
-
-class _Context:
-    """What Lambda tells a function of itself."""
-
-    function_name = "commit_transactions"
-    memory_limit_in_mb = 512
-    invoked_function_arn = "arn:aws:lambda:eu-west-2:123456789012:function:commit_transactions"
-    aws_request_id = "52fdfc07-2182-154f-163f-5f0f9a621d72"
 
 
 def _events(refs: Sequence[TableRef], commits: int, in_batch: int) -> list[dict[str, Any]]:
