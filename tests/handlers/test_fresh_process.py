@@ -18,13 +18,19 @@ CONTROL_PLANE = sorted(
     if p.parent.name != "split_partition"
 )
 DATA_LIBRARIES = {"pyarrow", "datafusion", "pandas", "numpy", "polars", "datasketches"}
-CPU_SECONDS_MAX = 1.0
-# As Lambda starts it: import, then the first event, which opens the instance.
+# A second is meant, and about two thirds of one is measured; other work on the machine slows
+# processors down.
+CPU_SECONDS_MAX = 1.5
+# As Lambda starts it: import, then the first event, which opens the instance. In AWS that is
+# for the most part making clients.
 PROGRAM = """
 import importlib, json, sys, time
 from types import SimpleNamespace
 handler = importlib.import_module(f"lambdas.{sys.argv[1]}.handler").handler
 imported = time.process_time()
+import boto3
+for service in ("sts", "s3", "sqs", "dynamodb"):
+    boto3.client(service, region_name="eu-west-2")
 context = SimpleNamespace(
     function_name="f", memory_limit_in_mb=128, aws_request_id="r",
     invoked_function_arn="arn:aws:lambda:eu-west-2:123456789012:function:f",
