@@ -2,7 +2,7 @@
 
 import-linter reads imports from the source and does not see what a parent package's
 `__init__` pulls in; this looks at `sys.modules`. Both take their lists from the contracts
-`control_plane` and `control_plane_functions` in pyproject.toml.
+`control_plane` and `control_plane_on_aws` in pyproject.toml.
 """
 
 import subprocess
@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[2]
 CORE = ROOT / "core"
 
 
-def _contract(contract_id: str) -> dict[str, Any]:
+def _contract(name: str) -> dict[str, Any]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     contracts = settings["tool"]["importlinter"]["contracts"]
-    return next(c for c in contracts if c.get("id") == contract_id)
+    return next(c for c in contracts if c.get("id") == name)
 
 
 def _modules(expression: str) -> list[str]:
@@ -35,7 +35,7 @@ def _modules(expression: str) -> list[str]:
 
 CONTRACT = _contract("control_plane")
 PACKAGES = {e: m for e in CONTRACT["source_modules"] if (m := _modules(e))}
-FUNCTIONS = _contract("control_plane_functions")
+FUNCTIONS = _contract("control_plane_on_aws")
 # Splitting reads the keys of files.
 DATA_PLANE = {"split_partition"}
 

@@ -48,7 +48,8 @@ class Instance:
     `find_files` gives the files that an ingest of a path would read, with their bytes.
     `abandoned_tables` are those of a creation that died before a time.
     `recover_dead_workers` gives back what processes held that are gone. `query_engine` is
-    kept warm while the instance is open.
+    kept warm while the instance is open. `switch_schedules` turns what starts background work
+    on or off, and says what that is.
     """
 
     where: str
@@ -73,8 +74,14 @@ class Instance:
     recover_dead_workers: Callable[[], int]
     spill_folder: Callable[[], Path]
     query_engine: Callable[[], "QueryEngine"]
+    switch_schedules: Callable[[bool], tuple[str, ...]]
     clock: Clock
     close: Callable[[], None]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder, with data on this machine."""
+        return not self.root.buckets
 
     def table(self, name: str) -> "OpenTable":
         """The active table of that name, or NotFoundError."""
