@@ -3,8 +3,9 @@
 import copy
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -28,14 +29,13 @@ SCHEMA = (
 SCHEDULED = json.loads((EVENTS / "schedule.json").read_text())
 
 
-@dataclass
-class Context:
-    """What Lambda tells a function of itself."""
-
-    function_name: str = "sleeper-test-function"
-    memory_limit_in_mb: int = 128
-    invoked_function_arn: str = "arn:aws:lambda:eu-west-2:123456789012:function:sleeper-test"
-    aws_request_id: str = "52fdfc07-2182-154f-163f-5f0f9a621d72"
+# What Lambda tells a function of itself.
+CONTEXT = SimpleNamespace(
+    function_name="sleeper-test-function",
+    memory_limit_in_mb=128,
+    invoked_function_arn="arn:aws:lambda:eu-west-2:123456789012:function:sleeper-test",
+    aws_request_id="52fdfc07-2182-154f-163f-5f0f9a621d72",
+)
 
 
 def batch_of(messages: Sequence[Message]) -> dict[str, Any]:
@@ -74,10 +74,9 @@ class Lambda:
     """Calls handlers as Lambda does."""
 
     instance: Instance
-    context: Context = field(default_factory=Context)
 
     def call(self, handler: Callable[..., Any], event: dict[str, Any] | None = None) -> Any:
-        return handler(event if event is not None else copy.deepcopy(SCHEDULED), self.context)
+        return handler(event if event is not None else copy.deepcopy(SCHEDULED), CONTEXT)
 
     def take(self, name: QueueName, handler: Callable[..., Any]) -> int:
         """Calls the handler with batches until none comes; returns how many messages it did."""

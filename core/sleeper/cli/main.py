@@ -14,6 +14,7 @@ from sleeper.cli import (
     query,
     report,
     run,
+    schedules,
     shaping,
     snapshot,
     table,
@@ -53,6 +54,8 @@ app.command("compact")(shaping.compact)
 app.command("split")(shaping.split)
 app.command("gc")(shaping.gc)
 app.command("report")(report.report)
+app.command("pause")(schedules.pause)
+app.command("resume")(schedules.resume)
 app.add_typer(dead_letters.commands, name="dead-letters")
 app.add_typer(hold.commands, name="hold")
 app.add_typer(follower.commands, name="follower")

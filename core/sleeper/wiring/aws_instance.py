@@ -58,7 +58,7 @@ from sleeper.properties.instance import ID
 from sleeper.properties.values import InstanceProperties
 from sleeper.tables.table_ref import TableId
 from sleeper.wiring.aws_tables import AwsTables
-from sleeper.wiring.instance import Instance
+from sleeper.wiring.instance import AWS_PREFIX, Instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.source_files import find_s3_files, readable_buckets
 
@@ -129,7 +129,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         folder.close()
 
     return Instance(
-        where=f"aws:{instance_id}",
+        where=f"{AWS_PREFIX}{instance_id}",
         properties=files.instance,
         change_properties=files.change_instance,
         tables=index,

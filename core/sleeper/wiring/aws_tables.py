@@ -58,11 +58,8 @@ class AwsTables:
             return ()
         # After the files: a table that gets its row meanwhile has one now.
         listed = {ref.id for state in TableState for ref in self.index.list(state)}
-        return tuple(
-            table_id
-            for table_id in sorted(made - listed)
-            if max(written.get(table_id, 0), self._newest_object_ms(table_id)) < older_than_ms
-        )
+        newest = {i: self._written_ms(i, written.get(i)) for i in sorted(made - listed)}
+        return tuple(i for i, ms in newest.items() if ms is not None and ms < older_than_ms)
 
     def _with_objects(self) -> Iterator[TableId]:
         with store_errors(""):
@@ -70,6 +67,7 @@ class AwsTables:
         names = (folder.strip("/") for folder in folders)
         return (TableId(name) for name in names if _TABLE_ID.fullmatch(name))
 
-    def _newest_object_ms(self, table_id: TableId) -> int:
-        listed = self.root.list_objects(f"{table_id}/")
-        return max((found.modified_ms for found in listed), default=0)
+    def _written_ms(self, table_id: TableId, file_written_ms: int | None) -> int | None:
+        """When something of the table was last written; None if there is nothing of it."""
+        times = [found.modified_ms for found in self.root.list_objects(f"{table_id}/")]
+        return max([*times, *([] if file_written_ms is None else [file_written_ms])], default=None)

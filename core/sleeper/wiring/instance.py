@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
 
 
+AWS_PREFIX = "aws:"
+"""What stands before the id of an AWS instance where an instance is named."""
+
+
 class TablePropertiesStore(Protocol):
     """The published property files of tables."""
 
@@ -80,8 +84,8 @@ class Instance:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a folder, with data on this machine."""
-        return not self.root.buckets
+        """Whether it is a folder of this machine."""
+        return not self.where.startswith(AWS_PREFIX)
 
     def table(self, name: str) -> "OpenTable":
         """The active table of that name, or NotFoundError."""

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sleeper.errors import InvalidRequestError
-from sleeper.wiring.instance import Instance
+from sleeper.wiring.instance import AWS_PREFIX, Instance
 
 INSTANCE_VARIABLE = "SLEEPER_INSTANCE"
-_AWS_PREFIX = "aws:"
 
 
 def open_instance(where: str | os.PathLike[str] | None = None) -> Instance:
@@ -17,10 +16,10 @@ def open_instance(where: str | os.PathLike[str] | None = None) -> Instance:
     Only the adapters that it needs are loaded.
     """
     named = _named(where)
-    if named.startswith(_AWS_PREFIX):
+    if named.startswith(AWS_PREFIX):
         from sleeper.wiring.aws_instance import open_aws_instance
 
-        return open_aws_instance(named.removeprefix(_AWS_PREFIX))
+        return open_aws_instance(named.removeprefix(AWS_PREFIX))
     from sleeper.wiring.local_instance import open_local_instance
 
     return open_local_instance(Path(named))
@@ -33,7 +32,7 @@ def make_instance(
 ) -> str:
     """Makes an instance in a folder, by default under the folder's name; returns its id."""
     named = _named(where)
-    if named.startswith(_AWS_PREFIX):
+    if named.startswith(AWS_PREFIX):
         raise InvalidRequestError(
             f"instance {named!r}: an AWS instance is made by deploying it, with `cdk deploy`"
         )

@@ -55,7 +55,8 @@ def test_a_command_without_an_instance_says_how_to_name_one(
     result = CliRunner().invoke(app, ["table", "list"])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "error: no instance is named: give --instance FOLDER, or set SLEEPER_INSTANCE\n"
+        "error: no instance is named: give --instance with a folder or aws:INSTANCE_ID, "
+        "or set SLEEPER_INSTANCE\n"
     )
 
 

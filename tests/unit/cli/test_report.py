@@ -65,6 +65,7 @@ def test_all_reports_on_everything(full: Sleeper) -> None:
         "state",
         "ingest-jobs",
         "tasks",
+        "queues",
     }
     for kind in ReportKind:
         assert full("report", kind, "--table", "cities").status == 0
