@@ -50,7 +50,7 @@ check: install ## Lint, types, layers, dead code, stale generated files
 	@echo "==> generated files"
 	@$(call quietly,$(python) -m pytest -q -m generated)
 
-bench: install ## Run all benchmarks and write their table
+bench: install ## Run all benchmarks, beside peers, and write their table
 	@$(python) -m benchmarks $(ARGS)
 
 # Keeps the pins that still fit; `make requirements ARGS=--upgrade` moves them all.

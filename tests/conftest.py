@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from sleeper.datafiles.bucket import Bucket
+from tests.servers.aws_instance import AwsServers
 from tests.servers.dynoxide import DynamoServer, dynoxide
 from tests.servers.ministack import Ministack, ministack
 from tests.servers.seaweedfs import S3Server, seaweedfs
@@ -38,6 +39,14 @@ def dynamo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoSe
     """A real DynamoDB server."""
     with dynoxide(tmp_path_factory.mktemp("dynamo")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def aws_servers(
+    s3_server: S3Server, dynamo_server: DynamoServer, ministack_server: Ministack
+) -> AwsServers:
+    """What an AWS instance needs: see `tests.servers.aws_instance`."""
+    return AwsServers(s3_server, dynamo_server, ministack_server)
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,11 @@ the jobs in this process, as a task does.
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -29,9 +31,6 @@ from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.worker import Worker
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
-from tests.servers.dynoxide import DynamoServer
-from tests.servers.ministack import Ministack
-from tests.servers.seaweedfs import S3Server
 from tests.unit.cli.conftest import Done, Sleeper
 
 SCHEMA = {
@@ -43,14 +42,8 @@ Row = dict[str, object]
 
 
 @pytest.fixture
-def deployed(
-    s3_server: S3Server,
-    dynamo_server: DynamoServer,
-    ministack_server: Ministack,
-    tmp_path: Path,
-) -> Iterator[AwsInstance]:
-    servers = AwsServers(s3_server, dynamo_server, ministack_server)
-    with aws_instance(servers, tmp_path) as made:
+def deployed(aws_servers: AwsServers, tmp_path: Path) -> Iterator[AwsInstance]:
+    with aws_instance(aws_servers, tmp_path) as made:
         yield made
 
 
@@ -348,3 +341,40 @@ def test_an_instance_that_is_not_there_is_named(
     monkeypatch.setenv("SLEEPER_CONFIG_BUCKET", f"sleeper-{deployed.id}-config-000000000000")
     with pytest.raises(InvalidRequestError, match=f"is of instance '{deployed.id}'"):
         open_instance("aws:other")
+
+
+@pytest.mark.parametrize(
+    ("unset", "why"),
+    [
+        (("AWS_REGION", "AWS_DEFAULT_REGION"), "You must specify a region"),
+        (("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "Unable to locate credentials"),
+    ],
+)
+def test_what_the_environment_lacks_is_named(
+    sleeper: Sleeper,
+    deployed: AwsInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    unset: tuple[str, ...],
+    why: str,
+) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    for variable in unset:
+        monkeypatch.delenv(variable)
+    aws_client.cache_clear()
+    boto3.DEFAULT_SESSION = None
+    for config_bucket in ("", f"sleeper-{deployed.id}-config-000000000000"):
+        monkeypatch.setenv("SLEEPER_CONFIG_BUCKET", config_bucket)
+        failed = sleeper("table", "list")
+        assert (failed.status, why in failed.stderr) == (1, True), failed.stderr
+
+
+def test_sorts_and_merges_spill_where_the_property_says(
+    cities: Sleeper, instance: Instance, tmp_path: Path
+) -> None:
+    assert instance.spill_folder().is_relative_to(tmp_path / "state")
+    ok(cities("instance", "set", f"sleeper.spill.directory={tmp_path / 'spill'}"))
+    (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 10)))
+    ok(cities("ingest", "cities", "here.parquet"))
+    with closing(open_instance(instance.where)) as opened:
+        assert opened.spill_folder().is_relative_to(tmp_path / "spill")

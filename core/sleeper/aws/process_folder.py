@@ -9,6 +9,7 @@ import fcntl
 import itertools
 import os
 import shutil
+import stat
 import threading
 from pathlib import Path
 
@@ -52,13 +53,26 @@ class ProcessFolder:
         return folder
 
 
+def own_folder(folder: Path) -> Path:
+    """Makes the folder for this user alone, where others may make folders too.
+
+    UnavailableError if one of that name is another user's, who could put anything there.
+    """
+    try:
+        folder.mkdir(exist_ok=True, mode=0o700)
+        found = folder.lstat()
+    except OSError as error:
+        raise UnavailableError(f"{folder}: {error}") from error
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+        raise UnavailableError(f"{folder} is not a folder of this user alone: name another place")
+    return folder
+
+
 def _take(parent: Path) -> tuple[Path, int]:
-    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    parent.mkdir(parents=True, exist_ok=True)
     for number in itertools.count():
         folder = parent / str(number)
-        folder.mkdir(exist_ok=True, mode=0o700)
-        if folder.stat().st_uid != os.getuid():
-            raise PermissionError(f"{folder} belongs to another user")
+        folder.mkdir(exist_ok=True)
         file = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

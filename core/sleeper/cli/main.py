@@ -6,6 +6,7 @@ import typer
 
 from sleeper import __version__
 from sleeper.cli import (
+    code,
     dead_letters,
     follower,
     hold,
@@ -56,6 +57,7 @@ app.command("gc")(shaping.gc)
 app.command("report")(report.report)
 app.command("pause")(schedules.pause)
 app.command("resume")(schedules.resume)
+app.add_typer(code.commands, name="code")
 app.add_typer(dead_letters.commands, name="dead-letters")
 app.add_typer(hold.commands, name="hold")
 app.add_typer(follower.commands, name="follower")

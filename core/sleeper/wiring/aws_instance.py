@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sleeper.aws.clients import aws_client
+from sleeper.aws.code_objects import CodeObjects
 from sleeper.aws.dead_letters import SqsDeadLetters
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.places import bucket_of, config_bucket_name
-from sleeper.aws.process_folder import ProcessFolder
+from sleeper.aws.process_folder import ProcessFolder, own_folder
 from sleeper.aws.property_files import PropertyFiles
 from sleeper.aws.queue import SqsQueue
 from sleeper.aws.schedules import switch_rules
@@ -57,6 +58,8 @@ from sleeper.properties.engine import (
 from sleeper.properties.instance import ID
 from sleeper.properties.values import InstanceProperties
 from sleeper.tables.table_ref import TableId
+from sleeper.user_code.loading import UserCode
+from sleeper.user_code.registry import Registry
 from sleeper.wiring.aws_tables import AwsTables
 from sleeper.wiring.instance import AWS_PREFIX, Instance
 from sleeper.wiring.queue_name import QueueName
@@ -65,6 +68,7 @@ from sleeper.wiring.source_files import find_s3_files, readable_buckets
 if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
 
+_UNPACKED_FOLDER = "code"
 CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
 STATE_FOLDER_VARIABLE = "SLEEPER_STATE_FOLDER"
 # Their messages are ingest jobs, whose id may be the message's.
@@ -91,7 +95,8 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
     """
     files = _property_files(instance_id)
     properties = files.instance()
-    folder = ProcessFolder(_state_folder() / instance_id)
+    place = _state_folder() / instance_id
+    folder = ProcessFolder(place)
     root = DataRoot(bucket_of(_deployed(properties, DATA_BUCKET)))
     log_table = _deployed(properties, TRANSACTION_LOG_TABLE)
     dynamo = aws_client("dynamodb")
@@ -115,9 +120,14 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         settings = query_settings(files.instance(), spill_folder(), root.buckets)
         return QueryEngine(settings, clock)
 
+    spill_places: dict[Path, ProcessFolder] = {}
+
+    def spill_place(parent: Path) -> ProcessFolder:
+        return spill_places.setdefault(parent, ProcessFolder(parent))
+
     def spill_folder() -> Path:
         chosen = files.instance().get(SPILL_DIRECTORY)
-        return folder.spill() if chosen is None else _made(Path(chosen))
+        return (folder if chosen is None else spill_place(Path(chosen) / instance_id)).spill()
 
     def switch_schedules(on: bool) -> tuple[str, ...]:
         rules = files.instance().get(SCHEDULE_RULES)
@@ -126,7 +136,8 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
 
     def close() -> None:
         copies.close()
-        folder.close()
+        for place in (folder, *spill_places.values()):
+            place.close()
 
     return Instance(
         where=f"{AWS_PREFIX}{instance_id}",
@@ -154,6 +165,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         spill_folder=spill_folder,
         query_engine=query_engine,
         switch_schedules=switch_schedules,
+        code=UserCode(Registry(CodeObjects(files.store)), place / _UNPACKED_FOLDER),
         clock=clock,
         close=close,
     )
@@ -224,9 +236,7 @@ def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
 
 def _state_folder() -> Path:
     chosen = os.environ.get(STATE_FOLDER_VARIABLE)
-    return Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"sleeper-{os.getuid()}"
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    if chosen:
+        return Path(chosen)
+    folder = Path(tempfile.gettempdir()) / f"sleeper-{os.getuid()}"
+    return own_folder(folder)

@@ -25,5 +25,12 @@ def create_compaction_jobs_of(
     table = OpenTable(instance, ref)
     send = instance.queue(QueueName.COMPACTION).send_all
     return create_compaction_jobs(
-        ref.id, table.state, table.properties(), instance.jobs, send, instance.clock, full
+        ref.id,
+        table.state,
+        table.properties(),
+        instance.jobs,
+        send,
+        instance.clock,
+        full,
+        instance.code,
     )
