@@ -9,14 +9,15 @@ from datafusion import col
 
 from benchmarks.measuring import Task, Watch, peaks_mib, rates, run_by_turns
 from benchmarks.raw import open_raw_session, write_raw
-from benchmarks.result import Aim, Result, check, figure, ratios
+from benchmarks.result import Aim, CheckFailedError, Result, check, figure, ratios
 from benchmarks.rows import check_rows, describe, sorted_files
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
 from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
-from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
+from sleeper.datafiles.merge import MergeInput, MergeRequest
+from sleeper.datafiles.merge_write import write_merge
+from sleeper.datafiles.partitioned_write import WriteTarget
 from sleeper.datafiles.session import EngineSettings
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
@@ -89,20 +90,21 @@ def ours(watch: Watch, root: str, paths: list[str], folder: str) -> dict[str, An
         SCHEMA, tuple(MergeInput(str(inputs / f.path), bytes=f.bytes) for f in files)
     )
     with watch:
-        merged = merge(request, engine)
-        (written,) = write_sorted(merged, target, FileStrategy.ONE_FILE_PER_LEAF)
-        done = CommitCompaction("job", ROOT_PARTITION_ID, tuple(paths), written.file, run_start_ms)
+        written = write_merge(request, engine, target)
+        if written is None:
+            raise CheckFailedError("nothing was written")
+        done = CommitCompaction("job", ROOT_PARTITION_ID, tuple(paths), written, run_start_ms)
         state.commit_or_raise(done)
     with state.reading() as now:
-        check([f.path for f in now.files.all()] == [written.file.path], "it is not committed")
+        check([f.path for f in now.files.all()] == [written.path], "it is not committed")
     check_rows(
-        [place / "data" / written.file.path],
+        [place / "data" / written.path],
         [inputs / path for path in paths],
         sum(f.rows for f in files),
     )
     state.close()
     shutil.rmtree(place)
-    return {"bytes": written.file.bytes}
+    return {"bytes": written.bytes}
 
 
 def raw(

@@ -12,19 +12,34 @@ from sleeper.wiring.local_instance import make_local_instance
 from tests.handlers.conftest import EVENTS
 
 ROOT = Path(__file__).parents[2]
-CONTROL_PLANE = sorted(
-    p.parent.name
-    for p in (ROOT / "lambdas").glob("*/handler.py")
-    if p.parent.name != "split_partition"
-)
+EVENT_OF = {
+    **dict.fromkeys(("fan_out_tables", "start_tasks", "sweep_instance"), "schedule.json"),
+    **dict.fromkeys(
+        (
+            "collect_garbage",
+            "collect_orphans",
+            "create_compaction_jobs",
+            "find_partitions_to_split",
+            "report_table_metrics",
+            "take_state_snapshots",
+        ),
+        "sqs-fifo.json",
+    ),
+}
 DATA_LIBRARIES = {"pyarrow", "datafusion", "pandas", "numpy", "polars", "datasketches"}
-CPU_SECONDS_MAX = 1.0
-# As Lambda starts it: import, then the first event, which opens the instance.
+# A second is meant, and about two thirds of one is measured; other work on the machine slows
+# processors down.
+CPU_SECONDS_MAX = 1.5
+# As Lambda starts it: import, then the first event, which opens the instance. In AWS that is
+# for the most part making clients.
 PROGRAM = """
 import importlib, json, sys, time
 from types import SimpleNamespace
 handler = importlib.import_module(f"lambdas.{sys.argv[1]}.handler").handler
 imported = time.process_time()
+import boto3
+for service in ("sts", "s3", "sqs", "dynamodb"):
+    boto3.client(service, region_name="eu-west-2")
 context = SimpleNamespace(
     function_name="f", memory_limit_in_mb=128, aws_request_id="r",
     invoked_function_arn="arn:aws:lambda:eu-west-2:123456789012:function:f",
@@ -56,12 +71,11 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", CONTROL_PLANE)
+@pytest.mark.parametrize("name", EVENT_OF)
 def test_a_control_plane_function_is_small_and_ready_within_a_second(
     name: str, where: Path
 ) -> None:
-    scheduled = name in {"fan_out_tables", "start_tasks", "sweep_instance"}
-    event = (EVENTS / ("schedule.json" if scheduled else "sqs-fifo.json")).read_text()
+    event = (EVENTS / EVENT_OF[name]).read_text()
     said = json.loads(run_function(name, event, where).splitlines()[-1])
     assert DATA_LIBRARIES.isdisjoint(said["loaded"])
     print(f"{name}: import {said['import']:.2f} s, ready {said['cpu']:.2f} s of processor time")

@@ -1,6 +1,6 @@
 """Tasks are started as the queue's length says."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,28 +9,13 @@ from hypothesis import strategies as st
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueCounts
-from sleeper.jobs.task_launcher import Launch, tasks_to_start
+from sleeper.jobs.task_launcher import tasks_to_start
 from sleeper.wiring import lambda_function
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda
-
-
-@dataclass
-class FakeLauncher:
-    """Has room for so many tasks."""
-
-    room: int = 1000
-    tasks: int = 0
-
-    def running(self) -> int:
-        return self.tasks
-
-    def start(self, count: int) -> Launch:
-        started = min(count, self.room - self.tasks)
-        self.tasks += started
-        return Launch(started, () if started == count else ("RESOURCE:CPU",))
+from tests.handlers.fake_launcher import FakeLauncher
 
 
 @pytest.fixture

@@ -1,15 +1,13 @@
 """Runs one compaction job: merge its files into one, commit that in their place."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import pyarrow as pa
 
 from sleeper.clock import Clock, system_clock
 from sleeper.compaction.job import CompactionJob
 from sleeper.compaction.lease import Lease
-from sleeper.compaction.merging import MergeJob, damaged_input, merge_job, write_output
+from sleeper.compaction.merging import MergeJob, damaged_input, write_output
 from sleeper.compaction.run_record import RunRecord
 from sleeper.datafiles.bound_iterator import TableIterators, shown_key
 from sleeper.datafiles.location import DataRoot
@@ -130,17 +128,14 @@ def _write(
     """The output, and how many rows were read for it."""
     rows_read = 0
 
-    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def heard(rows: int) -> None:
         nonlocal rows_read
-        for batch in batches:
-            lease.check()
-            rows_read += batch.num_rows
-            on_rows(batch.num_rows)
-            yield batch
+        lease.check()
+        rows_read += rows
+        on_rows(rows)
 
     try:
-        batches = counted(merge_job(merge, root, settings.engine))
-        output = write_output(batches, merge, root, settings.files)
+        output = write_output(merge, root, settings.engine, settings.files, heard)
         _check_rows(merge, rows_read)
         _check_keys(merge, output)
     except InvalidRequestError as error:

@@ -55,9 +55,11 @@ class LocalQueue:
         deduplication_id: str | None = None,
     ) -> str:
         """See the port."""
-        if self._settings.fifo != (group is not None):
-            needed = "needs a group" if self._settings.fifo else "is not FIFO and takes no group"
-            raise InvalidRequestError(f"queue {self._name!r} {needed}")
+        self._check_group(group is not None)
+        if deduplication_id is not None and not self._settings.fifo:
+            raise InvalidRequestError(
+                f"queue {self._name!r} is not FIFO and takes no deduplication id"
+            )
         message_id = secrets.token_hex(12)
         now = self._clock()
         with self._database.write() as transaction:

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 from datafusion import SessionContext
 
-from sleeper.datafiles.merge import view_schema
+from sleeper.datafiles.arrow import view_schema
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.datafiles.session import engine_errors, scan_files
 from sleeper.query.engine import QueryEngine, QueryTable

@@ -11,7 +11,7 @@ from sleeper.errors import InvalidRequestError
 TableId = NewType("TableId", str)
 """Eight lower-case hexadecimal digits."""
 
-_NAME_LENGTH_MAX = 200
+TABLE_NAME_LENGTH_MAX = 200
 
 
 class TableState(Enum):
@@ -47,10 +47,10 @@ def check_table_name(name: str) -> str:
     Names go into paths on users' disks, SQL and JSON, so no slashes, control
     characters, or white space at either end.
     """
-    if not name or len(name) > _NAME_LENGTH_MAX:
+    if not name or len(name) > TABLE_NAME_LENGTH_MAX:
         raise InvalidRequestError(
             f"table name {name[:40]!r} has {len(name)} characters: "
-            f"1 to {_NAME_LENGTH_MAX} are allowed"
+            f"1 to {TABLE_NAME_LENGTH_MAX} are allowed"
         )
     if name != name.strip() or name in {".", ".."}:
         raise InvalidRequestError(
