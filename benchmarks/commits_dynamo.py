@@ -58,7 +58,7 @@ def measure(settings: Settings) -> Result:
         f"{commits:,} commits of an ingest's file, {_BATCH} messages to a call of the handler of"
         " `commit_transactions`: parsed, validated and folded, one entry of the log for the"
         " messages of a table, each outcome in the job tracker. Log and tracker are on a"
-        " DynamoDB server (dynoxide) of the same machine, which took half of the processor time."
+        " DynamoDB server (dynoxide) of the same machine."
     )
     return Result("commits-dynamo", work, figures)
 
