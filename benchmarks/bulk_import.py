@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import Task, Watch, rates, run_by_turns
-from benchmarks.result import Aim, Result, check, figure, ratios
+from benchmarks.result import Aim, Result, figure, ratios
 from benchmarks.rows import check_rows, even_leaves, unsorted_files
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings

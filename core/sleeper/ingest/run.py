@@ -30,8 +30,8 @@ from sleeper.datafiles.text_sources import read_csv, read_json_lines
 from sleeper.datafiles.writer import FileSettings
 from sleeper.errors import DataError
 from sleeper.schema.model import Schema
-from sleeper.statestore.file_commits import commit_files, earlier_commit
-from sleeper.statestore.outcome import Status
+from sleeper.statestore.file_commits import checked_outcome, commit_files, earlier_commit
+from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 
@@ -44,7 +44,10 @@ def _ignore_rows(_: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IngestTable:
-    """The table that rows go to, and what an ingest may use."""
+    """The table that rows go to, and what an ingest may use.
+
+    `commit` may queue the commit (see `CommitRun`); without it, it is done here.
+    """
 
     table_id: str
     schema: Schema
@@ -54,6 +57,7 @@ class IngestTable:
     clock: Clock
     files: FileSettings = field(default_factory=FileSettings)
     strategy: FileStrategy = FileStrategy.ONE_REFERENCE_PER_LEAF
+    commit: Callable[[AddFiles], Outcome | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +70,17 @@ class IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What an ingest did. `number` is its transaction; `done_before` if it came again."""
+    """What an ingest did. `number` is its transaction; `done_before` if it came again.
+
+    `queued` says that its commit waits for the committer; then there is no number yet.
+    """
 
     job_id: str
     rows: int
     files: int
     number: int | None
     done_before: bool = False
+    queued: bool = False
 
 
 def ingest_files(
@@ -139,11 +147,21 @@ def _run(
     files = tuple(
         NewFile(w.file, tuple((r.partition_id, r.rows) for r in w.references)) for w in written
     )
-    outcome = commit_files(table.state, AddFiles(job_id, run_start_ms, files, request))
+    rows = sum(w.file.rows for w in written)
+    add = AddFiles(job_id, run_start_ms, files, request)
+    outcome = _commit(table, add)
+    if outcome is None:
+        return IngestResult(job_id, rows, len(written), None, queued=True)
     if outcome.status is Status.ALREADY_DONE:
         return IngestResult(job_id, 0, 0, outcome.number, done_before=True)
-    rows = sum(w.file.rows for w in written)
     return IngestResult(job_id, rows, len(written), outcome.number)
+
+
+def _commit(table: IngestTable, files: AddFiles) -> Outcome | None:
+    if table.commit is None:
+        return commit_files(table.state, files)
+    outcome = table.commit(files)
+    return None if outcome is None else checked_outcome(table.state, files, outcome)
 
 
 def _write(

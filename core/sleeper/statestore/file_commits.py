@@ -35,10 +35,15 @@ def earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome | No
 def commit_files(state: StateStore, files: AddFiles) -> Outcome:
     """Commits; the outcome says whether another run of the job was first.
 
-    StateMovedOnError if it is refused, InvalidRequestError if the id was used meanwhile for
+    StateMovedOnError if they are refused, InvalidRequestError if the id was used meanwhile for
     another request.
     """
     (outcome,) = state.commit(files)
+    return checked_outcome(state, files, outcome)
+
+
+def checked_outcome(state: StateStore, files: AddFiles, outcome: Outcome) -> Outcome:
+    """The same of a commit that was made in another way."""
     if outcome.refused:
         if files.request is not None:
             earlier_commit(state, files.id, files.request)

@@ -11,7 +11,7 @@ from sleeper.bulk_import.run import (
     run_bulk_import,
 )
 from sleeper.ingest.job import IngestJob, new_job_id
-from sleeper.jobs.event import JobKind
+from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.queue import Message
 from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
@@ -21,7 +21,7 @@ from sleeper.wiring.file_jobs import job_of_message, table_of_job
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.own_task import own_task
 from sleeper.wiring.source_names import absolute_names, source_file
-from sleeper.wiring.tracked_job import TrackedJob
+from sleeper.wiring.tracked_job import RunEnd, TrackedJob
 
 
 def bulk_import_paths(
@@ -51,7 +51,7 @@ def _run(
 ) -> BulkImportResult:
     table = table_of_job(instance, job, JobKind.BULK_IMPORT)
 
-    def work() -> BulkImportResult:
+    def work(_: JobRunRef) -> BulkImportResult:
         files = [source_file(instance, name) for name in job.files]
         return run_bulk_import(
             _bulk_import_table(table), job.id, files, job.request, cluster, on_stage
@@ -61,7 +61,7 @@ def _run(
         tracked = TrackedJob(
             instance, JobKind.BULK_IMPORT, table.ref.id, job.id, task_id, len(job.files)
         )
-        result = tracked.run(work, lambda r: None if r.done_before else r.rows)
+        result = tracked.run(work, lambda r: RunEnd(None if r.done_before else r.rows))
         done(result.rows)
     return result
 

@@ -6,8 +6,9 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message
 from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
-from sleeper.tables.table_ref import TableId
+from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId
 from sleeper.wiring.instance import Instance, OpenTable
+from sleeper.wiring.source_names import refuse_local_files
 from sleeper.wiring.tracked_job import TrackedJob
 
 _NO_TABLE = TableId("")
@@ -21,6 +22,7 @@ def job_of_message(instance: Instance, message: Message, kind: JobKind) -> Inges
     """
     try:
         job = ingest_job_from_message(message.body, message.message_id)
+        refuse_local_files(instance, job.files)
     except InvalidRequestError as error:
         TrackedJob(instance, kind, _NO_TABLE, message.message_id).reject(error)
         raise
@@ -45,6 +47,6 @@ def table_of_job(instance: Instance, job: IngestJob, kind: JobKind) -> OpenTable
 
 
 def reject(instance: Instance, job: IngestJob, kind: JobKind, error: SleeperError) -> None:
-    """Tracks a job as rejected whose table may not be known."""
-    table_id = TableId(job.table_id or job.table_name or _NO_TABLE)
+    """Tracks a job as rejected. Of one whose table is not known it is what it calls its table."""
+    table_id = TableId((job.table_id or job.table_name or _NO_TABLE)[:TABLE_NAME_LENGTH_MAX])
     TrackedJob(instance, kind, table_id, job.id).reject(error)

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
 from sleeper.datafiles.partitioned_write import FileStrategy
 from sleeper.datafiles.sources import Rejects
-from sleeper.errors import InvalidRequestError
 from sleeper.ingest.job import IngestJob, new_job_id
 from sleeper.ingest.run import (
     IngestProgress,
@@ -17,18 +17,19 @@ from sleeper.ingest.run import (
     ingest_batches,
     ingest_files,
 )
-from sleeper.jobs.event import JobEvent, JobKind, JobStep
+from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep
 from sleeper.jobs.queue import Message
 from sleeper.properties.engine import SORT_MEMORY_BYTES
-from sleeper.properties.table import FILE_WRITING_STRATEGY
+from sleeper.properties.table import FILE_WRITING_STRATEGY, INGEST_COMMIT_ASYNC
 from sleeper.schema.json import schema_from_json
+from sleeper.wiring.commits import commits_of
 from sleeper.wiring.engine import engine_settings, file_settings
 from sleeper.wiring.file_jobs import job_of_message, table_of_job
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.own_task import own_task
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.source_names import absolute_names, is_in_s3, source_file
-from sleeper.wiring.tracked_job import TrackedJob
+from sleeper.wiring.source_names import absolute_names, check_submittable, source_file
+from sleeper.wiring.tracked_job import RunEnd, TrackedJob
 
 
 def ingest_paths(
@@ -52,10 +53,9 @@ def submit_ingest(
 ) -> str:
     """Sends a job to the ingest queue; returns its id. The files must stay until it ran."""
     ref = instance.tables.by_name(table_name)
+    for path in paths:
+        check_submittable(instance, path)
     job = IngestJob(job_id or new_job_id(), absolute_names(instance, paths), table_id=ref.id)
-    for path in job.files:
-        if not is_in_s3(instance, path) and not Path(path).exists():
-            raise InvalidRequestError(f"file {path} does not exist")
     instance.queue(QueueName.INGEST).send(job.to_message())
     event = JobEvent(
         ref.id,
@@ -82,8 +82,8 @@ def ingest_rows(
     request = json.dumps({"rows of job": chosen})
     with own_task(instance, JobKind.INGEST) as (task_id, done):
         result = TrackedJob(instance, JobKind.INGEST, table.ref.id, chosen, task_id).run(
-            lambda: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
-            _rows_taken,
+            lambda _: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
+            _ended,
         )
         done(result.rows)
     return result
@@ -94,7 +94,7 @@ def run_ingest_message(
 ) -> IngestResult:
     """Runs the job of a message. One that is no job, or too old, is tracked as rejected."""
     job = job_of_message(instance, message, JobKind.INGEST)
-    return run_ingest_job(instance, job, task_id)
+    return run_ingest_job(instance, job, task_id, may_queue=True)
 
 
 def run_ingest_job(
@@ -103,16 +103,23 @@ def run_ingest_job(
     task_id: str | None = None,
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
+    may_queue: bool = False,
 ) -> IngestResult:
-    """Runs a job and tracks it. A job that cannot ever succeed is tracked as rejected."""
+    """Runs a job and tracks it. A job that cannot ever succeed is tracked as rejected.
+
+    With `may_queue` the committer commits it, if the table's properties say so.
+    """
     table = table_of_job(instance, job, JobKind.INGEST)
 
-    def run() -> IngestResult:
+    def run(this: JobRunRef) -> IngestResult:
         files = [source_file(instance, name) for name in job.files]
-        return ingest_files(_ingest_table(table), job.id, files, job.request, rejects, progress)
+        place = _ingest_table(table)
+        if may_queue:
+            place = replace(place, commit=partial(commits_of(table, INGEST_COMMIT_ASYNC), this))
+        return ingest_files(place, job.id, files, job.request, rejects, progress)
 
     tracked = TrackedJob(instance, JobKind.INGEST, table.ref.id, job.id, task_id, len(job.files))
-    return tracked.run(run, _rows_taken)
+    return tracked.run(run, _ended)
 
 
 def _ingest_table(table: OpenTable) -> IngestTable:
@@ -131,5 +138,5 @@ def _ingest_table(table: OpenTable) -> IngestTable:
     )
 
 
-def _rows_taken(result: IngestResult) -> int | None:
-    return None if result.done_before else result.rows
+def _ended(result: IngestResult) -> RunEnd:
+    return RunEnd(None if result.done_before else result.rows, result.queued)
