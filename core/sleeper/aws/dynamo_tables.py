@@ -1,0 +1,63 @@
+"""How the tables in DynamoDB are keyed: for whoever makes them. Loads no library.
+
+What is asked of each, and how:
+
+- *transaction log*: the head, an entry by number, a cursor (by key); the entries after a
+  number, in order (a range of one table's items).
+- *table index*: by name, by id (by key); online or offline tables by name (a range).
+- *trackers*: all events of one job or task (its items); what happened last, by kind (the
+  index `recent`, newest first, a few ranges beside each other, see `tracker_items`).
+"""
+
+from dataclasses import dataclass
+
+from sleeper.properties.declaration import Property
+from sleeper.properties.deployed import (
+    JOB_TRACKER_TABLE,
+    TABLE_ID_INDEX,
+    TABLE_NAME_INDEX,
+    TABLE_ONLINE_INDEX,
+    TASK_TRACKER_TABLE,
+    TRANSACTION_LOG_TABLE,
+)
+
+TIME_TO_LIVE = "expiryDate"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The attributes of a key: `S` text or `N` number."""
+
+    hash: str
+    range: str | None = None
+    range_type: str = "S"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A global secondary index that holds nothing but keys."""
+
+    name: str
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class DynamoTable:
+    """A table. `property` is what its name is written to. `expires`: by `expiryDate`."""
+
+    property: Property[str | None]
+    key: Key
+    index: Index | None = None
+    expires: bool = False
+
+
+RECENT = Index("recent", Key("listing", "at", "N"))
+
+DYNAMO_TABLES = (
+    DynamoTable(TRANSACTION_LOG_TABLE, Key("tableId", "item")),
+    DynamoTable(TABLE_NAME_INDEX, Key("TableName")),
+    DynamoTable(TABLE_ID_INDEX, Key("TableId")),
+    DynamoTable(TABLE_ONLINE_INDEX, Key("Online", "TableName")),
+    DynamoTable(JOB_TRACKER_TABLE, Key("job", "event"), RECENT, expires=True),
+    DynamoTable(TASK_TRACKER_TABLE, Key("task", "event"), RECENT, expires=True),
+)
