@@ -12,6 +12,7 @@ from stacks.constructs.acknowledged import acknowledge
 from stacks.deployment import Deployment
 
 _ZONES = 2
+_ADDRESSES = "10.0.0.0/16"
 _INTERFACES = {
     "EcrApi": ec2.InterfaceVpcEndpointAwsService.ECR,
     "EcrImages": ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER,
@@ -67,6 +68,7 @@ def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
         scope,
         "Vpc",
         vpc_name=deployment.name("vpc"),
+        ip_addresses=ec2.IpAddresses.cidr(_ADDRESSES),
         max_azs=_ZONES,
         nat_gateways=0,
         restrict_default_security_group=False,
@@ -88,7 +90,7 @@ def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
     group = ec2.SecurityGroup(
         scope, "Endpoints", vpc=vpc, description="endpoints of AWS's services", allow_all_outbound=False
     )
-    group.add_ingress_rule(ec2.Peer.ipv4(vpc.vpc_cidr_block), ec2.Port.tcp(443), "tasks")
+    group.add_ingress_rule(ec2.Peer.ipv4(_ADDRESSES), ec2.Port.tcp(443), "tasks")
     for name, service in _INTERFACES.items():
         vpc.add_interface_endpoint(name, service=service, security_groups=[group], open=False)
     return vpc

@@ -30,7 +30,7 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "requirements.tx
 def make_code(scope: Construct, platform: str, processor: str) -> assets.Asset:
     """The asset. It is named by what it is made of, and built only if that has changed."""
     build = _Build(platform, processor)
-    return assets.Asset(
+    asset = assets.Asset(
         scope,
         "Code",
         path=str(ROOT / "lambdas"),
@@ -40,6 +40,13 @@ def make_code(scope: Construct, platform: str, processor: str) -> assets.Asset:
             image=cdk.DockerImage.from_registry("none"), local=_LocalBundling(build)
         ),
     )
+    cdk.Validations.of(scope).acknowledge(
+        cdk.Acknowledgment(
+            id="@aws-cdk/aws-lambda:codeFromBucketObjectVersionNotSpecified",
+            reason="the object's name changes with its content",
+        )
+    )
+    return asset
 
 
 @dataclass(frozen=True, slots=True)

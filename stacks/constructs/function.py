@@ -18,6 +18,7 @@ from sleeper.properties.deployment import (
     TRACING,
 )
 from sleeper.properties.instance import LOG_RETENTION_DAYS
+from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.image import image_asset
 from stacks.constructs.permissions import Permission
 from stacks.constructs.role import make_role
@@ -68,7 +69,7 @@ def make_function(
     traced = deployment.get(TRACING)
     timeout = size.timeout_seconds or deployment.get(LAMBDA_TIMEOUT_SECONDS)
     disk_mb = deployment.get(LAMBDA_DISK_MB) if size.keeps_state else 512
-    return lambda_.Function(
+    function = lambda_.Function(
         scope,
         construct_id,
         function_name=full_name,
@@ -87,6 +88,8 @@ def make_function(
         tracing=lambda_.Tracing.ACTIVE if traced else lambda_.Tracing.DISABLED,
         reserved_concurrent_executions=size.concurrency_reserved,
     )
+    acknowledge(function, "L1", "datasketches has no wheel for a newer Python")
+    return function
 
 
 def make_log_group(
