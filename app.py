@@ -21,9 +21,9 @@ from stacks.instance import InstanceStack
 _OVERRIDES = {"id": ID, "vpc": VPC, "subnets": SUBNETS}
 
 
-def make_app(context: dict[str, str] | None = None) -> cdk.App:
+def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -> cdk.App:
     """The app, not yet synthesised. SleeperError if a property is wrong."""
-    app = cdk.App(context=context)
+    app = cdk.App(context=context, outdir=outdir)
     folder = _read_folder(app)
     properties = folder.properties
     platform = app.node.try_get_context("lambda_platform") or PLATFORMS[0]

@@ -1,0 +1,31 @@
+"""The file of an instance's properties, before there is an instance to open."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+_KEY = "instance.properties"
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFile:
+    """`instance.properties` in the config bucket."""
+
+    client: Any
+    bucket: str
+
+    def read(self) -> str | None:
+        """The file's text, or None if there is none yet."""
+        try:
+            answer = self.client.get_object(Bucket=self.bucket, Key=_KEY)
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "NoSuchKey":
+                return None
+            raise
+        text: str = answer["Body"].read().decode()
+        return text
+
+    def write(self, text: str) -> None:
+        """Replaces the file."""
+        self.client.put_object(Bucket=self.bucket, Key=_KEY, Body=text.encode())
