@@ -17,6 +17,7 @@ from sleeper.compaction.job import CompactionJob, compaction_job_from_json
 from sleeper.compaction.planning import CreationReport, create_compaction_jobs
 from sleeper.compaction.running import CompactionResult, CompactionSettings, run_compaction
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
@@ -24,8 +25,9 @@ from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.writer import FileSettings
 from sleeper.errors import SleeperError, StateMovedOnError
 from sleeper.files.data_file import DataFile
+from sleeper.files.stored_object import StoredObject
 from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
-from sleeper.garbage_collection.orphans import OrphanReport, StoredObject, collect_orphans
+from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
 from sleeper.jobs.event import JobEvent
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.instance import create_instance
@@ -129,9 +131,9 @@ class WatchedStore:
 class WatchedRoot(DataRoot):
     """A data root whose writes and deletions tick; a torn write leaves half an object."""
 
-    def __init__(self, folder: Path, ticks: Ticks) -> None:
-        super().__init__(folder)
-        self.folder = folder
+    def __init__(self, place: Path | Bucket, ticks: Ticks) -> None:
+        super().__init__(place)
+        self.folder = Path(self.url_of(""))
         self._ticks = ticks
 
     @contextlib.contextmanager
@@ -149,13 +151,7 @@ class WatchedRoot(DataRoot):
     def objects(self, table_id: TableId = TABLE_ID) -> list[StoredObject]:
         """Every object below the table's folder, as a listing has it."""
         self._ticks()
-        found = [p for p in (self.folder / table_id).rglob("*") if p.is_file()]
-        return [
-            StoredObject(
-                str(p.relative_to(self.folder)), p.stat().st_size, p.stat().st_mtime_ns // 10**6
-            )
-            for p in sorted(found)
-        ]
+        return sorted(self.list_objects(table_id), key=lambda each: each.path)
 
 
 class WatchedTracker(LocalJobTracker):
@@ -173,7 +169,10 @@ class WatchedTracker(LocalJobTracker):
 
 @dataclass
 class RealTable:
-    """One table of a local instance. `messages` are those on the compaction queue."""
+    """One table of a local instance. `messages` are those on the compaction queue.
+
+    Its data is in the folder too, or in a bucket that is given.
+    """
 
     folder: Path
     schema: Schema = LONG_SCHEMA
@@ -184,6 +183,7 @@ class RealTable:
     messages: list[str] = field(default_factory=list)
     engine_changes: dict[str, Any] = field(default_factory=dict)
     processing: Processing = NO_PROCESSING
+    bucket: Bucket | None = None
 
     def __post_init__(self) -> None:
         self._databases: list[InstanceDatabase] = []
@@ -191,7 +191,10 @@ class RealTable:
         self._names = itertools.count()
         spill = self.folder / "spill"
         spill.mkdir()
-        self.engine = EngineSettings(spill, 256 * 1024**2, **self.engine_changes)
+        buckets = (self.bucket,) if self.bucket else ()
+        self.engine = EngineSettings(
+            spill, 256 * 1024**2, **{"buckets": buckets, **self.engine_changes}
+        )
         instance = create_instance(self.folder / "instance", "test")
         self._database_path = instance.database.path
         instance.close()
@@ -207,7 +210,7 @@ class RealTable:
         self.ticks = Ticks()
         self._databases.append(InstanceDatabase(self._database_path))
         self.tracker = WatchedTracker(self._databases[-1], self.ticks)
-        self.root = WatchedRoot(self.folder / "data", self.ticks)
+        self.root = WatchedRoot(self.bucket or self.folder / "data", self.ticks)
         path = self.folder / "data" / TABLE_ID / "state.db"
         self._stores.append(open_state_store(path, self.clock))
         self.watched = WatchedStore(self._stores[-1], self.ticks)

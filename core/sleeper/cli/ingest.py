@@ -40,6 +40,14 @@ def ingest(
             "--submit", help="Send the job to the queue, and print its id: `sleeper run` does it."
         ),
     ] = False,
+    batch: Annotated[
+        bool,
+        typer.Option(
+            "--batch",
+            help="Let the files wait for others: the ingest batcher makes jobs of them, as the "
+            "table's properties say.",
+        ),
+    ] = False,
     rejects: Annotated[
         Path | None,
         typer.Option(
@@ -60,11 +68,19 @@ def ingest(
       sleeper ingest flights /data/flights --job-id year-2013
       sleeper ingest weather weather.csv --rejects rejected.jsonl
       sleeper ingest flights 2013-03.parquet --submit
+      sleeper ingest flights 2013-03-01T10.parquet --batch
     """
-    if submit and rejects is not None:
-        raise typer.BadParameter("--rejects works only without --submit")
+    if rejects is not None and (submit or batch):
+        raise typer.BadParameter("--rejects works only without --submit and --batch")
+    if batch and (submit or job_id is not None):
+        raise typer.BadParameter("--batch goes without --submit and --job-id")
     with opened(context) as instance:
-        if submit:
+        if batch:
+            from sleeper.wiring.batching import submit_to_batcher
+
+            count = submit_to_batcher(instance, name, files)
+            note(f"{counted(count, 'file')} handed to the ingest batcher")
+        elif submit:
             from sleeper.wiring.ingest import submit_ingest
 
             typer.echo(submit_ingest(instance, name, files, job_id))

@@ -7,39 +7,55 @@ from pathlib import Path
 from typing import Any
 
 import obstore
-from obstore.exceptions import BaseError
-from obstore.exceptions import NotFoundError as ObjectNotFoundError
-from obstore.store import LocalStore
+from obstore.store import LocalStore, S3Store
 
-from sleeper.errors import NotFoundError, UnavailableError
+from sleeper.datafiles.bucket import Bucket, open_bucket
+from sleeper.datafiles.bucket_folder import ObjectFile, delete_objects, store_errors, upload
+from sleeper.errors import UnavailableError
+from sleeper.files.stored_object import StoredObject
 
 
 class DataRoot:
-    """The folder below which a local instance keeps its tables' objects.
+    """The folder, or the bucket, below which an instance keeps its tables' objects.
 
-    Paths are relative to it, as the state store has them. An object appears under its name
-    at once, but a data file only counts when it is committed; what was written is on disk,
-    not only in the system's cache, when `sink` ends.
+    Paths are relative to it, as the state store has them. A file appears under its name at
+    once, an object of a bucket when it is whole; either way a data file only counts when it
+    is committed. What was written is durable when `sink` ends.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.store = LocalStore(folder, mkdir=True)
+    def __init__(self, place: Path | Bucket) -> None:
+        self._place = place
+        self.store: LocalStore | S3Store
+        if isinstance(place, Bucket):
+            self.store = open_bucket(place)
+        else:
+            self.store = LocalStore(place, mkdir=True)
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """What an engine needs to know to read the URLs: the bucket, if it is one."""
+        return (self._place,) if isinstance(self._place, Bucket) else ()
 
     def url_of(self, path: str) -> str:
-        """What DataFusion and Arrow open."""
-        return str(self._folder / path)
+        """What the engine opens: a file's path, or an object's URL."""
+        place = self._place
+        return place.url_of(path) if isinstance(place, Bucket) else str(place / path)
 
-    @contextlib.contextmanager
-    def sink(self, path: str) -> Iterator[Any]:
-        """A binary file to write the object to. UnavailableError if the disk refuses.
+    def sink(self, path: str) -> contextlib.AbstractContextManager[Any]:
+        """A binary file to write the object to. UnavailableError if disk or store refuse.
 
         Nothing is ever overwritten: it refuses a name that is taken.
         """
+        if isinstance(self.store, S3Store):
+            return upload(self.store, path)
+        return self._file_sink(path)
+
+    @contextlib.contextmanager
+    def _file_sink(self, path: str) -> Iterator[Any]:
         # Whoever only opens an instance does without Arrow, which takes long to load.
         import pyarrow as pa
 
-        target = self._folder / path
+        target = Path(self.url_of(path))
         try:
             make_folder(target.parent)
             with target.open("xb") as file, pa.PythonFile(file, mode="w") as sink:
@@ -52,21 +68,53 @@ class DataRoot:
 
     def read(self, path: str) -> bytes:
         """The whole object; NotFoundError if there is none."""
-        try:
+        with store_errors(path):
             return bytes(obstore.get(self.store, path).bytes())
-        except (ObjectNotFoundError, FileNotFoundError) as error:
-            raise NotFoundError(f"object {path} does not exist") from error
-        except (BaseError, OSError) as error:
-            raise UnavailableError(f"cannot read object {path}: {error}") from error
+
+    def open(self, path: str, size: int | None = None) -> Any:
+        """The object as a file for Arrow to read. Its size saves a request if it is known.
+
+        FileNotFoundError, now or at the first read, if there is none.
+        """
+        import pyarrow as pa
+
+        if isinstance(self.store, S3Store):
+            return pa.PythonFile(ObjectFile(self.store, path, size), mode="r")
+        return pa.OSFile(self.url_of(path))
+
+    def list_objects(self, folder: str) -> Iterator[StoredObject]:
+        """All objects below a folder of the root, in no order."""
+        if not isinstance(self.store, S3Store):
+            yield from self._list_files(folder)
+            return
+        with store_errors(folder):
+            for page in obstore.list(self.store, prefix=folder):
+                for found in page:
+                    modified_ms = round(found["last_modified"].timestamp() * 1000)
+                    yield StoredObject(found["path"], found["size"], modified_ms)
+
+    def _list_files(self, folder: str) -> Iterator[StoredObject]:
+        root = Path(self.url_of(""))
+        for path in (root / folder).rglob("*"):
+            try:
+                found = path.stat()
+            except FileNotFoundError:
+                continue
+            if path.is_file():
+                modified_ms = found.st_mtime_ns // 1_000_000
+                yield StoredObject(path.relative_to(root).as_posix(), found.st_size, modified_ms)
 
     def delete(self, paths: list[str]) -> None:
         """Deletes the objects; those that are gone already are no error.
 
-        Not through the store, which cannot name what its own torn writes leave behind.
+        Files not through the store, which cannot name what its own torn writes leave behind.
         """
+        if isinstance(self.store, S3Store):
+            delete_objects(self.store, paths)
+            return
         for path in paths:
             try:
-                (self._folder / path).unlink(missing_ok=True)
+                Path(self.url_of(path)).unlink(missing_ok=True)
             except OSError as error:
                 raise UnavailableError(f"cannot delete {path}: {error}") from error
 

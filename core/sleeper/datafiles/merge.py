@@ -101,7 +101,7 @@ def merge(
             inputs = _merge_pass(request.schema, groups, settings, session, cleanup)
         frame, names = merge_frame(replace(request, inputs=tuple(inputs)), session)
         cleanup.callback(_forget, session, names)
-        yield from stream(session, frame, [each.url for each in inputs])
+        yield from stream(session, frame, [each.url for each in inputs], settings.buckets)
 
 
 def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
@@ -178,7 +178,7 @@ def _merge_pass(
         cleanup.callback(path.unlink, missing_ok=True)
         frame, names = merge_frame(MergeRequest(schema, group), session)
         try:
-            batches = stream(session, frame, [each.url for each in group])
+            batches = stream(session, frame, [each.url for each in group], settings.buckets)
             _write_pass(path, batches, view_schema(schema))
         finally:
             _forget(session, names)

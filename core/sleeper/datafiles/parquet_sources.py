@@ -7,23 +7,23 @@ checked and cast batch by batch.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.sources import RowChecker, batch_columns
+from sleeper.datafiles.s3_file import S3File
+from sleeper.datafiles.sources import RowChecker, SourceFile, batch_columns
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import INT_RANGES, Field, ListType, MapType, PrimitiveType, Schema
 
 _BATCH_ROWS = 65_536
 
 
-def open_parquet(path: Path, checker: RowChecker) -> pq.ParquetFile | None:
+def open_parquet(path: SourceFile, checker: RowChecker) -> pq.ParquetFile | None:
     """The file, its columns and types checked; None for an upload of no rows and no columns."""
     try:
-        file = pq.ParquetFile(path)
+        file = pq.ParquetFile(path.open_ranges() if isinstance(path, S3File) else path)
         found = file.schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise InvalidRequestError(f"file {path}: not a readable Parquet file: {error}") from error
@@ -44,7 +44,7 @@ def is_scannable(file: pq.ParquetFile, schema: Schema) -> bool:
     )
 
 
-def read_parquet(path: Path, checker: RowChecker) -> Iterator[pa.RecordBatch]:
+def read_parquet(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     """The rows of a Parquet file, checked and cast; messages name the row group."""
     file = open_parquet(path, checker)
     if file is None:

@@ -3,18 +3,29 @@
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from datafusion import DataFrame, ExecutionPlan, RuntimeEnvBuilder, SessionConfig, SessionContext
+from datafusion.object_store import AmazonS3
+from datafusion.plan import LogicalPlan
 
+from sleeper.datafiles.bucket import Bucket, is_s3_url, quoted_s3_url
+from sleeper.datafiles.s3_file import s3_file
 from sleeper.errors import DataError, SleeperError, StateMovedOnError, UnavailableError
 
 _table_numbers = itertools.count()
 # What is read of a file's end at first. The engine's own half a megabyte is more than most
 # footers, and each thread that reads files keeps some of it (see `merge`).
 _FOOTER_BYTES = "65536"
+_HEADS_AT_ONCE = 16
+# The engine's S3 client when it gives up: after retries, or refused by a server's 5xx.
+_SIGNS_OF_NO_ANSWER = ("Generic S3 error", "HTTP error", "error sending request")
+# Of the engine's protobuf messages: a plan that is a scan of files; a file's URL in one.
+_SCAN_TAG = b"\x0a"
+_PATH_TAG = b"\x12"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +33,15 @@ class EngineSettings:
     """What bounds one run of the engine.
 
     `memory_bytes` is DataFusion's pool; beyond it sorts spill to `spill_folder`, a local
-    folder that exists. `merge_files_max` is how many sorted inputs one merge opens.
+    folder that exists. `merge_files_max` is how many sorted inputs one merge opens. Objects
+    of S3 are read from `buckets` and no others.
     """
 
     spill_folder: Path
     memory_bytes: int = 1024**3
     merge_files_max: int = 64
     threads: int = 2
+    buckets: tuple[Bucket, ...] = ()
 
 
 def open_session(settings: EngineSettings, partitions: int = 1) -> SessionContext:
@@ -46,7 +59,25 @@ def open_session(settings: EngineSettings, partitions: int = 1) -> SessionContex
         .with_disk_manager_specified(str(settings.spill_folder))
         .with_fair_spill_pool(settings.memory_bytes)
     )
-    return SessionContext(config, runtime)
+    session = SessionContext(config, runtime)
+    register_buckets(session, settings.buckets)
+    return session
+
+
+def register_buckets(session: SessionContext, buckets: Iterable[Bucket]) -> None:
+    """Lets the session read the buckets' objects."""
+    for bucket in buckets:
+        keys = bucket.credentials
+        store = AmazonS3(
+            bucket.name,
+            region=bucket.region,
+            access_key_id=keys.access_key_id if keys else None,
+            secret_access_key=keys.secret_access_key if keys else None,
+            session_token=keys.session_token if keys else None,
+            endpoint=bucket.endpoint,
+            allow_http=bucket.allows_http,
+        )
+        session.register_object_store(f"s3://{bucket.name}/", store)
 
 
 def limit_footer_cache(session: SessionContext, bytes_max: int) -> None:
@@ -62,16 +93,70 @@ def new_table_name() -> str:
     return f'"/{next(_table_numbers)}"'
 
 
-def engine_url(path: str | Path, is_folder: bool = False) -> str:
-    """A local file or folder as the engine takes it to the letter.
+def engine_url(file: str) -> str:
+    """A local file, or the URL of an object of S3, as the engine takes it to the letter.
 
     In a plain path it reads brackets, stars and question marks as a pattern.
     """
-    return Path(path).absolute().as_uri() + ("/" if is_folder else "")
+    return quoted_s3_url(file) if is_s3_url(file) else Path(file).absolute().as_uri()
+
+
+def scan_files(
+    session: SessionContext, files: Sequence[str], schema: pa.Schema | None = None
+) -> DataFrame:
+    """All rows of Parquet files of one schema as one table, in no order.
+
+    The engine reads some of them at a time, however many there are, where a union of files
+    would open all of them at once. Its interface takes one file or a folder, its plans take
+    a list: so this is the plan of the first file with the others' URLs added.
+    """
+    first, *others = (engine_url(file) for file in files)
+    name = new_table_name()
+    session.register_parquet(name, first, schema=schema, file_extension="")
+    frame = session.table(name)
+    if others:
+        plan = LogicalPlan.from_bytes(
+            session, _with_files(frame.logical_plan().to_bytes(session), others)
+        )
+        frame = session.create_dataframe_from_logical_plan(plan)
+    return frame
+
+
+def _with_files(plan: bytes, urls: Sequence[str]) -> bytes:
+    """The serialised scan of one file with more URLs: fields 1 and 2 of protobuf messages."""
+    length, start = _varint_at(plan, 1)
+    if plan[:1] != _SCAN_TAG or start + length != len(plan):
+        raise AssertionError("the engine writes the scan of a file in another form")
+    scan = plan[start:] + b"".join(
+        _PATH_TAG + _varint(len(url)) + url for url in (u.encode() for u in urls)
+    )
+    return _SCAN_TAG + _varint(len(scan)) + scan
+
+
+def _varint(number: int) -> bytes:
+    digits = []
+    while number > 127:
+        digits.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*digits, number])
+
+
+def _varint_at(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and where it ends."""
+    number = shift = 0
+    while True:
+        number |= (data[at] & 127) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 128:
+            return number, at
 
 
 def stream(
-    session: SessionContext, frame: DataFrame, files: Sequence[str] = ()
+    session: SessionContext,
+    frame: DataFrame,
+    files: Sequence[str] = (),
+    buckets: Sequence[Bucket] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The frame's batches as they are made. Raises only this product's errors.
 
@@ -82,23 +167,22 @@ def stream(
     with engine_errors():
         plan = frame.execution_plan()
         if files and _count_scans(plan) < len(files):
-            raise _missing_scan(files)
+            raise _missing_scan(files, buckets)
         if plan.partition_count != 1:
             raise DataError(f"the plan has {plan.partition_count} partitions, not one")
         for batch in session.execute(plan, 0):
             yield batch.to_pyarrow()
 
 
-def check_present(files: Iterable[str]) -> None:
-    """For a plan whose scans cannot be counted: looks at local files after it was made.
+def check_present(files: Sequence[str], buckets: Sequence[Bucket] = ()) -> None:
+    """For a plan whose scans cannot be counted: looks at its files after it was made.
 
     One that is there now, of a name that is never used again, was there when it was made; if
     it goes later, reading it fails.
     """
-    for file in files:
-        path = Path(file)
-        if not path.exists() or path.stat().st_size == 0:
-            raise _missing_scan([file])
+    for file, size in _sizes(files, buckets):
+        if not size:
+            raise _missing_scan_of(file, size)
 
 
 def _count_scans(plan: ExecutionPlan) -> int:
@@ -108,13 +192,34 @@ def _count_scans(plan: ExecutionPlan) -> int:
     return int("file_groups={1 group:" in plan.display())
 
 
-def _missing_scan(files: Sequence[str]) -> SleeperError:
-    for file in files:
-        path = Path(file)
-        if path.exists() and path.stat().st_size == 0:
-            return DataError(f"data file {file} is empty: it has no bytes at all")
-        if not path.exists():
-            return StateMovedOnError(f"a data file is gone: {file}")
+def _sizes(files: Sequence[str], buckets: Sequence[Bucket]) -> Iterator[tuple[str, int | None]]:
+    """The bytes of each file, None if it is gone."""
+    if not any(is_s3_url(file) for file in files):
+        yield from ((file, _size(file, buckets)) for file in files)
+        return
+    with ThreadPoolExecutor(_HEADS_AT_ONCE, "object-sizes") as threads:
+        yield from zip(files, threads.map(lambda file: _size(file, buckets), files), strict=True)
+
+
+def _size(file: str, buckets: Sequence[Bucket]) -> int | None:
+    if is_s3_url(file):
+        return s3_file(file, buckets).size()
+    try:
+        return Path(file).stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _missing_scan_of(file: str, size: int | None) -> SleeperError:
+    if size == 0:
+        return DataError(f"data file {file} is empty: it has no bytes at all")
+    return StateMovedOnError(f"a data file is gone: {file}")
+
+
+def _missing_scan(files: Sequence[str], buckets: Sequence[Bucket]) -> SleeperError:
+    for file, size in _sizes(files, buckets):
+        if not size:
+            return _missing_scan_of(file, size)
     return StateMovedOnError(f"a data file is gone, one of {', '.join(files[:10])}")
 
 
@@ -138,6 +243,8 @@ def engine_errors() -> Iterator[None]:
             raise StateMovedOnError(f"a data file is gone: {text}") from error
         if "No space left" in text or "os error 28" in text:
             raise UnavailableError(f"the disk is full: {text}") from error
+        if any(sign in text for sign in _SIGNS_OF_NO_ANSWER):
+            raise UnavailableError(f"S3 does not answer: {text}") from error
         if "Resources exhausted" in text:
             raise UnavailableError(f"the memory that was allowed is too little: {text}") from error
         raise DataError(f"data could not be read: {text}") from error

@@ -2,11 +2,10 @@
 
 What is to be sorted are Parquet files: those a user brought, if they can be scanned as
 they are, and staged ones, into which everything else was checked and cast. Files of one
-schema are linked into one folder, so that the engine reads them one after another and
-sorts in as many runs as it has threads, not as many as there are files.
+schema are one scan, so that the engine reads them one after another and sorts in as many
+runs as it has threads, not as many as there are files.
 """
 
-import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +20,8 @@ from sleeper.datafiles.predicate import column, key_order
 from sleeper.datafiles.session import (
     EngineSettings,
     engine_errors,
-    engine_url,
-    new_table_name,
     open_session,
+    scan_files,
     stream,
 )
 from sleeper.errors import UnavailableError
@@ -35,17 +33,16 @@ _STAGED_BYTES_MAX = 256 * 1024 * 1024
 
 @dataclass(slots=True)
 class UnsortedRows:
-    """Parquet files to sort, gathered in a folder of local disk that the caller deletes."""
+    """Parquet files to sort. Staged ones are in a folder of local disk that the caller deletes."""
 
     schema: Schema
     folder: Path
     rows: int = 0
-    _groups: dict[str, Path] = field(default_factory=dict)
+    _groups: dict[str, list[str]] = field(default_factory=dict)
 
-    def add_file(self, path: Path, kind: pa.Schema, rows: int) -> None:
-        """A Parquet file that can be scanned as it is."""
-        group = self._group(str(kind))
-        os.symlink(path.resolve(), group / f"{uuid.uuid4().hex}.parquet")
+    def add_file(self, file: str, kind: pa.Schema, rows: int) -> None:
+        """A Parquet file, by path or URL, that can be scanned as it is."""
+        self._group(str(kind)).append(file)
         self.rows += rows
 
     def add_batches(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -56,7 +53,8 @@ class UnsortedRows:
         try:
             for batch in batches:
                 if writer is None:
-                    path = self._group("staged") / f"{uuid.uuid4().hex}.parquet"
+                    path = self.folder / f"{uuid.uuid4().hex}.parquet"
+                    self._group("staged").append(str(path))
                     writer = pq.ParquetWriter(
                         path, kind, compression="lz4", use_dictionary=False, write_statistics=False
                     )
@@ -70,27 +68,21 @@ class UnsortedRows:
             if writer is not None:
                 writer.close()
 
-    def folders(self) -> Sequence[Path]:
-        """One folder per schema of files."""
+    def groups(self) -> Sequence[Sequence[str]]:
+        """The files by their schemas."""
         return list(self._groups.values())
 
-    def _group(self, name: str) -> Path:
-        if name not in self._groups:
-            group = self.folder / f"unsorted-{len(self._groups)}"
-            group.mkdir()
-            self._groups[name] = group
-        return self._groups[name]
+    def _group(self, name: str) -> list[str]:
+        return self._groups.setdefault(name, [])
 
 
 def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.RecordBatch]:
     """All rows in key order, as batches of the engine's own types. Spills beyond its memory."""
     session = open_session(settings, partitions=settings.threads)
     frames = []
-    for folder in unsorted.folders():
-        name = new_table_name()
+    for files in unsorted.groups():
         with engine_errors():
-            session.register_parquet(name, engine_url(folder, is_folder=True))
-        frame = session.table(name)
+            frame = scan_files(session, files)
         found = frame.schema()
         frames.append(
             frame.select(

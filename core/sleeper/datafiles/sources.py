@@ -19,11 +19,15 @@ from typing import IO, Any
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema, cast_column, is_castable, parse_column
+from sleeper.datafiles.s3_file import S3File
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.schema.model import Field, Schema, type_name
 
 # A pipe or a terminal has nothing to synchronise.
 _NO_DISK = (errno.EINVAL, errno.ENOTSUP)
+
+SourceFile = Path | S3File
+"""What is named by a local path, or by a URL of S3."""
 
 Columns = dict[str, pa.Array]
 ParseColumn = Callable[[pa.Array, Field], tuple[pa.Array, dict[int, str]]]
@@ -71,7 +75,7 @@ class Rejects:
         self.count += 1
 
 
-def format_of(path: Path) -> SourceFormat:
+def format_of(path: SourceFile) -> SourceFormat:
     """The format that the file's name says; InvalidRequestError lists those there are."""
     name = path.name.lower()
     for known in SourceFormat:
@@ -81,11 +85,17 @@ def format_of(path: Path) -> SourceFormat:
     raise InvalidRequestError(f"file {path}: unknown format, the name must end with {endings}")
 
 
-def find_source_files(paths: Iterable[Path]) -> list[Path]:
-    """The files named, and for a directory every file of a known format below it, in order."""
-    found: list[Path] = []
+def find_source_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
+    """The files named, and what is below those that are folders, in order.
+
+    Of a directory that is every file of a known format, of a prefix in S3 every `.parquet`
+    (FORMATS: Messages).
+    """
+    found: list[SourceFile] = []
     for path in paths:
-        if path.is_dir():
+        if isinstance(path, S3File):
+            found.extend(_objects_of(path))
+        elif path.is_dir():
             endings = tuple(e for f in SourceFormat for e in f.value)
             named = (p for p in path.rglob("*") if p.name.lower().endswith(endings))
             # A directory may be named like a file: engines that write in parts do so.
@@ -99,6 +109,20 @@ def find_source_files(paths: Iterable[Path]) -> list[Path]:
         else:
             raise InvalidRequestError(f"file {path} does not exist")
     return found
+
+
+def _objects_of(file: S3File) -> list[S3File]:
+    """The object itself, or those below it."""
+    if not file.key.endswith("/") and file.size() is not None:
+        format_of(file)
+        return [file]
+    endings = SourceFormat.PARQUET.value
+    below = sorted(
+        (f for f in file.below() if f.name.lower().endswith(endings)), key=lambda f: f.key
+    )
+    if not below:
+        raise InvalidRequestError(f"file {file} does not exist, nor any .parquet file below it")
+    return below
 
 
 @dataclass(slots=True)

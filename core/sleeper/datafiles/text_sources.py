@@ -12,7 +12,6 @@ import io
 import json
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
@@ -21,7 +20,8 @@ import pyarrow.csv as csv
 import pyarrow.json as pj
 
 from sleeper.datafiles.arrow import UnfitError, arrow_type, cast_or_find, cast_values
-from sleeper.datafiles.sources import Columns, RowChecker, combined
+from sleeper.datafiles.s3_file import S3File
+from sleeper.datafiles.sources import Columns, RowChecker, SourceFile, combined
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
 
@@ -32,7 +32,7 @@ _UNREADABLE = (pa.ArrowInvalid, OSError, EOFError, zlib.error)
 _TEXT_IN_JSON = frozenset({PrimitiveType.BYTE_ARRAY, PrimitiveType.TIMESTAMP, PrimitiveType.DATE})
 
 
-def read_csv(path: Path, checker: RowChecker) -> Iterator[pa.RecordBatch]:
+def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     """The rows of a CSV file, checked and parsed."""
     schema = checker.schema
     nested = [f for f in schema.fields if isinstance(f.type, ListType | MapType)]
@@ -51,7 +51,7 @@ def read_csv(path: Path, checker: RowChecker) -> Iterator[pa.RecordBatch]:
         checker.reject_row(*short_rows.pop(0))
 
 
-def read_json_lines(path: Path, checker: RowChecker) -> Iterator[pa.RecordBatch]:
+def read_json_lines(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
     """The rows of a JSON lines file, checked and parsed."""
     text_fields = frozenset(f.name for f in checker.schema.fields if f.type in _TEXT_IN_JSON)
     with _opened(path) as stream:
@@ -64,7 +64,7 @@ def read_json_lines(path: Path, checker: RowChecker) -> Iterator[pa.RecordBatch]
 
 
 def _csv_reader(
-    stream: IO[bytes], path: Path, schema: Schema, short_rows: list[tuple[int, str, str]]
+    stream: IO[bytes], path: SourceFile, schema: Schema, short_rows: list[tuple[int, str, str]]
 ) -> csv.CSVStreamingReader:
     def on_invalid_row(row: csv.InvalidRow) -> str:
         reason = f"expected {row.expected_columns} columns, found {row.actual_columns}"
@@ -108,7 +108,7 @@ class _Utf8(io.RawIOBase):
         return found
 
 
-def _named_errors(reader: csv.CSVStreamingReader, path: Path) -> Iterator[pa.RecordBatch]:
+def _named_errors(reader: csv.CSVStreamingReader, path: SourceFile) -> Iterator[pa.RecordBatch]:
     while True:
         try:
             batch = reader.read_next_batch()
@@ -136,12 +136,15 @@ def _json_cells(column: pa.Array, field: Field) -> pa.Array:
         raise UnfitError(f"not JSON of the field: {error}") from error
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _opened(path: SourceFile) -> IO[bytes]:
     is_compressed = path.name.lower().endswith(".gz")
-    return gzip.open(path, "rb") if is_compressed else path.open("rb")  # type: ignore[return-value]
+    if isinstance(path, S3File):
+        content = path.open_stream()
+        return gzip.open(content) if is_compressed else content  # type: ignore[return-value]
+    return gzip.open(path) if is_compressed else path.open("rb")  # type: ignore[return-value]
 
 
-def _blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[list[bytes]]:
+def _blocks_of_lines(stream: IO[bytes], path: SourceFile) -> Iterator[list[bytes]]:
     while True:
         try:
             lines = stream.readlines(_BLOCK_BYTES)

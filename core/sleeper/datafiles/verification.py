@@ -57,9 +57,10 @@ def verify_file(
     sidecars = _Sidecars()
     faults = list(_faults_of_sidecars(root, schema, file, sidecars))
     try:
-        with pq.ParquetFile(
-            root.url_of(file.path), page_checksum_verification=True, pre_buffer=False
-        ) as parquet:
+        with (
+            root.open(file.path) as content,
+            pq.ParquetFile(content, page_checksum_verification=True, pre_buffer=False) as parquet,
+        ):
             faults += _faults_of_rows(parquet, schema, expected, sidecars, on_rows)
     except FileNotFoundError:
         faults.append(FileFault(file.path, "it is not there"))

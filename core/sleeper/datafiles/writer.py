@@ -146,8 +146,10 @@ class DataFileWriter:
     def abandon(self) -> None:
         """Lets go of the file without making it whole."""
         self.is_closed = True
+        unfinished = InterruptedError(f"{self.path} was not finished")
         with contextlib.suppress(Exception):
-            self._stack.close()
+            # An upload that ends without an error would leave an object that looks whole.
+            self._stack.__exit__(type(unfinished), unfinished, None)
 
     def _begin(self, first_rows: pa.Table) -> None:
         key_places = range(len(self._schema.keys))

@@ -8,6 +8,7 @@ from itertools import islice
 
 from sleeper.clock import Clock, system_clock
 from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX, run_start_of
+from sleeper.files.stored_object import StoredObject
 from sleeper.garbage_collection.collection import DeleteObjects
 from sleeper.properties.instance import COLLECTION_BATCH_SIZE
 from sleeper.properties.values import TableProperties
@@ -18,15 +19,6 @@ logger = logging.getLogger(__name__)
 
 _SIDECARS = (SKETCHES_SUFFIX, FILTER_SUFFIX)
 _WHOLE_SNAPSHOT = re.compile(r"\d{19}-[0-9a-f]+-[0-9a-f]{16}\.db\.zst")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredObject:
-    """An object as a listing has it. The path is relative to the data root."""
-
-    path: str
-    bytes: int
-    modified_ms: int
 
 
 ListObjects = Callable[[TableId], Iterable[StoredObject]]

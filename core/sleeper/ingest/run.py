@@ -19,11 +19,13 @@ from sleeper.datafiles.partitioned_write import (
     WrittenFile,
     write_sorted,
 )
+from sleeper.datafiles.s3_file import S3File
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.sort import UnsortedRows, sort
 from sleeper.datafiles.sources import (
     Rejects,
     RowChecker,
+    SourceFile,
     SourceFormat,
     find_source_files,
     format_of,
@@ -83,7 +85,7 @@ class IngestResult:
 def ingest_files(
     table: IngestTable,
     job_id: str,
-    paths: Sequence[Path],
+    paths: Sequence[SourceFile],
     request: str,
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
@@ -189,7 +191,7 @@ def _write(
 
 
 def _add_source(
-    unsorted: UnsortedRows, path: Path, checker: RowChecker, progress: IngestProgress | None
+    unsorted: UnsortedRows, path: SourceFile, checker: RowChecker, progress: IngestProgress | None
 ) -> None:
     match format_of(path):
         case SourceFormat.PARQUET:
@@ -197,7 +199,7 @@ def _add_source(
             if file is None:
                 return
             if is_scannable(file, checker.schema):
-                unsorted.add_file(path, file.schema_arrow, file.metadata.num_rows)
+                unsorted.add_file(_address(path), file.schema_arrow, file.metadata.num_rows)
                 (progress or IngestProgress()).rows_read(file.metadata.num_rows)
             else:
                 _stage(unsorted, read_parquet(path, checker), progress)
@@ -207,7 +209,11 @@ def _add_source(
             _stage(unsorted, read_json_lines(path, checker), progress)
 
 
-def _find_damage(schema: Schema, paths: Sequence[Path]) -> None:
+def _address(path: SourceFile) -> str:
+    return str(path if isinstance(path, S3File) else path.resolve())
+
+
+def _find_damage(schema: Schema, paths: Sequence[SourceFile]) -> None:
     """InvalidRequestError with file and row group, if a file that was brought is damaged."""
     for path in find_source_files(paths):
         if format_of(path) is SourceFormat.PARQUET:

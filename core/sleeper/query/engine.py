@@ -8,6 +8,7 @@ from pathlib import Path
 from datafusion import SessionContext
 
 from sleeper.clock import Clock, system_clock
+from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.session import EngineSettings, limit_footer_cache, open_session
 from sleeper.properties import engine as of_engine
@@ -37,13 +38,19 @@ class QuerySettings:
     footer_cache_bytes: int = 50 * 1024**2
 
 
-def query_settings(properties: InstanceProperties, spill_folder: Path) -> QuerySettings:
-    """The settings of an instance. `spill_folder` is a local folder that exists."""
+def query_settings(
+    properties: InstanceProperties, spill_folder: Path, buckets: tuple[Bucket, ...] = ()
+) -> QuerySettings:
+    """The settings of an instance. `spill_folder` is a local folder that exists.
+
+    `buckets` are those of its data.
+    """
     engine = EngineSettings(
         spill_folder=spill_folder,
         memory_bytes=properties.get(of_engine.QUERY_MEMORY_BYTES),
         merge_files_max=properties.get(of_engine.MERGE_FILES_MAX),
         threads=properties.get(of_engine.ENGINE_THREADS) or os.cpu_count() or 1,
+        buckets=buckets,
     )
     return QuerySettings(
         engine,

@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from datafusion import ExecutionPlan
 
@@ -16,6 +17,7 @@ from sleeper.query.sql_text import errors_of_statement
 
 _PAGES = re.compile(r"page_index_pages_pruned\{[^}]*\}=([\d.]+ ?[KMG]?) total → ([\d.]+ ?[KMG]?)")
 _BYTES = "bytes_scanned"
+_FILE_NAME = re.compile(r"[^/]+\.parquet\b")
 _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
 
 
@@ -67,10 +69,9 @@ def explain_sql(statement: str, tables: TableOpeners, engine: QueryEngine) -> Sq
                 for partition in range(plan.partition_count)
                 for batch in batches_of(run.session.execute(plan, partition), run.limit)
             )
-            scanned = _scanned(plan, run.table_of_scan)
+            scanned = _scanned(plan, run)
         reads = tuple(_reads(run, name, scanned[name]) for name in run.plans)
     finally:
-        run.close()
         run.release()
     return SqlExplanation(reads, rows, time.monotonic() - begun)
 
@@ -84,11 +85,18 @@ class _Scanned:
     pages_of: int = 0
 
 
-def _scanned(plan: ExecutionPlan, table_of_scan: dict[str, str]) -> dict[str, _Scanned]:
+def _scanned(plan: ExecutionPlan, run: StatementRun) -> dict[str, _Scanned]:
+    table_of_file = {
+        PurePosixPath(path).name: table
+        for table, of in run.plans.items()
+        for group in of.groups
+        for path in group.paths
+    }
     found: dict[str, _Scanned] = defaultdict(_Scanned)
     for text, node in _nodes(plan):
-        # A scan shows the files that it reads, which are links in a folder of its name.
-        table = next((t for scan, t in table_of_scan.items() if f"/{scan}/" in text), None)
+        # A scan shows some of the files that it reads. Their names are never used twice.
+        shown = _FILE_NAME.search(text)
+        table = table_of_file.get(shown[0]) if shown else None
         metrics = node.metrics()
         if table is None or metrics is None:
             continue

@@ -1,7 +1,7 @@
 """The rows of a query, as they come."""
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 import pyarrow as pa
@@ -26,7 +26,6 @@ class QueryResult:
         batches: Iterator[pa.RecordBatch],
         holds: Sequence[VersionHold],
         rows_max: int = 0,
-        close: Callable[[], None] | None = None,
     ) -> None:
         self.schema = schema
         self._batches = batches
@@ -34,8 +33,7 @@ class QueryResult:
         self._rows_max = rows_max
         self._rows = 0
         self._handed_out = 0
-        self._close = close
-        self._finalizer = weakref.finalize(self, _let_go_soon, tuple(holds), close)
+        self._finalizer = weakref.finalize(self, _let_go_soon, tuple(holds))
         self._finalizer.atexit = False
 
     def __iter__(self) -> Self:
@@ -74,8 +72,6 @@ class QueryResult:
         if closing is not None:
             closing()
         if self._finalizer.detach() is not None:
-            if self._close is not None:
-                self._close()
             for hold in self._holds:
                 hold.release()
 
@@ -98,8 +94,6 @@ def with_first(
         yield from others
 
 
-def _let_go_soon(holds: tuple[VersionHold, ...], close: Callable[[], None] | None) -> None:
-    if close is not None:
-        close()
+def _let_go_soon(holds: tuple[VersionHold, ...]) -> None:
     for hold in holds:
         hold.release_soon()

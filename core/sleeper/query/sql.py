@@ -1,16 +1,19 @@
 """SQL over the tables of an instance, each at one version."""
 
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import mkdtemp
 
 import pyarrow as pa
 from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext
 
-from sleeper.datafiles.session import EngineSettings, check_present, engine_errors
+from sleeper.datafiles.bucket import Bucket
+from sleeper.datafiles.session import (
+    EngineSettings,
+    check_present,
+    engine_errors,
+    register_buckets,
+)
 from sleeper.errors import NotFoundError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
@@ -51,7 +54,6 @@ def run_sql(
         try:
             return run.start(tables, narrow)
         except BaseException as error:
-            run.close()
             run.release()
             if not isinstance(error, StateMovedOnError) or attempt == _ATTEMPTS_MAX:
                 raise
@@ -60,16 +62,15 @@ def run_sql(
 
 
 class StatementRun:
-    """One try of a statement: its session, its links to files, its holds.
+    """One try of a statement: its session, its files, its holds.
 
-    After `frame`, by table: what was planned to read, the regions that are needed (None for
-    all rows), and which table each scan of the session is of.
+    After `frame`, by table: what was planned to read, and the regions that are needed (None
+    for all rows).
     """
 
     def __init__(self, statement: str, engine: QueryEngine) -> None:
         self._statement = statement
         self._engine = engine
-        self._folder = Path(mkdtemp(prefix="sql-", dir=engine.settings.engine.spill_folder))
         self._files: list[str] = []
         self._start_ms = engine.clock()
         self.limit = TimeLimit.from_now(engine.settings.seconds_max)
@@ -78,10 +79,6 @@ class StatementRun:
         self.tables: dict[str, QueryTable] = {}
         self.plans: dict[str, TablePlan] = {}
         self.needed: dict[str, Regions] = {}
-        self.table_of_scan: dict[str, str] = {}
-
-    def close(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def release(self) -> None:
         for hold in self.holds:
@@ -90,10 +87,11 @@ class StatementRun:
     def start(self, tables: TableOpeners, narrow: bool) -> QueryResult:
         frame = self.frame(tables, narrow)
         target = plain_schema(frame.schema())
-        rows = _rows(frame, self._files, target, self.limit)
+        buckets = self._engine.settings.engine.buckets
+        rows = _rows(frame, self._files, buckets, target, self.limit)
         first = next(rows, None)
         batches = with_first(first, rows)
-        return QueryResult(target, batches, self.holds, self._engine.settings.rows_max, self.close)
+        return QueryResult(target, batches, self.holds, self._engine.settings.rows_max)
 
     def frame(self, tables: TableOpeners, narrow: bool) -> DataFrame:
         """The statement over its tables, which are pinned and held from here on."""
@@ -105,11 +103,7 @@ class StatementRun:
             name = each.table.name
             with each.table.store.reading(each.version) as state:
                 plan = plan_table(each.schema, state, self.needed.get(name))
-            self._files += register_table(
-                self.session, each.table, plan, self._folder, self._start_ms
-            )
-            for scan in self._folder.iterdir():
-                self.table_of_scan.setdefault(scan.name, name)
+            self._files += register_table(self.session, each.table, plan, self._start_ms)
             self.tables[name], self.plans[name] = each.table, plan
         with planning_errors(tables):
             return self.session.sql_with_options(self._statement, ALLOWED)
@@ -118,7 +112,7 @@ class StatementRun:
         session = open_sql_session(self._engine.settings.engine)
         for each in pinned:
             no_rows = TablePlan(each.schema, 0, ())
-            register_table(session, each.table, no_rows, self._folder, self._start_ms)
+            register_table(session, each.table, no_rows, self._start_ms)
         with planning_errors(tables):
             frame = session.sql_with_options(self._statement, ALLOWED)
         return regions_by_table(frame, {each.table.name: each.schema for each in pinned})
@@ -164,7 +158,9 @@ def open_sql_session(settings: EngineSettings) -> SessionContext:
         .with_disk_manager_specified(str(settings.spill_folder))
         .with_fair_spill_pool(settings.memory_bytes)
     )
-    return SessionContext(config, runtime)
+    session = SessionContext(config, runtime)
+    register_buckets(session, settings.buckets)
+    return session
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -200,11 +196,15 @@ def _opened(tables: TableOpeners, name: str) -> QueryTable | None:
 
 
 def _rows(
-    frame: DataFrame, files: list[str], target: pa.Schema, limit: TimeLimit
+    frame: DataFrame,
+    files: list[str],
+    buckets: tuple[Bucket, ...],
+    target: pa.Schema,
+    limit: TimeLimit,
 ) -> Iterator[pa.RecordBatch]:
     with errors_of_statement(), engine_errors():
         stream = frame.execute_stream()
-        check_present(files)
+        check_present(files, buckets)
         for batch in batches_of(stream, limit):
             if batch.num_rows:
                 yield pa.RecordBatch.from_arrays(

@@ -1,13 +1,9 @@
 """Registers a table's files with a session under the table's name.
 
-Files that are read alike are linked into one folder, because the engine takes a folder
-as one table: it reads some files at a time, however many there are, where a union of
-files would open all of them at once.
+Files that are read alike are one scan.
 """
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext
@@ -15,20 +11,20 @@ from datafusion import DataFrame, SessionContext
 from sleeper.datafiles.merge import view_schema
 from sleeper.datafiles.predicate import regions_predicate
 from sleeper.datafiles.processing_frame import ProcessingStep, processed
-from sleeper.datafiles.session import engine_url, new_table_name
+from sleeper.datafiles.session import scan_files
 from sleeper.query.engine import QueryTable
 from sleeper.query.table_planning import ScanGroup, TablePlan
 
 
 def register_table(
-    session: SessionContext, table: QueryTable, plan: TablePlan, folder: Path, now_ms: int
+    session: SessionContext, table: QueryTable, plan: TablePlan, now_ms: int
 ) -> list[str]:
     """Registers all rows of the plan, filtered and aggregated as the table says.
 
-    Links go below the folder. Returns the files. The engine moves a statement's predicates
-    on key fields below an aggregation, and no others.
+    Returns the files. The engine moves a statement's predicates on key fields below an
+    aggregation, and no others.
     """
-    frames = [_group_frame(session, table, plan, group, folder) for group in plan.groups]
+    frames = [_group_frame(session, table, plan, group) for group in plan.groups]
     if frames:
         step = ProcessingStep(plan.processing, max(now_ms, plan.time_ms))
         rows = processed(_union(frames), plan.schema, (step,))
@@ -44,16 +40,10 @@ def quoted(name: str) -> str:
 
 
 def _group_frame(
-    session: SessionContext, table: QueryTable, plan: TablePlan, group: ScanGroup, folder: Path
+    session: SessionContext, table: QueryTable, plan: TablePlan, group: ScanGroup
 ) -> DataFrame:
-    name = new_table_name()
-    links = folder / name.strip('"/')
-    links.mkdir()
-    for place, path in enumerate(group.paths):
-        os.symlink(table.root.url_of(path), links / f"{place}.parquet")
-    url = engine_url(links, is_folder=True)
-    session.register_parquet(name, url, schema=view_schema(plan.schema))
-    frame = session.table(name)
+    files = [table.root.url_of(path) for path in group.paths]
+    frame = scan_files(session, files, view_schema(plan.schema))
     if group.regions is None:
         return frame
     predicate = regions_predicate(plan.schema, group.regions)

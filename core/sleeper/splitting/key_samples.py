@@ -29,7 +29,7 @@ def sample_keys(root: DataRoot, schema: Schema, file: DataFile, region: Region) 
     """
     sampler = KeySampler(schema)
     try:
-        with pq.ParquetFile(root.url_of(file.path)) as parquet:
+        with root.open(file.path, file.bytes) as content, pq.ParquetFile(content) as parquet:
             groups = _row_groups_touching(parquet.metadata, region)
             read = _evenly_spaced(groups)
             rows = _sample(parquet, read, schema, region, sampler)

@@ -1,11 +1,14 @@
 """Engine and file settings from properties."""
 
 import os
+from dataclasses import replace
 
+from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.writer import FileSettings
 from sleeper.properties.declaration import Property
 from sleeper.properties.engine import ENGINE_THREADS, MERGE_FILES_MAX
+from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from sleeper.properties.table import (
     COMPRESSION_CODEC,
     KEY_FILTER_BITS_PER_ROW,
@@ -27,7 +30,15 @@ def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings
         properties.get(memory),
         properties.get(MERGE_FILES_MAX),
         properties.get(ENGINE_THREADS) or os.cpu_count() or 1,
+        (*instance.root.buckets, *source_buckets(instance)),
     )
+
+
+def source_buckets(instance: Instance) -> tuple[Bucket, ...]:
+    """The other buckets that ingest may read, reached as the instance's own is if it has one."""
+    own = next(iter(instance.root.buckets), Bucket(""))
+    names = instance.properties().get(INGEST_SOURCE_BUCKETS)
+    return tuple(replace(own, name=name, prefix="") for name in names if name != own.name)
 
 
 def file_settings(properties: TableProperties) -> FileSettings:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from sleeper.datafiles.bucket import is_s3_url
 from sleeper.datafiles.partitioned_write import FileStrategy
-from sleeper.datafiles.sources import Rejects
+from sleeper.datafiles.s3_file import s3_file
+from sleeper.datafiles.sources import Rejects, SourceFile
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.ingest.job import IngestJob, ingest_job_from_message, new_job_id
 from sleeper.ingest.run import (
@@ -26,7 +28,7 @@ from sleeper.schema.json import schema_from_json
 from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableId
-from sleeper.wiring.engine import engine_settings, file_settings
+from sleeper.wiring.engine import engine_settings, file_settings, source_buckets
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.own_task import own_task
 from sleeper.wiring.queue_name import QueueName
@@ -45,7 +47,7 @@ def ingest_paths(
     progress: IngestProgress | None = None,
 ) -> IngestResult:
     """Takes in files now, in this process."""
-    job = IngestJob(job_id or new_job_id(), _absolute(paths), table_name)
+    job = IngestJob(job_id or new_job_id(), _absolute(instance, paths), table_name)
     with own_task(instance, JobKind.INGEST) as (task_id, done):
         result = run_ingest_job(instance, job, task_id, rejects, progress)
         done(result.rows)
@@ -57,9 +59,9 @@ def submit_ingest(
 ) -> str:
     """Sends a job to the ingest queue; returns its id. The files must stay until it ran."""
     ref = instance.tables.by_name(table_name)
-    job = IngestJob(job_id or new_job_id(), _absolute(paths), table_id=ref.id)
+    job = IngestJob(job_id or new_job_id(), _absolute(instance, paths), table_id=ref.id)
     for path in job.files:
-        if not Path(path).exists():
+        if not _is_in_s3(instance, path) and not Path(path).exists():
             raise InvalidRequestError(f"file {path} does not exist")
     instance.queue(QueueName.INGEST).send(job.to_message())
     event = JobEvent(
@@ -135,14 +137,12 @@ def run_ingest_job(
         _record_rejection(instance, _table_id_of(job), job.id, error)
         raise InvalidRequestError(str(error)) from error
     table = OpenTable(instance, ref)
-    paths = [Path(_local_path(f)) for f in job.files]
-    return _tracked(
-        table,
-        job.id,
-        task_id,
-        len(job.files),
-        lambda: ingest_files(_ingest_table(table), job.id, paths, job.request, rejects, progress),
-    )
+
+    def run() -> IngestResult:
+        files = [_source_file(instance, name) for name in job.files]
+        return ingest_files(_ingest_table(table), job.id, files, job.request, rejects, progress)
+
+    return _tracked(table, job.id, task_id, len(job.files), run)
 
 
 def _tracked(
@@ -219,9 +219,16 @@ def _table_id_of(job: IngestJob) -> TableId:
     return TableId(job.table_id or job.table_name or _NO_TABLE)
 
 
-def _absolute(paths: Sequence[str]) -> tuple[str, ...]:
-    return tuple(str(Path(p).resolve()) for p in paths)
+def _absolute(instance: Instance, paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(p if _is_in_s3(instance, p) else str(Path(p).resolve()) for p in paths)
 
 
-def _local_path(file: str) -> str:
-    return file.removeprefix("file://")
+def _is_in_s3(instance: Instance, name: str) -> bool:
+    """Files of an instance whose data is in a bucket are in buckets too, named in any form."""
+    return is_s3_url(name) or bool(instance.root.buckets)
+
+
+def _source_file(instance: Instance, name: str) -> SourceFile:
+    if _is_in_s3(instance, name):
+        return s3_file(name, (*instance.root.buckets, *source_buckets(instance)))
+    return Path(name.removeprefix("file://"))

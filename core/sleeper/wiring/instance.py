@@ -1,6 +1,6 @@
 """An instance as its workflows see it: ports, whatever adapters stand behind them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.garbage_collection.orphans import ListObjects
+from sleeper.ingest_batcher.request import FileRequests
 from sleeper.jobs.queue import DeadLetters, MessageQueue
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
@@ -41,6 +42,7 @@ class Instance:
     `queues` are those that it has. `state` gives a table's state store, opened once per
     process. `spill_folder` is a folder of this process on local disk. `make_table` and
     `remove_table` make and delete what a table needs before its index row stands, and after;
+    `find_files` gives the files that an ingest of a path would read, with their bytes.
     `abandoned_tables` are those of a creation that died before a time.
     `recover_dead_workers` gives back what processes held that are gone. `query_engine` is
     kept warm while the instance is open.
@@ -56,6 +58,8 @@ class Instance:
     queues: tuple[QueueName, ...]
     queue: Callable[[QueueName], MessageQueue]
     dead_letters: Callable[[QueueName], DeadLetters]
+    file_requests: Callable[[], FileRequests]
+    find_files: Callable[[str], Sequence[tuple[str, int]]]
     root: DataRoot
     state: Callable[[TableId], StateStore]
     make_table: Callable[[TableId], None]

@@ -3,16 +3,16 @@
 import functools
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
-from sleeper.garbage_collection.orphans import StoredObject
 from sleeper.jobs.queue import QueueSettings
 from sleeper.local.dead_tasks import record_dead_tasks
+from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.instance import LocalInstance, create_instance, open_instance_folder
 from sleeper.local.process import is_alive, this_process
 from sleeper.local.queue import LocalDeadLetters, LocalQueue, release_dead_receivers
@@ -54,14 +54,17 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
     local = open_instance_folder(folder)
     database = local.database
     properties = local.properties()
-    states = _StateStores(local, clock)
+    root = DataRoot(local.folder)
+    states = _StateStores(local, root, clock)
     poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
 
     @functools.cache
     def query_engine() -> "QueryEngine":
         from sleeper.query.engine import QueryEngine, query_settings
 
-        return QueryEngine(query_settings(local.properties(), _spill_folder(local)), clock)
+        return QueryEngine(
+            query_settings(local.properties(), _spill_folder(local), root.buckets), clock
+        )
 
     def close() -> None:
         states.close()
@@ -82,12 +85,14 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         dead_letters=lambda name: LocalDeadLetters(
             database, name.value, _queue_settings(name, local.properties()), clock
         ),
-        root=DataRoot(local.folder),
+        file_requests=functools.cache(lambda: LocalFileRequests(database)),
+        find_files=_find_files,
+        root=root,
         state=states.get,
         make_table=lambda table_id: _make_table(local, table_id),
         remove_table=lambda table_id: _remove_table(local, states, table_id),
         abandoned_tables=local.unlisted_table_ids,
-        list_objects=lambda table_id: _list_objects(local, table_id),
+        list_objects=root.list_objects,
         recover_dead_workers=lambda: _recover(local, clock),
         spill_folder=lambda: _spill_folder(local),
         query_engine=query_engine,
@@ -105,15 +110,11 @@ def _recover(local: LocalInstance, clock: Clock) -> int:
     return release_dead_receivers(local.database, clock)
 
 
-def _list_objects(local: LocalInstance, table_id: TableId) -> Iterator[StoredObject]:
-    for path in local.table_folder(table_id).rglob("*"):
-        try:
-            found = path.stat()
-        except FileNotFoundError:
-            continue
-        if path.is_file():
-            relative = path.relative_to(local.folder).as_posix()
-            yield StoredObject(relative, found.st_size, found.st_mtime_ns // 1_000_000)
+def _find_files(path: str) -> list[tuple[str, int]]:
+    from sleeper.datafiles.sources import find_source_files
+
+    found = find_source_files([Path(path.removeprefix("file://"))])
+    return [(str(file.resolve()), file.stat().st_size) for file in found if isinstance(file, Path)]
 
 
 def _make_table(local: LocalInstance, table_id: TableId) -> None:
@@ -166,10 +167,10 @@ class _TableProperties:
 class _StateStores:
     """State stores of the folder's tables, each opened once."""
 
-    def __init__(self, local: LocalInstance, clock: Clock) -> None:
+    def __init__(self, local: LocalInstance, root: DataRoot, clock: Clock) -> None:
         self._local = local
+        self._root = root
         self._clock = clock
-        self._root = DataRoot(local.folder)
         self._lock = threading.Lock()
         self._open: dict[TableId, StateStore] = {}
 

@@ -25,6 +25,7 @@ from sleeper.properties.instance import (
     SPLITTING_PERIOD_MINUTES,
 )
 from sleeper.tables.table_ref import TableId, TableRef, TableState
+from sleeper.wiring.batching import create_ingest_batches
 from sleeper.wiring.collecting import (
     collect_table,
     collect_table_orphans,
@@ -44,6 +45,7 @@ _TICK_SECONDS = 0.1
 _UNAVAILABLE_WAIT_SECONDS = 5.0
 _DAY_MS = 86_400_000
 _MINUTE_SECONDS = 60.0
+_BATCH_PERIOD_MINUTES = 1 / 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,7 @@ class _Runner:
             before = self._instance.clock() - days * _DAY_MS
             self._instance.jobs.remove_before(before)
             self._instance.tasks.remove_before(before)
+            self._instance.file_requests().remove_before(before)
         return found
 
     def _collect_orphans(self) -> None:
@@ -181,6 +184,8 @@ class _Runner:
             number = state.number
         has_changed = number != memory.looked_at
         found = False
+        if _is_due(memory.done_at, "batches", _BATCH_PERIOD_MINUTES) or is_last_look:
+            found |= bool(create_ingest_batches(self._instance, ref))
         if ref.online and (has_changed or is_last_look or self._is_period_over(memory)):
             memory.looked_at = number
             found |= self._shape(ref, memory, number)

@@ -95,3 +95,12 @@ def test_rows_set_aside_stay_when_the_job_comes_again(
     (line,) = rejects.read_text().splitlines()
     assert "done before" in cities(*command).stderr
     assert rejects.read_text() == f"{line}\n"
+
+
+def test_files_handed_to_the_batcher_wait_for_their_job(cities: Sleeper, rows_file: Path) -> None:
+    done = cities("ingest", "cities", rows_file, "--batch")
+    assert (done.status, done.stdout) == (0, "")
+    assert done.stderr == "1 file handed to the ingest batcher\n"
+    assert cities("report", "ingest-jobs", "--output", "json").rows == []
+    assert cities("ingest", "cities", "nowhere.csv", "--batch").status == 1
+    assert cities("ingest", "cities", rows_file, "--batch", "--submit").status == 2

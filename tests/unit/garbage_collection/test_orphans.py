@@ -6,7 +6,8 @@ from collections.abc import Iterable
 import pytest
 
 from sleeper.files.data_file import new_data_path
-from sleeper.garbage_collection.orphans import StoredObject, collect_orphans
+from sleeper.files.stored_object import StoredObject
+from sleeper.garbage_collection.orphans import collect_orphans
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.tables.table_ref import TableId

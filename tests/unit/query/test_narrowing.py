@@ -192,7 +192,6 @@ def files_read(opened: tuple[QueryEngine, dict], statement: str) -> dict[str, in
         run.frame(openers, narrow=True)
         return {name: plan.files for name, plan in run.plans.items()}
     finally:
-        run.close()
         run.release()
 
 

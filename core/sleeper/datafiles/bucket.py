@@ -1,0 +1,99 @@
+"""S3 buckets, and how they are reached."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache
+from urllib.parse import quote
+
+from obstore.store import S3Store
+
+from sleeper.errors import InvalidRequestError
+
+# The stores' own ten tries over three minutes outlast the patience of whoever waits.
+_RETRIES_MAX = 8
+_RETRY_SECONDS = 40.0
+_SCHEMES = ("s3://", "s3a://")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A key to S3. Temporary ones have a session token."""
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """An S3 bucket, or what of it is below a prefix (which has no slash at its ends).
+
+    Whatever is not given comes from where AWS keeps it: the environment, or the role of the
+    container or machine. An endpoint is one of another server than AWS's.
+    """
+
+    name: str
+    prefix: str = ""
+    region: str | None = None
+    endpoint: str | None = None
+    credentials: Credentials | None = None
+
+    @property
+    def allows_http(self) -> bool:
+        """Only where an endpoint says so: AWS itself is never spoken to in the clear."""
+        return self.endpoint is not None and self.endpoint.startswith("http://")
+
+    def url_of(self, path: str) -> str:
+        """The URL of an object by its path below the prefix."""
+        return f"s3://{self.name}/{self.key_of(path)}"
+
+    def key_of(self, path: str) -> str:
+        """The object's key in the bucket."""
+        return f"{self.prefix}/{path}" if self.prefix else path
+
+
+@lru_cache(maxsize=64)
+def open_bucket(bucket: Bucket) -> S3Store:
+    """The bucket's objects, by their paths below the prefix. Opened once per process."""
+    more: dict[str, str] = {}
+    if bucket.region is not None:
+        more["region"] = bucket.region
+    if bucket.endpoint is not None:
+        more["endpoint"] = bucket.endpoint
+    if bucket.credentials is not None:
+        more["access_key_id"] = bucket.credentials.access_key_id
+        more["secret_access_key"] = bucket.credentials.secret_access_key
+        if bucket.credentials.session_token is not None:
+            more["session_token"] = bucket.credentials.session_token
+    return S3Store(
+        bucket.name,
+        prefix=bucket.prefix or None,
+        client_options={"allow_http": bucket.allows_http} if bucket.allows_http else None,
+        retry_config={
+            "max_retries": _RETRIES_MAX,
+            "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
+        },
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def is_s3_url(name: str) -> bool:
+    """Whether a file's name is one of an object of S3."""
+    return name.startswith(_SCHEMES)
+
+
+def split_s3_url(name: str) -> tuple[str, str]:
+    """Bucket and key of `s3://bucket/key`, `s3a://bucket/key` or plain `bucket/key`."""
+    plain = name
+    for scheme in _SCHEMES:
+        plain = plain.removeprefix(scheme)
+    bucket, _, key = plain.partition("/")
+    if not bucket or not key.strip("/"):
+        raise InvalidRequestError(f"{name!r} names no object of S3: expected s3://bucket/key")
+    return bucket, key
+
+
+def quoted_s3_url(url: str) -> str:
+    """The URL with the characters escaped that an engine would not take to the letter."""
+    bucket, key = split_s3_url(url)
+    return f"s3://{bucket}/{quote(key)}"

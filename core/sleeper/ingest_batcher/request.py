@@ -1,0 +1,96 @@
+"""A file that waits for the ingest batcher, its message, and the port that keeps it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from sleeper.errors import InvalidRequestError
+from sleeper.tables.table_ref import TableId
+
+FILES_PER_JOB_MAX = 100
+"""How many requests can be assigned at once; as many as DynamoDB changes in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRequest:
+    """One file to take in. `id` tells it from others of the table, and orders those of one time.
+
+    `job_id` is the job that it was assigned to, if any, and `job_files` how many requests
+    that job has.
+    """
+
+    table_id: TableId
+    id: str
+    path: str
+    size_bytes: int
+    received_ms: int
+    job_id: str | None = None
+    job_files: int = 0
+
+
+class FileRequests(Protocol):
+    """The requests that wait. Every call is durable when it returns."""
+
+    def add(self, requests: Sequence[FileRequest]) -> None:
+        """Keeps them. One whose id the table had before, sent or not, changes nothing."""
+
+    def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
+        """Those not marked as sent, oldest first. The newest may be missing for a moment."""
+
+    def assign(self, job_id: str, requests: Sequence[FileRequest]) -> None:
+        """Gives at most FILES_PER_JOB_MAX requests of one table to a job, all or none.
+
+        ConflictError if one of them is in a job already, or was sent.
+        """
+
+    def mark_sent(self, requests: Sequence[FileRequest]) -> None:
+        """Takes the requests of one job off those that wait, all or none.
+
+        Their ids are remembered for longer than a queue keeps a message.
+        """
+
+    def remove_before(self, time_ms: int) -> int:
+        """Forgets the ids of requests that were received before that and sent. Returns how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a message asks for: files of a table that is named by name or by id."""
+
+    files: tuple[str, ...]
+    table_name: str | None
+    table_id: str | None
+
+    def to_message(self) -> str:
+        """The body that `submission_from_message` reads."""
+        raw: dict[str, object] = {"files": list(self.files)}
+        if self.table_name is not None:
+            raw["tableName"] = self.table_name
+        if self.table_id is not None:
+            raw["tableId"] = self.table_id
+        return json.dumps(raw, separators=(",", ":"))
+
+
+def submission_from_message(body: str) -> Submission:
+    """Parses a message (FORMATS: ingest batcher submit). Unknown members are ignored.
+
+    InvalidRequestError says which member is wrong.
+    """
+    try:
+        raw = json.loads(body)
+    except ValueError as error:
+        raise InvalidRequestError(f"ingest batcher message is not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise InvalidRequestError("ingest batcher message must be a JSON object")
+    files = raw.get("files")
+    if not isinstance(files, list) or not files or not all(isinstance(f, str) for f in files):
+        raise InvalidRequestError(
+            'ingest batcher message: "files" must be a list of one or more paths'
+        )
+    for member in ("tableName", "tableId"):
+        if raw.get(member) is not None and not isinstance(raw[member], str):
+            raise InvalidRequestError(f'ingest batcher message: "{member}" must be text')
+    if raw.get("tableName") is None and raw.get("tableId") is None:
+        raise InvalidRequestError('ingest batcher message: "tableName" or "tableId" is missing')
+    return Submission(tuple(files), raw.get("tableName"), raw.get("tableId"))

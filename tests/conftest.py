@@ -1,0 +1,31 @@
+"""Servers that tests share: started when the first test needs them, ended with the run."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from sleeper.datafiles.bucket import Bucket
+from tests.servers.seaweedfs import S3Server, seaweedfs
+
+DATA_BUCKET = "table-data"
+SOURCE_BUCKET = "brought-along"
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server with two buckets."""
+    with seaweedfs(tmp_path_factory.mktemp("s3"), (DATA_BUCKET, SOURCE_BUCKET)) as server:
+        yield server
+
+
+@pytest.fixture
+def data_bucket(s3_server: S3Server) -> Bucket:
+    """A place in a bucket for this test alone."""
+    return s3_server.bucket(DATA_BUCKET, f"test-{uuid.uuid4().hex}")
+
+
+@pytest.fixture
+def source_bucket(s3_server: S3Server) -> Bucket:
+    """Another bucket, shared by all tests."""
+    return s3_server.bucket(SOURCE_BUCKET)

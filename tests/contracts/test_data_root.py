@@ -1,0 +1,121 @@
+"""What a folder and a bucket promise alike as a place for data."""
+
+import contextlib
+import dataclasses
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.datafiles.bucket import Bucket
+from sleeper.datafiles.location import DataRoot
+from sleeper.errors import NotFoundError, UnavailableError
+
+MIB = 1024**2
+
+
+@pytest.fixture(params=["local", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> DataRoot:
+    if request.param == "local":
+        return DataRoot(tmp_path)
+    return DataRoot(request.getfixturevalue("data_bucket"))
+
+
+def put(root: DataRoot, path: str, content: bytes) -> None:
+    with root.sink(path) as sink:
+        sink.write(content)
+
+
+def names(root: DataRoot, folder: str = "") -> list[str]:
+    return sorted(each.path for each in root.list_objects(folder))
+
+
+def test_what_was_written_is_read(root: DataRoot) -> None:
+    put(root, "a/b c#1.filter", b"content")
+    put(root, "a/empty", b"")
+    assert root.read("a/b c#1.filter") == b"content"
+    assert root.read("a/empty") == b""
+
+
+def test_an_object_larger_than_a_part_is_whole(root: DataRoot) -> None:
+    blocks = [bytes([n]) * (3 * MIB + n) for n in range(20)]
+    with root.sink("large") as sink:
+        for block in blocks:
+            sink.write(block)
+        assert sink.tell() == sum(map(len, blocks))
+    assert root.read("large") == b"".join(blocks)
+    assert [each.bytes for each in root.list_objects("")] == [sum(map(len, blocks))]
+
+
+def test_a_name_that_is_taken_is_refused_and_keeps_its_content(root: DataRoot) -> None:
+    put(root, "a", b"first")
+    with pytest.raises(UnavailableError, match=r"cannot write .*a\b"):
+        put(root, "a", b"second")
+    assert root.read("a") == b"first"
+
+
+def test_what_is_not_there_is_not_found(root: DataRoot) -> None:
+    with pytest.raises(NotFoundError, match="object a/b does not exist"):
+        root.read("a/b")
+
+
+def test_a_listing_has_what_is_below_a_folder_with_its_size(root: DataRoot) -> None:
+    for path in ("t/data/x", "t/data/y/z", "t2/data/x", "t/data2"):
+        put(root, path, path.encode())
+    assert names(root, "t/data") == ["t/data/x", "t/data/y/z"]
+    assert {each.bytes for each in root.list_objects("t/data/y")} == {10}
+    assert names(root, "nothing") == []
+
+
+def test_deleted_objects_are_gone_and_gone_ones_are_no_error(root: DataRoot) -> None:
+    paths = [f"d/{n:04d}" for n in range(30)]
+    for path in paths:
+        put(root, path, b"x")
+    root.delete([*paths[1:], "d/never", "d/there"])
+    assert names(root, "d") == ["d/0000"]
+    root.delete(paths)
+    assert names(root) == []
+    root.delete([])
+
+
+def test_arrow_opens_a_parquet_file_whether_or_not_its_size_is_known(root: DataRoot) -> None:
+    table = pa.table({"n": list(range(100_000))})
+    with root.sink("f.parquet") as sink:
+        pq.write_table(table, sink)
+    (found,) = root.list_objects("")
+    for size in (None, found.bytes):
+        with root.open("f.parquet", size) as content:
+            assert pq.read_table(content).equals(table)
+
+
+def test_opening_what_is_not_there_says_so(root: DataRoot) -> None:
+    for size in (None, 100):
+        with pytest.raises(FileNotFoundError), root.open("nothing", size) as content:
+            content.read()
+
+
+def test_an_upload_that_fails_leaves_no_object(data_bucket: Bucket) -> None:
+    root = DataRoot(data_bucket)
+    for size in (10, 40 * MIB):
+        with contextlib.suppress(RuntimeError), root.sink("torn") as sink:
+            sink.write(b"x" * size)
+            raise RuntimeError
+    assert names(root) == []
+
+
+def test_a_store_that_does_not_answer_is_unavailable(data_bucket: Bucket) -> None:
+    root = DataRoot(dataclasses.replace(data_bucket, endpoint="http://127.0.0.1:9"))
+    with pytest.raises(UnavailableError, match="cannot read object a"):
+        root.read("a")
+    with pytest.raises(UnavailableError, match="cannot write a"):
+        put(root, "a", b"")
+
+
+def test_a_key_that_is_refused_is_an_error_that_names_no_secret(data_bucket: Bucket) -> None:
+    assert data_bucket.credentials is not None
+    wrong = dataclasses.replace(data_bucket.credentials, secret_access_key="wrong-secret")
+    root = DataRoot(dataclasses.replace(data_bucket, credentials=wrong))
+    with pytest.raises(UnavailableError) as caught:
+        root.read("a")
+    assert "wrong-secret" not in str(caught.value) + repr(wrong)

@@ -1,0 +1,1 @@
+"""Real servers for tests, from the package registries, each on a free port of loopback."""

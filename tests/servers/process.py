@@ -1,0 +1,40 @@
+"""Starts a server as a process, waits until it answers, and ends it."""
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody has now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str],
+    log: Path,
+    is_ready: Callable[[], bool],
+    timeout_seconds: float = 60,
+) -> Iterator[None]:
+    """The server runs until the context ends. RuntimeError with its log if it does not start."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + timeout_seconds
+        while not is_ready():
+            if process.poll() is not None or time.monotonic() > deadline:
+                last = log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{command[0]} did not start: {last}")
+            time.sleep(0.05)
+        yield
+    finally:
+        process.kill()
+        process.wait()

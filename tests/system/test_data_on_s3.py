@@ -1,0 +1,299 @@
+"""The engine with its data in a bucket of a real S3 server, and its state on local disk."""
+
+import gzip
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.datafiles.bucket import Bucket, open_bucket
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
+from sleeper.datafiles.partitioned_write import FileStrategy
+from sleeper.datafiles.s3_file import s3_file
+from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.verification import ExpectedFile, verify_file
+from sleeper.errors import (
+    DataError,
+    InvalidRequestError,
+    SleeperError,
+    StateMovedOnError,
+    UnavailableError,
+)
+from sleeper.files.data_file import DataFile
+from sleeper.ingest.run import IngestResult, IngestTable, ingest_files
+from sleeper.local.state_store import open_state_store
+from sleeper.partitions.partition import tree_from_split_points
+from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
+from sleeper.query.explanation import explain_sql
+from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.running import run_query
+from sleeper.query.sql import run_sql
+from sleeper.schema.json import schema_to_json
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from tests.real_table import LONG_SCHEMA, OBJECTS_PER_FILE, TABLE_ID, RealTable
+
+SHARED = FileStrategy.ONE_REFERENCE_PER_LEAF
+BY_LEAF = FileStrategy.ONE_FILE_PER_LEAF
+
+
+@pytest.fixture
+def table(tmp_path: Path, data_bucket: Bucket) -> Iterator[RealTable]:
+    made = RealTable(tmp_path, bucket=data_bucket)
+    yield made
+    made.close()
+    # An open session has a folder of its own.
+    left = [p.name for p in made.engine.spill_folder.iterdir()]
+    assert [name for name in left if not name.startswith("datafusion-")] == []
+
+
+@pytest.fixture
+def engine(table: RealTable) -> QueryEngine:
+    return QueryEngine(QuerySettings(table.engine))
+
+
+def opened(table: RealTable) -> QueryTable:
+    return QueryTable("t", table.store, table.root)
+
+
+def keys(table: RealTable, engine: QueryEngine, query: Query) -> list[int]:
+    return run_query(query, opened(table), engine).read_all().column(0).to_pylist()
+
+
+def sql(table: RealTable, engine: QueryEngine, statement: str) -> list[dict]:
+    return run_sql(statement, {"t": lambda: opened(table)}, engine).read_all().to_pylist()
+
+
+def faults(table: RealTable) -> list[object]:
+    return [f for file in table.files() for f in verify_file(table.root, LONG_SCHEMA, _of(file))]
+
+
+def _of(file: DataFile) -> ExpectedFile:
+    return ExpectedFile(file)
+
+
+def test_a_table_lives_from_ingest_to_collection(table: RealTable, engine: QueryEngine) -> None:
+    for start in range(4):
+        table.ingest(range(start, 4000, 4), strategy=(SHARED, BY_LEAF)[start % 2])
+    assert keys(table, engine, Query(regions_of_keys(LONG_SCHEMA, [(7,), (3999,), (5000,)]))) == [
+        7,
+        3999,
+    ]
+    assert keys(table, engine, Query()) == [*range(4000)]
+    assert sql(table, engine, "SELECT count(*) AS n, max(key) AS m FROM t WHERE key >= 10") == [
+        {"n": 3990, "m": 3999}
+    ]
+    table.split_all(threshold=1000)
+    assert len(table.leaves()) > 2
+    assert not [r for r in table.compact(full=True) if isinstance(r, SleeperError)]
+    assert keys(table, engine, Query()) == [*range(4000)]
+    assert faults(table) == []
+    before = len(table.paths_on_disk())
+    table.clock.pass_minutes(60)
+    assert table.collect().files == 4
+    assert len(table.paths_on_disk()) == before - 4 * OBJECTS_PER_FILE
+    some = Query((region_of_range(LONG_SCHEMA, 900, 1100),))
+    assert keys(table, engine, some) == [*range(900, 1100)]
+    assert sql(table, engine, "SELECT count(*) AS n FROM t") == [{"n": 4000}]
+
+
+def test_a_statement_is_explained_by_the_table_that_it_reads(
+    table: RealTable, engine: QueryEngine
+) -> None:
+    for start in (0, 1000, 2000):
+        table.ingest(range(start, start + 1000))
+    found = explain_sql("SELECT * FROM t WHERE key < 10", {"t": lambda: opened(table)}, engine)
+    (reads,) = found.reads
+    assert (found.rows, reads.files, reads.files_of) == (10, 1, 3)
+    assert 0 < reads.bytes_read <= reads.bytes
+
+
+def test_many_files_are_merged_in_passes_through_local_disk(
+    tmp_path: Path, data_bucket: Bucket
+) -> None:
+    table = RealTable(tmp_path, bucket=data_bucket, engine_changes={"merge_files_max": 3})
+    for start in range(10):
+        table.ingest(range(start, 1000, 10))
+    assert [row[0] for row in table.rows()] == [*range(1000)]
+    table.close()
+
+
+def test_sketches_that_are_gone_are_made_good_by_samples(table: RealTable) -> None:
+    (file,) = table.ingest(range(1000))
+    table.root.delete([file.path + ".sketches"])
+    table.split(threshold=500)
+    assert len(table.leaves()) == 2
+
+
+def test_an_object_that_is_gone_moves_the_state_on_and_is_named(
+    table: RealTable, engine: QueryEngine
+) -> None:
+    first, second = (table.ingest(range(n, 100, 2))[0] for n in (0, 1))
+    table.root.delete([second.path])
+    request = MergeRequest(LONG_SCHEMA, inputs(table, first.path, second.path))
+    with pytest.raises(StateMovedOnError, match="gone"):
+        list(merge(request, table.engine))
+    with pytest.raises(DataError, match=second.path):
+        keys(table, engine, Query())
+    with pytest.raises(StateMovedOnError, match="gone"):
+        sql(table, engine, "SELECT * FROM t")
+    assert [f.fault for f in verify_file(table.root, LONG_SCHEMA, _of(second))] == [
+        "it is not there"
+    ]
+
+
+@pytest.mark.parametrize("damage", ["empty", "torn", "other"])
+def test_a_torn_object_is_a_data_error_that_names_it(
+    table: RealTable, engine: QueryEngine, damage: str
+) -> None:
+    (file,) = table.ingest(range(100))
+    content = table.root.read(file.path)
+    torn = {"empty": b"", "torn": content[:-100], "other": b"x" * len(content)}[damage]
+    obstore.put(table.root.store, file.path, torn)
+    with pytest.raises(DataError, match=file.path):
+        keys(table, engine, Query())
+    assert verify_file(table.root, LONG_SCHEMA, _of(file))
+
+
+def test_a_bucket_that_does_not_answer_is_unavailable_not_damage(table: RealTable) -> None:
+    (file,) = table.ingest(range(100))
+    (known,) = table.root.buckets
+    lost = Bucket(known.name, known.prefix, "us-east-1", "http://127.0.0.1:9", known.credentials)
+    settings = EngineSettings(table.engine.spill_folder, buckets=(lost,))
+    # The engine's own client gives up after minutes; a name that is refused is as quick to show.
+    with pytest.raises(UnavailableError):
+        list(merge(MergeRequest(LONG_SCHEMA, inputs(table, file.path)), settings))
+
+
+def test_credentials_come_from_the_environment_if_none_are_given(
+    table: RealTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = table.ingest(range(10))
+    (known,) = table.root.buckets
+    assert known.credentials is not None
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", known.credentials.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", known.credentials.secret_access_key)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    plain = Bucket(known.name, known.prefix, endpoint=known.endpoint)
+    assert DataRoot(plain).read(file.path) == table.root.read(file.path)
+    settings = EngineSettings(table.engine.spill_folder, buckets=(plain,))
+    batches = merge(MergeRequest(LONG_SCHEMA, inputs(table, file.path)), settings)
+    assert sum(batch.num_rows for batch in batches) == 10
+
+
+def test_snapshots_of_the_state_are_kept_beside_the_data(
+    tmp_path: Path, data_bucket: Bucket
+) -> None:
+    root = DataRoot(data_bucket)
+    store = open_state_store(tmp_path / "state.db", objects=root.store, table_id=TABLE_ID)
+    store.commit_or_raise(
+        InitialiseTable(schema_to_json(LONG_SCHEMA), tuple(tree_from_split_points(LONG_SCHEMA, [])))
+    )
+    assert store.save_snapshot() == store.newest_snapshot() == 1
+    assert len(list(root.list_objects(TABLE_ID))) == 1
+    store.close()
+
+
+def test_orphans_are_listed_and_deleted(table: RealTable) -> None:
+    (kept,) = table.ingest(range(10))
+    orphan = kept.path.replace("/1", "/0", 1)
+    with table.root.sink(orphan) as sink:
+        sink.write(b"x")
+    table.clock.now_ms += 40 * 24 * 3600 * 1000
+    assert table.collect_orphans(dry_run=True).paths == [orphan]
+    table.collect_orphans()
+    assert orphan not in table.paths_on_disk()
+    assert kept.path in table.paths_on_disk()
+
+
+# Files that users bring
+
+
+def ingest(table: RealTable, source: Bucket, *names: str, job: str = "job") -> IngestResult:
+    buckets = (*table.root.buckets, source)
+    target = IngestTable(
+        TABLE_ID,
+        LONG_SCHEMA,
+        table.store,
+        table.root,
+        EngineSettings(table.engine.spill_folder, buckets=buckets),
+        table.clock,
+    )
+    return ingest_files(target, job, [s3_file(n, buckets) for n in names], request=repr(names))
+
+
+def bring(source: Bucket, folder: str, name: str, first: int, kind: pa.DataType) -> str:
+    """A Parquet file of ten rows, some of whose columns may need a cast; its key."""
+    table = pa.table({"v": [f"v{n}" for n in range(10)], "key": range(first, first + 10)})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.cast(pa.schema([("v", pa.string()), ("key", kind)])), sink)
+    key = f"{folder}/{name}"
+    obstore.put(open_bucket(source), key, sink.getvalue().to_pybytes())
+    return key
+
+
+def test_files_of_another_bucket_are_taken_in_by_every_form_of_name(
+    table: RealTable, source_bucket: Bucket
+) -> None:
+    folder = f"in-{uuid.uuid4().hex}"
+    bring(source_bucket, folder, "plain.parquet", 0, pa.int64())
+    bring(source_bucket, folder, "narrow é #1 [x]*.parquet", 10, pa.int64())
+    bring(source_bucket, folder, "cast.PARQUET", 20, pa.uint64())
+    bring(source_bucket, f"{folder}/below/more.parquet", "part-0.parquet", 30, pa.int64())
+    obstore.put(open_bucket(source_bucket), f"{folder}/below/_SUCCESS", b"")
+    name = source_bucket.name
+    result = ingest(
+        table,
+        source_bucket,
+        f"s3://{name}/{folder}/plain.parquet",
+        f"s3a://{name}/{folder}/narrow é #1 [x]*.parquet",
+        f"{name}/{folder}/cast.PARQUET",
+        f"{name}/{folder}/below",
+    )
+    assert result.rows == 40
+    assert [row[0] for row in table.rows()] == [*range(40)]
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.jsonl", "rows.jsonl.gz"])
+def test_text_files_of_a_bucket_are_taken_in(
+    table: RealTable, source_bucket: Bucket, name: str
+) -> None:
+    rows = [(n, f"v{n}") for n in range(5000)]
+    if "csv" in name:
+        text = "key,v\n" + "".join(f"{k},{v}\n" for k, v in rows)
+    else:
+        text = "".join(f'{{"key": {k}, "v": "{v}"}}\n' for k, v in rows)
+    content = text.encode()
+    key = f"{uuid.uuid4().hex}/{name}"
+    obstore.put(
+        open_bucket(source_bucket), key, gzip.compress(content) if "gz" in name else content
+    )
+    assert ingest(table, source_bucket, f"s3://{source_bucket.name}/{key}").rows == 5000
+    assert [row[:2] for row in table.rows()] == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("s3://{bucket}/nothing/here.parquet", "does not exist"),
+        ("s3://{bucket}/nothing/", "does not exist"),
+        ("s3://somebody-elses/file.parquet", "bucket somebody-elses is not among those"),
+        ("s3://{bucket}", "names no object"),
+        ("s3://{bucket}/torn.parquet", "torn.parquet: not a readable Parquet file"),
+    ],
+)
+def test_what_cannot_be_taken_in_is_refused_by_name(
+    table: RealTable, source_bucket: Bucket, name: str, reason: str
+) -> None:
+    obstore.put(open_bucket(source_bucket), "torn.parquet", b"PAR1 no more")
+    with pytest.raises(InvalidRequestError, match=reason):
+        ingest(table, source_bucket, name.format(bucket=source_bucket.name))
+    assert table.files() == []
+
+
+def inputs(table: RealTable, *paths: str) -> tuple[MergeInput, ...]:
+    return tuple(MergeInput(table.root.url_of(p)) for p in paths)

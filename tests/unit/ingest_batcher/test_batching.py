@@ -1,0 +1,154 @@
+"""Jobs of waiting files are sent once decided, whatever dies in between."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import ConflictError, InvalidRequestError
+from sleeper.ingest_batcher.batching import BatchJob, create_batches
+from sleeper.ingest_batcher.planning import BatchLimits
+from sleeper.ingest_batcher.request import FileRequest, FileRequests, submission_from_message
+from sleeper.local.file_requests import LocalFileRequests
+from sleeper.local.instance import create_instance
+from sleeper.tables.table_ref import TableId
+
+TABLE = TableId("0000000a")
+LIMITS = BatchLimits(0, 1000, 1, 3, 60_000)
+NOW = 1_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[FileRequests]:
+    instance = create_instance(tmp_path / "instance", "test")
+    yield LocalFileRequests(instance.database)
+    instance.close()
+
+
+def request(number: int) -> FileRequest:
+    return FileRequest(TABLE, f"m-{number}", f"bucket/{number}", 10, NOW + number)
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+@dataclasses.dataclass
+class Dying:
+    """A store whose user dies just before or just after the call of that number."""
+
+    inner: FileRequests
+    at_call: int
+    after: bool
+    calls: int = 0
+
+    def __getattr__(self, name: str) -> object:
+        method = getattr(self.inner, name)
+
+        def call(*arguments: object) -> object:
+            self.calls += 1
+            if self.calls == self.at_call and not self.after:
+                raise Died
+            result = method(*arguments)
+            if self.calls == self.at_call:
+                raise Died
+            return result
+
+        return call
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at_call", range(1, 7))
+def test_a_run_that_dies_anywhere_loses_no_file_and_puts_none_into_two_jobs(
+    store: FileRequests, at_call: int, after: bool
+) -> None:
+    store.add([request(n) for n in range(5)])
+    sent: list[BatchJob] = []
+    dying = Dying(store, at_call, after)
+    with contextlib.suppress(Died):
+        create_batches(TABLE, dying, LIMITS, sent.append, lambda: NOW)  # type: ignore[arg-type]
+    create_batches(TABLE, store, LIMITS, sent.append, lambda: NOW)
+    jobs = {job.id: job for job in sent}
+    assert all(jobs[job.id] == job for job in sent), "one id, one content"
+    files = [file for job in jobs.values() for file in job.files]
+    assert sorted(files) == [f"bucket/{n}" for n in range(5)]
+    assert store.waiting(TABLE) == ()
+
+
+def test_a_send_that_fails_is_tried_again_under_the_same_id(store: FileRequests) -> None:
+    store.add([request(0)])
+    tried: list[BatchJob] = []
+
+    def refuse(job: BatchJob) -> None:
+        tried.append(job)
+        raise Died
+
+    with pytest.raises(Died):
+        create_batches(TABLE, store, LIMITS, refuse, lambda: NOW)
+    assert create_batches(TABLE, store, LIMITS, tried.append, lambda: NOW) == [tried[0]]
+    assert tried[1] == tried[0]
+
+
+def test_of_two_runs_at_once_each_file_goes_to_one(store: FileRequests) -> None:
+    store.add([request(n) for n in range(3)])
+    sent: list[BatchJob] = []
+
+    class Slow:
+        def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
+            seen = store.waiting(table_id)
+            create_batches(TABLE, store, LIMITS, sent.append, lambda: NOW)
+            return seen
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(store, name)
+
+    create_batches(TABLE, Slow(), LIMITS, sent.append, lambda: NOW)  # type: ignore[arg-type]
+    assert [job.files for job in sent] == [("bucket/0", "bucket/1", "bucket/2")]
+
+
+def test_a_file_asked_for_twice_is_in_the_job_once(store: FileRequests) -> None:
+    again = dataclasses.replace(request(1), id="other", path="bucket/0")
+    store.add([request(0), again])
+    sent = create_batches(TABLE, store, LIMITS, lambda _: None, lambda: NOW)
+    assert [job.files for job in sent] == [("bucket/0",)]
+
+
+def test_a_job_seen_in_part_is_left_for_the_next_run(store: FileRequests) -> None:
+    store.add([request(0), request(1)])
+    store.assign("job", [request(0), request(1)])
+
+    class Lagging:
+        def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
+            return store.waiting(table_id)[:1]
+
+    sent: list[BatchJob] = []
+    create_batches(TABLE, Lagging(), LIMITS, sent.append, lambda: NOW)  # type: ignore[arg-type]
+    assert sent == []
+    create_batches(TABLE, store, LIMITS, sent.append, lambda: NOW)
+    assert [job.files for job in sent] == [("bucket/0", "bucket/1")]
+
+
+def test_requests_are_assigned_all_or_none(store: FileRequests) -> None:
+    store.add([request(0), request(1)])
+    store.assign("one", [request(1)])
+    with pytest.raises(ConflictError):
+        store.assign("two", [request(0), request(1)])
+    assert [r.job_id for r in store.waiting(TABLE)] == [None, "one"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("{", "not JSON"),
+        ("[]", "must be a JSON object"),
+        ('{"tableName":"t"}', '"files" must be a list'),
+        ('{"tableName":"t","files":[]}', '"files" must be a list'),
+        ('{"files":["a/b"]}', '"tableName" or "tableId" is missing'),
+        ('{"tableName":7,"files":["a/b"]}', '"tableName" must be text'),
+    ],
+)
+def test_a_message_that_is_none_is_refused_with_its_reason(body: str, reason: str) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        submission_from_message(body)

@@ -1,0 +1,107 @@
+"""Files handed to the batcher of a local instance become ingest jobs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import InvalidRequestError
+from sleeper.ingest.job import ingest_job_from_message
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import Message
+from sleeper.properties.table import BATCHER_JOB_FILES_MIN, BATCHER_JOB_SIZE_MIN
+from sleeper.wiring.batching import (
+    create_all_ingest_batches,
+    create_ingest_batches,
+    receive_batch_message,
+    submit_to_batcher,
+)
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import make_instance, open_instance
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.tables import create_table
+
+SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'
+AT_ONCE = {BATCHER_JOB_SIZE_MIN.name: "0", BATCHER_JOB_FILES_MIN.name: "1"}
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    make_instance(tmp_path / "instance", "test")
+    opened = open_instance(tmp_path / "instance")
+    create_table(opened, "t", SCHEMA, AT_ONCE)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "one.csv"
+    path.write_text("id\na\n")
+    return path
+
+
+def message(body: str, message_id: str = "m1") -> Message:
+    return Message(message_id, body, "receipt", 1, 1_000)
+
+
+def jobs_sent(instance: Instance) -> list[tuple[str, ...]]:
+    received = instance.queue(QueueName.INGEST).receive(messages_max=10)
+    return [ingest_job_from_message(m.body, m.message_id).files for m in received]
+
+
+def test_a_message_that_comes_twice_makes_one_job(instance: Instance, file: Path) -> None:
+    body = f'{{"tableName":"t","files":["{file}"]}}'
+    assert receive_batch_message(instance, message(body)) == 1
+    assert receive_batch_message(instance, message(body)) == 1
+    ref = instance.tables.by_name("t")
+    assert len(create_ingest_batches(instance, ref)) == 1
+    receive_batch_message(instance, message(body))
+    assert create_ingest_batches(instance, ref) == []
+    assert jobs_sent(instance) == [(str(file),)]
+    (job,) = instance.jobs.recent(JobKind.INGEST)
+    assert job.inputs == 1
+
+
+def test_a_directory_is_the_files_in_it(instance: Instance, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("b.csv", "a.csv", "c.txt"):
+        (folder / name).write_text("id\n")
+    assert submit_to_batcher(instance, "t", [str(folder)]) == 2
+    create_all_ingest_batches(instance)
+    (files,) = jobs_sent(instance)
+    assert set(files) == {str(folder / "a.csv"), str(folder / "b.csv")}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("no JSON", "not JSON"),
+        ('{"tableName":"other","files":["a.csv"]}', "no table is named 'other'"),
+        ('{"tableName":"t","files":["/is/not/there.csv"]}', "there.csv does not exist"),
+    ],
+)
+def test_a_message_that_can_never_be_is_rejected_in_the_tracker(
+    instance: Instance, body: str, reason: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        receive_batch_message(instance, message(body))
+    (job,) = instance.jobs.recent()
+    assert job.job_id == "m1"
+    assert reason in str(job)
+    assert create_all_ingest_batches(instance) == (0, ())
+
+
+def test_a_table_that_fails_does_not_keep_the_others(
+    instance: Instance, file: Path, tmp_path: Path
+) -> None:
+    broken = create_table(instance, "broken", SCHEMA)
+    submit_to_batcher(instance, "t", [str(file)])
+    path = tmp_path / "instance" / "tables" / f"table-{broken.id}.properties"
+    path.write_text("sleeper.table.nonsense=1")
+    sent, problems = create_all_ingest_batches(instance)
+    assert sent == 1
+    (problem,) = problems
+    assert problem.startswith("table broken: ")
+    assert "sleeper.table.nonsense" in problem
