@@ -1,4 +1,4 @@
-"""Servers that tests share: started when the first test needs them, ended with the run."""
+"""Real servers, started when a test first asks for one and ended with the tests."""
 
 import uuid
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from sleeper.datafiles.bucket import Bucket
+from tests.servers.ministack import Ministack, ministack
 from tests.servers.seaweedfs import S3Server, seaweedfs
 
 DATA_BUCKET = "table-data"
@@ -29,3 +30,10 @@ def data_bucket(s3_server: S3Server) -> Bucket:
 def source_bucket(s3_server: S3Server) -> Bucket:
     """Another bucket, shared by all tests."""
     return s3_server.bucket(SOURCE_BUCKET)
+
+
+@pytest.fixture(scope="session")
+def ministack_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
+    """An emulator of AWS, of this worker's tests."""
+    with ministack(tmp_path_factory.mktemp("ministack")) as server:
+        yield server

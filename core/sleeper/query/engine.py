@@ -9,6 +9,7 @@ from datafusion import SessionContext
 
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.bucket import Bucket
+from sleeper.datafiles.extracts import Extractor
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.session import EngineSettings, limit_footer_cache, open_session
 from sleeper.properties import engine as of_engine
@@ -66,18 +67,21 @@ def query_settings(
 class QueryEngine:
     """Runs the queries of a process. Safe for threads; keep one for the process's life.
 
-    Its session remembers the footers of files, and it their key filters, so that a warm
-    process looks a key up without reading them again. All queries share one memory pool.
+    It remembers the footers of files and their key filters, so that a warm process looks a
+    key up without reading them again. All queries share one memory pool.
     """
 
     settings: QuerySettings
     clock: Clock = system_clock
     key_filters: KeyFilterCache = field(init=False)
+    extractor: Extractor = field(init=False)
     _session: SessionContext | None = None
     _opening: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.key_filters = KeyFilterCache(self.settings.filter_cache_bytes)
+        settings = self.settings
+        self.key_filters = KeyFilterCache(settings.filter_cache_bytes)
+        self.extractor = Extractor(settings.engine.spill_folder, settings.footer_cache_bytes)
 
     @property
     def session(self) -> SessionContext:
