@@ -55,10 +55,12 @@ bench: install ## Run all benchmarks and write their table
 
 # Keeps the pins that still fit; `make requirements ARGS=--upgrade` moves them all.
 requirements: install ## Pin again what pyproject.toml asks for
-	@echo "==> requirements.txt, requirements-dev.txt, requirements-servers.txt"
-	@$(call quietly,$(compile) -o requirements.txt)
+	@echo "==> requirements*.txt, and those of lambdas and containers"
+	@$(call quietly,$(compile) --group deploy -o requirements.txt)
 	@$(call quietly,$(compile) --group dev -c requirements.txt -o requirements-dev.txt)
 	@$(call quietly,$(pins) --group servers -o requirements-servers.txt)
+	@$(call quietly,$(pins) --group lambdas -c requirements-dev.txt -o lambdas/requirements.txt)
+	@$(call quietly,$(compile) --group lambdas -c requirements-dev.txt -o containers/requirements.txt)
 
 pins = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --custom-compile-command 'make requirements' $(ARGS)

@@ -8,7 +8,7 @@ from constructs import Construct
 
 ROOT = Path(__file__).parents[2]
 # Everything else changes without the images changing.
-_CONTEXT = ("core", "lambdas", "containers", "requirements.txt", "pyproject.toml", "README.md", "LICENSE")
+_CONTEXT = ("core/sleeper", "lambdas", "containers")
 
 
 def image_asset(scope: Construct, name: str, processor: str) -> ecr.DockerImageAsset:
