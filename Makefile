@@ -24,7 +24,7 @@ help: ## List what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
 		printf '  %-18s %s\n' "$$name" "$$what"; done
 
-install: .venv/.installed ## Make .venv with the sleeper command in it (Python 3.11 or newer)
+install: .venv/.installed node_modules/.installed ## Make .venv with the sleeper command in it (Python 3.11 or newer)
 
 demo: install ## Take a year of real flights in, watch tables shape themselves, query them
 	@$(python) -m demo
@@ -67,7 +67,7 @@ pins = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
 compile = $(pins) pyproject.toml
 
 clean: ## Take away .venv, caches, the demo's and the benchmarks' folders
-	@rm -rf .venv .demo .bench build dist core/*.egg-info
+	@rm -rf .venv node_modules .demo .bench build dist core/*.egg-info
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -78,4 +78,15 @@ clean: ## Take away .venv, caches, the demo's and the benchmarks' folders
 .venv/.installed: .venv/.created tools/fill-venv requirements-dev.txt requirements-servers.txt \
 		pyproject.toml
 	@tools/fill-venv .venv
+	@touch $@
+
+# Servers that tests run against. Without Node the product works; those tests say what is missing.
+node_modules/.installed: package.json package-lock.json
+	@if command -v npm >/dev/null; then \
+		echo "==> installing the programs that package-lock.json pins"; \
+		npm ci --no-audit --no-fund --loglevel=error; \
+	else \
+		echo "==> npm is not here: tests against a DynamoDB server cannot run"; \
+		mkdir -p node_modules; \
+	fi
 	@touch $@

@@ -1,4 +1,4 @@
-"""Real servers, started when a test first asks for one and ended with the tests."""
+"""Servers that tests share: started when the first test needs them, ended with the run."""
 
 import uuid
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from sleeper.datafiles.bucket import Bucket
+from tests.servers.dynoxide import DynamoServer, dynoxide
 from tests.servers.ministack import Ministack, ministack
 from tests.servers.seaweedfs import S3Server, seaweedfs
 
@@ -30,6 +31,13 @@ def data_bucket(s3_server: S3Server) -> Bucket:
 def source_bucket(s3_server: S3Server) -> Bucket:
     """Another bucket, shared by all tests."""
     return s3_server.bucket(SOURCE_BUCKET)
+
+
+@pytest.fixture(scope="session")
+def dynamo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoServer]:
+    """A real DynamoDB server."""
+    with dynoxide(tmp_path_factory.mktemp("dynamo")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

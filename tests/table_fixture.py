@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from obstore.store import LocalStore
+from obstore.store import LocalStore, ObjectStore
 
 from sleeper.errors import UnavailableError
 from sleeper.files.data_file import DataFile
@@ -79,14 +79,21 @@ class FaultyLog:
     def advance(self, follower: str, to: int) -> None:
         self.inner.advance(follower, to)
 
+    def bodies_in_use(self, paths: Sequence[str]) -> set[str]:
+        return self.inner.bodies_in_use(paths)
+
 
 @dataclass
 class TableUnderTest:
-    """One table in a folder. `another_store` opens it as another process would."""
+    """One table in a folder. `another_store` opens it as another process would.
+
+    In mode `remote` its log is elsewhere: where `make_log` says, or in SQLite.
+    """
 
     folder: Path
     mode: str
     clock: FakeClock = field(default_factory=FakeClock)
+    make_log: Callable[[ObjectStore], TransactionLog] | None = None
 
     def __post_init__(self) -> None:
         self.log: FaultyLog
@@ -100,10 +107,15 @@ class TableUnderTest:
             log = FaultyLog(SqliteTransactionLog(database))
         else:
             database = Database(self.folder / f"copy-{next(_unique)}.db", durable=False)
-            log = FaultyLog(SqliteTransactionLog(Database(self.folder / "log.db")))
+            log = FaultyLog(self.remote_log(objects))
         if not hasattr(self, "log"):
             self.log = log
         return StateStore(database, log, self.clock, snapshots)
+
+    def remote_log(self, objects: ObjectStore) -> TransactionLog:
+        if self.make_log is not None:
+            return self.make_log(objects)
+        return SqliteTransactionLog(Database(self.folder / "log.db"))
 
     def initialise(self, *split_points: int) -> "TableUnderTest":
         tree = tree_from_split_points(SCHEMA, split_points)

@@ -1,13 +1,20 @@
 """The adapters that the suites run over, with their back doors."""
 
 import sqlite3
+import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import boto3
 import pytest
+from moto import mock_aws
 
+from sleeper.aws.job_tracker import DynamoJobTracker
+from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
+from sleeper.aws.task_tracker import DynamoTaskTracker
 from sleeper.jobs.queue import DeadLetters, MessageQueue, QueueSettings
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.local.database import InstanceDatabase
@@ -15,6 +22,13 @@ from sleeper.local.instance import LocalInstance, create_instance
 from sleeper.local.queue import LocalDeadLetters, LocalQueue
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
+from sleeper.properties.deployed import (
+    JOB_TRACKER_TABLE,
+    TABLE_ID_INDEX,
+    TABLE_NAME_INDEX,
+    TABLE_ONLINE_INDEX,
+    TASK_TRACKER_TABLE,
+)
 from sleeper.tables.table_index import TableIndex
 from tests.contracts.sqs_queues import (
     SqsServer,
@@ -23,6 +37,7 @@ from tests.contracts.sqs_queues import (
     sqs_dead_letters,
     sqs_queue,
 )
+from tests.servers.dynoxide import DynamoServer, DynamoTables, make_tables
 
 T = TypeVar("T")
 
@@ -89,30 +104,87 @@ Rows = Callable[[str], list[tuple[object, ...]]]
 Opened = Callable[[], InstanceDatabase]
 
 
-@pytest.fixture(params=["local"])
-def index(opened: Opened, rows_of: Rows) -> Store[TableIndex]:
-    return Store(
+@pytest.fixture(params=["local", "dynoxide", "moto"])
+def index(request: pytest.FixtureRequest) -> Iterator[Store[TableIndex]]:
+    if request.param != "local":
+        with dynamo_tables(request) as tables:
+            yield _dynamo_index(tables)
+        return
+    opened, rows_of = _local(request)
+    yield Store(
         port=LocalTableIndex(opened()),
         again=lambda: LocalTableIndex(opened()),
         stored=lambda: rows_of("SELECT id, name, state FROM tables ORDER BY id"),
     )
 
 
-@pytest.fixture(params=["local"])
-def job_tracker(opened: Opened, rows_of: Rows) -> Store[JobTracker]:
-    return Store(
+@pytest.fixture(params=["local", "dynoxide", "moto"])
+def job_tracker(request: pytest.FixtureRequest) -> Iterator[Store[JobTracker]]:
+    if request.param != "local":
+        with dynamo_tables(request) as tables:
+            name = tables.name(JOB_TRACKER_TABLE)
+            yield Store(
+                port=DynamoJobTracker(tables.client, name, 30),
+                again=lambda: DynamoJobTracker(tables.another_client(), name, 30),
+                stored=lambda: tables.rows(JOB_TRACKER_TABLE, "jobId", "runId", "step"),
+            )
+        return
+    opened, rows_of = _local(request)
+    yield Store(
         port=LocalJobTracker(opened()),
         again=lambda: LocalJobTracker(opened()),
         stored=lambda: rows_of("SELECT job_id, run_id, step FROM job_events ORDER BY 1, 2, 3"),
     )
 
 
-@pytest.fixture(params=["local"])
-def task_tracker(opened: Opened, rows_of: Rows) -> Store[TaskTracker]:
-    return Store(
+@pytest.fixture(params=["local", "dynoxide", "moto"])
+def task_tracker(request: pytest.FixtureRequest) -> Iterator[Store[TaskTracker]]:
+    if request.param != "local":
+        with dynamo_tables(request) as tables:
+            name = tables.name(TASK_TRACKER_TABLE)
+            yield Store(
+                port=DynamoTaskTracker(tables.client, name, 30),
+                again=lambda: DynamoTaskTracker(tables.another_client(), name, 30),
+                stored=lambda: tables.rows(TASK_TRACKER_TABLE, "task", "event"),
+            )
+        return
+    opened, rows_of = _local(request)
+    yield Store(
         port=LocalTaskTracker(opened()),
         again=lambda: LocalTaskTracker(opened()),
         stored=lambda: rows_of("SELECT task_id, step FROM task_events ORDER BY 1, 2"),
+    )
+
+
+def _local(request: pytest.FixtureRequest) -> tuple[Opened, Rows]:
+    return request.getfixturevalue("opened"), request.getfixturevalue("rows_of")
+
+
+@contextmanager
+def dynamo_tables(request: pytest.FixtureRequest) -> Iterator[DynamoTables]:
+    """A real server, or moto's, which is another reading of the same service."""
+    if request.param == "dynoxide":
+        server: DynamoServer = request.getfixturevalue("dynamo_server")
+        yield server.make_tables()
+        return
+    with mock_aws():
+        client = boto3.client("dynamodb", region_name="eu-west-2")
+        yield DynamoTables(client, make_tables(client, uuid.uuid4().hex[:8]), lambda: client)
+
+
+def _dynamo_index(tables: DynamoTables) -> Store[TableIndex]:
+    names = TableIndexNames(
+        tables.name(TABLE_NAME_INDEX), tables.name(TABLE_ID_INDEX), tables.name(TABLE_ONLINE_INDEX)
+    )
+
+    def stored() -> list[tuple[object, ...]]:
+        rows = tables.rows(TABLE_ID_INDEX, "TableId", "TableName", "State")
+        return [(table_id, name, state or "active") for table_id, name, state in rows]
+
+    return Store(
+        port=DynamoTableIndex(tables.client, names),
+        again=lambda: DynamoTableIndex(tables.another_client(), names),
+        stored=stored,
     )
 
 

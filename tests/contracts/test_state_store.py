@@ -4,22 +4,41 @@ import threading
 from pathlib import Path
 
 import pytest
+from obstore.store import ObjectStore
 
+from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.errors import ConflictError, DataError, UnavailableError
+from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
 from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.transactions.followers import CreateFollower
 from sleeper.statestore.transactions.holds import CreateHold
+from tests.servers.dynoxide import DynamoServer
 from tests.table_fixture import START_MS, TableUnderTest
 
 
-@pytest.fixture(params=["embedded", "remote"])
+@pytest.fixture(params=["embedded", "remote", "dynoxide"])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> TableUnderTest:
+    if request.param == "dynoxide":
+        return on_dynamo(request, tmp_path)
     return TableUnderTest(tmp_path, request.param).initialise()
 
 
-@pytest.fixture
-def remote(tmp_path: Path) -> TableUnderTest:
+@pytest.fixture(params=["sqlite", "dynoxide"])
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> TableUnderTest:
+    if request.param == "dynoxide":
+        return on_dynamo(request, tmp_path)
     return TableUnderTest(tmp_path, "remote").initialise()
+
+
+def on_dynamo(request: pytest.FixtureRequest, folder: Path) -> TableUnderTest:
+    server: DynamoServer = request.getfixturevalue("dynamo_server")
+    tables = server.make_tables()
+    name = tables.name(TRANSACTION_LOG_TABLE)
+
+    def make_log(objects: ObjectStore) -> DynamoTransactionLog:
+        return DynamoTransactionLog(tables.client, name, "table", objects)
+
+    return TableUnderTest(folder, "remote", make_log=make_log).initialise()
 
 
 def test_a_commit_is_seen_by_every_store_at_once(table):
@@ -158,7 +177,7 @@ def test_an_append_whose_answer_was_lost_is_recognised_as_ours(remote):
     assert remote.ingest("a") == Outcome(Status.APPLIED, 2)
     assert remote.ingest("b").number == 3
     assert remote.paths_in("root") == ["a", "b"]
-    assert [e.first_number for e in remote.log.appended] == [1, 2, 3]
+    assert [e.first_number for e in remote.log.read(0)] == [1, 2, 3]
 
 
 def test_a_commit_whose_outcome_stayed_unknown_may_be_repeated(remote, monkeypatch):

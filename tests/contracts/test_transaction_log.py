@@ -1,24 +1,34 @@
 """What every transaction log must do."""
 
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 
+from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.errors import ConflictError, NotFoundError
 from sleeper.local.transaction_log import SqliteTransactionLog
+from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
 from sleeper.statestore.database import Database
 from sleeper.statestore.log import LogEntry, TransactionLog
+from tests.contracts.conftest import dynamo_tables
 
 
-@pytest.fixture(params=["sqlite"])
-def log(request: pytest.FixtureRequest, tmp_path: Path) -> TransactionLog:
-    return SqliteTransactionLog(Database(tmp_path / "log.db"))
+@pytest.fixture(params=["sqlite", "dynoxide", "moto"])
+def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TransactionLog]:
+    if request.param == "sqlite":
+        yield SqliteTransactionLog(Database(tmp_path / "log.db"))
+        return
+    with dynamo_tables(request) as tables:
+        name = tables.name(TRANSACTION_LOG_TABLE)
+        yield DynamoTransactionLog(tables.client, name, "0000000a", MemoryStore())
 
 
-def entry(first: int, last: int, write_id: str = "w") -> LogEntry:
-    return LogEntry(
-        first, last, 1000 + first, write_id, "\n".join("{}" for _ in range(first, last + 1))
-    )
+def entry(first: int, last: int, writer: str = "w") -> LogEntry:
+    body = "\n".join("{}" for _ in range(first, last + 1))
+    return LogEntry(first, last, 1000 + first, f"{writer}-{uuid.uuid4().hex[:16]}", body)
 
 
 def test_an_empty_log_has_head_0_and_no_entries(log):
@@ -38,11 +48,12 @@ def test_entries_are_read_back_in_order_after_a_number(log):
 
 @pytest.mark.parametrize("first", [1, 3])
 def test_an_append_elsewhere_than_at_the_head_conflicts_and_changes_nothing(log, first):
-    log.append(entry(1, 1))
+    kept = entry(1, 1)
+    log.append(kept)
     with pytest.raises(ConflictError):
         log.append(entry(first, first, "other"))
     assert log.head() == 1
-    assert [e.write_id for e in log.read(0)] == ["w"]
+    assert list(log.read(0)) == [kept]
 
 
 def test_a_trimmed_number_is_never_free_again(log):

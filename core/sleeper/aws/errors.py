@@ -5,7 +5,39 @@ from collections.abc import Iterator
 
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 
-from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, UnavailableError
+from sleeper.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    SleeperError,
+    UnavailableError,
+)
+
+_NOT_FOUND = {"NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"}
+_INVALID = {
+    "BatchRequestTooLong",
+    "IdempotentParameterMismatchException",
+    "InvalidMessageContents",
+    "InvalidParameterValue",
+    "ItemCollectionSizeLimitExceededException",
+    "MissingParameter",
+    "UnsupportedOperation",
+    "ValidationException",
+}
+_CONDITION_FAILED = "ConditionalCheckFailed"
+_IN_FLIGHT = "TransactionConflict"
+_ITEM_INVALID = {"ValidationError", "ItemCollectionSizeLimitExceeded"}
+
+
+class RefusedError(ConflictError):
+    """DynamoDB refused a write because a condition did not hold.
+
+    `items` counts those of a transaction whose condition it was, from 0.
+    """
+
+    def __init__(self, text: str, items: tuple[int, ...]) -> None:
+        super().__init__(text)
+        self.items = items
 
 
 def code_of(error: ClientError) -> str:
@@ -15,7 +47,11 @@ def code_of(error: ClientError) -> str:
 
 @contextlib.contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Names `what` in an error of `sleeper.errors` for whatever boto3 raises in the block."""
+    """Names `what` in an error of `sleeper.errors` for whatever boto3 raises in the block.
+
+    RefusedError where a condition did not hold. Throttling, a service that fails or does not
+    answer, and what is forbidden until somebody allows it, are UnavailableError.
+    """
     try:
         yield
     except ClientError as error:
@@ -29,6 +65,12 @@ def translated(what: str) -> Iterator[None]:
 def _translate(what: str, error: ClientError) -> SleeperError:
     code = code_of(error)
     text = f"{what}: {code}: {error.response.get('Error', {}).get('Message', '')}"
+    if code == "ConditionalCheckFailedException":
+        return RefusedError(text, (0,))
+    if code == "TransactionCanceledException":
+        return _translate_cancellation(text, error)
+    if code == "TransactionConflictException":
+        return ConflictError(text)
     if code in _NOT_FOUND:
         return NotFoundError(text)
     if code in _INVALID:
@@ -36,12 +78,14 @@ def _translate(what: str, error: ClientError) -> SleeperError:
     return UnavailableError(text)
 
 
-_NOT_FOUND = {"NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"}
-_INVALID = {
-    "BatchRequestTooLong",
-    "InvalidMessageContents",
-    "InvalidParameterValue",
-    "MissingParameter",
-    "UnsupportedOperation",
-    "ValidationException",
-}
+def _translate_cancellation(text: str, error: ClientError) -> SleeperError:
+    """By the reasons of the items. A condition that failed says most: it will fail again."""
+    reasons = [str(r.get("Code", "")) for r in error.response.get("CancellationReasons", ())]
+    refused = tuple(i for i, reason in enumerate(reasons) if reason == _CONDITION_FAILED)
+    if refused:
+        return RefusedError(text, refused)
+    if _IN_FLIGHT in reasons:
+        return ConflictError(text)
+    if not _ITEM_INVALID.isdisjoint(reasons):
+        return InvalidRequestError(text)
+    return UnavailableError(text)

@@ -17,6 +17,8 @@ from sleeper.tables.table_ref import TableId
 
 logger = logging.getLogger(__name__)
 
+_LOG = "log"
+_COMMITS = "commits"
 _SIDECARS = (SKETCHES_SUFFIX, FILTER_SUFFIX)
 _WHOLE_SNAPSHOT = re.compile(r"\d{19}-[0-9a-f]+-[0-9a-f]{16}\.db\.zst")
 
@@ -69,8 +71,11 @@ def collect_orphans(
 
 
 def _is_collectable_kind(table_id: TableId, path: str) -> bool:
-    """Whether a dead run may have left it: data with its sidecars, or a torn snapshot."""
-    if path.startswith(f"{table_id}/data/"):
+    """Whether a dead run may have left it.
+
+    Data with its sidecars, bodies of log entries and of commits under way, or a torn snapshot.
+    """
+    if path.startswith(tuple(f"{table_id}/{kind}/" for kind in ("data", _LOG, _COMMITS))):
         return True
     snapshots = f"{table_id}/snapshots/"
     return path.startswith(snapshots) and not _WHOLE_SNAPSHOT.fullmatch(path[len(snapshots) :])
@@ -85,6 +90,10 @@ def _began_ms(each: StoredObject) -> int:
 def _unknown(store: StateStore, listed: list[StoredObject]) -> list[StoredObject]:
     with store.reading() as state:
         known = state.files.known(sorted({_data_path(each.path) for each in listed}))
+    # A commit's body as old as this is of no use: its run would be refused.
+    bodies = [each.path for each in listed if each.path.split("/")[1] == _LOG]
+    if bodies:
+        known |= store.log_bodies_in_use(bodies)
     return [each for each in listed if _data_path(each.path) not in known]
 
 

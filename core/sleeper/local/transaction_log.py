@@ -98,6 +98,9 @@ class SqliteTransactionLog:
                 (follower, to),
             )
 
+    def bodies_in_use(self, paths: Sequence[str]) -> set[str]:  # noqa: ARG002 (in rows, all)
+        return set()
+
 
 def _head(connection: sqlite3.Connection) -> tuple[int, int]:
     head, trimmed = connection.execute("SELECT head, trimmed FROM log_head").fetchone()

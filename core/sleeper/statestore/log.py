@@ -60,3 +60,7 @@ class TransactionLog(Protocol):
     def advance(self, follower: str, to: int) -> None:
         """Moves the follower's cursor to `to`; never back."""
         ...
+
+    def bodies_in_use(self, paths: Sequence[str]) -> set[str]:
+        """Which of these objects hold the body of an entry. A log that keeps none says none."""
+        ...

@@ -1,7 +1,7 @@
 """The state store of one table: commit transactions, read versions."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -101,6 +101,10 @@ class StateStore:
         if name not in keys:
             raise NotFoundError(f"no follower {name}")
         self._log.advance(keys[name], to)
+
+    def log_bodies_in_use(self, paths: Sequence[str]) -> set[str]:
+        """Which of these objects the log still needs."""
+        return self._log.bodies_in_use(paths)
 
     def save_snapshot(self) -> int:
         """Writes a verified snapshot of the newest state and drops old ones; returns its number."""

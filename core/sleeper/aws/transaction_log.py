@@ -1,0 +1,256 @@
+"""The transaction log on DynamoDB.
+
+One DynamoDB table holds the logs of all tables of an instance. A log is a *head* (the number
+of the last transaction, and up to where entries were trimmed), an item for each *entry*, and one
+for each follower's *cursor*. An append moves the head and puts the entry in one transaction of
+DynamoDB, whose token is the entry's write id: sent again within ten minutes, it does nothing.
+
+Trimming raises the head's `trimmed` first, which hides the entries, then deletes their
+bodies in the object store, then their items. So what one that died left behind is found by
+the next.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from obstore.store import ObjectStore
+
+from sleeper.aws.dynamo_batches import Item, delete_items, query_pages
+from sleeper.aws.errors import RefusedError, translated
+from sleeper.aws.log_bodies import LogBodies, compress_body, decompress_body, number_of_body
+from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
+from sleeper.statestore.log import LogEntry
+
+_HEAD = "head"
+_ENTRY = "entry#"
+_CURSOR = "cursor#"
+_DIGITS = 19
+_INLINE_BYTES_MAX = 300 * 1024
+# The head and the entry appear at once to single reads, but not always to a range.
+_TRIES_TO_SEE = 6
+_WAIT_TO_SEE_SECONDS = 0.02
+
+
+class DynamoTransactionLog:
+    """Implements `sleeper.statestore.log.TransactionLog` for one table. Safe for threads.
+
+    Big bodies go to `objects`, below `<table id>/log/`.
+    """
+
+    def __init__(self, client: Any, table_name: str, table_id: str, objects: ObjectStore) -> None:
+        self._client = client
+        self._table_name = table_name
+        self._table_id = table_id
+        self._bodies = LogBodies(objects, table_id)
+        self._what = f"transaction log of table {table_id}"
+
+    def head(self) -> int:
+        """See the port."""
+        return self._head()[0]
+
+    def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
+        """See the port."""
+        for tries in range(_TRIES_TO_SEE):
+            head, trimmed = self._head()
+            if after >= head:
+                return []
+            if after < trimmed:
+                raise NotFoundError(f"the log after {after} is trimmed: it begins after {trimmed}")
+            try:
+                entries = [self._entry(item) for item in self._items_after(after, limit)]
+            except NotFoundError as error:
+                # Trimmed while it was read, or else lost.
+                if after < self._head()[1]:
+                    continue
+                raise DataError(f"{self._what}: {error}") from error
+            if entries:
+                return entries
+            time.sleep(_WAIT_TO_SEE_SECONDS * tries)
+        raise DataError(f"{self._what}: no entry follows {after}, and the head is {head}")
+
+    def append(self, entry: LogEntry) -> None:
+        """See the port."""
+        item: Item = {
+            **self._key(_entry_key(entry.first_number)),
+            "last": {"N": str(entry.last_number)},
+            "time": {"N": str(entry.time_ms)},
+            "writeId": {"S": entry.write_id},
+            "format": {"N": str(entry.format_version)},
+        }
+        body = compress_body(entry.body)
+        if len(body) <= _INLINE_BYTES_MAX:
+            item["body"] = {"B": body}
+        else:
+            path = self._bodies.put(entry.first_number, entry.write_id, body)
+            item["bodyObject"] = {"S": path}
+        writes = [
+            {"Update": self._move_head(entry)},
+            {
+                "Put": {
+                    "TableName": self._table_name,
+                    "Item": item,
+                    "ConditionExpression": "attribute_not_exists(#item)",
+                    "ExpressionAttributeNames": {"#item": "item"},
+                }
+            },
+        ]
+        try:
+            with self._translated():
+                self._client.transact_write_items(
+                    TransactItems=writes, ClientRequestToken=entry.write_id
+                )
+        except ConflictError as error:
+            raise ConflictError(f"transaction {entry.first_number} is taken: {error}") from error
+
+    def trim(self, up_to: int) -> None:
+        """See the port."""
+        for page in self._pages(_entry_key(0), _entry_key(up_to)):
+            old = [item for item in page if int(item["last"]["N"]) <= up_to]
+            if old:
+                self._raise_trimmed(max(int(item["last"]["N"]) for item in old))
+                self._delete_entries(old)
+
+    def cursor(self, follower: str) -> int:
+        """See the port."""
+        return _number(self._get(_CURSOR + follower), "position")
+
+    def advance(self, follower: str, to: int) -> None:
+        """See the port."""
+        self._raise(_CURSOR + follower, "position", to)
+
+    def bodies_in_use(self, paths: Sequence[str]) -> set[str]:
+        """See the port."""
+        return {path for path in paths if self._is_in_use(path)}
+
+    def delete(self) -> None:
+        """Deletes all of it, of a table that is gone. One that dies is finished by the next."""
+        for page in self._pages("!", "~"):
+            self._delete_entries(page)
+
+    def _is_in_use(self, path: str) -> bool:
+        number = number_of_body(path)
+        if number is None or number <= self._head()[1]:
+            return False
+        item = self._get(_entry_key(number))
+        return item is not None and item.get("bodyObject") == {"S": path}
+
+    def _head(self) -> tuple[int, int]:
+        item = self._get(_HEAD)
+        return _number(item, "head"), _number(item, "trimmed")
+
+    def _move_head(self, entry: LogEntry) -> Item:
+        before = entry.first_number - 1
+        condition = "#head = :before" if before else "attribute_not_exists(#head)"
+        values = {":last": {"N": str(entry.last_number)}}
+        if before:
+            values[":before"] = {"N": str(before)}
+        return {
+            "TableName": self._table_name,
+            "Key": self._key(_HEAD),
+            "UpdateExpression": "SET #head = :last",
+            "ConditionExpression": condition,
+            "ExpressionAttributeNames": {"#head": "head"},
+            "ExpressionAttributeValues": values,
+        }
+
+    def _raise_trimmed(self, to: int) -> None:
+        self._raise(_HEAD, "trimmed", to)
+
+    def _raise(self, item: str, attribute: str, to: int) -> None:
+        """Sets the number unless it is that high already."""
+        try:
+            with self._translated():
+                self._client.update_item(
+                    TableName=self._table_name,
+                    Key=self._key(item),
+                    UpdateExpression="SET #n = :to",
+                    ConditionExpression="attribute_not_exists(#n) OR #n < :to",
+                    ExpressionAttributeNames={"#n": attribute},
+                    ExpressionAttributeValues={":to": {"N": str(to)}},
+                )
+        except RefusedError:
+            return
+
+    def _items_after(self, after: int, limit: int) -> Iterator[Item]:
+        """Items of entries, as far as none is missing between them: a trim may be under way."""
+        expected, left = after + 1, limit
+        for page in self._pages(_entry_key(expected), _ENTRY + "~", limit):
+            for item in page:
+                if left == 0 or _first_number(item) != expected:
+                    return
+                yield item
+                expected, left = int(item["last"]["N"]) + 1, left - 1
+
+    def _entry(self, item: Item) -> LogEntry:
+        first = _first_number(item)
+        if "bodyObject" in item:
+            body = self._bodies.get(item["bodyObject"]["S"])
+        else:
+            body = bytes(item["body"]["B"])
+        return LogEntry(
+            first,
+            int(item["last"]["N"]),
+            int(item["time"]["N"]),
+            item["writeId"]["S"],
+            decompress_body(first, body),
+            int(item["format"]["N"]),
+        )
+
+    def _delete_entries(self, items: Sequence[Item]) -> None:
+        self._bodies.delete([i["bodyObject"]["S"] for i in items if "bodyObject" in i])
+        keys = [{name: item[name] for name in ("tableId", "item")} for item in items]
+        with self._translated():
+            delete_items(self._client, self._table_name, keys)
+
+    def _pages(self, low: str, high: str, limit: int | None = None) -> Iterator[list[Item]]:
+        """The items between, in order."""
+        query: Item = {
+            "TableName": self._table_name,
+            "KeyConditionExpression": "#table = :table AND #item BETWEEN :low AND :high",
+            "ExpressionAttributeNames": {"#table": "tableId", "#item": "item"},
+            "ExpressionAttributeValues": {
+                ":table": {"S": self._table_id},
+                ":low": {"S": low},
+                ":high": {"S": high},
+            },
+            "ConsistentRead": True,
+        }
+        if limit is not None:
+            query["Limit"] = limit
+        with self._translated():
+            yield from query_pages(self._client, query)
+
+    def _get(self, item: str) -> Item | None:
+        with self._translated():
+            answer = self._client.get_item(
+                TableName=self._table_name, Key=self._key(item), ConsistentRead=True
+            )
+        found: Item | None = answer.get("Item")
+        return found
+
+    def _key(self, item: str) -> Item:
+        return {"tableId": {"S": self._table_id}, "item": {"S": item}}
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """A DynamoDB table that is not there is no gap in the log."""
+        try:
+            with translated(self._what):
+                yield
+        except NotFoundError as error:
+            raise UnavailableError(str(error)) from error
+
+
+def _entry_key(number: int) -> str:
+    return f"{_ENTRY}{number:0{_DIGITS}d}"
+
+
+def _first_number(item: Item) -> int:
+    return int(item["item"]["S"].removeprefix(_ENTRY))
+
+
+def _number(item: Item | None, name: str) -> int:
+    """0 where there is none."""
+    return int(item[name]["N"]) if item is not None and name in item else 0

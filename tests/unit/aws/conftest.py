@@ -1,0 +1,39 @@
+"""Adapters on a real DynamoDB server, with back doors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.servers.dynoxide import DynamoServer, DynamoTables
+
+
+@pytest.fixture
+def tables(dynamo_server: DynamoServer) -> DynamoTables:
+    """DynamoDB tables of this test alone."""
+    return dynamo_server.make_tables()
+
+
+@dataclass
+class FaultyClient:
+    """A client of which the next call of some operation fails, before or after it was done."""
+
+    inner: Any
+    failures: dict[str, list[tuple[Exception, bool]]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+
+    def fail(self, operation: str, error: Exception, done_before: bool = False) -> None:
+        self.failures.setdefault(operation, []).append((error, done_before))
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        def call(**arguments: Any) -> Any:
+            self.calls.append(operation)
+            waiting = self.failures.get(operation)
+            error, done_before = waiting.pop(0) if waiting else (None, True)
+            answer = getattr(self.inner, operation)(**arguments) if done_before else None
+            if error is not None:
+                raise error
+            return answer
+
+        return call

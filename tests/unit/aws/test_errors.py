@@ -1,0 +1,80 @@
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoRegionError,
+    ReadTimeoutError,
+)
+
+from sleeper.aws.errors import RefusedError, translated
+from sleeper.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    SleeperError,
+    UnavailableError,
+)
+
+
+def client_error(code: str, *reasons: str) -> ClientError:
+    answer = {"Error": {"Code": code, "Message": "says the service"}}
+    if reasons:
+        answer["CancellationReasons"] = [{"Code": reason} for reason in reasons]
+    return ClientError(answer, "Operation")
+
+
+def error_of(error: Exception) -> SleeperError:
+    with pytest.raises(SleeperError) as raised, translated("the thing"):
+        raise error
+    assert str(raised.value).startswith("the thing: ")
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (client_error("ConditionalCheckFailedException"), RefusedError),
+        (client_error("TransactionConflictException"), ConflictError),
+        (client_error("ProvisionedThroughputExceededException"), UnavailableError),
+        (client_error("ThrottlingException"), UnavailableError),
+        (client_error("InternalServerError"), UnavailableError),
+        (client_error("TransactionInProgressException"), UnavailableError),
+        (client_error("AccessDeniedException"), UnavailableError),
+        (client_error("ResourceNotFoundException"), NotFoundError),
+        (client_error("AWS.SimpleQueueService.NonExistentQueue"), NotFoundError),
+        (client_error("ValidationException"), InvalidRequestError),
+        (EndpointConnectionError(endpoint_url="http://x"), UnavailableError),
+        (ConnectTimeoutError(endpoint_url="http://x"), UnavailableError),
+        (ReadTimeoutError(endpoint_url="http://x"), UnavailableError),
+        (NoRegionError(), InvalidRequestError),
+    ],
+)
+def test_an_answer_becomes_the_error_that_says_what_to_do(
+    error: Exception, kind: type[SleeperError]
+) -> None:
+    assert type(error_of(error)) is kind
+
+
+@pytest.mark.parametrize(
+    ("reasons", "kind"),
+    [
+        (("None", "ConditionalCheckFailed"), RefusedError),
+        (("TransactionConflict", "ConditionalCheckFailed"), RefusedError),
+        (("TransactionConflict", "None"), ConflictError),
+        (("ThrottlingError", "None"), UnavailableError),
+        (("ProvisionedThroughputExceeded", "None"), UnavailableError),
+        (("ValidationError", "None"), InvalidRequestError),
+    ],
+)
+def test_a_cancelled_transaction_goes_by_its_reasons(
+    reasons: tuple[str, ...], kind: type[SleeperError]
+) -> None:
+    assert type(error_of(client_error("TransactionCanceledException", *reasons))) is kind
+
+
+def test_a_refusal_names_the_items_whose_condition_failed() -> None:
+    reasons = ("None", "ConditionalCheckFailed", "None", "ConditionalCheckFailed")
+    error = error_of(client_error("TransactionCanceledException", *reasons))
+    assert isinstance(error, RefusedError)
+    assert error.items == (1, 3)

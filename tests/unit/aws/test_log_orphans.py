@@ -1,0 +1,87 @@
+"""Bodies that appends left behind are orphans; those of entries that are kept are not."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.store import MemoryStore
+
+from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.clock import system_clock
+from sleeper.garbage_collection.orphans import StoredObject, collect_orphans
+from sleeper.partitions.partition import tree_from_split_points
+from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
+from sleeper.properties.table import NAME, SCHEMA, TABLE_ID
+from sleeper.properties.values import instance_properties, table_properties
+from sleeper.schema.json import schema_to_json
+from sleeper.statestore.database import Database
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.tables.table_ref import TableId
+from tests.servers.dynoxide import DynamoTables
+from tests.table_fixture import DAY_MS
+from tests.table_fixture import SCHEMA as TEST_SCHEMA
+from tests.unit.aws.conftest import FaultyClient
+
+TABLE = TableId("0000000a")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_a_kill_between_object_and_append_leaves_an_orphan_that_collection_finds(
+    tables: DynamoTables, tmp_path: Path
+) -> None:
+    client, objects = FaultyClient(tables.client), MemoryStore()
+    log = DynamoTransactionLog(client, tables.name(TRANSACTION_LOG_TABLE), TABLE, objects)
+    store = StateStore(Database(tmp_path / "state.db", durable=False), log)
+    tree = tuple(tree_from_split_points(TEST_SCHEMA, ()))
+    store.commit_or_raise(InitialiseTable(schema_to_json(TEST_SCHEMA), tree))
+    store.commit_or_raise(big_transaction("kept"))
+    (kept,) = paths(objects)
+    client.fail("transact_write_items", Killed())  # type: ignore[arg-type]
+    with pytest.raises(Killed):
+        store.commit_or_raise(big_transaction("lost"))
+    (orphan,) = paths(objects) - {kept}
+    unsent = f"{TABLE}/commits/{'0' * 32}.json"
+    obstore.put(objects, unsent, b"[]")
+
+    def listing(_: TableId) -> Iterator[StoredObject]:
+        for path in sorted(paths(objects)):
+            yield StoredObject(path, 1, system_clock())
+
+    def collect(days: int) -> list[str]:
+        before = paths(objects)
+        collect_orphans(
+            TABLE,
+            store,
+            properties(),
+            listing,
+            lambda found: obstore.delete(objects, found),
+            lambda: system_clock() + days * DAY_MS,
+        )
+        return sorted(before - paths(objects))
+
+    assert collect(days=13) == []
+    assert collect(days=15) == sorted([orphan, unsent])
+    assert paths(objects) == {kept}
+    with StateStore(Database(tmp_path / "copy.db", durable=False), log).reading() as state:
+        assert state.jobs.applied("kept", AddFiles.kind) is not None
+
+
+def big_transaction(job_id: str) -> AddFiles:
+    """Without files, yet of a request that no compression makes small."""
+    return AddFiles(job_id, system_clock(), (), random.Random(job_id).randbytes(400_000).hex())
+
+
+def paths(objects: MemoryStore) -> set[str]:
+    return {found["path"] for page in obstore.list(objects) for found in page}
+
+
+def properties() -> object:
+    values = {NAME.name: "t", TABLE_ID.name: TABLE, SCHEMA.name: schema_to_json(TEST_SCHEMA)}
+    return table_properties(values, instance_properties({"sleeper.id": "test"}))

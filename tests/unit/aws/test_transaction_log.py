@@ -1,0 +1,209 @@
+"""What only the log on DynamoDB must do: big bodies, answers that were lost, trims that died."""
+
+import random
+import uuid
+from collections.abc import Callable
+
+import obstore
+import pytest
+from botocore.exceptions import ConnectionClosedError
+from obstore.store import MemoryStore
+
+from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
+from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
+from sleeper.statestore.log import LogEntry
+from tests.servers.dynoxide import DynamoTables
+from tests.unit.aws.conftest import FaultyClient
+from tests.unit.aws.test_errors import client_error
+
+TABLE = "0000000a"
+LOST = ConnectionClosedError(endpoint_url="http://dynamodb")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class LogUnderTest:
+    def __init__(self, tables: DynamoTables) -> None:
+        self.client = FaultyClient(tables.client)
+        self.objects = MemoryStore()
+        self.name = tables.name(TRANSACTION_LOG_TABLE)
+        self.log = self.of_table(TABLE)
+
+    def of_table(self, table_id: str) -> DynamoTransactionLog:
+        return DynamoTransactionLog(self.client, self.name, table_id, self.objects)
+
+    def items(self) -> list[str]:
+        found = self.client.inner.scan(TableName=self.name)["Items"]
+        return sorted(item["item"]["S"] for item in found)
+
+    def object_paths(self) -> list[str]:
+        return [o["path"] for page in obstore.list(self.objects) for o in page]
+
+
+@pytest.fixture
+def under_test(tables: DynamoTables) -> LogUnderTest:
+    return LogUnderTest(tables)
+
+
+def entry(first: int, last: int | None = None, body: str | None = None) -> LogEntry:
+    last = last or first
+    lines = "\n".join("{}" for _ in range(first, last + 1))
+    return LogEntry(first, last, 1000, uuid.uuid4().hex, body or lines)
+
+
+def big_entry(first: int) -> LogEntry:
+    noise = random.Random(first).randbytes(400_000).hex()
+    return entry(first, body=f'"{noise}"')
+
+
+def test_a_big_body_goes_to_an_object_and_comes_back(under_test: LogUnderTest) -> None:
+    entries = [entry(1), big_entry(2), entry(3, 7)]
+    for each in entries:
+        under_test.log.append(each)
+    assert list(under_test.log.read(0)) == entries
+    (path,) = under_test.object_paths()
+    assert path == f"{TABLE}/log/{2:019d}-{entries[1].write_id}.json.zst"
+    assert under_test.log.bodies_in_use([path, "0000000a/log/x"]) == {path}
+
+
+def test_a_big_body_that_compresses_well_stays_in_its_item(under_test: LogUnderTest) -> None:
+    repeated = entry(1, body=f'"{"abc" * 1_000_000}"')
+    under_test.log.append(repeated)
+    assert list(under_test.log.read(0)) == [repeated]
+    assert under_test.object_paths() == []
+
+
+def test_a_body_that_is_gone_is_a_data_error_that_names_it(under_test: LogUnderTest) -> None:
+    under_test.log.append(big_entry(1))
+    (path,) = under_test.object_paths()
+    obstore.delete(under_test.objects, path)
+    with pytest.raises(DataError, match=path):
+        under_test.log.read(0)
+
+
+def test_an_append_that_dies_before_its_entry_leaves_an_object_that_nobody_needs(
+    under_test: LogUnderTest,
+) -> None:
+    under_test.client.fail("transact_write_items", Killed())  # type: ignore[arg-type]
+    with pytest.raises(Killed):
+        under_test.log.append(big_entry(1))
+    (orphan,) = under_test.object_paths()
+    assert under_test.log.head() == 0
+    assert under_test.log.bodies_in_use([orphan]) == set()
+    winner = big_entry(1)
+    under_test.log.append(winner)
+    assert under_test.log.bodies_in_use(under_test.object_paths()) == {
+        path for path in under_test.object_paths() if winner.write_id in path
+    }
+
+
+def test_an_append_whose_answer_was_lost_can_be_sent_again(under_test: LogUnderTest) -> None:
+    sent = entry(1, 3)
+    under_test.client.fail("transact_write_items", LOST, done_before=True)
+    with pytest.raises(UnavailableError):
+        under_test.log.append(sent)
+    assert list(under_test.log.read(0)) == [sent]
+    under_test.log.append(sent)
+    assert list(under_test.log.read(0)) == [sent]
+    with pytest.raises(ConflictError):
+        under_test.log.append(entry(1, 3))
+
+
+@pytest.mark.parametrize("code", ["ThrottlingException", "ProvisionedThroughputExceededException"])
+def test_a_throttled_append_may_be_tried_again(under_test: LogUnderTest, code: str) -> None:
+    under_test.client.fail("transact_write_items", client_error(code))
+    with pytest.raises(UnavailableError, match=code):
+        under_test.log.append(entry(1))
+    under_test.log.append(entry(1))
+    assert under_test.log.head() == 1
+
+
+def test_a_table_in_dynamodb_that_is_not_there_is_no_gap_in_the_log(tables: DynamoTables) -> None:
+    log = DynamoTransactionLog(tables.client, "no-such-table", TABLE, MemoryStore())
+    with pytest.raises(UnavailableError, match="ResourceNotFoundException"):
+        log.head()
+    with pytest.raises(UnavailableError, match="ResourceNotFoundException"):
+        log.read(0)
+
+
+def test_more_than_a_page_of_entries_is_read_whole(under_test: LogUnderTest) -> None:
+    noise = random.Random(1)
+    entries = [entry(n, body=f'"{noise.randbytes(130_000).hex()}"') for n in range(1, 21)]
+    for each in entries:
+        under_test.log.append(each)
+    assert under_test.object_paths() == []
+    assert list(under_test.log.read(0)) == entries
+    assert list(under_test.log.read(3, limit=12)) == entries[3:15]
+
+
+def test_logs_of_tables_do_not_touch_each_other(under_test: LogUnderTest) -> None:
+    other = under_test.of_table("0000000b")
+    under_test.log.append(entry(1))
+    other.append(big_entry(1))
+    other.append(entry(2))
+    other.trim(1)
+    assert (under_test.log.head(), other.head()) == (1, 2)
+    assert len(under_test.log.read(0)) == 1
+    under_test.log.delete()
+    assert other.head() == 2
+
+
+TRIM_STEPS: list[Callable[[LogUnderTest], None]] = [
+    lambda t: t.client.fail("update_item", Killed()),  # type: ignore[arg-type]
+    lambda t: t.client.fail("update_item", Killed(), done_before=True),  # type: ignore[arg-type]
+    lambda t: t.client.fail("batch_write_item", Killed()),  # type: ignore[arg-type]
+    lambda t: t.client.fail("batch_write_item", Killed(), done_before=True),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("die", TRIM_STEPS, ids=["first", "trimmed", "objects", "items"])
+def test_a_trim_that_dies_is_finished_by_the_next(
+    under_test: LogUnderTest, die: Callable[[LogUnderTest], None]
+) -> None:
+    entries = [big_entry(1), entry(2, 4), big_entry(5), entry(6)]
+    for each in entries:
+        under_test.log.append(each)
+    die(under_test)
+    with pytest.raises(Killed):
+        under_test.log.trim(5)
+    assert under_test.log.head() == 6
+    assert list(under_test.log.read(5)) == entries[3:]
+    under_test.log.trim(5)
+    assert under_test.items() == [f"entry#{6:019d}", "head"]
+    assert under_test.object_paths() == []
+    with pytest.raises(NotFoundError):
+        under_test.log.read(0)
+    with pytest.raises(ConflictError):
+        under_test.log.append(entry(1))
+
+
+def test_a_reader_under_whom_the_log_is_trimmed_is_told_of_the_gap(
+    under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_test.log.append(big_entry(1))
+    under_test.log.append(entry(2))
+    find = under_test.log._items_after
+
+    def trimmed_meanwhile(after: int, limit: int) -> object:
+        items = list(find(after, limit))
+        under_test.of_table(TABLE).trim(1)
+        return iter(items)
+
+    monkeypatch.setattr(under_test.log, "_items_after", trimmed_meanwhile)
+    with pytest.raises(NotFoundError, match="is trimmed"):
+        under_test.log.read(0)
+
+
+def test_the_log_of_a_deleted_table_leaves_nothing(under_test: LogUnderTest) -> None:
+    for each in (big_entry(1), entry(2), entry(3)):
+        under_test.log.append(each)
+    under_test.log.advance("f", 2)
+    under_test.log.delete()
+    under_test.log.delete()
+    assert under_test.items() == []
+    assert under_test.object_paths() == []
+    with pytest.raises(ConflictError):
+        under_test.log.append(entry(4))
