@@ -12,17 +12,21 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
 from sleeper.aws.task_tracker import DynamoTaskTracker
+from sleeper.ingest_batcher.request import FileRequests
 from sleeper.jobs.queue import DeadLetters, MessageQueue, QueueSettings
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.local.database import InstanceDatabase
+from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.instance import LocalInstance, create_instance
 from sleeper.local.queue import LocalDeadLetters, LocalQueue
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
 from sleeper.properties.deployed import (
+    INGEST_BATCHER_TABLE,
     JOB_TRACKER_TABLE,
     TABLE_ID_INDEX,
     TABLE_NAME_INDEX,
@@ -153,6 +157,25 @@ def task_tracker(request: pytest.FixtureRequest) -> Iterator[Store[TaskTracker]]
         port=LocalTaskTracker(opened()),
         again=lambda: LocalTaskTracker(opened()),
         stored=lambda: rows_of("SELECT task_id, step FROM task_events ORDER BY 1, 2"),
+    )
+
+
+@pytest.fixture(params=["local", "dynoxide", "moto"])
+def file_requests(request: pytest.FixtureRequest) -> Iterator[Store[FileRequests]]:
+    if request.param != "local":
+        with dynamo_tables(request) as tables:
+            name = tables.name(INGEST_BATCHER_TABLE)
+            yield Store(
+                port=DynamoFileRequests(tables.client, name),
+                again=lambda: DynamoFileRequests(tables.another_client(), name),
+                stored=lambda: tables.rows(INGEST_BATCHER_TABLE, "tableId", "requestId", "path"),
+            )
+        return
+    opened, rows_of = _local(request)
+    yield Store(
+        port=LocalFileRequests(opened()),
+        again=lambda: LocalFileRequests(opened()),
+        stored=lambda: rows_of("SELECT table_id, id, path FROM file_requests ORDER BY 1, 2"),
     )
 
 

@@ -96,7 +96,7 @@ def _make_table(client: Any, table: DynamoTable, suffix: str) -> str:
             {
                 "IndexName": table.index.name,
                 "KeySchema": _key_schema(table.index.key),
-                "Projection": {"ProjectionType": "KEYS_ONLY"},
+                "Projection": {"ProjectionType": "ALL" if table.index.holds_all else "KEYS_ONLY"},
             }
         ]
     client.create_table(

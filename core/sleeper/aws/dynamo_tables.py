@@ -7,12 +7,14 @@ What is asked of each, and how:
 - *table index*: by name, by id (by key); online or offline tables by name (a range).
 - *trackers*: all events of one job or task (its items); what happened last, by kind (the
   index `recent`, newest first, a few ranges beside each other, see `tracker_items`).
+- *files for the ingest batcher*: by key; those of a table that wait (the index `waiting`).
 """
 
 from dataclasses import dataclass
 
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
+    INGEST_BATCHER_TABLE,
     JOB_TRACKER_TABLE,
     TABLE_ID_INDEX,
     TABLE_NAME_INDEX,
@@ -35,10 +37,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A global secondary index that holds nothing but keys."""
+    """A global secondary index, by default of nothing but keys."""
 
     name: str
     key: Key
+    holds_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class DynamoTable:
 
 
 RECENT = Index("recent", Key("listing", "at", "N"))
+WAITING = Index("waiting", Key("waiting", "received", "N"), holds_all=True)
 
 DYNAMO_TABLES = (
     DynamoTable(TRANSACTION_LOG_TABLE, Key("tableId", "item")),
@@ -60,4 +64,5 @@ DYNAMO_TABLES = (
     DynamoTable(TABLE_ONLINE_INDEX, Key("Online", "TableName")),
     DynamoTable(JOB_TRACKER_TABLE, Key("job", "event"), RECENT, expires=True),
     DynamoTable(TASK_TRACKER_TABLE, Key("task", "event"), RECENT, expires=True),
+    DynamoTable(INGEST_BATCHER_TABLE, Key("tableId", "requestId"), WAITING, expires=True),
 )

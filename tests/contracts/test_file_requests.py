@@ -1,0 +1,75 @@
+"""What every store of files that wait for the ingest batcher must do."""
+
+import dataclasses
+
+import pytest
+
+from sleeper.errors import ConflictError
+from sleeper.ingest_batcher.request import FILES_PER_JOB_MAX, FileRequest, FileRequests
+from sleeper.tables.table_ref import TableId
+from tests.contracts.conftest import Store
+
+TABLE = TableId("0000000a")
+OTHER = TableId("0000000b")
+
+
+def request(number: int, table_id: TableId = TABLE, received_ms: int = 1_000) -> FileRequest:
+    return FileRequest(table_id, f"m-{number:03d}", f"bucket/{number}", number, received_ms)
+
+
+def test_requests_wait_oldest_first_for_whoever_looks(file_requests: Store[FileRequests]) -> None:
+    late, early = request(1, received_ms=2_000), request(2)
+    file_requests.port.add([late, early, request(3, OTHER)])
+    assert file_requests.again().waiting(TABLE) == (early, late)
+    assert file_requests.again().waiting(OTHER) == (request(3, OTHER),)
+    assert file_requests.stored() == [
+        (TABLE, "m-001", "bucket/1"),
+        (TABLE, "m-002", "bucket/2"),
+        (OTHER, "m-003", "bucket/3"),
+    ]
+
+
+def test_a_request_that_comes_again_changes_nothing(file_requests: Store[FileRequests]) -> None:
+    port = file_requests.port
+    port.add([request(1)])
+    again = dataclasses.replace(request(1), path="bucket/other", received_ms=9)
+    port.add([again, request(2)])
+    assert port.waiting(TABLE) == (request(1), request(2))
+
+
+def test_as_many_as_a_job_may_have_are_assigned_at_once(
+    file_requests: Store[FileRequests],
+) -> None:
+    port = file_requests.port
+    requests = [request(n) for n in range(FILES_PER_JOB_MAX)]
+    port.add(requests)
+    port.assign("job", requests)
+    assigned = port.waiting(TABLE)
+    assert {(r.job_id, r.job_files) for r in assigned} == {("job", FILES_PER_JOB_MAX)}
+    port.mark_sent(assigned)
+    assert port.waiting(TABLE) == ()
+
+
+def test_assignment_is_all_or_nothing_and_once(file_requests: Store[FileRequests]) -> None:
+    port = file_requests.port
+    port.add([request(1), request(2)])
+    port.assign("one", [request(2)])
+    with pytest.raises(ConflictError):
+        port.assign("two", [request(1), request(2)])
+    assert [r.job_id for r in port.waiting(TABLE)] == [None, "one"]
+    with pytest.raises(ConflictError):
+        port.assign("two", [request(9)])
+    assert [r.path for r in port.waiting(TABLE)] == ["bucket/1", "bucket/2"]
+
+
+def test_what_was_sent_neither_waits_nor_comes_back(file_requests: Store[FileRequests]) -> None:
+    port = file_requests.port
+    port.add([request(1)])
+    port.assign("one", [request(1)])
+    sent = port.waiting(TABLE)
+    port.mark_sent(sent)
+    port.mark_sent(sent)
+    port.add([request(1)])
+    assert port.waiting(TABLE) == ()
+    with pytest.raises(ConflictError):
+        port.assign("two", [request(1)])
