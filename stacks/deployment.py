@@ -68,11 +68,8 @@ class Deployment:
     def table_arn(self, table: DeployedTable) -> str:
         return f"{_ARN}:dynamodb:{_HERE}:table/{self.table_name(table)}"
 
-    def queue_arn(self, queue: DeployedQueue) -> str:
-        return f"{_ARN}:sqs:{_HERE}:{self.name(queue.name)}"
-
-    def rule_arn(self, name: str) -> str:
-        return f"{_ARN}:events:{_HERE}:rule/{self.name(name)}"
+    def queue_arn(self, name: str) -> str:
+        return f"{_ARN}:sqs:{_HERE}:{self.name(name)}"
 
 
 def queue_named(key: str) -> DeployedQueue:

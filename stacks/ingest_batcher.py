@@ -4,8 +4,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.aws.dynamo_tables import DynamoTable, Key
-from sleeper.properties.deployed import INGEST_BATCHER_TABLE
+from sleeper.aws.dynamo_tables import WAITING
 from sleeper.properties.deployed_stores import INGEST_BATCHER
 from sleeper.properties.deployment import BATCHER_PERIOD_MINUTES, LAMBDA_TIMEOUT_SECONDS
 from stacks.constructs.dynamo_table import make_table
@@ -22,8 +21,6 @@ from stacks.constructs.permissions import (
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
 
-_KEYED = DynamoTable(INGEST_BATCHER_TABLE, Key("tableId", "item"))
-
 
 class IngestBatcherStack(cdk.NestedStack):
     """`job_queues` are the keys of those queues, of those that are there, that jobs go to."""
@@ -38,7 +35,7 @@ class IngestBatcherStack(cdk.NestedStack):
         job_queues: tuple[str, ...],
     ) -> None:
         super().__init__(scope, construct_id)
-        make_table(self, "Requests", deployment, INGEST_BATCHER, _KEYED)
+        make_table(self, "Requests", deployment, INGEST_BATCHER)
         timeout = deployment.get(LAMBDA_TIMEOUT_SECONDS)
         files = make_job_queue(
             self,
@@ -60,7 +57,7 @@ class IngestBatcherStack(cdk.NestedStack):
                 *find_tables(deployment),
                 *read_sources(deployment),
                 *track(deployment),
-                use_table(deployment, INGEST_BATCHER),
+                *use_table(deployment, INGEST_BATCHER, WAITING),
                 receive(deployment, files.declared),
             ],
             size=Size(keeps_state=False),
@@ -76,7 +73,7 @@ class IngestBatcherStack(cdk.NestedStack):
             permissions=[
                 *find_tables(deployment),
                 *track(deployment),
-                use_table(deployment, INGEST_BATCHER),
+                *use_table(deployment, INGEST_BATCHER, WAITING),
                 *([send(deployment, *job_queues)] if job_queues else []),
             ],
             size=Size(keeps_state=False),

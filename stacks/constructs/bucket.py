@@ -60,5 +60,5 @@ def make_bucket(
             properties={"Bucket": made.bucket_name},
         )
     acknowledge(made, "S1", "requests are not logged: it would cost more than the table's rest")
-    deployment.record(bucket.place, made.bucket_name)
+    deployment.record(bucket.place, deployment.bucket_name(bucket))
     return made

@@ -43,11 +43,15 @@ def make_table(
             index_name=keyed.index.name,
             partition_key=_hash(keyed.index.key),
             sort_key=_range(keyed.index.key),
-            projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+            projection_type=(
+                dynamodb.ProjectionType.ALL
+                if keyed.index.holds_all
+                else dynamodb.ProjectionType.KEYS_ONLY
+            ),
         )
     if not table.lasting:
         acknowledge(made, "DDB3", "what it holds expires, or can be made again from the log")
-    deployment.record(table.place, made.table_name)
+    deployment.record(table.place, deployment.table_name(table))
     return made
 
 

@@ -72,9 +72,9 @@ def make_job_queue(
     alarm.add_alarm_action(actions.SnsAction(alarms))
     for place, where in (
         (declared.url, queue.queue_url),
-        (declared.arn, queue.queue_arn),
+        (declared.arn, deployment.queue_arn(declared.name)),
         (declared.dead_letters_url, dead.queue_url),
-        (declared.dead_letters_arn, dead.queue_arn),
+        (declared.dead_letters_arn, deployment.queue_arn(declared.dead_letters_name)),
     ):
         deployment.record(place, where)
     return JobQueue(declared, queue)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aws_cdk import Aws
 
-from sleeper.aws.dynamo_tables import RECENT
+from sleeper.aws.dynamo_tables import RECENT, Index
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployed_stores import (
     CONFIG,
@@ -96,27 +96,27 @@ def change_table_index(of: Deployment) -> list[Permission]:
 
 def track(of: Deployment) -> list[Permission]:
     """Recording and reading jobs and tasks."""
-    arns = [of.table_arn(JOB_TRACKER), of.table_arn(TASK_TRACKER)]
+    return [*use_table(of, JOB_TRACKER, RECENT), *use_table(of, TASK_TRACKER, RECENT)]
+
+
+def use_table(of: Deployment, table: DeployedTable, index: Index) -> list[Permission]:
+    """Reading and changing all that a DynamoDB table holds, also by its index."""
+    arn = of.table_arn(table)
     return [
-        Permission((*_READ_ITEMS, *_WRITE_ITEMS, *_DELETE_ITEMS), arns),
-        Permission(("dynamodb:Query",), [f"{arn}/index/{RECENT.name}" for arn in arns]),
+        Permission((*_READ_ITEMS, *_WRITE_ITEMS, *_DELETE_ITEMS), [arn]),
+        Permission(("dynamodb:Query",), [f"{arn}/index/{index.name}"]),
     ]
-
-
-def use_table(of: Deployment, table: DeployedTable) -> Permission:
-    """Reading and changing all that a DynamoDB table holds."""
-    return Permission((*_READ_ITEMS, *_WRITE_ITEMS, *_DELETE_ITEMS), [of.table_arn(table)])
 
 
 def count(of: Deployment, *keys: str) -> Permission:
     """Asking how many messages wait."""
-    queues = [of.queue_arn(queue_named(key)) for key in keys]
+    queues = [of.queue_arn(queue_named(key).name) for key in keys]
     return Permission(("sqs:GetQueueAttributes",), queues)
 
 
 def send(of: Deployment, *keys: str) -> Permission:
     """Sending messages, and asking how many wait."""
-    queues = [of.queue_arn(queue_named(key)) for key in keys]
+    queues = [of.queue_arn(queue_named(key).name) for key in keys]
     return Permission(("sqs:SendMessage", "sqs:GetQueueAttributes"), queues)
 
 
@@ -128,7 +128,7 @@ def receive(of: Deployment, queue: DeployedQueue) -> Permission:
         "sqs:ChangeMessageVisibility",
         "sqs:GetQueueAttributes",
     )
-    return Permission(actions, [of.queue_arn(queue)])
+    return Permission(actions, [of.queue_arn(queue.name)])
 
 
 def read_objects(of: Deployment, *kinds: str) -> Permission:
