@@ -55,7 +55,7 @@ bench: install ## Run all benchmarks and write their table
 
 # The instance on AWS: docs/deployment.md. ARGS are more arguments for cdk, such as '-c id=mine'.
 INSTANCE ?= examples/deploy/instance.properties
-cdk = PATH="$(CURDIR)/.venv/bin:$$PATH" JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=1 \
+cdk = PATH="$(CURDIR)/.venv/bin:$$PATH" JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 \
 	node_modules/.bin/cdk
 folder = -c instance=$(INSTANCE) $(ARGS)
 

@@ -88,7 +88,7 @@ def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
     )
     acknowledge(vpc, "VPC7", "nothing comes in and only AWS's own services are reached")
     group = ec2.SecurityGroup(
-        scope, "Endpoints", vpc=vpc, description="endpoints of AWS's services", allow_all_outbound=False
+        scope, "Endpoints", vpc=vpc, description="endpoints of AWS services", allow_all_outbound=False
     )
     group.add_ingress_rule(ec2.Peer.ipv4(_ADDRESSES), ec2.Port.tcp(443), "tasks")
     for name, service in _INTERFACES.items():
