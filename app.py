@@ -8,17 +8,19 @@ one. Nothing here calls AWS.
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
 from sleeper.errors import SleeperError
+from sleeper.properties.declaration import Property
 from sleeper.properties.instance import ACCOUNT, ID, REGION, SUBNETS, VPC
 from sleeper.wiring.instance_folder import InstanceFolder, read_instance_folder
 from stacks.constructs.code import PLATFORMS
 from stacks.instance import InstanceStack
 
-_OVERRIDES = {"id": ID, "vpc": VPC, "subnets": SUBNETS}
+_OVERRIDES: dict[str, Property[Any]] = {"id": ID, "vpc": VPC, "subnets": SUBNETS}
 
 
 def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -> cdk.App:

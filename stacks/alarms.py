@@ -19,4 +19,4 @@ class AlarmsStack(cdk.NestedStack):
         )
         address = deployment.get(ERRORS_EMAIL)
         if address:
-            self.topic.add_subscription(subscriptions.EmailSubscription(address))  # type: ignore[arg-type]
+            self.topic.add_subscription(subscriptions.EmailSubscription(address))

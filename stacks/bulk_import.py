@@ -30,9 +30,7 @@ class BulkImportStack(cdk.NestedStack):
         super().__init__(scope, construct_id)
         for key in queues:
             make_job_queue(self, deployment, key, alarms=alarms)
-        make_bucket(
-            self, "Work", deployment, BULK_IMPORT, emptier=emptier, expires_days=_WORK_DAYS
-        )
+        make_bucket(self, "Work", deployment, BULK_IMPORT, emptier=emptier, expires_days=_WORK_DAYS)
 
 
 class BulkExportStack(cdk.NestedStack):

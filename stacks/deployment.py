@@ -62,14 +62,18 @@ class Deployment:
     def table_name(self, table: DeployedTable) -> str:
         return f"sleeper-{self.id}-{table.name}"
 
+    def arn(self, service: str, resource: str) -> str:
+        """The ARN of a resource in the stack's own region and account."""
+        return f"{_ARN}:{service}:{_HERE}:{resource}"
+
     def bucket_arn(self, bucket: DeployedBucket) -> str:
         return f"{_ARN}:s3:::{self.bucket_name(bucket)}"
 
     def table_arn(self, table: DeployedTable) -> str:
-        return f"{_ARN}:dynamodb:{_HERE}:table/{self.table_name(table)}"
+        return self.arn("dynamodb", f"table/{self.table_name(table)}")
 
     def queue_arn(self, name: str) -> str:
-        return f"{_ARN}:sqs:{_HERE}:{self.name(name)}"
+        return self.arn("sqs", self.name(name))
 
 
 def queue_named(key: str) -> DeployedQueue:

@@ -41,9 +41,7 @@ class NetworkStack(cdk.NestedStack):
         group = ec2.SecurityGroup(
             self, "Tasks", vpc=vpc, description=f"tasks of {deployment.id}: nothing comes in"
         )
-        self.cluster = ecs.Cluster(
-            self, "Cluster", cluster_name=deployment.name("tasks"), vpc=vpc
-        )
+        self.cluster = ecs.Cluster(self, "Cluster", cluster_name=deployment.name("tasks"), vpc=vpc)
         acknowledge(self.cluster, "ECS4", "tasks report to trackers; Insights would cost at rest")
         deployment.record(TASK_CLUSTER, self.cluster.cluster_name)
         deployment.record(TASK_SECURITY_GROUP, group.security_group_id)
@@ -78,9 +76,7 @@ def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
             )
         ],
         gateway_endpoints={
-            "Objects": ec2.GatewayVpcEndpointOptions(
-                service=ec2.GatewayVpcEndpointAwsService.S3
-            ),
+            "Objects": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3),
             "Items": ec2.GatewayVpcEndpointOptions(
                 service=ec2.GatewayVpcEndpointAwsService.DYNAMODB
             ),
@@ -88,7 +84,11 @@ def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
     )
     acknowledge(vpc, "VPC7", "nothing comes in and only AWS's own services are reached")
     group = ec2.SecurityGroup(
-        scope, "Endpoints", vpc=vpc, description="endpoints of AWS services", allow_all_outbound=False
+        scope,
+        "Endpoints",
+        vpc=vpc,
+        description="endpoints of AWS services",
+        allow_all_outbound=False,
     )
     group.add_ingress_rule(ec2.Peer.ipv4(_ADDRESSES), ec2.Port.tcp(443), "tasks")
     for name, service in _INTERFACES.items():

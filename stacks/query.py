@@ -33,6 +33,4 @@ class QueryStack(cdk.NestedStack):
         make_job_queue(self, deployment, "query", alarms=alarms)
         make_table(self, "Tracker", deployment, QUERY_TRACKER, _KEYED)
         days = deployment.get(QUERY_RESULTS_DAYS)
-        make_bucket(
-            self, "Results", deployment, QUERY_RESULTS, emptier=emptier, expires_days=days
-        )
+        make_bucket(self, "Results", deployment, QUERY_RESULTS, emptier=emptier, expires_days=days)

@@ -52,9 +52,7 @@ class SplittingStack(cdk.NestedStack):
                 read_objects(deployment, DATA),
                 receive(deployment, partitions.declared),
             ],
-            size=Size(
-                memory_mb=deployment.get(SPLITTING_MEMORY_MB), timeout_seconds=timeout
-            ),
+            size=Size(memory_mb=deployment.get(SPLITTING_MEMORY_MB), timeout_seconds=timeout),
         )
         feed(split, partitions, at_once_max=_AT_ONCE_MAX)
         PerTableOperation(

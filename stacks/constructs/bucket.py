@@ -29,6 +29,7 @@ def make_bucket(
     A lasting one keeps deleted objects for a while and may outlive the stack; any other goes
     with the stack, emptied by the function. `expires_days`: objects are deleted then.
     """
+    expired = [s3.LifecycleRule(expiration=cdk.Duration.days(expires_days))] if expires_days else []
     removal_policy = deployment.removal_policy if lasting else cdk.RemovalPolicy.DESTROY
     made = s3.Bucket(
         scope,
@@ -46,7 +47,7 @@ def make_bucket(
                 noncurrent_version_expiration=_OLD_VERSION if lasting else None,
                 expired_object_delete_marker=True if lasting else None,
             ),
-            *([s3.LifecycleRule(expiration=cdk.Duration.days(expires_days))] if expires_days else []),
+            *expired,
         ],
         removal_policy=removal_policy,
     )

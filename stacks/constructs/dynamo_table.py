@@ -34,9 +34,7 @@ def make_table(
             point_in_time_recovery_enabled=table.lasting
         ),
         time_to_live_attribute=TIME_TO_LIVE if keyed.expires else None,
-        removal_policy=(
-            deployment.removal_policy if table.lasting else cdk.RemovalPolicy.DESTROY
-        ),
+        removal_policy=(deployment.removal_policy if table.lasting else cdk.RemovalPolicy.DESTROY),
     )
     if keyed.index is not None:
         made.add_global_secondary_index(

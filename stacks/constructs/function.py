@@ -55,7 +55,7 @@ def make_function(
     *,
     permissions: Iterable[Permission],
     name: str | None = None,
-    size: Size = Size(),  # noqa: B008 (frozen)
+    size: Size = Size(),
 ) -> lambda_.Function:
     """A function named after its handler, unless it has another name."""
     full_name = deployment.name(name or code.handler.replace("_", "-"))
@@ -82,7 +82,7 @@ def make_function(
             **environment(deployment, code.handler.replace("_", "-"), traced=traced),
             **code.environment,
         },
-        role=role,  # type: ignore[arg-type]
+        role=role,
         log_group=log_group,
         logging_format=lambda_.LoggingFormat.JSON,
         tracing=lambda_.Tracing.ACTIVE if traced else lambda_.Tracing.DISABLED,
@@ -123,9 +123,7 @@ def architecture(name: str) -> lambda_.Architecture:
     return lambda_.Architecture.ARM_64 if name == "ARM64" else lambda_.Architecture.X86_64
 
 
-def _what_runs(
-    scope: Construct, deployment: Deployment, code: FunctionCode
-) -> dict[str, object]:
+def _what_runs(scope: Construct, deployment: Deployment, code: FunctionCode) -> dict[str, object]:
     if code.image is None:
         asset = deployment.code
         return {
@@ -137,9 +135,7 @@ def _what_runs(
     return {
         "runtime": lambda_.Runtime.FROM_IMAGE,
         "handler": lambda_.Handler.FROM_IMAGE,
-        "code": lambda_.Code.from_ecr_image(
-            image.repository, tag_or_digest=image.asset_hash
-        ),
+        "code": lambda_.Code.from_ecr_image(image.repository, tag_or_digest=image.asset_hash),
     }
 
 

@@ -43,7 +43,8 @@ def make_job_queue(
     """
     declared = queue_named(key)
     construct_id = key.title().replace("_", "") + "Queue"
-    dead = _queue(scope, f"{construct_id}Dead", deployment.name(declared.dead_letters_name), declared)
+    dead_name = deployment.name(declared.dead_letters_name)
+    dead = _queue(scope, f"{construct_id}Dead", dead_name, declared)
     queue = _queue(
         scope,
         construct_id,
@@ -59,7 +60,7 @@ def make_job_queue(
     alarm = cloudwatch.Alarm(
         scope,
         f"{construct_id}Alarm",
-        alarm_name=deployment.name(declared.dead_letters_name.removesuffix(".fifo")),
+        alarm_name=dead_name.removesuffix(".fifo"),
         alarm_description=f"messages of {declared.name} failed and wait as dead letters",
         metric=dead.metric_approximate_number_of_messages_visible(
             period=cdk.Duration.minutes(1), statistic="Maximum"

@@ -83,9 +83,7 @@ def trim_logs(of: Deployment) -> list[Permission]:
 def change_table_index(of: Deployment) -> list[Permission]:
     """Making, changing and removing tables in the index, and their property files."""
     return [
-        Permission(
-            (*_WRITE_ITEMS, *_DELETE_ITEMS), [of.table_arn(table) for table in _INDEXES]
-        ),
+        Permission((*_WRITE_ITEMS, *_DELETE_ITEMS), [of.table_arn(table) for table in _INDEXES]),
         Permission(
             ("s3:PutObject", "s3:DeleteObject"),
             _objects(of, CONFIG, "tables/*"),
@@ -174,9 +172,7 @@ def empty(of: Deployment, *buckets: DeployedBucket) -> list[Permission]:
 def change_instance_properties(of: Deployment) -> list[Permission]:
     """Reading and writing the file of the instance's properties."""
     return [
-        Permission(
-            ("s3:GetObject", "s3:PutObject"), _objects(of, CONFIG, "instance.properties")
-        ),
+        Permission(("s3:GetObject", "s3:PutObject"), _objects(of, CONFIG, "instance.properties")),
         Permission(("s3:ListBucket",), [of.bucket_arn(CONFIG)]),
     ]
 

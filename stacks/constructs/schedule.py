@@ -9,7 +9,9 @@ from sleeper.properties.deployed import SCHEDULE_RULES
 from stacks.deployment import Deployment
 
 
-def start_every(function: lambda_.Function, deployment: Deployment, minutes: int, name: str) -> None:
+def start_every(
+    function: lambda_.Function, deployment: Deployment, minutes: int, name: str
+) -> None:
     """Makes the rule, and records it so that `sleeper pause` finds it.
 
     A run that failed is not tried again: the next one comes soon.
@@ -21,7 +23,7 @@ def start_every(function: lambda_.Function, deployment: Deployment, minutes: int
         rule_name=full_name,
         description=f"starts {function.node.id} of {deployment.id}",
         schedule=events.Schedule.rate(cdk.Duration.minutes(minutes)),
-        targets=[targets.LambdaFunction(function, retry_attempts=0)],  # type: ignore[list-item]
+        targets=[targets.LambdaFunction(function, retry_attempts=0)],
     )
     known = deployment.deployed.get(SCHEDULE_RULES.name)
     deployment.deployed[SCHEDULE_RULES.name] = f"{known},{full_name}" if known else full_name

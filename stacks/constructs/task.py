@@ -72,7 +72,7 @@ class WorkerTask(Construct):
                 *find_tables(deployment),
                 *track(deployment),
                 count(deployment, kind.kind),
-                *_launching(definition, cluster),
+                *_launching(deployment, definition, cluster),
             ],
             name=f"start-tasks-{kind.kind}",
             size=Size(timeout_seconds=_STARTING_SECONDS, keeps_state=False),
@@ -98,7 +98,7 @@ def _definition(
         cpu=kind.size.cpu,
         memory_limit_mib=kind.size.memory_mb,
         ephemeral_storage_gib=deployment.get(TASK_DISK_GIB),
-        task_role=role,  # type: ignore[arg-type]
+        task_role=role,
         runtime_platform=ecs.RuntimePlatform(
             cpu_architecture=ecs.CpuArchitecture.ARM64 if arm else ecs.CpuArchitecture.X86_64,
             operating_system_family=ecs.OperatingSystemFamily.LINUX,
@@ -123,11 +123,11 @@ def _definition(
 
 
 def _launching(
-    definition: ecs.FargateTaskDefinition, cluster: ecs.ICluster
+    deployment: Deployment, definition: ecs.FargateTaskDefinition, cluster: ecs.ICluster
 ) -> list[Permission]:
     execution = definition.execution_role
     assert execution is not None
-    family = f"arn:{cdk.Aws.PARTITION}:ecs:{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}:task-definition/{definition.family}"
+    family = deployment.arn("ecs", f"task-definition/{definition.family}")
     in_cluster = ("ArnEquals", "ecs:cluster", cluster.cluster_arn)
     return [
         Permission(("ecs:RunTask",), [family, f"{family}:*"], "any revision", in_cluster),

@@ -1,8 +1,7 @@
 """Empties a bucket, so that CloudFormation can delete it."""
 
+import contextlib
 from typing import Any
-
-from botocore.exceptions import ClientError
 
 from sleeper.errors import DataError
 
@@ -13,16 +12,17 @@ def empty_bucket(client: Any, bucket: str) -> int:
     DataError if an object stays.
     """
     deleted = 0
-    try:
-        for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket):
-            found = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
-            if found:
-                _delete(client, bucket, found)
+    with contextlib.suppress(client.exceptions.NoSuchBucket):
+        # From the start each time: what was listed before is gone.
+        while found := _first_page(client, bucket):
+            _delete(client, bucket, found)
             deleted += len(found)
-    except ClientError as error:
-        if error.response["Error"]["Code"] != "NoSuchBucket":
-            raise
     return deleted
+
+
+def _first_page(client: Any, bucket: str) -> list[dict[str, Any]]:
+    page = client.list_object_versions(Bucket=bucket)
+    return [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
 
 
 def _delete(client: Any, bucket: str, found: list[dict[str, Any]]) -> None:

@@ -37,9 +37,7 @@ class CustomResourceRequest:
     before: Mapping[str, Any] | None
 
 
-def answer_request(
-    event: Mapping[str, Any], work: Callable[[CustomResourceRequest], None]
-) -> None:
+def answer_request(event: Mapping[str, Any], work: Callable[[CustomResourceRequest], None]) -> None:
     """Does the work, and tells CloudFormation that it succeeded, or why it did not."""
     reason = ""
     try:

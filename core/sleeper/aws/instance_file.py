@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 _KEY = "instance.properties"
 
 
@@ -19,10 +17,8 @@ class InstanceFile:
         """The file's text, or None if there is none yet."""
         try:
             answer = self.client.get_object(Bucket=self.bucket, Key=_KEY)
-        except ClientError as error:
-            if error.response["Error"]["Code"] == "NoSuchKey":
-                return None
-            raise
+        except self.client.exceptions.NoSuchKey:
+            return None
         text: str = answer["Body"].read().decode()
         return text
 

@@ -30,8 +30,8 @@ _INSTANCE_ID = pattern(
 )
 
 # CloudWatch knows no others.
-_RETENTION_DAYS = (-1, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096)
-_RETENTION_DAYS += (1827, 2192, 2557, 2922, 3288, 3653)
+_RETENTION_DAYS = (-1, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827)
+_RETENTION_YEARS = (2192, 2557, 2922, 3288, 3653)
 
 
 def declare(
@@ -70,7 +70,7 @@ ACCOUNT = declare("account", optional(pattern(r"\d{12}", "an AWS account number 
 REGION = declare("region", optional(text(40)), None, Group.DEPLOYMENT, "The AWS region.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 OPTIONAL_STACKS = declare("optional.stacks", members(OptionalStack), DEFAULT_STACKS, Group.DEPLOYMENT, "Which optional parts are deployed.", redeploy=True)
 RETAIN_INFRA = declare("retain.infra.after.destroy", FLAG, True, Group.DEPLOYMENT, "Whether buckets and tables outlive the stack.", redeploy=True)
-LOG_RETENTION_DAYS = declare("log.retention.days", number_among(*_RETENTION_DAYS), 30, Group.DEPLOYMENT, "How long CloudWatch keeps logs, in days. -1: for ever.", redeploy=True)
+LOG_RETENTION_DAYS = declare("log.retention.days", number_among(*_RETENTION_DAYS, *_RETENTION_YEARS), 30, Group.DEPLOYMENT, "How long CloudWatch keeps logs, in days. -1: for ever.", redeploy=True)
 ERRORS_EMAIL = declare("errors.email", optional(text(320)), None, Group.DEPLOYMENT, "Where alarms on dead letters are sent.", redeploy=True)
 
 INGEST_TASKS_MAX = declare("ingest.max.concurrent.tasks", whole_number(0), 200, Group.INGEST, "How many ingest tasks run at once.")
