@@ -50,11 +50,11 @@ check: install ## Lint, types, layers, dead code, stale generated files
 	@echo "==> generated files"
 	@$(call quietly,$(python) -m pytest -q -m generated)
 
-bench: install ## Run all benchmarks and write their table
+bench: install ## Run all benchmarks, beside peers, and write their table
 	@$(python) -m benchmarks $(ARGS)
 
 # The instance on AWS: docs/deployment.md. ARGS are more arguments for cdk, such as '-c id=mine'.
-INSTANCE ?= examples/deploy/instance.properties
+INSTANCE ?= docs/examples/deploy/instance.properties
 cdk = PATH="$(CURDIR)/.venv/bin:$$PATH" JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 \
 	node_modules/.bin/cdk
 folder = -c instance=$(INSTANCE) $(ARGS)

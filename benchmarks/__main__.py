@@ -11,7 +11,17 @@ from benchmarks.report import write_reports
 from benchmarks.result import Result
 from benchmarks.settings import Settings
 
-NAMES = ("ingest", "compaction", "merge-memory", "lookup", "commits", "state")
+NAMES = (
+    "ingest",
+    "compaction",
+    "compaction-peers",
+    "aggregation",
+    "merge-memory",
+    "lookup",
+    "lookup-peers",
+    "commits",
+    "state",
+)
 _ROOT = Path(__file__).resolve().parents[1]
 
 

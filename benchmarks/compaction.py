@@ -9,14 +9,15 @@ from datafusion import col
 
 from benchmarks.measuring import Task, Watch, peaks_mib, rates, run_by_turns
 from benchmarks.raw import open_raw_session, write_raw
-from benchmarks.result import Aim, Result, check, figure, ratios
+from benchmarks.result import Aim, CheckFailedError, Result, check, figure, ratios
 from benchmarks.rows import check_rows, describe, sorted_files
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
 from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
-from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
+from sleeper.datafiles.merge import MergeInput, MergeRequest
+from sleeper.datafiles.merge_write import write_merge
+from sleeper.datafiles.partitioned_write import WriteTarget
 from sleeper.datafiles.session import EngineSettings
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
@@ -29,13 +30,16 @@ from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssi
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 
 ROWS = 44_000_000
-_FILES = 11
+FILES = 11
 _GROWTH = 4
 
 
 def measure(settings: Settings) -> Result:
-    rows_each = (settings.rows or ROWS) // _FILES
-    big, small = _places(settings.folder, rows_each), _places(settings.folder, rows_each // _GROWTH)
+    rows_each = (settings.rows or ROWS) // FILES
+    big, small = (
+        sorted_inputs(settings.folder, rows_each),
+        sorted_inputs(settings.folder, rows_each // _GROWTH),
+    )
     tasks = {
         "ours": Task(__name__, "ours", big),
         "raw": Task(__name__, "raw", {**big, "with_our_settings": True}),
@@ -43,7 +47,7 @@ def measure(settings: Settings) -> Result:
         "ours, a quarter": Task(__name__, "ours", small),
     }
     runs = run_by_turns(tasks, settings.repeats)
-    rows = rows_each * _FILES
+    rows = rows_each * FILES
     speed = {name: rates(rows, runs[name]) for name in tasks if name != "ours, a quarter"}
     peaks = {name: peaks_mib(found) for name, found in runs.items()}
     figures = [
@@ -63,9 +67,9 @@ def measure(settings: Settings) -> Result:
     figures += [figure(name, found, "M rows/s") for name, found in speed.items()]
     figures += [figure(f"{name}, peak", found, "MiB") for name, found in peaks.items()]
     work = (
-        f"{_FILES} sorted files of {rows_each:,} rows → 1 with its sketch, committed; raw"
+        f"{FILES} sorted files of {rows_each:,} rows → 1 with its sketch, committed; raw"
         " DataFusion merges (told that its inputs are sorted) and writes one file, and commits"
-        f" nothing. A quarter is {_FILES} files of {rows_each // _GROWTH:,} rows."
+        f" nothing. A quarter is {FILES} files of {rows_each // _GROWTH:,} rows."
     )
     return Result("compaction", work, tuple(figures))
 
@@ -86,20 +90,21 @@ def ours(watch: Watch, root: str, paths: list[str], folder: str) -> dict[str, An
         SCHEMA, tuple(MergeInput(str(inputs / f.path), bytes=f.bytes) for f in files)
     )
     with watch:
-        merged = merge(request, engine)
-        (written,) = write_sorted(merged, target, FileStrategy.ONE_FILE_PER_LEAF)
-        done = CommitCompaction("job", ROOT_PARTITION_ID, tuple(paths), written.file, run_start_ms)
+        written = write_merge(request, engine, target)
+        if written is None:
+            raise CheckFailedError("nothing was written")
+        done = CommitCompaction("job", ROOT_PARTITION_ID, tuple(paths), written, run_start_ms)
         state.commit_or_raise(done)
     with state.reading() as now:
-        check([f.path for f in now.files.all()] == [written.file.path], "it is not committed")
+        check([f.path for f in now.files.all()] == [written.path], "it is not committed")
     check_rows(
-        [place / "data" / written.file.path],
+        [place / "data" / written.path],
         [inputs / path for path in paths],
         sum(f.rows for f in files),
     )
     state.close()
     shutil.rmtree(place)
-    return {"bytes": written.file.bytes}
+    return {"bytes": written.bytes}
 
 
 def raw(
@@ -128,8 +133,8 @@ def raw(
     return {}
 
 
-def _places(folder: Path, rows_each: int) -> dict[str, Any]:
-    _, paths = sorted_files(folder, rows_each, _FILES)
+def sorted_inputs(folder: Path, rows_each: int) -> dict[str, Any]:
+    _, paths = sorted_files(folder, rows_each, FILES)
     root = next(folder.glob(f"sorted-{rows_each}-*"))
     return {"root": str(root), "paths": paths, "folder": str(folder / "compaction")}
 

@@ -29,18 +29,14 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 
 ROWS = 8_000_000
-_FILES = 8
+FILES = 8
 _KEYS = 300
 _MANY = {10: 60, 100: 30, 1000: 15}
 
 
 def measure(settings: Settings) -> Result:
-    rows_each = (settings.rows or ROWS) // _FILES
-    table = settings.folder / f"lookup-{rows_each}"
-    if not (table / "done").exists():
-        _build(table, rows_each)
-        (table / "done").touch()
-    arguments = {"folder": str(table)}
+    rows_each = (settings.rows or ROWS) // FILES
+    arguments = {"folder": str(built_table(settings.folder, rows_each))}
     runs = run_by_turns({"lookup": Task(__name__, "ours", arguments)}, settings.repeats)["lookup"]
 
     def of(key: str, name: str, aim: Aim | None = None) -> Figure:
@@ -58,7 +54,7 @@ def measure(settings: Settings) -> Result:
         figures.append(of(f"absent_{count}_p50", f"{count:,} keys that are not, p50"))
     figures.append(figure("peak", peaks_mib(runs), "MiB"))
     work = (
-        f"Keys of a table of {_FILES} files of {rows_each:,} rows that all may hold them by their"
+        f"Keys of a table of {FILES} files of {rows_each:,} rows that all may hold them by their"
         f" bounds, one leaf; {_KEYS} random keys one after another in a warm process, and many"
         " at once. From the query to its rows: state store, key filters, merge."
     )
@@ -110,6 +106,15 @@ def _measured(
     }
 
 
+def built_table(folder: Path, rows_each: int) -> Path:
+    """A table with its state, made once: eight files of so many rows, all in one leaf."""
+    home = folder / f"lookup-{rows_each}"
+    if not (home / "done").exists():
+        _build(home, rows_each)
+        (home / "done").touch()
+    return home
+
+
 def _build(home: Path, rows_each: int) -> None:
     shutil.rmtree(home, ignore_errors=True)
     root = DataRoot(home)
@@ -118,7 +123,7 @@ def _build(home: Path, rows_each: int) -> None:
     state.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tuple(tree)))
     run_start_ms = system_clock()
     files = []
-    for number in range(_FILES):
+    for number in range(FILES):
         path = new_data_path("table", ROOT_PARTITION_ID, run_start_ms)
         files.append(write_data_file(root, path, random_rows(rows_each, 1000 + number)))
     added = tuple(NewFile(f, ((ROOT_PARTITION_ID, f.rows),)) for f in files)

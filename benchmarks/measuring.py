@@ -1,8 +1,10 @@
 """Runs pieces of work in fresh processes and measures them.
 
-A task is a function `task(watch, **arguments)` of a module here; its arguments and what it
-returns are JSON. It does `with watch:` around the part that counts, so that what it needs
-before and what it checks afterwards is not measured.
+A task is a function `task(watch, **arguments)` of a module here; its arguments (on standard
+input) and what it returns (the last line of standard output) are JSON. It does `with watch:`
+around the part that counts, so that what it needs before and what it checks afterwards is
+not measured. Only this module and what the task's own imports are loaded in its process: a
+peer's may run in another virtual environment.
 """
 
 import importlib
@@ -11,8 +13,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,13 +32,28 @@ class Measured:
     answer: dict[str, Any]
 
 
+def _believe(_: Measured) -> None:
+    """Nothing more is checked than the task did."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A function by its module and name, and what to call it with."""
+    """A function by its module and name, and what to call it with.
+
+    `check` looks at each run's result in this process: a peer does not vouch for itself. One
+    that may fail is left out if it does; a result that is wrong is never passed over.
+    """
 
     module: str
     function: str
     arguments: Mapping[str, Any]
+    python: str = sys.executable
+    check: Callable[[Measured], None] = field(default=_believe)
+    may_fail: bool = False
+
+
+class TaskFailedError(Exception):
+    """The task's process did not end well; what it said is on standard error."""
 
 
 class Watch:
@@ -59,25 +76,37 @@ class Watch:
 
 def run(task: Task) -> Measured:
     """Runs the task in a fresh process."""
-    command = [sys.executable, "-m", "benchmarks.measuring", task.module, task.function]
     child = subprocess.run(
-        [*command, json.dumps(dict(task.arguments))],
+        [task.python, "-m", "benchmarks.measuring", task.module, task.function],
+        input=json.dumps(dict(task.arguments)),
         cwd=_ROOT,
         stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
     if child.returncode:
-        raise RuntimeError(f"{task.module}.{task.function} failed")
-    return Measured(**json.loads(child.stdout.splitlines()[-1]))
+        raise TaskFailedError(f"{task.module}.{task.function} failed")
+    measured = Measured(**json.loads(child.stdout.splitlines()[-1]))
+    task.check(measured)
+    return measured
 
 
 def run_by_turns(tasks: Mapping[str, Task], repeats: int) -> dict[str, list[Measured]]:
-    """Runs all tasks, one after another, so many times over; the runs of each."""
+    """Runs all tasks, one after another, so many times over; the runs of each that did not fail.
+
+    Every second turn goes backwards, so that none always follows the same one.
+    """
     runs: dict[str, list[Measured]] = {name: [] for name in tasks}
     for turn in range(repeats):
-        for name, task in tasks.items():
-            measured = run(task)
+        for name in list(runs)[:: -1 if turn % 2 else 1]:
+            try:
+                measured = run(tasks[name])
+            except TaskFailedError as error:
+                if not tasks[name].may_fail:
+                    raise
+                print(f"  {name} is left out: {error}", file=sys.stderr)
+                del runs[name]
+                continue
             runs[name].append(measured)
             print(
                 f"  {name} {turn + 1}/{repeats}: {measured.seconds:.2f} s,"
@@ -110,9 +139,10 @@ def _peak_bytes() -> int:
 
 
 def _main() -> None:
-    module, function, arguments = sys.argv[1:]
+    module, function = sys.argv[1:]
+    arguments = json.load(sys.stdin)
     watch = Watch()
-    answer = getattr(importlib.import_module(module), function)(watch, **json.loads(arguments))
+    answer = getattr(importlib.import_module(module), function)(watch, **arguments)
     measured = {
         "seconds": watch.seconds,
         "cpu_seconds": watch.cpu_seconds,

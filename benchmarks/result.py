@@ -1,8 +1,10 @@
 """What a benchmark found."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+
+OURS = "Sleeper"
 
 
 class CheckFailedError(Exception):
@@ -45,12 +47,31 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """One job done by several, side by side: what each took or reached, by name."""
+
+    job: str
+    figures: tuple[Figure, ...]
+    less_is_better: bool = True
+
+    @property
+    def best(self) -> Figure:
+        choose = min if self.less_is_better else max
+        return choose(self.figures, key=lambda figure: figure.value)
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """The figures of one benchmark. `work` says what was done, how often and with what."""
+    """The figures of one benchmark. `work` says what was done, how often and with what.
+
+    `notes` say what is not the same job.
+    """
 
     name: str
     work: str
     figures: tuple[Figure, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def figure(
@@ -60,6 +81,32 @@ def figure(
     return Figure(what, median(runs), unit, min(runs), max(runs), aim, note)
 
 
+def number(value: float) -> str:
+    """As it is shown: three digits that matter, or whole."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
 def ratios(ours: Sequence[float], anchor: Sequence[float]) -> list[float]:
     """Ours over the anchor, run by run: each pair ran within the same minute."""
     return [a / b for a, b in zip(ours, anchor, strict=True)]
+
+
+def comparison(
+    job: str, runs: Mapping[str, Sequence[float]], unit: str, less_is_better: bool = True
+) -> Comparison:
+    """The medians of everyone's runs."""
+    figures = tuple(figure(who, found, unit) for who, found in runs.items())
+    return Comparison(job, figures, less_is_better)
+
+
+def of_the_best(
+    runs: Mapping[str, Sequence[float]], ours: str, others: Collection[str], less_is_better: bool
+) -> list[float]:
+    """How many times as good ours is as the best of the others, turn by turn."""
+    if less_is_better:
+        best = [min(turn) for turn in zip(*(runs[who] for who in others), strict=True)]
+        return ratios(best, runs[ours])
+    best = [max(turn) for turn in zip(*(runs[who] for who in others), strict=True)]
+    return ratios(runs[ours], best)

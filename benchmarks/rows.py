@@ -18,6 +18,7 @@ from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.writer import DataFileWriter, FileSettings
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition, tree_from_split_points
+from sleeper.schema.model import Schema
 
 _LETTERS = 10
 _ROWS_AT_ONCE = 500_000
@@ -27,7 +28,7 @@ def random_rows(rows: int, seed: int) -> pa.Table:
     """Rows in no order."""
     random = np.random.default_rng(seed)
     sort = pa.array(random.integers(0, 2**62, rows))
-    columns = {"key": _words(random, rows), "sort": sort, "value": _words(random, rows)}
+    columns = {"key": random_words(random, rows), "sort": sort, "value": random_words(random, rows)}
     return pa.table(columns)
 
 
@@ -54,9 +55,9 @@ def sorted_files(folder: Path, rows_each: int, files: int) -> tuple[DataRoot, li
     return root, paths
 
 
-def write_data_file(root: DataRoot, path: str, rows: pa.Table) -> DataFile:
+def write_data_file(root: DataRoot, path: str, rows: pa.Table, schema: Schema = SCHEMA) -> DataFile:
     """Writes rows in no order as a data file."""
-    writer = DataFileWriter(root, path, SCHEMA, FileSettings())
+    writer = DataFileWriter(root, path, schema, FileSettings())
     ordered = rows.sort_by([("key", "ascending"), ("sort", "ascending")])
     writer.write(ordered.to_batches(_ROWS_AT_ONCE))
     return writer.finish()
@@ -118,7 +119,7 @@ def check_rows(outputs: Sequence[Path], inputs: Sequence[Path], rows: int) -> No
     )
 
 
-def _words(random: np.random.Generator, rows: int) -> pa.Array:
+def random_words(random: np.random.Generator, rows: int) -> pa.Array:
     letters = random.integers(97, 123, rows * _LETTERS, dtype=np.uint8)
     ends = np.arange(0, rows * _LETTERS + 1, _LETTERS, dtype=np.int32)
     buffers = [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(letters.tobytes())]

@@ -29,7 +29,7 @@ from sleeper.ingest.run import IngestResult
 from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
 from sleeper.processing.model import Processing
-from sleeper.processing.text import parse_aggregations, parse_filters
+from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
 from sleeper.query.explanation import SqlExplanation
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.result import QueryResult
@@ -151,6 +151,8 @@ class Table:
         as_of: int | None = None,
         filters: str = "",
         aggregations: str = "",
+        iterator: str | None = None,
+        iterator_config: str = "",
     ) -> Rowset:
         """Rows in any of the keys, ranges and regions; all rows if none is given.
 
@@ -158,7 +160,7 @@ class Table:
         minimum to below its maximum, None for open. A region is FORMATS' JSON as a mapping,
         strings as they are unless it says `stringsBase64Encoded`. `as_of` is a transaction
         number. `filters` and `aggregations`, written as the table properties are, come after
-        the table's own.
+        the table's own, and then the iterator of a registered name.
         """
         wanted: list[Region] = list(regions_of_keys(self.schema, keys))
         wanted += [region_of_range(self.schema, low, high) for low, high in ranges]
@@ -169,7 +171,11 @@ class Table:
             None if columns is None else tuple(columns),
             limit,
             as_of,
-            Processing(parse_filters(filters), parse_aggregations(aggregations)),
+            Processing(
+                parse_filters(filters),
+                parse_aggregations(aggregations),
+                iterator_call(iterator, iterator_config),
+            ),
         )
         return Rowset(open_query(self._instance, self.name, query))
 

@@ -6,7 +6,8 @@ SleeperError
 ├── InvalidRequestError   the request is wrong: reject it, never retry
 ├── NotFoundError         what the request names does not exist
 ├── StateMovedOnError     the run came too late: drop it, nothing was changed
-└── DataError             stored data is not as it must be: stop and alarm
+├── DataError             stored data is not as it must be: stop and alarm
+└── UserCodeError         an iterator or strategy of a user failed: give up after some tries
 
 Messages are in lower case and name what was found, where, and what was expected.
 Adapters translate their library's errors into these at the edge.
@@ -39,3 +40,7 @@ class StateMovedOnError(SleeperError):
 
 class DataError(SleeperError):
     """Stored data is not as it must be. Stop, and tell a person."""
+
+
+class UserCodeError(SleeperError):
+    """An iterator or compaction strategy failed. Nothing was changed; tell whoever wrote it."""

@@ -45,10 +45,11 @@ class Permission:
 
 
 def find_tables(of: Deployment) -> list[Permission]:
-    """What everything needs: properties and the table index."""
+    """What everything needs: properties, user code, and the table index."""
     return [
         Permission(("s3:GetObject",), _objects(of, CONFIG, "instance.properties")),
         Permission(("s3:GetObject",), _objects(of, CONFIG, "tables/*"), "a file for each table"),
+        Permission(("s3:GetObject",), _objects(of, CONFIG, "code/*"), "wheels of user code"),
         Permission(("s3:ListBucket",), [of.bucket_arn(CONFIG)]),
         Permission((*_READ_ITEMS, "dynamodb:Scan"), [of.table_arn(table) for table in _INDEXES]),
     ]

@@ -57,7 +57,7 @@ def _decided(lines: list[str]) -> str:
     settings, *leaves = lines
     words = settings.partition(":")[0].replace(",", "").split()
     most = int(words[words.index("jobs") - 1]) if "jobs" in words else None
-    selector = Selector(_STRATEGIES[words[0]], StrategySettings(int(words[1]), 3, most))
+    selector = Selector(words[0], _STRATEGIES[words[0]], StrategySettings(int(words[1]), 3, most))
     found = select(map(_leaf, leaves), selector, int(words[words.index("limit") + 1]))
     jobs = [f"  -> {s.partition_id}: {' '.join(s.inputs)}" for s in found] or ["  -> nothing"]
     return "\n".join([settings, *leaves, *jobs])

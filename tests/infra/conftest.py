@@ -7,5 +7,5 @@ from tests.infra.synthesis import Synthesis, synthesise
 
 @pytest.fixture(scope="session")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    """The templates of `examples/deploy`."""
+    """The templates of `docs/examples/deploy`."""
     return synthesise(tmp_path_factory.mktemp("cdk") / "out")

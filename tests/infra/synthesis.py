@@ -12,7 +12,7 @@ from typing import Any
 os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "18,20,22")
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples" / "deploy" / "instance.properties"
+EXAMPLE = ROOT / "docs" / "examples" / "deploy" / "instance.properties"
 Resource = dict[str, Any]
 
 

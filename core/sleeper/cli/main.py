@@ -6,6 +6,7 @@ import typer
 
 from sleeper import __version__
 from sleeper.cli import (
+    code,
     dead_letters,
     follower,
     hold,
@@ -53,6 +54,7 @@ app.command("compact")(shaping.compact)
 app.command("split")(shaping.split)
 app.command("gc")(shaping.gc)
 app.command("report")(report.report)
+app.add_typer(code.commands, name="code")
 app.add_typer(dead_letters.commands, name="dead-letters")
 app.add_typer(hold.commands, name="hold")
 app.add_typer(follower.commands, name="follower")

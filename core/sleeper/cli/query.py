@@ -75,6 +75,13 @@ def query(
             "map_min or map_max.",
         ),
     ] = "",
+    iterator: Annotated[
+        str,
+        typer.Option("--iterator", metavar="NAME", help="Pass the rows through this one, last."),
+    ] = "",
+    iterator_config: Annotated[
+        str, typer.Option("--iterator-config", metavar="TEXT", help="What it is told.")
+    ] = "",
     row_format: FormatOption = None,
     output: FileOption = None,
 ) -> None:
@@ -95,6 +102,7 @@ def query(
     with opened(context) as instance:
         instance.table(name)  # before the engine is loaded, which takes a second
         from sleeper.cli.rows_asked import query_asked
+        from sleeper.processing.text import iterator_call
         from sleeper.wiring.query import open_query, schema_of
 
         begun = time.monotonic()
@@ -108,6 +116,7 @@ def query(
             as_of,
             filters,
             aggregations,
+            iterator_call(iterator, iterator_config),
         )
         _print_rows(open_query(instance, name, asked), row_format, output, begun)
 

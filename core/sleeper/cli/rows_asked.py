@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
-from sleeper.processing.model import Processing
+from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.arguments import region_of_key_text, region_of_range_text
 from sleeper.query.request import Query
@@ -24,6 +24,7 @@ def query_asked(
     version: int | None = None,
     filters: str = "",
     aggregations: str = "",
+    iterator: IteratorCall | None = None,
 ) -> Query:
     """The rows of all keys, ranges and regions together; the whole table if there are none.
 
@@ -34,7 +35,7 @@ def query_asked(
         *(region_of_range_text(schema, text) for text in ranges),
         *_regions_of_json(schema, regions),
     )
-    processing = Processing(parse_filters(filters), parse_aggregations(aggregations))
+    processing = Processing(parse_filters(filters), parse_aggregations(aggregations), iterator)
     return Query(asked or None, _names(columns), limit, version, processing)
 
 

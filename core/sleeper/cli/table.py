@@ -78,7 +78,7 @@ def show(context: typer.Context, name: TableName, output: OutputOption = OutputK
 def check(context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT) -> None:
     """Read all data files of a table and verify them against its state.
 
-    Whether each file is there; its page checksums, its rows, their order, bounds and
+    Whether each file is there; its checksums, its rows, their order, bounds and
     partitions; and its sidecars. Exit status 1 if anything is wrong.
     """
     with opened(context) as instance:

@@ -1,14 +1,13 @@
 """The merge of a compaction job's files, and which of them is to blame if it fails."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-
-import pyarrow as pa
 
 from sleeper.datafiles.damage import find_damage
 from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
-from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
+from sleeper.datafiles.merge import MergeInput, MergeRequest
+from sleeper.datafiles.merge_write import write_merge
+from sleeper.datafiles.partitioned_write import WriteTarget
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.writer import FileSettings
@@ -48,26 +47,25 @@ class MergeJob:
         return MergeInput(root.url_of(file.path), regions, file.bytes)
 
 
-def merge_job(job: MergeJob, root: DataRoot, settings: EngineSettings) -> Iterator[pa.RecordBatch]:
-    """The partition's rows of the job's files in key order, in bounded memory."""
-    return merge(job.request(root), settings)
-
-
 def write_output(
-    batches: Iterator[pa.RecordBatch], job: MergeJob, root: DataRoot, settings: FileSettings
+    job: MergeJob,
+    root: DataRoot,
+    engine: EngineSettings,
+    settings: FileSettings,
+    on_rows: Callable[[int], None] = lambda _: None,
 ) -> DataFile | None:
-    """Writes one file of the job's partition, a leaf or not; None if there is no row.
+    """Writes the partition's rows of the job's files as one file of it, in bounded memory.
 
-    UnavailableError if the disk refuses.
+    The partition may be a leaf or not. None if there is no row. `on_rows` hears of rows, and
+    stops the merge by raising. UnavailableError if the disk refuses.
     """
     target = WriteTarget(
         root, job.table_id, job.schema, (job.partition,), job.run_start_ms, settings, threads=1
     )
     try:
-        written = write_sorted(batches, target, FileStrategy.ONE_REFERENCE_PER_LEAF)
+        return write_merge(job.request(root), engine, target, on_rows)
     except OSError as error:
         raise UnavailableError(f"cannot write in partition {job.partition.id}: {error}") from error
-    return written[0].file if written else None
 
 
 def damaged_input(

@@ -22,6 +22,7 @@ from sleeper.properties.values import TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
 from sleeper.tables.table_ref import TableId
+from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +53,12 @@ def create_compaction_jobs(
     send: SendMessages,
     clock: Clock = system_clock,
     full: bool = False,
+    code: UserCode = BUILT_IN_CODE,
 ) -> CreationReport:
     """Creates what jobs the table needs now; `full` takes all files of every leaf.
 
-    The caller leaves offline tables alone.
+    The caller leaves offline tables alone. If the table's strategy fails, which is
+    UserCodeError, no file is assigned; what came before repeats harmlessly.
     """
     released = release_expired_jobs(table_id, store, tracker, clock)
     again = undispatched(table_id, store, tracker)
@@ -63,7 +66,7 @@ def create_compaction_jobs(
     pushed_down = push_down_references(store)
     with store.reading() as state:
         room = properties.get(COMPACTION_JOBS_MAX) - state.jobs.count()
-        selections = select(state.files.by_leaf(), selector_of(properties, full), room)
+        selections = select(state.files.by_leaf(), selector_of(properties, code, full), room)
     lease_ms = properties.get(COMPACTION_LEASE_SECONDS) * 1000
     created = 0
     for entry in _entries(selections):

@@ -1,27 +1,31 @@
 """Runs one compaction job: merge its files into one, commit that in their place."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import pyarrow as pa
 
 from sleeper.clock import Clock, system_clock
 from sleeper.compaction.job import CompactionJob
 from sleeper.compaction.lease import Lease
-from sleeper.compaction.merging import MergeJob, damaged_input, merge_job, write_output
+from sleeper.compaction.merging import MergeJob, damaged_input, write_output
 from sleeper.compaction.run_record import RunRecord
+from sleeper.datafiles.bound_iterator import TableIterators, shown_key
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.writer import FileSettings
-from sleeper.errors import DataError, StateMovedOnError
+from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError, UserCodeError
 from sleeper.files.data_file import DataFile
 from sleeper.jobs.tracker import JobTracker
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
+from sleeper.statestore.transactions.compaction_jobs import ShortenLeases
 
 logger = logging.getLogger(__name__)
+
+# How long files of a job whose iterator failed stay with it: what fails is not tried over and
+# over, and other files of the leaf are not held up for long.
+_PAUSE_AFTER_FAILURE_MS = 300_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class CompactionSettings:
     files: FileSettings = field(default_factory=FileSettings)
     lease_seconds: float = 3600
     task_id: str | None = None
+    iterators: TableIterators = field(default_factory=TableIterators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,9 @@ def run_compaction(
     each told to the tracker: StateMovedOnError if the job does not hold its files any more
     (delete the message); DataError if an input is damaged or gone (delete the message: the
     files stay assigned until the lease runs out, so that a damaged file is not tried every
-    minute); UnavailableError and ConflictError (let the message return).
+    minute); UserCodeError if the table's iterator failed (let the message return: it may come
+    as often as the queue allows; the lease is cut to five minutes, and then the files are
+    free); UnavailableError and ConflictError (let the message return).
     """
     record = RunRecord(tracker, job.table_id, job.id, settings.task_id, clock)
     if _is_committed(store, job.id, record):
@@ -67,12 +74,18 @@ def run_compaction(
     try:
         with Lease(store, job.id, settings.lease_seconds, clock) as lease:
             record.started()
-            merge = _merge_of(job, store, clock())
+            merge = _merge_of(job, store, clock(), settings.iterators)
             result = _run(job, merge, store, root, settings, lease, on_rows)
     except StateMovedOnError as error:
         if _is_committed(store, job.id, record):
             return CompactionResult(already_done=True)
         record.failed(str(error))
+        raise
+    except UserCodeError as error:
+        record.failed(str(error))
+        with store.reading() as state:
+            expiry_ms = state.moment(clock()) + _PAUSE_AFTER_FAILURE_MS
+        store.commit(ShortenLeases((job.id,), expiry_ms))
         raise
     except Exception as error:
         record.failed(str(error))
@@ -92,18 +105,19 @@ def _run(
 ) -> CompactionResult:
     rows_read = 0
 
-    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def heard(rows: int) -> None:
         nonlocal rows_read
-        for batch in batches:
-            lease.check()
-            rows_read += batch.num_rows
-            on_rows(batch.num_rows)
-            yield batch
+        lease.check()
+        rows_read += rows
+        on_rows(rows)
 
     try:
-        batches = counted(merge_job(merge, root, settings.engine))
-        output = write_output(batches, merge, root, settings.files)
+        output = write_output(merge, root, settings.engine, settings.files, heard)
         _check_rows(merge, rows_read)
+        _check_keys(merge, output)
+    except InvalidRequestError as error:
+        # The iterator took its config when it was set, and does not now.
+        raise UserCodeError(str(error)) from error
     except (DataError, StateMovedOnError) as error:
         _check_held(job, store)
         # So whatever cannot be read or found is damage.
@@ -119,7 +133,9 @@ def _run(
     return CompactionResult(output, rows_read, output.rows if output else 0)
 
 
-def _merge_of(job: CompactionJob, store: StateStore, clock_ms: int) -> MergeJob:
+def _merge_of(
+    job: CompactionJob, store: StateStore, clock_ms: int, iterators: TableIterators
+) -> MergeJob:
     with store.reading() as state:
         held = state.jobs.get(job.id)
         if held is None:
@@ -128,7 +144,11 @@ def _merge_of(job: CompactionJob, store: StateStore, clock_ms: int) -> MergeJob:
         inputs = tuple(file for file in found if file is not None)
         partition = state.partitions.get(held.partition_id)
         start_ms = state.moment(clock_ms)
-        step = ProcessingStep(state.processing, held.assigned_time_ms)
+        try:
+            iterator = iterators.bind(state.processing.iterator)
+        except InvalidRequestError as error:
+            raise UserCodeError(str(error)) from error
+        step = ProcessingStep(state.processing, held.assigned_time_ms, iterator)
         return MergeJob(job.table_id, state.schema, partition, inputs, start_ms, step)
 
 
@@ -146,6 +166,17 @@ def _check_rows(merge: MergeJob, rows_read: int) -> None:
     expected = _rows_held(merge)
     if merge.step.processing.keeps_rows and expected is not None and rows_read != expected:
         raise DataError(f"{rows_read} rows were read: the files hold {expected}")
+
+
+def _check_keys(merge: MergeJob, output: DataFile | None) -> None:
+    """Rows of other partitions' keys would never be found again."""
+    iterator = merge.step.iterator
+    if iterator is not None and output is not None and not merge.is_whole(output):
+        raise iterator.failure(
+            f"it gave row keys from {shown_key(output.smallest_key)} to "
+            f"{shown_key(output.largest_key)}, which the rows of partition {merge.partition.id} "
+            "do not have"
+        )
 
 
 def _rows_held(merge: MergeJob) -> int | None:

@@ -8,19 +8,21 @@ from sleeper.compaction.strategy import (
     FileSize,
     Strategy,
     StrategySettings,
-    strategy_named,
+    size_ratio_groups,
     whole_leaf_groups,
 )
+from sleeper.errors import UserCodeError
 from sleeper.partitions.partition import PartitionId
 from sleeper.properties.table import (
     COMPACTION_FILES_BATCH_SIZE,
     COMPACTION_STRATEGY,
     SIZE_RATIO,
     SIZE_RATIO_JOBS_MAX,
-    CompactionStrategyName,
 )
 from sleeper.properties.values import TableProperties
 from sleeper.statestore.reading.file_queries import PartitionFile
+from sleeper.user_code.loading import UserCode
+from sleeper.user_code.name import CodeKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +35,50 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A strategy with what the table's properties tell it."""
+    """A strategy by its name, with what the table's properties tell it."""
 
+    name: str
     strategy: Strategy
     settings: StrategySettings
 
+    def groups(self, partition_id: PartitionId, files: Sequence[FileSize]) -> list[tuple[str, ...]]:
+        """The paths that go together. UserCodeError names the strategy if that cannot be."""
+        try:
+            answer = self.strategy(files, self.settings)
+            groups = [tuple(file.path for file in group) for group in answer]
+        except (Exception, SystemExit) as error:
+            raise self._failure(partition_id, f"{type(error).__name__}: {error}") from error
+        free = {file.path for file in files}
+        for group in groups:
+            if len(group) < 2:
+                raise self._failure(partition_id, f"it gave a group of {len(group)} files")
+            for path in group:
+                if path not in free:
+                    raise self._failure(
+                        partition_id, f"it gave file {path}, which it was not given or gave before"
+                    )
+                free.remove(path)
+        return groups
 
-def selector_of(properties: TableProperties, full: bool = False) -> Selector:
-    """The table's own, or for a full compaction the one that takes whole leaves."""
+    def _failure(self, partition_id: PartitionId, reason: str) -> UserCodeError:
+        return UserCodeError(
+            f"compaction strategy {self.name!r} on partition {partition_id}: {reason}"
+        )
+
+
+def selector_of(properties: TableProperties, code: UserCode, full: bool = False) -> Selector:
+    """The table's own, or for a full compaction the one that takes whole leaves.
+
+    InvalidRequestError if none of that name is registered.
+    """
     name = properties.get(COMPACTION_STRATEGY)
-    is_size_ratio = name is CompactionStrategyName.SIZE_RATIO
+    strategy = whole_leaf_groups if full else code.load(CodeKind.STRATEGY, name)
     settings = StrategySettings(
         properties.get(COMPACTION_FILES_BATCH_SIZE),
         properties.get(SIZE_RATIO),
-        properties.get(SIZE_RATIO_JOBS_MAX) if is_size_ratio and not full else None,
+        properties.get(SIZE_RATIO_JOBS_MAX) if strategy is size_ratio_groups else None,
     )
-    return Selector(whole_leaf_groups if full else strategy_named(name.value), settings)
+    return Selector(name, strategy, settings)
 
 
 def select(
@@ -73,10 +103,10 @@ def _all(
         free = [FileSize(f.path, f.rows) for f in files if f.job_id is None]
         if len(free) < 2:
             continue
-        groups = selector.strategy(free, selector.settings)
+        groups = selector.groups(partition_id, free)
         most = selector.settings.jobs_per_partition_max
         if most is not None:
             running = len({f.job_id for f in files} - {None})
             groups = groups[: max(0, most - running)]
         for group in groups:
-            yield len(free), Selection(partition_id, tuple(f.path for f in group))
+            yield len(free), Selection(partition_id, group)

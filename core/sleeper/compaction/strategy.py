@@ -1,13 +1,12 @@
 """Which files of a partition to compact together.
 
 A strategy looks at the unassigned files of one leaf and answers with groups of them, each
-to become one job. A file alone is never a group.
+to become one job. A file alone is never a group. Those here are registered by name
+(`sleeper.user_code.name`), as those of users are.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from sleeper.errors import InvalidRequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +68,6 @@ def whole_leaf_groups(
 ) -> list[list[FileSize]]:
     """All files of the leaf in one job, however many: a full compaction."""
     return [_by_size(files)] if len(files) > 1 else []
-
-
-STRATEGIES: Mapping[str, Strategy] = {
-    "BasicCompactionStrategy": basic_groups,
-    "SizeRatioCompactionStrategy": size_ratio_groups,
-}
-
-
-def strategy_named(name: str) -> Strategy:
-    """The strategy of that name, with or without a Java package before it."""
-    found = STRATEGIES.get(name.rpartition(".")[2])
-    if found is None:
-        known = ", ".join(STRATEGIES)
-        raise InvalidRequestError(f"unknown compaction strategy {name!r}; there are {known}")
-    return found
 
 
 def _by_size(files: Sequence[FileSize]) -> list[FileSize]:

@@ -28,6 +28,9 @@ _PRIMITIVES: dict[PrimitiveType, pa.DataType] = {
     PrimitiveType.DATE: pa.date32(),
 }
 
+# Validity and views; each further one holds values that do not fit into a view.
+_BUFFERS_OF_SHORT_VIEWS = 2
+
 Cast = Callable[[pa.Array], pa.Array]
 
 
@@ -47,6 +50,40 @@ def arrow_type(field_type: FieldType) -> pa.DataType:
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of the table's files and results, in file order."""
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields])
+
+
+def view_schema(schema: Schema) -> pa.Schema:
+    """The same with top-level text and bytes as views, as the engine reads them."""
+    return pa.schema(
+        [pa.field(f.name, _view_type(arrow_type(f.type)), f.nullable) for f in schema.fields]
+    )
+
+
+def _view_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string(kind):
+        return pa.string_view()
+    return pa.binary_view() if pa.types.is_binary(kind) else kind
+
+
+def as_plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The column without views, for kernels that do not take them."""
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
+
+
+def as_light_views(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """The batch as of the table's `view_schema`, keeping nothing in memory but itself.
+
+    A view of a long value may keep a whole page alive that it lies in, or one of many files'
+    rows: such columns are copied. Values of up to 12 bytes lie in the views themselves.
+    """
+    columns = []
+    for column, field in zip(batch.columns, target, strict=True):
+        if len(column.buffers()) > _BUFFERS_OF_SHORT_VIEWS:
+            column = as_plain(column)
+        columns.append(column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
 def is_castable(source: pa.DataType, target: FieldType) -> bool:

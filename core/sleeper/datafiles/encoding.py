@@ -8,6 +8,8 @@ larger than without (measured: two random texts and a number, 3.3 against 7.1 M 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sleeper.datafiles.arrow import as_plain
+
 # Twice as many cost an ingest into small files a tenth of its time.
 _ROWS_LOOKED_AT = 4_096
 _DISTINCT_SHARE_MAX = 1 / 3
@@ -22,6 +24,8 @@ def dictionary_columns(first_rows: pa.Table) -> list[str]:
     in a sorted file neighbours are alike. What is inside lists and maps has a dictionary.
     """
     stride = max(1, first_rows.num_rows // _ROWS_LOOKED_AT)
+    plain = [as_plain(column) for column in first_rows.columns]
+    first_rows = pa.Table.from_arrays(plain, first_rows.schema.names)
     sample = first_rows.take(pa.array(range(0, first_rows.num_rows, stride), pa.int64()))
     share_max = _DISTINCT_SHARE_MAX if stride == 1 else _DISTINCT_SHARE_OF_SAMPLE_MAX
     return [

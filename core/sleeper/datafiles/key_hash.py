@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 from datafusion import SessionConfig, SessionContext
+from datafusion.expr import Expr
 
 from sleeper.datafiles.session import new_table_name
 from sleeper.schema.model import Field, Key, KeyValue, PrimitiveType, Schema
@@ -47,6 +48,11 @@ def hash_of_key(schema: Schema, key: Key) -> int:
 def hashes_of_keys(schema: Schema, keys: Sequence[Key]) -> Hashes:
     """The hashes of some keys, in their order."""
     return np.fromiter((hash_of_key(schema, key) for key in keys), np.uint64, len(keys))
+
+
+def hash_expression(columns: Sequence[Expr]) -> Expr:
+    """The hash of each row's key in a plan, as signed numbers of the same bits."""
+    return _of_thread.session.udf("xxhash64")(*columns)
 
 
 def hashes_of_rows(schema: Schema, batches: Iterable[pa.RecordBatch]) -> Hashes:

@@ -1,12 +1,16 @@
 """A sample of the row keys of a stream, at an even stride, in bounded memory."""
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from sleeper.datafiles.arrow import as_plain
 from sleeper.schema.model import KeyValue, Schema
 
 # Twice the sketch's k: more would cost a small file more time than they tell.
 _MOST_SAMPLES = 2048
+# From here on values are picked out of a column of views one by one.
+_SPARSE_STRIDE = 32
 
 
 class KeySampler:
@@ -31,7 +35,7 @@ class KeySampler:
         places = np.arange(self._to_skip, batch.num_rows, self._stride)
         self._to_skip = int(places[-1]) + self._stride - batch.num_rows
         for kept, name in zip(self._kept, self._names, strict=True):
-            kept.append(batch.column(name).take(pa.array(places)))
+            kept.append(_taken(batch.column(name), places, self._stride))
         self._count += len(places)
         while self._count > _MOST_SAMPLES:
             self._thin_out()
@@ -49,3 +53,10 @@ class KeySampler:
             self._to_skip += self._stride
         self._count = (self._count + 1) // 2
         self._stride *= 2
+
+
+def _taken(column: pa.Array, places: npt.NDArray[np.int64], stride: int) -> pa.Array:
+    """The values at these places. Arrow cannot take from views, and copying all is slow."""
+    if stride < _SPARSE_STRIDE:
+        return as_plain(column).take(pa.array(places))
+    return as_plain(pa.concat_arrays([column.slice(place, 1) for place in places.tolist()]))

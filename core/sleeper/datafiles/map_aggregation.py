@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from datafusion import udf
 from datafusion.user_defined import ScalarUDF
 
+from sleeper.datafiles.key_runs import run_starts
 from sleeper.processing.model import AggregationOp
 
 _REDUCED_BY: dict[AggregationOp, np.ufunc] = {
@@ -49,7 +50,7 @@ def _reduce_runs(
     op: AggregationOp, kind: pa.DataType, key_types: tuple[pa.DataType, ...]
 ) -> ScalarUDF:
     def reduce(maps: pa.Array, *keys: pa.Array) -> pa.Array:
-        starts = _run_starts(keys)
+        starts = run_starts(keys)
         if len(starts) == len(maps):
             return maps
         offsets = pa.array(np.append(starts, len(maps)), pa.int32())
@@ -104,17 +105,3 @@ def _reduced(
     codes = codes[starts]
     found = encoded.dictionary.take(in_order).take(pa.array(codes % count))
     return codes // count, found, numbers
-
-
-def _run_starts(keys: Sequence[pa.Array]) -> np.ndarray:
-    """Where a row differs from the one before."""
-    differs = np.zeros(max(len(keys[0]) - 1, 0), bool)
-    for key in keys:
-        plain = key.cast(_PLAIN.get(key.type, key.type))
-        differs |= pc.not_equal(plain.slice(1), plain.slice(0, len(key) - 1)).to_numpy(
-            zero_copy_only=False
-        )
-    return np.append([0], np.flatnonzero(differs) + 1) if len(keys[0]) else np.array([], int)
-
-
-_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}

@@ -4,11 +4,12 @@ Each input is registered with its sort order declared, so that the plan is a
 SortPreservingMerge over scans: no row is sorted again, and memory is what the open
 inputs take. Inputs that do not fit the settings' memory or `merge_files_max` together
 go through local disk in passes first, as they are; the last merge filters and aggregates.
+Iterators run on what comes out of it.
 """
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
-from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.arrow import view_schema
+from sleeper.datafiles.bucket import Bucket
+from sleeper.datafiles.iteration import in_engine, iterated
 from sleeper.datafiles.predicate import column, key_order, regions_predicate
 from sleeper.datafiles.processing_frame import ProcessingStep, processed
 from sleeper.datafiles.session import (
@@ -86,6 +89,35 @@ class MergeRequest:
     limit: int | None = None
     steps: tuple[ProcessingStep, ...] = ()
 
+    @property
+    def is_iterated(self) -> bool:
+        """Whether one of the steps has an iterator."""
+        return any(step.iterator is not None for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """A merge whose inputs may all be open at once. It may be run several times.
+
+    `frame` is what the engine does of `request`: all of it, unless it is iterated.
+    """
+
+    session: SessionContext
+    frame: DataFrame
+    request: MergeRequest
+    inputs: tuple[MergeInput, ...]
+    buckets: tuple[Bucket, ...]
+
+    @property
+    def is_iterated(self) -> bool:
+        """Whether iterators run on what comes out of the engine."""
+        return self.request.is_iterated
+
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """Rows in key order, as batches of the engine's own types (text and bytes as views)."""
+        rows = stream(self.session, self.frame, [each.url for each in self.inputs], self.buckets)
+        yield from _iterated(rows, self.request, self.session) if self.is_iterated else rows
+
 
 def merge(
     request: MergeRequest, settings: EngineSettings, session: SessionContext | None = None
@@ -94,14 +126,58 @@ def merge(
 
     A session that is handed in keeps its cache of file footers from merge to merge.
     """
+    with merge_plan(request, settings, session) as plan:
+        yield from plan.batches()
+
+
+@contextlib.contextmanager
+def merge_plan(
+    request: MergeRequest, settings: EngineSettings, session: SessionContext | None = None
+) -> Iterator[MergePlan]:
+    """The last merge, after the passes before it; it can be run while the context is open."""
     session = session or open_session(settings)
+    planned = request
+    if request.is_iterated:
+        # Whatever an iterator has not seen yet may change it, so columns and limit come last.
+        request = narrowed_to_columns(request)
+        planned = replace(request, columns=None, limit=None, steps=in_engine(request.steps))
     with contextlib.ExitStack() as cleanup:
         inputs = list(request.inputs)
         while len(groups := _groups(request.schema, inputs, settings)) > 1:
             inputs = _merge_pass(request.schema, groups, settings, session, cleanup)
-        frame, names = merge_frame(replace(request, inputs=tuple(inputs)), session)
+        frame, names = merge_frame(replace(planned, inputs=tuple(inputs)), session)
         cleanup.callback(_forget, session, names)
-        yield from stream(session, frame, [each.url for each in inputs], settings.buckets)
+        yield MergePlan(session, frame, request, tuple(inputs), settings.buckets)
+
+
+def _iterated(
+    batches: Iterator[pa.RecordBatch], request: MergeRequest, session: SessionContext
+) -> Iterator[pa.RecordBatch]:
+    left = request.limit
+    with contextlib.closing(iterated(batches, request.schema, request.steps, session)) as rows:
+        for batch in rows:
+            if left is not None:
+                batch = batch.slice(0, left)
+                left -= batch.num_rows
+            yield batch if request.columns is None else batch.select(request.columns)
+            if left == 0:
+                return
+
+
+def narrowed_to_columns(request: MergeRequest) -> MergeRequest:
+    """Without the value fields that nobody needs, if each iterator says what it needs."""
+    if request.columns is None:
+        return request
+    needed = {*request.columns}
+    for step in request.steps:
+        needed |= {each.field for each in step.processing.filters}
+        if step.iterator is not None:
+            fields = step.iterator.required_fields(request.schema)
+            if fields is None:
+                return request
+            needed |= set(fields)
+    values = tuple(field for field in request.schema.values if field.name in needed)
+    return replace(request, schema=replace(request.schema, values=values))
 
 
 def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
@@ -124,23 +200,16 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.union(frame)
+        if any(step.processing.aggregations for step in request.steps):
+            # Merged first: rows of equal keys lie in several files, so that to aggregate each
+            # file by itself is work for next to nothing. The sort below holds then.
+            whole = whole.sort(*order)
         whole = processed(whole, request.schema, request.steps).sort(*order)
         if request.columns is not None:
             whole = whole.select(*(column(c) for c in request.columns))
         if request.limit is not None:
             whole = whole.limit(request.limit)
     return whole, names
-
-
-def view_schema(schema: Schema) -> pa.Schema:
-    """The table's Arrow schema with top-level text and bytes as views, as the engine reads it."""
-    return pa.schema([pa.field(f.name, _view_type(f.type), True) for f in arrow_schema(schema)])
-
-
-def _view_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string(kind):
-        return pa.string_view()
-    return pa.binary_view() if pa.types.is_binary(kind) else kind
 
 
 def _groups(

@@ -22,8 +22,7 @@ from sleeper.datafiles.session import engine_errors
 from sleeper.datafiles.writer import DataFileWriter, FileSettings
 from sleeper.errors import SleeperError
 from sleeper.files.data_file import (
-    FILTER_SUFFIX,
-    SKETCHES_SUFFIX,
+    SIDECAR_SUFFIXES,
     DataFile,
     FileReference,
     new_data_path,
@@ -86,7 +85,7 @@ def write_sorted(
             return write(_counted(batches, on_rows), target, router, lanes)
     except BaseException:  # an interrupt too
         with contextlib.suppress(SleeperError):
-            suffixes = ("", SKETCHES_SUFFIX, FILTER_SUFFIX)
+            suffixes = ("", *SIDECAR_SUFFIXES)
             target.root.delete([p + s for p in lanes.paths for s in suffixes])
         raise
 

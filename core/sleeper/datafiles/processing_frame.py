@@ -15,6 +15,7 @@ from datafusion import functions as f
 from datafusion.expr import Expr
 
 from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.bound_iterator import BoundIterator
 from sleeper.datafiles.map_aggregation import join_maps, reduce_runs
 from sleeper.datafiles.predicate import column
 from sleeper.processing.model import AgeOff, Aggregation, AggregationOp, Processing
@@ -30,14 +31,18 @@ _SPECIAL = {_MINUS_INFINITE: -float("inf"), _INFINITE: float("inf"), _NAN: float
 
 @dataclass(frozen=True, slots=True)
 class ProcessingStep:
-    """A processing, and what time it is for its filters."""
+    """A processing, what time it is for its filters, and its iterator, looked up.
+
+    The iterator is for whoever runs the plan: it comes after the step's aggregations.
+    """
 
     processing: Processing
     now_ms: int
+    iterator: BoundIterator | None = None
 
 
 def processed(frame: DataFrame, schema: Schema, steps: Sequence[ProcessingStep]) -> DataFrame:
-    """The frame's rows after each step, with the same columns.
+    """The frame's rows after each step, with the same columns. Iterators are not run.
 
     The frame has every field of the schema, of the engine's types, and all rows of whatever
     keys it has. Rows that were sorted by key are so again once they are sorted by key: the

@@ -14,8 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.merge import view_schema
+from sleeper.datafiles.arrow import arrow_schema, view_schema
 from sleeper.datafiles.predicate import column, key_order
 from sleeper.datafiles.session import (
     EngineSettings,

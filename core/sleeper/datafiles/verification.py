@@ -1,7 +1,7 @@
 """Verifies a data file against what the state says of it, page by page in bounded memory.
 
-Checksums of pages are verified here and nowhere else: the engine does not look at them,
-and half of the flipped bits in compressed pages go unnoticed otherwise.
+Checksums, of pages or of the whole file, are verified here and nowhere else: the engine does
+not look at them, and half of the flipped bits in compressed pages go unnoticed otherwise.
 """
 
 from collections import Counter
@@ -13,17 +13,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.checksum import checksum_from_bytes, checksum_of
 from sleeper.datafiles.key_filter import KeyFilter, key_filter_from_bytes
 from sleeper.datafiles.key_hash import hashes_of_rows
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.routing import rows_in_region
 from sleeper.datafiles.sketches import sketches_from_bytes
 from sleeper.errors import DataError, NotFoundError, UnavailableError
-from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
+from sleeper.files.data_file import CHECKSUM_SUFFIX, FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.schema.model import Schema
 
 _BATCH_ROWS = 16_384
+_READ_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ def verify_file(
             pq.ParquetFile(content, page_checksum_verification=True, pre_buffer=False) as parquet,
         ):
             faults += _faults_of_rows(parquet, schema, expected, sidecars, on_rows)
+        if sidecars.checksum not in (None, _checksum(root, file.path)):
+            faults.append(FileFault(file.path, "its bytes are not those that were written"))
     except FileNotFoundError:
         faults.append(FileFault(file.path, "it is not there"))
     except (pa.ArrowException, OSError) as error:
@@ -69,11 +73,17 @@ def verify_file(
     return faults
 
 
+def _checksum(root: DataRoot, path: str) -> str:
+    with root.open(path) as content:
+        return checksum_of(iter(lambda: content.read(_READ_BYTES), b""))
+
+
 @dataclass(slots=True)
 class _Sidecars:
     """Those that the rows are held against."""
 
     key_filter: KeyFilter | None = None
+    checksum: str | None = None
 
 
 def _faults_of_sidecars(
@@ -87,6 +97,8 @@ def _faults_of_sidecars(
                 sketches_from_bytes(schema, content, path)
             if suffix == FILTER_SUFFIX:
                 found.key_filter = key_filter_from_bytes(content, path)
+            if suffix == CHECKSUM_SUFFIX:
+                found.checksum = checksum_from_bytes(content, path)
         except NotFoundError:
             yield FileFault(path, "it is not there")
         except (DataError, UnavailableError) as error:

@@ -11,24 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.arrow import as_light_views, view_schema
 from sleeper.datafiles.encoding import dictionary_columns
-from sleeper.datafiles.key_filter import KeyFilterBuilder
-from sleeper.datafiles.key_hash import hashes_of_rows
-from sleeper.datafiles.key_sampler import KeySampler
+from sleeper.datafiles.key_facts import KeyFacts
 from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.sketches import sketches_of, sketches_to_bytes
-from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
-from sleeper.schema.model import Key, KeyValue, Schema, precedes
+from sleeper.files.data_file import DataFile
+from sleeper.schema.model import Schema
 
-_PENDING_BYTES_MAX = 64 * 1024 * 1024
+ROW_GROUP_BYTES_MAX = 64 * 1024 * 1024
 _ROW_GROUP_ROWS_MIN = 10_000
 # A dictionary pays while it is small: of values that hardly repeat it only costs the reader
 # memory and time, so a column that outgrows half a page goes on without one.
-_DICTIONARIES_PER_PAGE = 2
+DICTIONARIES_PER_PAGE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +43,10 @@ class FileSettings:
     filter_bits_per_key: int = 14
     filter_bytes_max: int = 32 * 1024 * 1024
 
+    def key_facts(self, schema: Schema) -> KeyFacts:
+        """To gather what the sidecars of a file are made of."""
+        return KeyFacts(schema, self.filter_bits_per_key, self.filter_bytes_max)
+
     def row_group_rows(self, rows: int, size: int) -> int:
         """How many rows to put into a row group, where so many rows take so many bytes."""
         by_size = self.row_group_bytes * rows // max(size, 1)
@@ -56,7 +56,8 @@ class FileSettings:
 class DataFileWriter:
     """One data file being written. Rows come in key order; `finish` makes it whole.
 
-    Batches may have text and bytes as views. A file that is not finished is an orphan.
+    Batches may have text and bytes as views, and are written so: to copy short texts into
+    plain arrays took as long as to encode them. A file that is not finished is an orphan.
     """
 
     def __init__(self, root: DataRoot, path: str, schema: Schema, settings: FileSettings) -> None:
@@ -64,10 +65,8 @@ class DataFileWriter:
         self._root = root
         self._schema = schema
         self._settings = settings
-        self._target = arrow_schema(schema)
-        self._sampler = KeySampler(schema)
-        self._bounds = _KeyBounds(schema)
-        self._filter = KeyFilterBuilder(settings.filter_bits_per_key, settings.filter_bytes_max)
+        self._target = view_schema(schema)
+        self._facts = settings.key_facts(schema)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
@@ -80,14 +79,10 @@ class DataFileWriter:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Adds the batches; whole row groups go to the file, the rest waits for more."""
-        table = pa.Table.from_batches(list(batches)).cast(self._target)
-        typed = table.to_batches()
-        if not self._filter.is_useless:
-            self._filter.add(hashes_of_rows(self._schema, typed))
+        typed = [as_light_views(batch, self._target) for batch in batches]
+        self._facts.add(typed)
         for batch in typed:
             if batch.num_rows:
-                self._sampler.add(batch)
-                self._bounds.add(batch)
                 self._pending.append(batch)
                 self._pending_rows += batch.num_rows
                 self._pending_bytes += batch.nbytes
@@ -97,7 +92,7 @@ class DataFileWriter:
             )
         if (
             self._pending_rows >= (self._group_rows or 0)
-            or self._pending_bytes >= _PENDING_BYTES_MAX
+            or self._pending_bytes >= ROW_GROUP_BYTES_MAX
         ):
             self._write_row_groups()
 
@@ -111,28 +106,16 @@ class DataFileWriter:
         size = self._sink.tell()
         self._stack.close()
         self.is_closed = True
-        smallest, largest = self._bounds.keys()
-        sidecars = self._write_sidecars()
+        smallest, largest = self._facts.bounds()
+        sidecars = self._facts.write_sidecars(self._root, self.path)
         return DataFile(self.path, self.rows, size, smallest, largest, sidecars=sidecars)
-
-    def _write_sidecars(self) -> tuple[str, ...]:
-        """The suffixes of those that were written."""
-        sketches = sketches_of(self._sampler.samples())
-        contents = {SKETCHES_SUFFIX: sketches_to_bytes(self._schema, sketches)}
-        key_filter = self._filter.finish()
-        if key_filter is not None:
-            contents[FILTER_SUFFIX] = key_filter.to_bytes()
-        for suffix, content in contents.items():
-            with self._root.sink(self.path + suffix) as sink:
-                sink.write(content)
-        return tuple(contents)
 
     def _write_row_groups(self, is_last: bool = False) -> None:
         if self._group_rows is None:
             return
         pending = pa.Table.from_batches(self._pending)
         size = self._group_rows
-        is_full = self._pending_bytes >= _PENDING_BYTES_MAX
+        is_full = self._pending_bytes >= ROW_GROUP_BYTES_MAX
         whole = pending.num_rows if is_last or is_full else pending.num_rows // size * size
         if self._writer is None:
             self._begin(pending.slice(0, size))
@@ -161,39 +144,12 @@ class DataFileWriter:
             data_page_size=self._settings.page_bytes,
             # A reader of one page reads the dictionary too, so it is no larger than a page;
             # columns of more different values fall back to plain pages, which are smaller.
-            dictionary_pagesize_limit=self._settings.page_bytes // _DICTIONARIES_PER_PAGE,
+            dictionary_pagesize_limit=self._settings.page_bytes // DICTIONARIES_PER_PAGE,
             write_page_index=True,
             # For whoever checks a file: the engine itself does not look at them.
             write_page_checksum=True,
+            # It would name the views; the types that readers want follow from Parquet's own.
+            store_schema=False,
             sorting_columns=[pq.SortingColumn(i, nulls_first=False) for i in key_places],
         )
         self._writer = self._stack.enter_context(writer)
-
-
-class _KeyBounds:
-    """The smallest and largest value of each row key field."""
-
-    def __init__(self, schema: Schema) -> None:
-        self._names = [f.name for f in schema.row_keys]
-        self._low: list[KeyValue] = []
-        self._high: list[KeyValue] = []
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        first, *others = self._names
-        # The stream is sorted by the first field, so its ends are at the ends.
-        column = batch.column(first)
-        ends = [(column[0].as_py(), column[-1].as_py())]
-        for name in others:
-            found = pc.min_max(batch.column(name))
-            ends.append((found["min"].as_py(), found["max"].as_py()))
-        if not self._low:
-            self._low, self._high = [e[0] for e in ends], [e[1] for e in ends]
-            return
-        for place, (low, high) in enumerate(ends):
-            if precedes(low, self._low[place]):
-                self._low[place] = low
-            if precedes(self._high[place], high):
-                self._high[place] = high
-
-    def keys(self) -> tuple[Key, Key]:
-        return tuple(self._low), tuple(self._high)

@@ -9,6 +9,8 @@ from sleeper.schema.model import Key
 
 SKETCHES_SUFFIX = ".sketches"
 FILTER_SUFFIX = ".filter"
+CHECKSUM_SUFFIX = ".checksum"
+SIDECAR_SUFFIXES = (SKETCHES_SUFFIX, FILTER_SUFFIX, CHECKSUM_SUFFIX)
 
 _RUN_START = re.compile(r"/(\d{13})-[0-9a-f]+\.")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from sleeper.clock import Clock, system_clock
-from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX, run_start_of
+from sleeper.files.data_file import SIDECAR_SUFFIXES, run_start_of
 from sleeper.files.stored_object import StoredObject
 from sleeper.garbage_collection.collection import DeleteObjects
 from sleeper.properties.instance import COLLECTION_BATCH_SIZE
@@ -19,7 +19,6 @@ logger = logging.getLogger(__name__)
 
 _LOG = "log"
 _COMMITS = "commits"
-_SIDECARS = (SKETCHES_SUFFIX, FILTER_SUFFIX)
 _WHOLE_SNAPSHOT = re.compile(r"\d{19}-[0-9a-f]+-[0-9a-f]{16}\.db\.zst")
 
 
@@ -99,7 +98,7 @@ def _unknown(store: StateStore, listed: list[StoredObject]) -> list[StoredObject
 
 def _data_path(path: str) -> str:
     """The data file that an object belongs to, by its name."""
-    for suffix in _SIDECARS:
+    for suffix in SIDECAR_SUFFIXES:
         path = path.removesuffix(suffix)
     return path
 

@@ -30,6 +30,21 @@ def check_processing(processing: Processing, schema: Schema) -> None:
         _check_each_value_once(processing.aggregations, schema)
 
 
+def check_table_processing(processing: Processing, schema: Schema) -> None:
+    """The same of a table's own, whose rows pass through it again and again.
+
+    A filter of a value field before an iterator would see what the iterator made in a
+    compaction, or what came in: the answer would depend on which.
+    """
+    check_processing(processing, schema)
+    for each in processing.filters if processing.iterator is not None else ():
+        if schema.field(each.field) in schema.values:
+            raise InvalidRequestError(
+                f"ageOff({each.field}): a table with an iterator can filter by key fields only, "
+                f"which are {_names(schema.keys)}; the iterator may change field {each.field!r}"
+            )
+
+
 def _check_filter(age_off: AgeOff, schema: Schema, is_aggregating: bool) -> None:
     field = schema.field(age_off.field)
     if field.type not in _TIMES:

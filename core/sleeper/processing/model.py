@@ -1,4 +1,4 @@
-"""Filters, aggregations, and both together."""
+"""Filters, aggregations, an iterator, and all together."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -37,16 +37,25 @@ class Aggregation:
 
 
 @dataclass(frozen=True, slots=True)
+class IteratorCall:
+    """An iterator by its registered name, and the text that it is told."""
+
+    name: str
+    config: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Processing:
-    """Filters, then aggregations. A row has to pass every filter."""
+    """Filters, then aggregations, then an iterator. A row has to pass every filter."""
 
     filters: tuple[AgeOff, ...] = ()
     aggregations: tuple[Aggregation, ...] = ()
+    iterator: IteratorCall | None = None
 
     @property
     def keeps_rows(self) -> bool:
         """Whether every row comes out as it went in."""
-        return not self.filters and not self.aggregations
+        return not self.filters and not self.aggregations and self.iterator is None
 
 
 NO_PROCESSING = Processing()

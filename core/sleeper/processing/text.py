@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from sleeper.errors import InvalidRequestError
-from sleeper.processing.model import AgeOff, Aggregation, AggregationOp, Processing
+from sleeper.processing.model import (
+    AgeOff,
+    Aggregation,
+    AggregationOp,
+    IteratorCall,
+    Processing,
+)
 
 _AGE_MS_MAX = 2**63 - 1
 _CALL = re.compile(
@@ -63,11 +69,25 @@ def format_aggregations(aggregations: tuple[Aggregation, ...]) -> str:
     return ",".join(f"{a.op.value}({_quoted(a.field)})" for a in aggregations)
 
 
+def iterator_call(name: str | None, config: str | None) -> IteratorCall | None:
+    """The call of an iterator, None if no name is given.
+
+    A Java package before the name is left out: queries and properties of gchq/sleeper have one.
+    """
+    if not name:
+        if config:
+            raise InvalidRequestError(f"iterator config {config[:200]!r} is given without a name")
+        return None
+    return IteratorCall(name.rpartition(".")[2], config or "")
+
+
 def processing_to_json(processing: Processing) -> str:
     """As the state keeps it; what is not there is left out."""
     texts = {
         "filters": format_filters(processing.filters),
         "aggregations": format_aggregations(processing.aggregations),
+        "iterator": processing.iterator.name if processing.iterator else "",
+        "iterator_config": processing.iterator.config if processing.iterator else "",
     }
     return json.dumps({name: text for name, text in texts.items() if text})
 
@@ -79,12 +99,13 @@ def processing_from_json(text: str) -> Processing:
         raw = json.loads(text)
         if not isinstance(raw, dict):
             raise TypeError("expected an object")
-        unknown = raw.keys() - {"filters", "aggregations"}
+        unknown = raw.keys() - {"filters", "aggregations", "iterator", "iterator_config"}
         if unknown:
             raise InvalidRequestError(f"processing has {', '.join(sorted(unknown))}, unknown here")
         return Processing(
             parse_filters(raw.get("filters", "")),
             parse_aggregations(raw.get("aggregations", "")),
+            iterator_call(raw.get("iterator", ""), raw.get("iterator_config", "")),
         )
     except (ValueError, TypeError) as error:
         raise InvalidRequestError(f"processing cannot be read: {text[:200]!r}: {error}") from error

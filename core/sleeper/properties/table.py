@@ -21,8 +21,7 @@ from sleeper.properties.value_kind import (
     ValueKind,
     byte_count,
     choice,
-    java_class_choice,
-    not_yet_supported,
+    class_name,
     optional,
     pattern,
     text,
@@ -36,13 +35,6 @@ class TableType(Enum):
     """What kind of table it is."""
 
     TABLE = "table"
-
-
-class CompactionStrategyName(Enum):
-    """Which strategy picks the files of compaction jobs."""
-
-    BASIC = "BasicCompactionStrategy"
-    SIZE_RATIO = "SizeRatioCompactionStrategy"
 
 
 class FileWritingStrategy(Enum):
@@ -151,8 +143,9 @@ TYPE = _declare("type", choice(TableType), TableType.TABLE, Group.DEFINITION, "W
 ONLINE = _with_default("online", FLAG, True, Group.DEFINITION, "Whether the table is split and compacted. `sleeper table online` and `offline` change it.")
 FILTERS, DEFAULT_FILTERS = _of_new_tables("filters", FILTERS_TEXT, (), Group.DEFINITION, "Which rows are left out. A published copy: the table's log decides.")
 AGGREGATIONS, DEFAULT_AGGREGATIONS = _of_new_tables("aggregations", AGGREGATIONS_TEXT, (), Group.DEFINITION, "How rows of equal keys become one. A published copy: the table's log decides.")
-ITERATOR_CLASS_NAME = _with_default("iterator.class.name", not_yet_supported(), None, Group.DEFINITION, "The iterator that rows pass through.")
-ITERATOR_CONFIG = _with_default("iterator.config", optional(text()), None, Group.DEFINITION, "What the iterator is told.")
+ITERATOR_CLASS_NAME, DEFAULT_ITERATOR_CLASS_NAME = _of_new_tables("iterator.class.name", optional(class_name("a registered iterator")), None, Group.DEFINITION, "The iterator that rows pass through after filters and aggregations. A published copy: the table's log decides.")
+ITERATOR_CONFIG, DEFAULT_ITERATOR_CONFIG = _of_new_tables("iterator.config", text(), "", Group.DEFINITION, "What the iterator is told. A published copy: the table's log decides.")
+ITERATOR_GROUP_ROWS_MAX = _with_default("iterator.group.rows.max", whole_number(1), 1_000_000, Group.DEFINITION, "How many rows of equal row and sort keys an iterator is given at most. More fail the query or compaction.")
 SPLITS_FILE = _declare("splits.file", optional(text(4096)), None, Group.DEFINITION, "A file of split points that the table begins with, one a line.")
 SPLITS_BASE64 = _declare("splits.base64.encoded", FLAG, False, Group.DEFINITION, "Whether split points of strings are given as base64.")
 
@@ -167,7 +160,7 @@ COLLECTION_DELAY_MINUTES = _with_default("gc.delay.minutes", whole_number(0), 10
 
 SPLIT_THRESHOLD_ROWS = _with_default("partition.splitting.threshold", whole_number(1, LONG_MAX), 1_000_000_000, Group.SPLITTING, "A leaf partition with more rows than this is split.")
 
-COMPACTION_STRATEGY = _with_default("compaction.strategy.class", java_class_choice(CompactionStrategyName), CompactionStrategyName.SIZE_RATIO, Group.COMPACTION, "Which files a compaction job takes.")
+COMPACTION_STRATEGY = _with_default("compaction.strategy.class", class_name("a registered compaction strategy"), "SizeRatioCompactionStrategy", Group.COMPACTION, "Which files a compaction job takes. With the product come SizeRatioCompactionStrategy and BasicCompactionStrategy.")
 COMPACTION_FILES_BATCH_SIZE = _with_default("compaction.files.batch.size", whole_number(2, 10_000), 12, Group.COMPACTION, "How many files a compaction job takes at most.")
 SIZE_RATIO = _with_default("compaction.strategy.sizeratio.ratio", whole_number(1), 3, Group.COMPACTION, "A file is compacted with smaller ones if these have at least this many times its rows together.")
 SIZE_RATIO_JOBS_MAX = _with_default("compaction.strategy.sizeratio.max.concurrent.jobs.per.partition", whole_number(1), 2**31 - 1, Group.COMPACTION, "How many compaction jobs a partition has at once.")

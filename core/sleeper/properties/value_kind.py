@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
 
-from sleeper.errors import InvalidRequestError
 from sleeper.processing.model import AgeOff, Aggregation
 from sleeper.processing.text import (
     format_aggregations,
@@ -25,6 +24,7 @@ LONG_MAX = 2**63 - 1
 
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 _BYTES = re.compile(r"(\d{1,19})([KMGTPE]?)", re.ASCII)
+CLASS_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _SUFFIXES = ("", "K", "M", "G", "T", "P", "E")
 
 
@@ -134,14 +134,19 @@ def members(enum: type[E]) -> ValueKind[tuple[E, ...]]:
     )
 
 
-def java_class_choice(members: type[E]) -> ValueKind[E]:
-    """One of an enum's values, with or without a Java package before it."""
-    by_value = {str(member.value): member for member in members}
-    return ValueKind(
-        "one of " + ", ".join(by_value) + ", with or without a Java package",
-        lambda value: by_value[value.rpartition(".")[2]],
-        lambda member: str(member.value),
-    )
+def class_name(what: str) -> ValueKind[str]:
+    """The name of something of the product or of a wheel; a Java package before it is left out.
+
+    Whether there is something of that name is known where wheels are.
+    """
+
+    def parse(value: str) -> str:
+        name = value.rpartition(".")[2]
+        if not CLASS_NAME.fullmatch(name):
+            raise ValueError(value)
+        return name
+
+    return ValueKind(f"the name of {what}, with or without a Java package", parse, str)
 
 
 def _parse_list(value: str) -> tuple[str, ...]:
@@ -180,14 +185,3 @@ def optional(kind: ValueKind[T]) -> ValueKind[T | None]:
     return ValueKind(
         kind.expected, kind.parse, lambda value: "" if value is None else kind.format(value)
     )
-
-
-def not_yet_supported() -> ValueKind[str | None]:
-    """The kind of a property that this version knows and refuses to have set."""
-
-    def parse(value: str) -> str | None:
-        raise InvalidRequestError(
-            f"{value[:200]!r} cannot be set: this version does not support the property yet"
-        )
-
-    return ValueKind("nothing: not supported yet", parse, lambda _: "")

@@ -8,6 +8,7 @@ from pathlib import Path
 from datafusion import SessionContext
 
 from sleeper.clock import Clock, system_clock
+from sleeper.datafiles.bound_iterator import TableIterators
 from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.extracts import Extractor
 from sleeper.datafiles.location import DataRoot
@@ -25,6 +26,7 @@ class QueryTable:
     name: str
     store: StateStore
     root: DataRoot
+    iterators: TableIterators = field(default_factory=TableIterators)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ def _scanned(plan: ExecutionPlan, run: StatementRun) -> dict[str, _Scanned]:
         for group in of.groups
         for path in group.paths
     }
+    table_of_file |= {file.name: table for file, table in run.local_files.items()}
     found: dict[str, _Scanned] = defaultdict(_Scanned)
     for text, node in _nodes(plan):
         # A scan shows some of the files that it reads. Their names are never used twice.

@@ -68,11 +68,12 @@ def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
     seconds = engine.settings.hold_seconds
     hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
     target = result_schema(plan.schema, query.columns)
-    steps = _steps(plan, query, engine)
+    steps = _steps(plan, query, table, engine)
     try:
         if len(plan.leaves) > 1:
             hold.take()
-        rows = _rows(plan, query, table, engine, target, steps)
+        limit = TimeLimit.from_now(engine.settings.seconds_max)
+        rows = rows_of(plan, query, table, engine, target, steps, limit)
         first = next(rows, None)
     except BaseException:
         hold.release()
@@ -87,23 +88,32 @@ def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
     return whole if columns is None else pa.schema([whole.field(name) for name in columns])
 
 
-def _steps(plan: QueryPlan, query: Query, engine: QueryEngine) -> tuple[ProcessingStep, ...]:
+def _steps(
+    plan: QueryPlan, query: Query, table: QueryTable, engine: QueryEngine
+) -> tuple[ProcessingStep, ...]:
     """The table's processing, then the query's own; of an old version, at its time."""
     now_ms = plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
-    of_both = (plan.processing, query.processing)
-    return tuple(ProcessingStep(each, now_ms) for each in of_both if not each.keeps_rows)
+    own = table.iterators.bind(query.processing.iterator)
+    if own is not None:
+        own.check(plan.schema)
+    steps = (
+        ProcessingStep(plan.processing, now_ms, table.iterators.bind(plan.processing.iterator)),
+        ProcessingStep(query.processing, now_ms, own),
+    )
+    return tuple(step for step in steps if not step.processing.keeps_rows)
 
 
-def _rows(
+def rows_of(
     plan: QueryPlan,
     query: Query,
     table: QueryTable,
     engine: QueryEngine,
     target: pa.Schema,
     steps: tuple[ProcessingStep, ...],
+    time_limit: TimeLimit,
 ) -> Iterator[pa.RecordBatch]:
+    """The rows of the plan after the steps, as batches of the target schema, leaf after leaf."""
     left = query.limit
-    time_limit = TimeLimit.from_now(engine.settings.seconds_max)
     for leaf in plan.leaves:
         if left == 0:
             return

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext
@@ -18,6 +19,7 @@ from sleeper.errors import NotFoundError, StateMovedOnError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit, batches_of
+from sleeper.query.iterated_table import IteratedRows
 from sleeper.query.key_predicates import Regions
 from sleeper.query.narrowing import regions_by_table
 from sleeper.query.result import QueryResult, with_first
@@ -65,7 +67,7 @@ class StatementRun:
     """One try of a statement: its session, its files, its holds.
 
     After `frame`, by table: what was planned to read, and the regions that are needed (None
-    for all rows).
+    for all rows). `local_files` hold the rows of tables with an iterator, until `release`.
     """
 
     def __init__(self, statement: str, engine: QueryEngine) -> None:
@@ -79,8 +81,10 @@ class StatementRun:
         self.tables: dict[str, QueryTable] = {}
         self.plans: dict[str, TablePlan] = {}
         self.needed: dict[str, Regions] = {}
+        self.local_files: dict[Path, str] = {}
 
     def release(self) -> None:
+        self._delete_local_files()
         for hold in self.holds:
             hold.release()
 
@@ -88,10 +92,20 @@ class StatementRun:
         frame = self.frame(tables, narrow)
         target = plain_schema(frame.schema())
         buckets = self._engine.settings.engine.buckets
-        rows = _rows(frame, self._files, buckets, target, self.limit)
+        rows = self._with_local_files(_rows(frame, self._files, buckets, target, self.limit))
         first = next(rows, None)
         batches = with_first(first, rows)
         return QueryResult(target, batches, self.holds, self._engine.settings.rows_max)
+
+    def _with_local_files(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from rows
+        finally:
+            self._delete_local_files()
+
+    def _delete_local_files(self) -> None:
+        for file in self.local_files:
+            file.unlink(missing_ok=True)
 
     def frame(self, tables: TableOpeners, narrow: bool) -> DataFrame:
         """The statement over its tables, which are pinned and held from here on."""
@@ -103,7 +117,13 @@ class StatementRun:
             name = each.table.name
             with each.table.store.reading(each.version) as state:
                 plan = plan_table(each.schema, state, self.needed.get(name))
-            self._files += register_table(self.session, each.table, plan, self._start_ms)
+            if plan.processing.iterator is None:
+                self._files += register_table(self.session, each.table, plan, self._start_ms)
+            else:
+                rows = IteratedRows(each.table, plan, self.needed.get(name), self._start_ms)
+                file = rows.write(self._engine, self.limit)
+                self.local_files[file] = name
+                rows.register(self.session, file)
             self.tables[name], self.plans[name] = each.table, plan
         with planning_errors(tables):
             return self.session.sql_with_options(self._statement, ALLOWED)

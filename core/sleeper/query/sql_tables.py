@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 
-from sleeper.datafiles.merge import view_schema
+from sleeper.datafiles.arrow import view_schema
 from sleeper.datafiles.predicate import regions_predicate
 from sleeper.datafiles.processing_frame import ProcessingStep, processed
 from sleeper.datafiles.session import scan_files

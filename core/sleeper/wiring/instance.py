@@ -15,6 +15,7 @@ from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.user_code.loading import UserCode
 from sleeper.wiring.queue_name import QueueName
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class Instance:
     `remove_table` make and delete what a table needs before its index row stands, and after;
     `find_files` gives the files that an ingest of a path would read, with their bytes.
     `abandoned_tables` are those of a creation that died before a time.
-    `recover_dead_workers` gives back what processes held that are gone. `query_engine` is
-    kept warm while the instance is open.
+    `recover_dead_workers` gives back what processes held that are gone. `code` is what
+    wheels of users register. `query_engine` is kept warm while the instance is open.
     """
 
     where: str
@@ -69,6 +70,7 @@ class Instance:
     recover_dead_workers: Callable[[], int]
     spill_folder: Callable[[], Path]
     query_engine: Callable[[], "QueryEngine"]
+    code: UserCode
     clock: Clock
     close: Callable[[], None]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.jobs.queue import QueueSettings
+from sleeper.local.code_folder import CodeFolder
 from sleeper.local.dead_tasks import record_dead_tasks
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.instance import LocalInstance, create_instance, open_instance_folder
@@ -33,6 +34,8 @@ from sleeper.properties.instance import (
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
+from sleeper.user_code.loading import UserCode
+from sleeper.user_code.registry import Registry
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import WORK_QUEUES, QueueName
 
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
 
 _SPILL_FOLDER = "spill"
+_CODE_FOLDER = "code"
+_UNPACKED_FOLDER = "unpacked"
 
 
 def make_local_instance(
@@ -96,6 +101,10 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         recover_dead_workers=lambda: _recover(local, clock),
         spill_folder=lambda: _spill_folder(local),
         query_engine=query_engine,
+        code=UserCode(
+            Registry(CodeFolder(local.folder / _CODE_FOLDER)),
+            local.folder / _CODE_FOLDER / _UNPACKED_FOLDER,
+        ),
         clock=clock,
         close=close,
     )

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+from sleeper.datafiles.bound_iterator import TableIterators
+from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX
 from sleeper.query.engine import QueryTable
 from sleeper.query.explanation import SqlExplanation, explain_sql
 from sleeper.query.request import Query
@@ -41,4 +43,10 @@ def _openers(instance: Instance) -> TableOpeners:
 
 
 def _query_table(table: OpenTable) -> QueryTable:
-    return QueryTable(table.ref.name, table.state, table.instance.root)
+    iterators = TableIterators(
+        table.ref.name,
+        table.instance.code,
+        # Only a query with an iterator reads the table's properties.
+        lambda: table.properties().get(ITERATOR_GROUP_ROWS_MAX),
+    )
+    return QueryTable(table.ref.name, table.state, table.instance.root, iterators)

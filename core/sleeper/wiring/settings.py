@@ -10,6 +10,7 @@ from sleeper.reports.properties import (
     gather_instance_properties,
     gather_table_properties,
 )
+from sleeper.wiring.code import check_default_names
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.tables import set_table_properties
 
@@ -28,6 +29,7 @@ def change_instance_properties(instance: Instance, changes: Mapping[str, str]) -
     """Sets properties of the instance; an empty value unsets one."""
     check_set_by_user(changes)
     before = report_instance_properties(instance)
+    check_default_names(instance, changes)
     after = instance.change_properties(changes)
     return ChangesReport(
         tuple(changes),

@@ -6,11 +6,12 @@ from collections.abc import MutableMapping
 from sleeper.compaction.job import compaction_job_from_json
 from sleeper.compaction.planning import CreationReport, create_compaction_jobs
 from sleeper.compaction.running import CompactionSettings, run_compaction
+from sleeper.datafiles.bound_iterator import TableIterators
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.partition import PartitionId
 from sleeper.properties.engine import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_BYTES
 from sleeper.properties.instance import SPLITTING_FILES_MAX
-from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
+from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX, SPLIT_THRESHOLD_ROWS
 from sleeper.splitting.key_samples import sample_keys
 from sleeper.splitting.planning import (
     SplitResult,
@@ -43,7 +44,14 @@ def create_compaction_jobs_of(
     table = OpenTable(instance, ref)
     send = instance.queue(QueueName.COMPACTION).send_all
     return create_compaction_jobs(
-        ref.id, table.state, table.properties(), instance.jobs, send, instance.clock, full
+        ref.id,
+        table.state,
+        table.properties(),
+        instance.jobs,
+        send,
+        instance.clock,
+        full,
+        instance.code,
     )
 
 
@@ -59,6 +67,9 @@ def run_compaction_message(
         file_settings(properties),
         properties.get(COMPACTION_LEASE_SECONDS),
         task_id,
+        TableIterators(
+            table.ref.name, instance.code, lambda: properties.get(ITERATOR_GROUP_ROWS_MAX)
+        ),
     )
     result = run_compaction(
         job, table.state, instance.root, instance.jobs, settings, instance.clock

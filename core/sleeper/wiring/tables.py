@@ -7,15 +7,25 @@ from pathlib import Path
 
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.partitions.partition import tree_from_split_points
-from sleeper.processing.check import check_processing
+from sleeper.processing.check import check_table_processing
 from sleeper.processing.model import Processing
-from sleeper.processing.text import format_aggregations, format_filters, processing_to_json
+from sleeper.processing.text import (
+    format_aggregations,
+    format_filters,
+    iterator_call,
+    processing_to_json,
+)
 from sleeper.properties.engine import ORPHAN_AGE_DAYS
 from sleeper.properties.table import (
     AGGREGATIONS,
+    COMPACTION_STRATEGY,
     DEFAULT_AGGREGATIONS,
     DEFAULT_FILTERS,
+    DEFAULT_ITERATOR_CLASS_NAME,
+    DEFAULT_ITERATOR_CONFIG,
     FILTERS,
+    ITERATOR_CLASS_NAME,
+    ITERATOR_CONFIG,
     NAME,
     ONLINE,
     SCHEMA,
@@ -30,9 +40,10 @@ from sleeper.statestore.transactions.change_processing import ChangeProcessing
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.tables.table_index import mark_table_deleting, rename_table, set_table_online
 from sleeper.tables.table_ref import TableRef, check_table_name, new_table_id
-from sleeper.wiring.instance import Instance
+from sleeper.wiring.code import check_iterator, check_strategy
+from sleeper.wiring.instance import Instance, OpenTable
 
-_PROCESSING = (FILTERS.name, AGGREGATIONS.name)
+_PROCESSING = (FILTERS.name, AGGREGATIONS.name, ITERATOR_CLASS_NAME.name, ITERATOR_CONFIG.name)
 _PUBLISHED_COPIES = (NAME.name, ONLINE.name, SCHEMA.name)
 
 
@@ -63,8 +74,11 @@ def create_table(
         SCHEMA.name: schema_to_json(schema),
     }
     properties = table_properties(values, instance.properties())
-    processing = Processing(properties.get(FILTERS), properties.get(AGGREGATIONS))
-    check_processing(processing, schema)
+    processing = _processing_of(properties)
+    check_table_processing(processing, schema)
+    if processing.iterator is not None:
+        check_iterator(instance, name, schema, processing.iterator)
+    check_strategy(instance, properties.get(COMPACTION_STRATEGY))
     ref = TableRef(ref.id, name, online=properties.get(ONLINE))
     instance.make_table(ref.id)
     instance.state(ref.id).commit_or_raise(
@@ -134,22 +148,54 @@ def set_table_properties(
                 "`online` or `offline`; a schema cannot be set"
             )
     table = instance.table(name)
+    after = table.properties().with_values(changes)  # refused here, if one is wrong
+    if COMPACTION_STRATEGY.name in changes:
+        check_strategy(instance, after.get(COMPACTION_STRATEGY))
     if changes.keys().isdisjoint(_PROCESSING):
         return instance.table_properties.change(table.ref.id, changes)
-    table.properties().with_values(changes)  # refused here, if some other one is wrong
-    change = ChangeProcessing(changes.get(FILTERS.name), changes.get(AGGREGATIONS.name))
+    published = _change_processing(table, changes, after)
+    return instance.table_properties.change(table.ref.id, {**changes, **published})
+
+
+def _change_processing(
+    table: OpenTable, changes: Mapping[str, str], after: TableProperties
+) -> dict[str, str]:
+    """Commits it to the table's log; answers with what to publish."""
+    iterator, config = (changes.get(p.name) for p in (ITERATOR_CLASS_NAME, ITERATOR_CONFIG))
+    change = ChangeProcessing(
+        changes.get(FILTERS.name),
+        changes.get(AGGREGATIONS.name),
+        None if iterator is None else after.get(ITERATOR_CLASS_NAME) or "",
+        None if config is None else config.strip(),
+    )
+    with table.state.reading() as state:
+        schema, call = state.schema, change.after(state.processing).iterator
+    if call is not None and (iterator, config) != (None, None):
+        check_iterator(table.instance, table.ref.name, schema, call)
     (outcome,) = table.state.commit(change)
     if outcome.refused:
         raise InvalidRequestError(outcome.reason)
     with table.state.reading() as state:
-        published = _published(state.processing)
-    return instance.table_properties.change(table.ref.id, {**changes, **published})
+        return _published(state.processing)
+
+
+def _processing_of(properties: TableProperties) -> Processing:
+    return Processing(
+        properties.get(FILTERS),
+        properties.get(AGGREGATIONS),
+        iterator_call(properties.get(ITERATOR_CLASS_NAME), properties.get(ITERATOR_CONFIG)),
+    )
 
 
 def _processing_of_new_tables(instance: Instance) -> dict[str, str]:
     properties = instance.properties()
+    iterator = properties.get(DEFAULT_ITERATOR_CLASS_NAME)
     return _published(
-        Processing(properties.get(DEFAULT_FILTERS), properties.get(DEFAULT_AGGREGATIONS))
+        Processing(
+            properties.get(DEFAULT_FILTERS),
+            properties.get(DEFAULT_AGGREGATIONS),
+            iterator_call(iterator, properties.get(DEFAULT_ITERATOR_CONFIG) if iterator else ""),
+        )
     )
 
 
@@ -158,6 +204,8 @@ def _published(processing: Processing) -> dict[str, str]:
     return {
         FILTERS.name: format_filters(processing.filters),
         AGGREGATIONS.name: format_aggregations(processing.aggregations),
+        ITERATOR_CLASS_NAME.name: processing.iterator.name if processing.iterator else "",
+        ITERATOR_CONFIG.name: processing.iterator.config if processing.iterator else "",
     }
 
 

@@ -1,12 +1,10 @@
 """Running compaction jobs: what they write, and what becomes of runs that come too late."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from datafusion import SessionContext
 
@@ -23,6 +21,7 @@ from sleeper.errors import (
     StateMovedOnError,
     UnavailableError,
 )
+from sleeper.files.data_file import DataFile
 from sleeper.jobs.status import JobState
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
 from sleeper.processing.model import NO_PROCESSING
@@ -224,15 +223,15 @@ def test_a_run_whose_job_is_released_stops_without_writing_on(
     job = with_job(table)
     taken = []
 
-    def slow(request: MergeJob, *_: Any) -> Iterator[pa.RecordBatch]:
+    def slow(*arguments: Any) -> None:
+        *_, on_rows = arguments
         release(table, job)
-        batch = pa.record_batch({"key": pa.array([1], pa.int64()), "v": pa.array(["x"])})
         for _ in range(500):
             lease_wait()
             taken.append(1)
-            yield batch
+            on_rows(1)
 
-    monkeypatch.setattr(running, "merge_job", slow)
+    monkeypatch.setattr(running, "write_output", slow)
     with pytest.raises(StateMovedOnError, match="holds no files any more"):
         table.run(job, lease_seconds=0.06)
     assert len(taken) < 400
@@ -308,18 +307,18 @@ def test_files_that_went_because_another_job_had_them_are_no_damage(
 ) -> None:
     job = with_job(table)
     table.set(sleeper__table__gc__delay__minutes=0)
-    merge = running.merge_job
+    write = running.write_output
     once = [True]
 
-    def lose_everything(request: MergeJob, *rest: Any) -> Iterator[pa.RecordBatch]:
+    def lose_everything(*arguments: Any) -> DataFile | None:
         if once:
             once.clear()
             release(table, job)
             table.compact(full=True)
             table.collect()
-        return merge(request, *rest)
+        return write(*arguments)
 
-    monkeypatch.setattr(running, "merge_job", lose_everything)
+    monkeypatch.setattr(running, "write_output", lose_everything)
     with pytest.raises(StateMovedOnError, match="holds no files any more"):
         table.run(job)
     assert len(table.rows()) == 20
@@ -333,7 +332,7 @@ def test_a_full_disk_lets_the_message_return(
     def full(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sleeper.compaction.merging.write_sorted", full)
+    monkeypatch.setattr("sleeper.datafiles.merge_write.write_sorted", full)
     with pytest.raises(UnavailableError, match="No space left"):
         table.run(job)
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.FAILED

@@ -1,20 +1,22 @@
 """Strategies: sizes in, groups out."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.compaction.strategy import (
-    STRATEGIES,
     FileSize,
     Strategy,
     StrategySettings,
     basic_groups,
     size_ratio_groups,
-    strategy_named,
     whole_leaf_groups,
 )
 from sleeper.errors import InvalidRequestError
+from sleeper.user_code.loading import BUILT_IN_CODE
+from sleeper.user_code.name import CodeKind
 
 
 def files(*rows: int) -> list[FileSize]:
@@ -56,7 +58,7 @@ def test_a_full_compaction_takes_all_files_but_never_one_alone() -> None:
 
 
 @given(
-    st.sampled_from([*STRATEGIES.values(), whole_leaf_groups]),
+    st.sampled_from([basic_groups, size_ratio_groups, whole_leaf_groups]),
     st.lists(st.integers(0, 10**9), max_size=60),
     st.integers(2, 12),
 )
@@ -69,10 +71,9 @@ def test_no_strategy_takes_a_file_twice_or_alone(
     assert all(len(g) > 1 for g in groups)
 
 
-def test_strategies_are_found_by_name_with_or_without_a_package() -> None:
-    assert strategy_named("BasicCompactionStrategy") is basic_groups
-    assert strategy_named("sleeper.compaction.strategy.impl.SizeRatioCompactionStrategy") is (
-        size_ratio_groups
-    )
-    with pytest.raises(InvalidRequestError, match=r"unknown compaction strategy 'os\.system'"):
-        strategy_named("os.system")
+def test_strategies_are_found_by_registered_name_only() -> None:
+    load = partial(BUILT_IN_CODE.load, CodeKind.STRATEGY)
+    assert load("BasicCompactionStrategy") is basic_groups
+    assert load("SizeRatioCompactionStrategy") is size_ratio_groups
+    with pytest.raises(InvalidRequestError, match=r"no compaction strategy 'os\.system' is reg"):
+        load("os.system")

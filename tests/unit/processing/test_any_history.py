@@ -1,7 +1,7 @@
 """However rows came in, and whatever became of their files, a table has one answer."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.partitioned_write import FileStrategy
 from sleeper.partitions.region import Region
-from sleeper.processing.model import Processing
+from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, region_of_range, regions_of_keys
@@ -59,6 +59,13 @@ FILTERING = Schema(
 )
 FILTERS = Processing(parse_filters(f"ageOff(seen,{AGE_MS})"))
 
+NUMBERS = Schema(
+    (Field("Key A", P.INT),),
+    (Field("time", P.LONG),),
+    (Field("v", P.INT, nullable=True), Field("long", P.LONG)),
+)
+SUMS = Processing((), parse_aggregations("sum(v),sum(long)"))
+
 keys = st.integers(0, KEYS_MAX)
 times = st.sampled_from([START_MS + each for each in (-1500, -1000, -999, -400, 0)])
 ints = st.one_of(st.integers(-3, 3), st.sampled_from([2**31 - 1, -(2**31)]))
@@ -91,8 +98,27 @@ aggregating_rows = st.tuples(
     maps(longs, longs),
     st.none() | maps(blobs, ints),
 )
+number_rows = st.tuples(keys, times, st.none() | ints, longs)
+# Equal in the keys, equal in the rest: which of the two is the latest does not matter.
+key_only_rows = st.tuples(keys, times).map(lambda key: (*key, key[0], key[1] - START_MS))
 filtering_rows = st.tuples(keys, st.none() | stamps, ints)
 steps = st.lists(st.tuples(st.sampled_from("iiiiccsta"), st.integers(0, 10**6)), max_size=8)
+
+
+Expectation = Callable[[list[Row], int], list[Row]]
+
+
+def expectation(schema: Schema, processing: Processing) -> Expectation:
+    return lambda rows, now_ms: expected_rows(rows, schema, processing, now_ms)
+
+
+def latest(rows: list[Row], now_ms: int) -> list[Row]:
+    """The only row of each row key with its greatest sort key."""
+    return list({row[0]: row for row in sorted(rows)}.values())
+
+
+def young(rows: list[Row], now_ms: int) -> list[Row]:
+    return sorted((comparable(r) for r in rows if r[1] > now_ms - AGE_MS), key=repr)
 
 
 @dataclass
@@ -100,6 +126,7 @@ class History:
     """A real table, and beside it the rows that were put in, as each version had them."""
 
     table: RealTable
+    expect: Expectation
     rows: list[Row] = field(default_factory=list)
     versions: dict[int, tuple[list[Row], int]] = field(default_factory=dict)
 
@@ -177,7 +204,7 @@ class History:
         assert self._sql(f'SELECT * FROM t WHERE "{name}" > 1') == _sorted(large)
 
     def _expected(self, rows: list[Row], now_ms: int) -> list[Row]:
-        return expected_rows(rows, self.table.schema, self.table.processing, now_ms)
+        return self.expect(rows, now_ms)
 
     def _read(self, query: Query, in_order: bool = False) -> list[Row]:
         found = as_rows(run_query(query, self._query_table(), self._engine()).read_all())
@@ -217,8 +244,13 @@ def as_rows(table: pa.Table) -> list[Row]:
 
 
 def run_history(
-    data: st.DataObject, schema: Schema, processing: Processing, rows: st.SearchStrategy
+    data: st.DataObject,
+    schema: Schema,
+    processing: Processing,
+    rows: st.SearchStrategy,
+    expect: Expectation | None = None,
 ) -> None:
+    """`expect` gives the table's rows of all rows that came in; else the processing says them."""
     with tempfile.TemporaryDirectory() as folder:
         files_max = data.draw(st.sampled_from([2, 64]))
         table = RealTable(
@@ -230,7 +262,7 @@ def run_history(
         )
         table.set(sleeper__table__compaction__strategy__class="BasicCompactionStrategy")
         table.set(sleeper__table__compaction__files__batch__size=2)
-        history = History(table)
+        history = History(table, expect or expectation(schema, processing))
         for kind, choice in data.draw(steps):
             history.step(kind, choice, data, rows)
         history.check(data)
@@ -249,11 +281,33 @@ def test_a_filtering_table_gives_the_answer_of_plain_python(data: st.DataObject)
     run_history(data, FILTERING, FILTERS, filtering_rows)
 
 
+@settings(max_examples=10, deadline=None)
+@given(st.data())
+def test_a_table_with_sum_by_key_gives_the_sums_of_plain_python(data: st.DataObject):
+    iterating = Processing(iterator=IteratorCall("SumByKey"))
+    run_history(data, NUMBERS, iterating, number_rows, expectation(NUMBERS, SUMS))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.data())
+def test_a_table_with_latest_by_sort_key_gives_the_latest_of_plain_python(data: st.DataObject):
+    iterating = Processing(iterator=IteratorCall("LatestBySortKey"))
+    run_history(data, NUMBERS, iterating, key_only_rows, latest)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.data())
+def test_a_table_with_age_off_by_field_keeps_the_young_of_plain_python(data: st.DataObject):
+    iterating = Processing(iterator=IteratorCall("AgeOffByField", f"time,{AGE_MS}"))
+    run_history(data, NUMBERS, iterating, number_rows, young)
+
+
 def test_times_are_compared_to_the_microsecond():
     limit = datetime.fromtimestamp(START_MS / 1000, UTC) - timedelta(milliseconds=AGE_MS)
     just_young = limit + timedelta(microseconds=1)
     with tempfile.TemporaryDirectory() as folder:
-        history = History(RealTable(Path(folder), FILTERING, processing=FILTERS))
+        table = RealTable(Path(folder), FILTERING, processing=FILTERS)
+        history = History(table, expectation(FILTERING, FILTERS))
         rows = [(1, limit, 1), (2, just_young, 2), (3, None, 3)]
         history.table.ingest_sorted(arrow_table(FILTERING, rows))
         found = history._read(Query(columns=("v",)))

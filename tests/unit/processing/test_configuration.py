@@ -125,7 +125,7 @@ def test_a_filter_of_a_value_is_refused_where_rows_are_aggregated():
 
 
 def test_a_processing_of_a_newer_version_is_refused():
-    with pytest.raises(InvalidRequestError, match="processing has iterator, unknown here"):
-        processing_from_json('{"iterator": "x"}')
+    with pytest.raises(InvalidRequestError, match="processing has window, unknown here"):
+        processing_from_json('{"window": "x"}')
     with pytest.raises(InvalidRequestError, match="processing cannot be read"):
         processing_from_json("[")

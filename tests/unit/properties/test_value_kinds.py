@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.properties.table import CompactionStrategyName, CompressionCodec
+from sleeper.properties.table import CompressionCodec
 from sleeper.properties.value_kind import (
     FLAG,
     STRING_LIST,
@@ -12,7 +12,7 @@ from sleeper.properties.value_kind import (
     ValueKind,
     byte_count,
     choice,
-    java_class_choice,
+    class_name,
     whole_number,
 )
 
@@ -27,16 +27,8 @@ from sleeper.properties.value_kind import (
         (STRING_LIST, "a, b,,c", ("a", "b", "c")),
         (TAGS, "k1,v1,k2,", (("k1", "v1"), ("k2", ""))),
         (choice(CompressionCodec), "ZSTD", CompressionCodec.ZSTD),
-        (
-            java_class_choice(CompactionStrategyName),
-            "sleeper.compaction.strategy.impl.SizeRatioCompactionStrategy",
-            CompactionStrategyName.SIZE_RATIO,
-        ),
-        (
-            java_class_choice(CompactionStrategyName),
-            "BasicCompactionStrategy",
-            CompactionStrategyName.BASIC,
-        ),
+        (class_name("x"), "sleeper.compaction.strategy.impl.SizeRatio", "SizeRatio"),
+        (class_name("x"), "Mine_2", "Mine_2"),
     ],
 )
 def test_parses(kind: ValueKind[Any], text: str, value: object) -> None:
@@ -59,7 +51,9 @@ def test_parses(kind: ValueKind[Any], text: str, value: object) -> None:
         (TAGS, "k1,v1,k2"),
         (TAGS, ",v1"),
         (choice(CompressionCodec), "lzma"),
-        (java_class_choice(CompactionStrategyName), "com.example.Mine"),
+        (class_name("x"), "os:system"),
+        (class_name("x"), "com.example."),
+        (class_name("x"), "../mine"),
     ],
 )
 def test_refuses(kind: ValueKind[Any], text: str) -> None:

@@ -89,15 +89,6 @@ def test_refuses_an_instance_property(name: str, value: str, message: str) -> No
         an_instance(**{name: value})
 
 
-@pytest.mark.parametrize("ending", ["iterator.class.name"])
-def test_what_the_engine_cannot_do_yet_is_refused(ending: str) -> None:
-    with pytest.raises(InvalidRequestError, match="this version does not support"):
-        table_properties({f"sleeper.table.{ending}": "x"}, an_instance())
-    with pytest.raises(InvalidRequestError, match="this version does not support"):
-        an_instance(**{f"sleeper.default.table.{ending}": "x"})
-    assert table_properties({f"sleeper.table.{ending}": ""}, an_instance()).values == {}
-
-
 def test_a_schema_that_is_none_is_refused_with_its_reason() -> None:
     with pytest.raises(InvalidRequestError, match=r"sleeper\.table\.schema: schema has no row key"):
         table_properties({"sleeper.table.schema": "{}"}, an_instance())
@@ -172,7 +163,7 @@ def test_the_properties_of_the_format_page_have_its_defaults() -> None:
     of_table = table_properties({}, properties)
     assert of_table.get(table.SPLIT_THRESHOLD_ROWS) == 1_000_000_000
     assert of_table.get(table.BATCHER_JOB_SIZE_MAX) == 5 * 1024**3
-    assert of_table.get(table.COMPACTION_STRATEGY) is table.CompactionStrategyName.SIZE_RATIO
+    assert of_table.get(table.COMPACTION_STRATEGY) == "SizeRatioCompactionStrategy"
 
 
 def test_every_default_is_a_value_of_its_kind() -> None:

@@ -8,7 +8,7 @@ from datafusion import SessionContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles.merge import view_schema
+from sleeper.datafiles.arrow import view_schema
 from sleeper.errors import InvalidRequestError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.explanation import explain_sql

@@ -29,6 +29,9 @@ Rule 2, nothing committed is lost and nothing uncommitted seen
 - filters and aggregations: unit/processing/test_any_history.py; test_changes.py
   `a_compaction_ages_off_by_the_time_that_its_job_was_created`,
   `a_job_of_before_a_change_is_given_up`, `an_old_version_has_its_own_time`
+- iterators: unit/processing/test_any_history.py; unit/iterators/test_queries.py
+  `what_an_iterator_may_not_do_fails_with_its_name_and_key`,
+  `an_iterator_sees_all_rows_of_a_key_whatever_is_asked_for`
 
 Rule 3, nothing live is overwritten
 - fresh names: `rule_3_two_runs_in_the_same_millisecond_write_to_different_names`,
@@ -41,6 +44,8 @@ Rule 3, nothing live is overwritten
 Rule 4, nothing stays locked
 - release: unit/compaction/test_creation.py `rule_4_jobs_whose_lease_ran_out_...`;
   unit/statestore/test_transactions.py `of_several_jobs_only_the_expired_are_released`
+- jobs whose iterator failed: unit/iterators/test_compaction.py
+  `a_failure_is_recorded_and_the_files_are_free_in_five_minutes`
 - commits of released jobs: same, `a_commit_is_valid_exactly_while_its_job_holds_its_files`
 - ids of released jobs: same, `the_id_of_a_released_job_is_never_used_again`
 - dispatch: unit/compaction/test_creation.py `jobs_are_assigned_then_sent_then_recorded`,
@@ -57,6 +62,8 @@ Rule 5, nothing referenced or held is deleted
   `a_file_gone_before_the_first_row_starts_the_query_again`
 
 Rule 6, memory is bounded
+- groups of iterators: unit/datafiles/test_whole_groups.py
+  `no_more_is_held_than_a_group_and_a_batch`
 - `rule_6_a_merge_never_opens_more_than_it_may`, `rule_6_a_merge_opens_what_its_memory_allows`;
   system/test_bad_days.py `a_leaf_of_a_thousand_files_is_compacted_in_512_mib`
 - sorts: unit/datafiles/test_merge.py `a_sort_larger_than_its_memory_spills_and_stays_right`

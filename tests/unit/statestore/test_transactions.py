@@ -11,6 +11,7 @@ from sleeper.partitions.partition import Partition, PartitionId, split_region
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.outcome import Status
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.change_processing import ChangeProcessing
 from sleeper.statestore.transactions.codec import decode_entry, encode
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
@@ -19,6 +20,7 @@ from sleeper.statestore.transactions.compaction_jobs import (
     JobAssignment,
     ReleaseJobs,
     RenewLeases,
+    ShortenLeases,
 )
 from sleeper.statestore.transactions.followers import CreateFollower, DeleteFollower
 from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
@@ -328,6 +330,22 @@ def test_renewing_never_shortens_a_lease(table):
         assert [j.lease_expiry_ms - START_MS for j in state.jobs.assigned()] == [2000, 3000]
 
 
+def test_a_lease_that_is_shortened_ends_sooner_never_later_and_can_be_renewed(table):
+    table.ingest("a", "b")
+    table.assign("job1", "a", lease_ms=1000)
+    table.assign("job2", "b", lease_ms=3000)
+    shorten = ShortenLeases(("job1", "job2", "gone"), START_MS + 2000)
+    assert table.commit(shorten).status is Status.APPLIED
+    with table.store.reading() as state:
+        assert [j.lease_expiry_ms - START_MS for j in state.jobs.assigned()] == [1000, 2000]
+    again = table.commit(ShortenLeases(("job1", "job2"), START_MS + 2500))
+    assert again.status is Status.ALREADY_DONE
+    assert table.commit(ShortenLeases(("gone",), START_MS)).status is Status.ALREADY_DONE
+    table.commit(RenewLeases(("job2",), START_MS + 9000))
+    with table.store.reading() as state:
+        assert [j.lease_expiry_ms - START_MS for j in state.jobs.assigned()] == [1000, 9000]
+
+
 def test_the_id_of_a_released_job_is_never_used_again(table):
     table.ingest("a")
     table.assign("job", "a")
@@ -536,6 +554,9 @@ def test_transactions_read_back_as_they_were_written():
         PushDownReferences((ReferenceMove("a", ROOT, ((LEFT, 3),)),)),
         AssignFiles((JobAssignment("j", ROOT, ("a",), 7),)),
         RenewLeases(("j",), 3),
+        ShortenLeases(("j",), 3),
+        ChangeProcessing("", "sum(n)", "Mine", "told"),
+        ChangeProcessing(iterator=""),
         ReleaseJobs(("j",), True),
         MarkUnsplittable(ROOT, 3),
         CollectFiles(("a",), 3, (("f@2", 4),)),
@@ -569,3 +590,11 @@ def test_time_never_goes_back(table):
     table.ingest("a")
     with table.store.reading() as state:
         assert state.time_ms == START_MS
+
+
+def test_a_change_of_processing_from_before_iterators_can_be_read():
+    line = (
+        '{"kind":"change_processing","version":1,"id":"i","filters":null,"aggregations":"sum(n)"}'
+    )
+    (decoded,) = decode_entry(LogEntry(1, 1, 0, "w", line))
+    assert decoded.transaction == ChangeProcessing(None, "sum(n)", id="i")

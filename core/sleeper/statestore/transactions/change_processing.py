@@ -1,12 +1,13 @@
-"""A table's filters or aggregations are changed."""
+"""A table's filters, aggregations or iterator are changed."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from sleeper.errors import InvalidRequestError
-from sleeper.processing.check import check_processing
+from sleeper.processing.check import check_table_processing
 from sleeper.processing.model import Processing
 from sleeper.processing.text import (
+    iterator_call,
     parse_aggregations,
     parse_filters,
     processing_from_json,
@@ -21,47 +22,70 @@ from sleeper.statestore.transactions.transaction import Transaction, new_transac
 
 @dataclass(frozen=True, slots=True)
 class ChangeProcessing(Transaction):
-    """Sets filters, aggregations or both; None leaves one as it is, an empty text has none.
+    """Sets what is given; None leaves one as it is, an empty text has none.
 
-    From its number on the rows of every version pass through it. Compaction jobs that hold
+    The iterator is a registered name, which whoever commits this has looked up. From its
+    number on the rows of every version pass through the processing. Compaction jobs that hold
     files lose them: they may have left out rows, or not, as it was before.
     """
 
     kind: ClassVar[str] = "change_processing"
+    json_version: ClassVar[int] = 2
     filters: str | None = None
     aggregations: str | None = None
+    iterator: str | None = None
+    iterator_config: str | None = None
     id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         before = _current(fold)
         try:
-            after = self._after(before)
+            after = self.after(before)
             (schema,) = fold.row("SELECT json FROM schema_versions ORDER BY version DESC LIMIT 1")
-            check_processing(after, schema_from_json(schema))
+            check_table_processing(after, schema_from_json(schema))
         except InvalidRequestError as error:
             return refused(str(error))
         return already_done("it is so already") if after == before else APPLY
 
     def apply(self, fold: Fold) -> None:
-        after = processing_to_json(self._after(_current(fold)))
+        after = processing_to_json(self.after(_current(fold)))
         fold.run("INSERT INTO processing_versions VALUES (?, ?)", (fold.next_number, after))
         for (job_id,) in fold.rows("SELECT id FROM jobs"):
             forget_job(fold, job_id)
 
-    def _after(self, before: Processing) -> Processing:
+    def after(self, before: Processing) -> Processing:
+        """What the processing is with the change. InvalidRequestError if it makes none."""
+        called = before.iterator
+        name = (called.name if called else "") if self.iterator is None else self.iterator
+        config = self.iterator_config
+        if config is None:
+            config = called.config if called and name else ""
         return Processing(
             before.filters if self.filters is None else parse_filters(self.filters),
             before.aggregations
             if self.aggregations is None
             else parse_aggregations(self.aggregations),
+            iterator_call(name, config),
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {"filters": self.filters, "aggregations": self.aggregations}
+        raw = {
+            "filters": self.filters,
+            "aggregations": self.aggregations,
+            "iterator": self.iterator,
+            "iterator_config": self.iterator_config,
+        }
+        return {name: text for name, text in raw.items() if text is not None}
 
     @classmethod
     def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(raw["filters"], raw["aggregations"], transaction_id)
+        return cls(
+            raw.get("filters"),
+            raw.get("aggregations"),
+            raw.get("iterator"),
+            raw.get("iterator_config"),
+            transaction_id,
+        )
 
 
 def _current(fold: Fold) -> Processing:

@@ -12,7 +12,12 @@ from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.change_processing import ChangeProcessing
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
-from sleeper.statestore.transactions.compaction_jobs import AssignFiles, ReleaseJobs, RenewLeases
+from sleeper.statestore.transactions.compaction_jobs import (
+    AssignFiles,
+    ReleaseJobs,
+    RenewLeases,
+    ShortenLeases,
+)
 from sleeper.statestore.transactions.followers import CreateFollower, DeleteFollower
 from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
@@ -29,6 +34,7 @@ KINDS: dict[str, type[Transaction]] = {
         AssignFiles,
         RenewLeases,
         ReleaseJobs,
+        ShortenLeases,
         CommitCompaction,
         SplitPartition,
         MarkUnsplittable,

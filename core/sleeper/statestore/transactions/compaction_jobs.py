@@ -123,6 +123,41 @@ class RenewLeases(Transaction):
 
 
 @dataclass(frozen=True, slots=True)
+class ShortenLeases(Transaction):
+    """Runs of these jobs failed by the user's code: their leases end soon, never later.
+
+    Not at once, so that what fails is not tried over and over. A run that comes again before
+    that renews the lease, and may still succeed.
+    """
+
+    kind: ClassVar[str] = "shorten_leases"
+    remembered: ClassVar[bool] = False
+    job_ids: tuple[str, ...]
+    lease_expiry_ms: int
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        held = [e for j in self.job_ids if (e := _lease_expiry(fold, j)) is not None]
+        if not held or max(held) <= self.lease_expiry_ms:
+            return already_done("the leases end as soon already")
+        return APPLY
+
+    def apply(self, fold: Fold) -> None:
+        for job_id in self.job_ids:
+            fold.run(
+                "UPDATE jobs SET lease_expiry = min(lease_expiry, ?) WHERE id = ?",
+                (self.lease_expiry_ms, job_id),
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"jobs": list(self.job_ids), "lease_expiry": self.lease_expiry_ms}
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        return cls(tuple(raw["jobs"]), raw["lease_expiry"], transaction_id)
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseJobs(Transaction):
     """Frees the files of jobs whose lease has expired; of others too, if they are given up.
 

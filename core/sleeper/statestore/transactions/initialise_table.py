@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import whole_region
-from sleeper.processing.check import check_processing
+from sleeper.processing.check import check_table_processing
 from sleeper.processing.text import processing_from_json
 from sleeper.schema.json import schema_from_json
 from sleeper.statestore.fold import DAY_MS, Fold
@@ -24,7 +24,7 @@ ORPHAN_AGE_DAYS = 14
 class InitialiseTable(Transaction):
     """Gives a table its schema and partitions (parents first). Always number 1.
 
-    `processing_json` holds filters and aggregations.
+    `processing_json` holds filters, aggregations and an iterator.
     """
 
     kind: ClassVar[str] = "initialise_table"
@@ -39,7 +39,7 @@ class InitialiseTable(Transaction):
             return refused("the table is initialised already")
         try:
             schema = schema_from_json(self.schema_json)
-            check_processing(processing_from_json(self.processing_json), schema)
+            check_table_processing(processing_from_json(self.processing_json), schema)
         except InvalidRequestError as error:
             return refused(str(error))
         if not self.partitions:

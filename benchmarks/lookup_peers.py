@@ -1,0 +1,153 @@
+"""Lookups beside peers: the same keys and ranges of the same rows, each in a warm process."""
+
+import json
+import shutil
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+import pyarrow as pa
+
+from benchmarks.lookup import FILES, ROWS, built_table
+from benchmarks.measuring import Measured, Task, Watch, peaks_mib, run, run_by_turns
+from benchmarks.peers.asking import Question, ask
+from benchmarks.peers.environment import DUCKDB, LANCE, SLATEDB, Installed, installed
+from benchmarks.questions import (
+    ABSENT,
+    KEYS_AT_ONCE,
+    MANY,
+    POINT,
+    RANGE,
+    RANGE_ROWS,
+    check_answers,
+    questions_about,
+)
+from benchmarks.result import OURS, Aim, Result, comparison, figure, of_the_best
+from benchmarks.schema import SCHEMA
+from benchmarks.settings import Settings
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.session import EngineSettings
+from sleeper.local.state_store import open_state_store
+from sleeper.partitions.region import Region
+from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
+from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.running import run_query
+
+_THREADS = 2
+_SLATEDB_FILES = 1
+_MANY = f"{KEYS_AT_ONCE:,} keys, p50"
+_RANGE = f"{RANGE_ROWS:,} rows of a range, p50"
+_JOBS = {
+    "one key, p50": (POINT, 50),
+    "one key, p99": (POINT, 99),
+    "one absent key, p50": (ABSENT, 50),
+    _MANY: (MANY, 50),
+    _RANGE: (RANGE, 50),
+}
+
+
+def measure(settings: Settings) -> Result:
+    rows_each = (settings.rows or ROWS) // FILES
+    table = built_table(settings.folder, rows_each)
+    files = sorted((table / "table").rglob("*.parquet"))
+    of_all = questions_about(files, table / "questions.json")
+    tasks = {OURS: _task(of_all, {"folder": str(table)})}
+    notes = [
+        "Sleeper answers from a table: state store, key filters, merge. The others have no"
+        " state to ask; key filters and footers are warm, pages are not kept."
+    ]
+    for peer in installed(settings.folder, (DUCKDB, LANCE, SLATEDB)):
+        tasks[peer.label], note = _of_peer(peer, table, files)
+        notes.append(f"{peer.label} {note}")
+    runs = run_by_turns(tasks, max(1, settings.repeats - 1))
+    found = {
+        job: {who: _milliseconds(of, *what) for who, of in runs.items()}
+        for job, what in _JOBS.items()
+    }
+    comparisons = [comparison(job, by_who, "ms") for job, by_who in found.items()]
+    peaks = {who: peaks_mib(of) for who, of in runs.items()}
+    comparisons.append(comparison("peak", peaks, "MiB"))
+    others = runs.keys() - {OURS}
+    figures = [
+        figure(f"{job}, of the best peer", of_the_best(found[job], OURS, others, True), "×", Aim(1))
+        for job in (_MANY, _RANGE)
+        if others
+    ]
+    work = (
+        f"A table of {FILES} files of {rows_each:,} rows that all may hold every key by their"
+        " bounds, in one leaf, on local disk. Each question is asked once, one after another,"
+        f" of a warm process with {_THREADS} threads. Ranges come in key order."
+    )
+    return Result("lookup-peers", work, tuple(figures), tuple(comparisons), tuple(notes))
+
+
+def ours(watch: Watch, folder: str, questions: str, threads: int) -> dict[str, Any]:
+    home = Path(folder)
+    spill = home / "spill"
+    spill.mkdir(exist_ok=True)
+    table = QueryTable("lookup", open_state_store(home / "state.db"), DataRoot(home))
+    engine = QueryEngine(QuerySettings(EngineSettings(spill, threads=threads)))
+
+    def answer(question: Question) -> pa.Table:
+        if question.keys is None:
+            regions: tuple[Region, ...] = (region_of_range(SCHEMA, question.low, question.high),)
+        else:
+            regions = regions_of_keys(SCHEMA, [(key,) for key in question.keys])
+        return run_query(Query(regions), table, engine).read_all()
+
+    answers = ask(watch, questions, answer)
+    shutil.rmtree(spill)
+    return answers
+
+
+def _of_peer(peer: Installed, table: Path, files: list[Path]) -> tuple[Task, str]:
+    """Its task, and what is not the same about it."""
+    of_all = table / "questions.json"
+    names = [str(file) for file in files]
+    if peer.peer is DUCKDB:
+        note = "reads the same Parquet files, their footers cached, without key filters."
+        return _task(of_all, {"files": names}, peer), note
+    if peer.peer is LANCE:
+        seconds = _built(peer, table, names)
+        note = (
+            "has its own copy of the rows and an index of all keys, of which it keeps what it"
+            f" has read in memory; both were made before, in {seconds:.0f} s."
+        )
+        return _task(of_all, {"home": str(_home(peer, table))}, peer), note
+    seconds = _built(peer, table, names[:_SLATEDB_FILES])
+    of_some = questions_about(files[:_SLATEDB_FILES], table / "questions-of-some.json")
+    note = (
+        f"has its own copy of {_SLATEDB_FILES} of the files only, loaded row by row in"
+        f" {seconds:.0f} s, so a range of its is so many neighbours out of fewer rows; a key"
+        " holds one row, and its binding gives Python objects."
+    )
+    return _task(of_some, {"home": str(_home(peer, table))}, peer), note
+
+
+def _task(questions: Path, arguments: dict[str, Any], peer: Installed | None = None) -> Task:
+    def check(run: Measured) -> None:
+        check_answers(questions, run.answer)
+
+    arguments = {**arguments, "questions": str(questions), "threads": _THREADS}
+    if peer is None:
+        return Task(__name__, "ours", arguments, check=check)
+    return peer.task("lookup", arguments, check=check)
+
+
+def _home(peer: Installed, table: Path) -> Path:
+    return table / f"{peer.peer.module}-{peer.version}"
+
+
+def _built(peer: Installed, table: Path, files: list[str]) -> float:
+    """Makes the peer's own copy once; how many seconds it took."""
+    home = _home(peer, table)
+    done = home.with_suffix(".json")
+    if not done.exists():
+        built = run(peer.task("build", {"files": files, "home": str(home)}))
+        done.write_text(json.dumps(built.seconds))
+    seconds: float = json.loads(done.read_text())
+    return seconds
+
+
+def _milliseconds(runs: list[Measured], job: str, percent: int) -> list[float]:
+    return [quantiles(r.answer[job]["seconds"], n=100)[percent - 1] * 1000 for r in runs]

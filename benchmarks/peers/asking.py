@@ -1,0 +1,72 @@
+"""The same questions for everyone: keys and ranges, each answered and timed on its own.
+
+A file of questions is JSON: for each job its questions, of which the first `warm` are asked
+before the watch starts, and the rows that the others should find. Only what an answer holds
+is reported; whoever asked compares it.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchmarks.measuring import Watch
+
+_LOW_BITS = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Rows of any of these keys; if there are none, from `low` to below `high`, in order."""
+
+    keys: list[str] | None = None
+    low: str = ""
+    high: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many rows, and the sum of the lower halves of their sort keys."""
+
+    rows: int
+    sum: int
+
+
+def ask(
+    watch: Watch,
+    questions: str,
+    answer: Callable[[Question], Any],
+    tally: Callable[[Any], Tally] | None = None,
+) -> dict[str, Any]:
+    """For each job the seconds of each question, and the tally of all."""
+    given = json.loads(Path(questions).read_text())
+    count = tally or tally_of_table
+    jobs = {
+        name: ([Question(**each) for each in job["questions"]], job["warm"])
+        for name, job in given.items()
+    }
+    found: dict[str, Any] = {}
+    for asked, warm in jobs.values():
+        for question in asked[:warm]:
+            answer(question)
+    with watch:
+        for name, (asked, warm) in jobs.items():
+            seconds, rows, total = [], 0, 0
+            for question in asked[warm:]:
+                start = time.perf_counter()
+                result = answer(question)
+                seconds.append(time.perf_counter() - start)
+                counted = count(result)
+                rows, total = rows + counted.rows, total + counted.sum
+            found[name] = {"seconds": seconds, "rows": rows, "sum": total}
+    return found
+
+
+def tally_of_table(table: pa.Table) -> Tally:
+    low = pc.bit_wise_and(table.column("sort"), _LOW_BITS)
+    return Tally(table.num_rows, pc.sum(low).as_py() or 0)

@@ -1,0 +1,39 @@
+"""Lance: a dataset of a fragment for each data file, with a BTREE index over the key."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.measuring import Watch
+from benchmarks.peers.asking import Question, ask
+
+
+def build(watch: Watch, files: list[str], home: str) -> None:
+    shutil.rmtree(home, ignore_errors=True)
+    with watch:
+        for file in files:
+            is_there = Path(home).exists()
+            lance.write_dataset(pq.read_table(file), home, mode="append" if is_there else "create")
+        lance.dataset(home).create_scalar_index("key", "BTREE")
+
+
+def lookup(watch: Watch, home: str, questions: str, threads: int) -> dict[str, Any]:
+    pa.set_cpu_count(threads)
+    dataset = lance.dataset(home)
+
+    def answer(question: Question) -> pa.Table:
+        if question.keys is None:
+            within = f"key >= '{question.low}' AND key < '{question.high}'"
+            rows = dataset.to_table(filter=within)
+            # They come fragment after fragment.
+            return rows.sort_by([("key", "ascending"), ("sort", "ascending")])
+        if len(question.keys) == 1:
+            return dataset.to_table(filter=f"key = '{question.keys[0]}'")
+        listed = ", ".join(f"'{key}'" for key in question.keys)
+        return dataset.to_table(filter=f"key IN ({listed})")
+
+    return ask(watch, questions, answer)

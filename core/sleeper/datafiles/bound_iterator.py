@@ -1,0 +1,89 @@
+"""An iterator that was looked up by its name, ready to run on a table's rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.errors import InvalidRequestError, UserCodeError
+from sleeper.iterators.protocol import RowIterator
+from sleeper.processing.model import IteratorCall
+from sleeper.schema.model import Schema
+from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
+from sleeper.user_code.name import CodeKind
+
+_GROUP_ROWS_MAX = 1_000_000
+_SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BoundIterator:
+    """The class that a call names, for rows of a table. `rows_max` bounds a group."""
+
+    call: IteratorCall
+    make: Callable[[Any, Sequence[str], Sequence[str], str], RowIterator]
+    table: str
+    rows_max: int
+
+    def started(self, schema: Schema, now_ms: int) -> RowIterator:
+        """An object of it. InvalidRequestError if it refuses its config or the fields."""
+        row_key, sort_key = ([f.name for f in keys] for keys in (schema.row_keys, schema.sort_keys))
+        try:
+            made = self.make(arrow_schema(schema), row_key, sort_key, self.call.config)
+            start_at = getattr(made, "start_at", None)
+            if start_at is not None:
+                start_at(now_ms)
+        except ValueError as error:
+            raise InvalidRequestError(f"iterator {self.call.name!r}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise self.failure(f"{type(error).__name__}: {error}") from error
+        return made
+
+    def required_fields(self, schema: Schema) -> tuple[str, ...] | None:
+        """The value fields that it needs beside those asked for; None if it needs all."""
+        ask = getattr(self.make, "required_fields", None)
+        if ask is None:
+            return None
+        try:
+            names = tuple(ask(self.call.config))
+        except ValueError as error:
+            raise InvalidRequestError(f"iterator {self.call.name!r}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise self.failure(f"{type(error).__name__}: {error}") from error
+        for name in names:
+            schema.field(name)
+        return names
+
+    def check(self, schema: Schema) -> None:
+        """InvalidRequestError if it refuses its config, or needs a field that is not there."""
+        self.started(schema, 0)
+        self.required_fields(schema)
+
+    def failure(self, reason: str, key: Sequence[object] | None = None) -> UserCodeError:
+        """What to say of a run that failed at a key."""
+        where = "" if key is None else f" at key {shown_key(key)}"
+        return UserCodeError(
+            f"iterator {self.call.name!r} on table {self.table!r}{where}: {reason}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableIterators:
+    """What it takes to run iterators on the rows of a table."""
+
+    table: str = ""
+    code: UserCode = BUILT_IN_CODE
+    group_rows_max: Callable[[], int] = lambda: _GROUP_ROWS_MAX
+
+    def bind(self, call: IteratorCall | None) -> BoundIterator | None:
+        """InvalidRequestError if no iterator of that name is registered."""
+        if call is None:
+            return None
+        make = self.code.load(CodeKind.ITERATOR, call.name)
+        return BoundIterator(call, make, self.table, self.group_rows_max())
+
+
+def shown_key(key: Sequence[object]) -> str:
+    """The values of a key, cut short."""
+    text = ", ".join(repr(value) for value in key)
+    return f"({text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + '...'})"

@@ -1,0 +1,183 @@
+"""A merge written as one data file.
+
+Where it can, the engine writes what it merges: it encodes columns side by side, and hands
+no row out; a tap above the merge gathers what the state and the sidecars want to know. Its
+files have a checksum beside them instead of one in each page. Other files are streamed to
+the `writer`: those of less than a row group, those of rows so uneven that a row group might
+outgrow its memory, those that iterators make, and those that are no local files.
+"""
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datafusion import DataFrame
+from datafusion.dataframe import DataFrameWriteOptions, ParquetColumnOptions, ParquetWriterOptions
+from obstore.store import LocalStore
+
+from sleeper.datafiles.arrow import as_light_views, view_schema
+from sleeper.datafiles.checksum import checksum_of, checksum_to_bytes
+from sleeper.datafiles.encoding import dictionary_columns
+from sleeper.datafiles.key_tap import KeyTap
+from sleeper.datafiles.location import sync_folder
+from sleeper.datafiles.merge import MergePlan, MergeRequest, merge_plan
+from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
+from sleeper.datafiles.session import EngineSettings, check_present, engine_errors, engine_url
+from sleeper.datafiles.writer import DICTIONARIES_PER_PAGE, ROW_GROUP_BYTES_MAX, FileSettings
+from sleeper.errors import DataError, SleeperError, UnavailableError
+from sleeper.files.data_file import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, new_data_path
+from sleeper.schema.model import Schema
+
+_STATISTICS_BYTES = 64
+_READ_BYTES = 1024 * 1024
+# As Arrow calls them, with the levels that Arrow takes.
+_CODECS = {
+    "zstd": "zstd(1)",
+    "gzip": "gzip(9)",
+    "brotli": "brotli(8)",
+    "lz4": "lz4_raw",
+}
+
+
+def write_merge(
+    request: MergeRequest,
+    engine: EngineSettings,
+    target: WriteTarget,
+    on_rows: Callable[[int], None] = lambda _: None,
+) -> DataFile | None:
+    """Writes the merged rows as one file of the target's only leaf; None if there is no row.
+
+    `on_rows` hears of rows as they come, and stops it all by raising. What was written is
+    deleted if it fails.
+    """
+    with merge_plan(request, engine) as plan, contextlib.closing(plan.batches()) as batches:
+        begun = _first_row_group(batches, request.schema, target.settings)
+        is_local = isinstance(target.root.store, LocalStore)
+        if begun.is_whole and is_local and not plan.is_iterated and _is_even(plan, begun):
+            batches.close()
+            return _write_by_engine(plan, request.schema, target, begun, on_rows)
+        written = write_sorted(
+            itertools.chain(begun.batches, batches), target, FileStrategy.ONE_FILE_PER_LEAF, on_rows
+        )
+        return written[0].file if written else None
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstRowGroup:
+    """The rows that a file begins with, and how many of them make a row group."""
+
+    batches: list[pa.RecordBatch]
+    rows: int
+    is_whole: bool
+
+
+def _first_row_group(
+    batches: Iterator[pa.RecordBatch], schema: Schema, settings: FileSettings
+) -> _FirstRowGroup:
+    taken: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        taken.append(as_light_views(batch, view_schema(schema)))
+        rows += batch.num_rows
+        size += taken[-1].nbytes
+        group = settings.row_group_rows(rows, size)
+        if rows >= group or size >= ROW_GROUP_BYTES_MAX:
+            return _FirstRowGroup(taken, group, is_whole=rows >= group)
+    return _FirstRowGroup(taken, rows, is_whole=False)
+
+
+def _is_even(plan: MergePlan, begun: _FirstRowGroup) -> bool:
+    """Whether row groups of so many rows fit into memory wherever the inputs' rows are widest.
+
+    The engine ends a row group by its rows alone if it encodes columns side by side.
+    """
+    with engine_errors():
+        footers = (pq.read_metadata(each.url) for each in plan.inputs)
+        groups = (f.row_group(place) for f in footers for place in range(f.num_row_groups))
+        return all(
+            g.total_byte_size * begun.rows <= ROW_GROUP_BYTES_MAX * g.num_rows for g in groups
+        )
+
+
+def _write_by_engine(
+    plan: MergePlan,
+    schema: Schema,
+    target: WriteTarget,
+    begun: _FirstRowGroup,
+    on_rows: Callable[[int], None],
+) -> DataFile:
+    root, (leaf,) = target.root, target.leaves
+    path = new_data_path(target.table_id, leaf.id, target.run_start_ms)
+    local = Path(root.url_of(path))
+    tap = KeyTap(schema, target.settings.key_facts(schema), on_rows)
+    with root.sink(path):
+        pass  # The name is ours now; the engine puts the whole file in its place.
+    try:
+        with tap:
+            _write_tapped(plan.frame, tap, local, _options(target.settings, begun))
+        # The engine takes a file that is not there for an empty one.
+        check_present([each.url for each in plan.inputs])
+        size, checksum = _made_durable(local, tap.facts.rows)
+        with root.sink(path + CHECKSUM_SUFFIX) as sink:
+            sink.write(checksum_to_bytes(checksum))
+        sidecars = (*tap.facts.write_sidecars(root, path), CHECKSUM_SUFFIX)
+    except BaseException:  # an interrupt too
+        with contextlib.suppress(SleeperError):
+            root.delete([path + suffix for suffix in ("", *SIDECAR_SUFFIXES)])
+        raise
+    smallest, largest = tap.facts.bounds()
+    return DataFile(path, tap.facts.rows, size, smallest, largest, sidecars=sidecars)
+
+
+def _write_tapped(frame: DataFrame, tap: KeyTap, path: Path, options: ParquetWriterOptions) -> None:
+    try:
+        with engine_errors():
+            tap.above(frame).write_parquet_with_options(
+                engine_url(str(path)), options, DataFrameWriteOptions(single_file_output=True)
+            )
+    except SleeperError:
+        if tap.error is not None:
+            raise tap.error from None
+        raise
+
+
+def _options(settings: FileSettings, begun: _FirstRowGroup) -> ParquetWriterOptions:
+    """What makes the engine lay a file out as the `writer` does."""
+    rows = pa.Table.from_batches(begun.batches).slice(0, begun.rows)
+    repeating = dictionary_columns(rows)
+    # What is inside lists and maps has a dictionary, as it has by default.
+    plain = [
+        f.name for f in rows.schema if not pa.types.is_nested(f.type) and f.name not in repeating
+    ]
+    without = ParquetColumnOptions(dictionary_enabled=False)
+    return ParquetWriterOptions(
+        compression=_CODECS.get(settings.compression_codec, settings.compression_codec),
+        data_pagesize_limit=settings.page_bytes,
+        dictionary_page_size_limit=settings.page_bytes // DICTIONARIES_PER_PAGE,
+        max_row_group_size=begun.rows,
+        statistics_truncate_length=_STATISTICS_BYTES,
+        # It would name views.
+        skip_arrow_metadata=True,
+        column_specific_options=dict.fromkeys(plain, without),
+    )
+
+
+def _made_durable(path: Path, rows: int) -> tuple[int, str]:
+    """Puts the file on disk, in its folder too; its bytes and checksum. It has so many rows."""
+    try:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            size = os.fstat(file.fileno()).st_size
+            checksum = checksum_of(iter(lambda: file.read(_READ_BYTES), b""))
+        sync_folder(path.parent)
+        found = pq.read_metadata(path).num_rows
+    except OSError as error:
+        raise UnavailableError(f"cannot write {path}: {error}") from error
+    if found != rows:
+        raise DataError(f"{found} rows were written of {rows}")
+    return size, checksum

@@ -1,0 +1,63 @@
+"""A table with an iterator, for SQL: its rows come from the merge, through a local file.
+
+The engine may scan a table several times, and cannot wait for Python to give it rows.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow.parquet as pq
+from datafusion import SessionContext
+
+from sleeper.datafiles.arrow import view_schema
+from sleeper.datafiles.processing_frame import ProcessingStep
+from sleeper.datafiles.session import engine_errors, scan_files
+from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.query.interruption import TimeLimit
+from sleeper.query.key_filters import narrowed
+from sleeper.query.key_predicates import Regions
+from sleeper.query.planning import plan_query
+from sleeper.query.request import Query
+from sleeper.query.running import result_schema, rows_of
+from sleeper.query.sql_tables import quoted
+from sleeper.query.table_planning import TablePlan
+
+
+@dataclass(frozen=True, slots=True)
+class IteratedRows:
+    """The rows of some regions of a table, None for all, that its iterator has left."""
+
+    table: QueryTable
+    plan: TablePlan
+    regions: Regions
+    now_ms: int
+
+    def write(self, engine: QueryEngine, limit: TimeLimit) -> Path:
+        """Writes them to a file of their own in the spill folder, leaf after leaf."""
+        plan, table = self.plan, self.table
+        regions = None if self.regions is None else tuple(self.regions)
+        query = Query(regions, version=plan.version)
+        with table.store.reading(plan.version) as state:
+            by_leaf = plan_query(query, plan.schema, state)
+        by_leaf = narrowed(by_leaf, lambda file: engine.key_filters.get(table.root, file))
+        iterator = table.iterators.bind(plan.processing.iterator)
+        step = ProcessingStep(plan.processing, max(self.now_ms, plan.time_ms), iterator)
+        kind = result_schema(plan.schema, None)
+        file = engine.settings.engine.spill_folder / f"sql-{uuid4().hex}.parquet"
+        try:
+            with (
+                engine_errors(),
+                pq.ParquetWriter(file, kind, compression="lz4", write_statistics=False) as writer,
+            ):
+                for batch in rows_of(by_leaf, query, table, engine, kind, (step,), limit):
+                    writer.write_batch(batch)
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
+        return file
+
+    def register(self, session: SessionContext, file: Path) -> None:
+        """Makes the file's rows the table's in the session."""
+        frame = scan_files(session, [str(file)], view_schema(self.plan.schema))
+        session.register_view(quoted(self.table.name), frame)

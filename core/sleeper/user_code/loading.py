@@ -1,0 +1,144 @@
+"""Loads objects by their registered names, in processes that merge rows or create jobs.
+
+A wheel is unpacked once into a folder named after the hash of its content, and that folder
+appended to `sys.path`. Where another wheel has the same modules (one that it replaces, or one
+of another instance), that one and its modules are forgotten first; objects of it that are in
+use stay what they are.
+"""
+
+import importlib
+import io
+import os
+import shutil
+import sys
+import threading
+import zipfile
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from sleeper.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+    UserCodeError,
+)
+from sleeper.user_code.name import CodeKind, EntryPoint
+from sleeper.user_code.registry import Registry, StoredWheel, unpacked_on_path
+from sleeper.user_code.wheel import Wheel
+
+_UNPACKING = "unpacking-"
+# Modules are the whole process's.
+_import_lock = threading.RLock()
+
+
+class UserCode:
+    """The registered objects of an instance. `folder` is local; processes may share it."""
+
+    def __init__(self, registry: Registry, folder: Path) -> None:
+        self.registry = registry
+        self._folder = folder
+        self._loaded: dict[tuple[str, EntryPoint], Any] = {}
+
+    def load(self, kind: CodeKind, name: str) -> Any:
+        """The object of that name.
+
+        InvalidRequestError if the name is not registered; UserCodeError if its code cannot
+        be imported; UnavailableError if the disk does not take it.
+        """
+        point, wheel = self.registry.find(kind, name)
+        key = ("" if wheel is None else wheel.sha256, point)
+        with _import_lock:
+            if key not in self._loaded:
+                if wheel is not None:
+                    self._make_importable(wheel)
+                self._loaded[key] = _imported(point, wheel)
+            return self._loaded[key]
+
+    def _make_importable(self, wheel: Wheel) -> None:
+        place = self._folder / wheel.sha256
+        if not place.exists():
+            self._unpack(wheel, place)
+        for entry in unpacked_on_path():
+            if Path(entry) != place and any(_has_module(Path(entry), m) for m in wheel.modules):
+                _forget(entry)
+        if str(place) not in sys.path:
+            sys.path.append(str(place))
+            importlib.invalidate_caches()
+
+    def _unpack(self, wheel: Wheel, place: Path) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            whole = Path(mkdtemp(prefix=_UNPACKING, dir=self._folder))
+            try:
+                with zipfile.ZipFile(io.BytesIO(self.registry.read(wheel))) as archive:
+                    archive.extractall(whole)
+                _sync(whole)
+                whole.rename(place)
+            except OSError:
+                # Another process has put it there, with the same content.
+                if not place.exists():
+                    raise
+            finally:
+                shutil.rmtree(whole, ignore_errors=True)
+        except OSError as error:
+            raise UnavailableError(f"cannot unpack {wheel.file_name}: {error}") from error
+
+
+def _sync(folder: Path) -> None:
+    """What has its name after a power cut must be whole: nobody unpacks it again."""
+    for path in (*folder.rglob("*"), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _has_module(folder: Path, module: str) -> bool:
+    return (folder / module).exists() or (folder / f"{module}.py").exists()
+
+
+def _forget(entry: str) -> None:
+    sys.path.remove(entry)
+    below = entry + os.sep
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file is not None and file.startswith(below):
+            del sys.modules[name]
+
+
+def _imported(point: EntryPoint, wheel: Wheel | None) -> Any:
+    where = f"{point.kind.noun} {point.name!r} ({point.place}"
+    where += ")" if wheel is None else f" of {wheel.file_name})"
+    try:
+        module = importlib.import_module(point.module)
+    except (Exception, SystemExit) as error:
+        raise UserCodeError(
+            f"{where} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    found = getattr(module, point.attribute, None)
+    if not callable(found):
+        what = "nothing of that name is in the module" if found is None else "it is not callable"
+        raise InvalidRequestError(f"{where}: {what}")
+    return found
+
+
+class _NoWheels:
+    """A store without wheels."""
+
+    def list(self) -> list[StoredWheel]:
+        return []
+
+    def read(self, file_name: str) -> bytes:
+        raise NotFoundError(f"no wheel {file_name}")
+
+    def write(self, file_name: str, content: bytes) -> None:  # noqa: ARG002
+        raise InvalidRequestError(f"no wheels are kept here: {file_name}")
+
+    def delete(self, file_name: str) -> None:
+        raise NotFoundError(f"no wheel {file_name}")
+
+
+BUILT_IN_CODE = UserCode(Registry(_NoWheels()), Path())
+"""Only what comes with the product."""

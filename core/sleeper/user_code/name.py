@@ -1,0 +1,61 @@
+"""Names under which user code is registered."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from sleeper.properties.value_kind import CLASS_NAME
+
+NAME_EXPECTED = "a letter, then letters, digits and underscores, at most 100 together"
+
+
+class CodeKind(Enum):
+    """What a name stands for; the value is the group of its entry points."""
+
+    ITERATOR = "sleeper.iterators"
+    STRATEGY = "sleeper.compaction_strategies"
+
+    @property
+    def noun(self) -> str:
+        """Such as `iterator`."""
+        return {"ITERATOR": "iterator", "STRATEGY": "compaction strategy"}[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """A registered name, and where its object is: a module, and a name in it."""
+
+    kind: CodeKind
+    name: str
+    module: str
+    attribute: str
+
+    @property
+    def place(self) -> str:
+        """As entry points write it."""
+        return f"{self.module}:{self.attribute}"
+
+
+def is_code_name(text: str) -> bool:
+    """Whether a name may be so."""
+    return CLASS_NAME.fullmatch(text) is not None
+
+
+BUILT_IN = (
+    EntryPoint(CodeKind.ITERATOR, "AgeOffByField", "sleeper.iterators.age_off", "AgeOffByField"),
+    EntryPoint(CodeKind.ITERATOR, "LatestBySortKey", "sleeper.iterators.latest", "LatestBySortKey"),
+    EntryPoint(CodeKind.ITERATOR, "RowSecurity", "sleeper.iterators.security", "RowSecurity"),
+    EntryPoint(CodeKind.ITERATOR, "SumByKey", "sleeper.iterators.sum_by_key", "SumByKey"),
+    EntryPoint(
+        CodeKind.STRATEGY,
+        "BasicCompactionStrategy",
+        "sleeper.compaction.strategy",
+        "basic_groups",
+    ),
+    EntryPoint(
+        CodeKind.STRATEGY,
+        "SizeRatioCompactionStrategy",
+        "sleeper.compaction.strategy",
+        "size_ratio_groups",
+    ),
+)
+"""What comes with the product. Wheels cannot register these names again."""

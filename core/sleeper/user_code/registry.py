@@ -1,0 +1,202 @@
+"""The wheels of an instance and the names that they register."""
+
+import importlib.machinery
+import importlib.metadata
+import logging
+import re
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.user_code.name import BUILT_IN, CodeKind, EntryPoint
+from sleeper.user_code.wheel import Wheel, read_wheel
+
+logger = logging.getLogger(__name__)
+
+_UNPACKED = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWheel:
+    """A wheel in the store. Another content under the same name has another `tag`."""
+
+    file_name: str
+    tag: str
+
+
+class WheelStore(Protocol):
+    """The port of the instance's `code/`. Raises NotFoundError and UnavailableError only."""
+
+    def list(self) -> Sequence[StoredWheel]:
+        """What is there, by name."""
+
+    def read(self, file_name: str) -> bytes:
+        """The wheel's bytes, or NotFoundError."""
+
+    def write(self, file_name: str, content: bytes) -> None:
+        """Keeps a wheel: all of it or nothing."""
+
+    def delete(self, file_name: str) -> None:
+        """Takes it out; nothing happens if it is gone."""
+
+
+class Registry:
+    """Which names there are, and which wheel has each. Runs no user code. Safe for threads."""
+
+    def __init__(self, store: WheelStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._read: dict[StoredWheel, Wheel | None] = {}
+
+    def wheels(self) -> list[Wheel]:
+        """Every wheel, by file name. One that somebody put there and that is none is left out."""
+        return [wheel for wheel in self._looked_at().values() if wheel is not None]
+
+    def unusable(self) -> list[str]:
+        """Files that are left out."""
+        return [each.file_name for each, wheel in self._looked_at().items() if wheel is None]
+
+    def _looked_at(self) -> dict[StoredWheel, Wheel | None]:
+        with self._lock:
+            before = self._read
+            self._read = {
+                each: before[each] if each in before else self._wheel(each)
+                for each in self._store.list()
+            }
+            return self._read
+
+    def _wheel(self, stored: StoredWheel) -> Wheel | None:
+        try:
+            return read_wheel(stored.file_name, self._store.read(stored.file_name))
+        except (InvalidRequestError, NotFoundError) as error:
+            logger.warning("a wheel is left out: %s", error)
+            return None
+
+    def read(self, wheel: Wheel) -> bytes:
+        """The wheel's bytes."""
+        return self._store.read(wheel.file_name)
+
+    def find(self, kind: CodeKind, name: str) -> tuple[EntryPoint, Wheel | None]:
+        """What the name stands for; no wheel if it comes with the product.
+
+        InvalidRequestError lists the names that there are.
+        """
+        of_kind = [point for point in BUILT_IN if point.kind is kind]
+        for point in of_kind:
+            if point.name == name:
+                return point, None
+        for wheel in self.wheels():
+            for point in wheel.entry_points:
+                if (point.kind, point.name) == (kind, name):
+                    return point, wheel
+                if point.kind is kind:
+                    of_kind.append(point)
+        known = ", ".join(sorted(point.name for point in of_kind))
+        raise InvalidRequestError(f"no {kind.noun} {name!r} is registered; there are {known}")
+
+    def add(self, paths: Iterable[Path]) -> list[Wheel]:
+        """Takes wheels in, all or none. Those that are there with this content stay as they are.
+
+        InvalidRequestError says what is wrong with one of them.
+        """
+        there = self.wheels()
+        new: list[tuple[Wheel, bytes]] = []
+        for path in paths:
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise InvalidRequestError(f"{path} cannot be read: {error.strerror}") from error
+            wheel = read_wheel(path.name, content)
+            if wheel in there:
+                continue
+            check_beside(wheel, [*there, *(each for each, _ in new)])
+            check_surroundings(wheel)
+            new.append((wheel, content))
+        for wheel, content in new:
+            self._store.write(wheel.file_name, content)
+        return [wheel for wheel, _ in new]
+
+    def named(self, name: str) -> Wheel:
+        """The wheel of that file or project name, or NotFoundError."""
+        wheels = self.wheels()
+        for wheel in wheels:
+            if name == wheel.file_name or canonicalize_name(name) == wheel.project:
+                return wheel
+        there = ", ".join(wheel.project for wheel in wheels) or "none"
+        raise NotFoundError(f"no wheel {name!r} is added; there are: {there}")
+
+    def remove(self, file_name: str) -> None:
+        """Takes the file out. Whoever has loaded it goes on with it until its work is done."""
+        self._store.delete(file_name)
+
+
+def check_beside(wheel: Wheel, others: Iterable[Wheel]) -> None:
+    """InvalidRequestError if a name, module or project of the wheel is taken."""
+    built_in = {(point.kind, point.name) for point in BUILT_IN}
+    for point in wheel.entry_points:
+        if (point.kind, point.name) in built_in:
+            raise InvalidRequestError(
+                f"{wheel.file_name}: {point.kind.noun} {point.name!r} comes with the product; "
+                "register another name"
+            )
+    for other in others:
+        if other.project == wheel.project:
+            raise InvalidRequestError(
+                f"{wheel.file_name}: {other.file_name} is there already; remove it first"
+            )
+        taken = {(point.kind, point.name) for point in other.entry_points}
+        for point in wheel.entry_points:
+            if (point.kind, point.name) in taken:
+                raise InvalidRequestError(
+                    f"{wheel.file_name}: {point.kind.noun} {point.name!r} is registered by "
+                    f"{other.file_name}"
+                )
+        for module in set(wheel.modules) & set(other.modules):
+            raise InvalidRequestError(
+                f"{wheel.file_name}: module {module!r} is in {other.file_name} too"
+            )
+
+
+def check_surroundings(wheel: Wheel) -> None:
+    """InvalidRequestError if a module is shadowed here, or something that it needs is missing."""
+    wheels = unpacked_on_path()
+    path = [entry for entry in sys.path if entry not in wheels]
+    for module in wheel.modules:
+        # What is installed comes first on the path, so the wheel's own would never be loaded.
+        installed = importlib.machinery.PathFinder.find_spec(module, path)
+        is_real = installed is not None and installed.origin is not None
+        if module in sys.stdlib_module_names or is_real:
+            raise InvalidRequestError(
+                f"{wheel.file_name}: a module {module!r} is installed here; call it otherwise"
+            )
+    for need in wheel.needs:
+        missing = _missing(need)
+        if missing:
+            raise InvalidRequestError(f"{wheel.file_name} needs {need}: {missing}")
+
+
+def unpacked_on_path() -> list[str]:
+    """Folders on `sys.path` that a wheel was unpacked to: they are called after its hash."""
+    return [entry for entry in sys.path if _UNPACKED.fullmatch(Path(entry).name)]
+
+
+def _missing(need: str) -> str | None:
+    try:
+        requirement = Requirement(need)
+    except InvalidRequirement as error:
+        return str(error)
+    if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+        return None
+    try:
+        version = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        return "it is not installed here, and wheels are not installed for others"
+    fits = requirement.specifier.contains(version, prereleases=True)
+    return None if fits else f"{version} is installed here"

@@ -1,0 +1,163 @@
+"""Reads a wheel without running it: what it registers, and whether it can be used at all.
+
+The format is PEP 427's: a zip with the modules, and a folder `.dist-info` with METADATA,
+WHEEL, RECORD and entry_points.txt.
+"""
+
+import configparser
+import hashlib
+import io
+import re
+import stat
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from packaging.tags import Tag, sys_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from sleeper.errors import InvalidRequestError
+from sleeper.user_code.name import NAME_EXPECTED, CodeKind, EntryPoint, is_code_name
+
+_FILES_MAX = 10_000
+_UNPACKED_BYTES_MAX = 512 * 1024**2
+_PLACE = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*)\s*:\s*(?P<attribute>[^\W\d]\w*)")
+_BAD_IN_PATH = re.compile(r'[\\:*?"<>|\x00-\x1f]')
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A wheel that may be used. `modules` are its top-level ones; `needs` is Requires-Dist."""
+
+    file_name: str
+    project: str
+    version: str
+    sha256: str
+    bytes: int
+    entry_points: tuple[EntryPoint, ...]
+    modules: tuple[str, ...]
+    needs: tuple[str, ...]
+
+
+def read_wheel(file_name: str, content: bytes) -> Wheel:
+    """The wheel, or InvalidRequestError that says what is wrong with it."""
+    try:
+        project, version, _, tags = parse_wheel_filename(file_name)
+    except InvalidWheelFilename as error:
+        raise InvalidRequestError(f"{file_name} is not named as a wheel is: {error}") from error
+    _check_platform(file_name, tags)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            _check_members(file_name, archive)
+            names = archive.namelist()
+            info = _info_folder(file_name, project, names)
+            metadata = archive.read(f"{info}/METADATA").decode()
+            has_points = f"{info}/entry_points.txt" in names
+            points = archive.read(f"{info}/entry_points.txt").decode() if has_points else ""
+    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        raise InvalidRequestError(f"{file_name} is no zip that can be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(f"{file_name}: its metadata is not UTF-8: {error}") from error
+    return Wheel(
+        file_name,
+        project,
+        str(version),
+        hashlib.sha256(content).hexdigest(),
+        len(content),
+        tuple(_entry_points(file_name, points, set(names))),
+        tuple(sorted(_modules(names))),
+        tuple(_needs(metadata)),
+    )
+
+
+def _check_platform(file_name: str, tags: Iterable[Tag]) -> None:
+    if frozenset(tags).isdisjoint(sys_tags()):
+        wanted = ", ".join(sorted(str(tag) for tag in tags))
+        raise InvalidRequestError(
+            f"{file_name} does not run here: it is for {wanted}; build it as py3-none-any"
+        )
+
+
+def _check_members(file_name: str, archive: zipfile.ZipFile) -> None:
+    """Every member lands below the folder that the wheel is unpacked to, and is a plain file."""
+    members = archive.infolist()
+    if len(members) > _FILES_MAX or sum(m.file_size for m in members) > _UNPACKED_BYTES_MAX:
+        raise InvalidRequestError(
+            f"{file_name} is too large: at most {_FILES_MAX} files and "
+            f"{_UNPACKED_BYTES_MAX // 1024**2} MiB unpacked"
+        )
+    for member in members:
+        path = PurePosixPath(member.orig_filename)
+        if path.is_absolute() or ".." in path.parts or _BAD_IN_PATH.search(member.orig_filename):
+            raise InvalidRequestError(
+                f"{file_name}: member {member.orig_filename!r} would not land in its folder"
+            )
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise InvalidRequestError(f"{file_name}: member {member.filename!r} is a link")
+        if path.parts and path.parts[0].endswith(".data"):
+            raise InvalidRequestError(
+                f"{file_name}: files of {path.parts[0]} would have to be installed; only modules "
+                "are taken"
+            )
+    broken = archive.testzip()
+    if broken is not None:
+        raise InvalidRequestError(f"{file_name}: member {broken!r} is damaged")
+
+
+def _info_folder(file_name: str, project: str, names: Iterable[str]) -> str:
+    known = set(names)
+    for folder in {name.partition("/")[0] for name in known}:
+        stem = folder.removesuffix(".dist-info")
+        if folder != stem and canonicalize_name(stem.rpartition("-")[0]) == project:
+            missing = [f for f in ("METADATA", "WHEEL", "RECORD") if f"{folder}/{f}" not in known]
+            if missing:
+                raise InvalidRequestError(f"{file_name} is no wheel: {folder} has no {missing[0]}")
+            return folder
+    raise InvalidRequestError(f"{file_name} is no wheel: it has no .dist-info of {project}")
+
+
+def _entry_points(file_name: str, text: str, names: set[str]) -> Iterator[EntryPoint]:
+    parser = configparser.ConfigParser(delimiters=("=",), interpolation=None, strict=True)
+    # Names keep their case.
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    try:
+        parser.read_string(text)
+    except configparser.Error as error:
+        reason = " ".join(str(error).split())
+        raise InvalidRequestError(f"{file_name}: entry_points.txt: {reason}") from error
+    count = 0
+    for kind in CodeKind:
+        for name, place in parser.items(kind.value) if parser.has_section(kind.value) else ():
+            count += 1
+            yield _entry_point(file_name, kind, name, place, names)
+    if not count:
+        groups = " or ".join(kind.value for kind in CodeKind)
+        raise InvalidRequestError(f"{file_name} registers nothing: no entry points of {groups}")
+
+
+def _entry_point(
+    file_name: str, kind: CodeKind, name: str, place: str, names: set[str]
+) -> EntryPoint:
+    where = f"{file_name}: entry point {name!r} of {kind.value}"
+    if not is_code_name(name):
+        raise InvalidRequestError(f"{where}: a name is {NAME_EXPECTED}")
+    found = _PLACE.fullmatch(place.strip())
+    if found is None:
+        raise InvalidRequestError(f"{where}: {place!r} is not module:Object")
+    path = found["module"].replace(".", "/")
+    if names.isdisjoint((f"{path}.py", f"{path}/__init__.py")):
+        raise InvalidRequestError(f"{where}: the wheel has no module {found['module']}")
+    return EntryPoint(kind, name, found["module"], found["attribute"])
+
+
+def _modules(names: Iterable[str]) -> set[str]:
+    tops = {name.partition("/")[0] for name in names}
+    return {top.partition(".")[0] for top in tops if not top.endswith(".dist-info")}
+
+
+def _needs(metadata: str) -> Iterator[str]:
+    for line in metadata.partition("\n\n")[0].splitlines():
+        header, _, value = line.partition(":")
+        if header.strip().lower() == "requires-dist":
+            yield value.strip()

@@ -1,0 +1,1 @@
+"""An iterator and a compaction strategy: see docs/iterators.md."""

@@ -1,0 +1,147 @@
+"""Wheels from a project to worker processes, and what the background work makes of bad ones."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sleeper
+from sleeper.reports.kind import ReportKind
+from sleeper.user_code.registry import unpacked_on_path
+from sleeper.wiring.code import add_wheels
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import make_instance, open_instance
+from sleeper.wiring.reports import report
+from sleeper.wiring.runner import run_instance
+from sleeper.wiring.tables import set_table_properties
+from tests.system.documents import ROOT
+from tests.wheels import make_wheel
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "key", "type": "LongType"}],
+    "valueFields": [{"name": "n", "type": "LongType"}],
+}
+COMPACT_ALL = {
+    "sleeper.table.compaction.strategy.class": "BasicCompactionStrategy",
+    "sleeper.table.compaction.files.batch.size": "2",
+}
+RAISES = """
+class Raises:
+    def __init__(self, *_): ...
+    def __call__(self, batches):
+        for batch in batches:
+            if batch.column(0)[0].as_py() == 0: raise RuntimeError("out of luck")
+            yield batch
+
+def never(files, settings): raise RuntimeError("cannot choose")
+"""
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    modules = set(sys.modules)
+    make_instance(tmp_path / "here")
+    opened = open_instance(tmp_path / "here")
+    yield opened
+    opened.close()
+    for entry in unpacked_on_path():
+        sys.path.remove(entry)
+    for name in set(sys.modules) - modules:
+        if name.startswith(("my_code", "sleeper_example")):
+            del sys.modules[name]
+
+
+def make_table(instance: Instance, name: str, **properties: str) -> sleeper.Table:
+    named = {k.replace("__", "."): v for k, v in properties.items()}
+    opened = sleeper.Instance(instance)
+    table = opened.create_table(name, SCHEMA, {**COMPACT_ALL, **named})
+    for n in range(2):
+        table.ingest(pa.table({"key": range(5), "n": [k * 10 + n for k in range(5)]}))
+    return table
+
+
+def rows_of(instance: Instance, kind: ReportKind, table: str | None = None) -> list[dict]:
+    (listing,) = report(instance, kind, table)
+    names = [column.name for column in listing.columns]
+    return [dict(zip(names, row, strict=True)) for row in listing.rows]
+
+
+def build_example(folder: Path) -> Path:
+    """As `pip wheel` would, but without pip."""
+    shutil.copytree(ROOT / "examples" / "user_code", folder / "project")
+    program = "from setuptools.build_meta import build_wheel; print(build_wheel('.'))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=folder / "project",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return folder / "project" / done.stdout.splitlines()[-1]
+
+
+def test_the_example_project_works_from_its_wheel_to_a_worker(
+    instance: Instance, tmp_path: Path
+) -> None:
+    (wheel,) = add_wheels(instance, [build_example(tmp_path)])
+    assert wheel.project == "sleeper-example"
+    table = make_table(
+        instance,
+        "greatest",
+        sleeper__table__iterator__class__name="GreatestOf",
+        sleeper__table__iterator__config="n",
+        sleeper__table__compaction__strategy__class="oldest_first",
+    )
+    expected = {"key": [0, 1, 2, 3, 4], "n": [1, 11, 21, 31, 41]}
+    assert table.query().to_arrow().to_pydict() == expected
+    status = run_instance(instance, until_idle=True, workers=1)
+    assert (status.compactions_created, status.problems) == (1, ())
+    (job,) = rows_of(instance, ReportKind.COMPACTION_JOBS)
+    assert (job["state"], job["rows_written"]) == ("committed", 5)
+    assert table.query().to_arrow().to_pydict() == expected
+    assert table.query(columns=["key"], limit=2).to_arrow().to_pydict() == {"key": [0, 1]}
+    assert sleeper.Instance(instance).sql(
+        "SELECT sum(n) AS s FROM greatest"
+    ).to_arrow().to_pydict() == {"s": [105]}
+    least = table.query(iterator="AgeOffByField", iterator_config="n,0").to_arrow()
+    assert least.num_rows == 0
+
+
+def test_an_iterator_that_fails_stops_no_other_table_and_loses_nothing(
+    instance: Instance, tmp_path: Path
+) -> None:
+    points = {
+        "iterators": {"Raises": "my_code_bad:Raises"},
+        "strategies": {"never": "my_code_bad:never"},
+    }
+    add_wheels(instance, [make_wheel(tmp_path, "my_code_bad", {"my_code_bad": RAISES}, **points)])
+    bad = make_table(instance, "bad", sleeper__table__iterator__class__name="Raises")
+    chosen = make_table(instance, "undecided", sleeper__table__compaction__strategy__class="never")
+    good = make_table(instance, "good")
+    status = run_instance(instance, until_idle=True, workers=1)
+    (problem,) = (p for p in status.problems if "undecided" in p)
+    assert problem.endswith("strategy 'never' on partition root: RuntimeError: cannot choose")
+    jobs = {job["table"]: job for job in rows_of(instance, ReportKind.COMPACTION_JOBS)}
+    assert (jobs["good"]["state"], jobs["bad"]["state"]) == ("committed", "failed")
+    assert "undecided" not in jobs
+    reason = "iterator 'Raises' on table 'bad' at key (0): RuntimeError: out of luck"
+    assert reason in str(jobs["bad"]["reason"])
+    # As often as the queue allows, then a person has to look.
+    (letter,) = rows_of(instance, ReportKind.DEAD_LETTERS)
+    assert (letter["queue"], letter["receives"]) == ("compaction", 3)
+    for table in (chosen, good):
+        assert table.query().to_arrow().num_rows == 10
+    set_table_properties(instance, "bad", {"sleeper.table.iterator.class.name": ""})
+    assert bad.query().to_arrow().num_rows == 10
+    assert run_instance(instance, until_idle=True, workers=1).compactions_created == 1
+    assert {job["state"] for job in rows_of(instance, ReportKind.COMPACTION_JOBS, "bad")} == {
+        "failed",
+        "committed",
+    }
+    assert bad.query().to_arrow().num_rows == 10

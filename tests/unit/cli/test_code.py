@@ -1,0 +1,151 @@
+"""`sleeper code`, and properties that name what it registers."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sleeper.user_code.registry import unpacked_on_path
+from tests.unit.cli.conftest import Sleeper
+from tests.wheels import ITERATOR_HEAD, make_wheel
+
+ITERATOR = "sleeper.table.iterator.class.name"
+CONFIG = "sleeper.table.iterator.config"
+STRATEGY = "sleeper.table.compaction.strategy.class"
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_loaded() -> Iterator[None]:
+    modules = set(sys.modules)
+    yield
+    for entry in unpacked_on_path():
+        sys.path.remove(entry)
+    for name in set(sys.modules) - modules:
+        if name.startswith("my_code"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    source = ITERATOR_HEAD.replace(
+        "self.schema, self.row_key",
+        'if config == "bad": raise ValueError("never say bad")\n        self.schema, self.row_key',
+    )
+    return make_wheel(
+        tmp_path / "dist",
+        modules={"my_code": source, "my_code_pick": "def pick(files, settings): return []"},
+        iterators={"Mine": "my_code:Whole"},
+        strategies={"pick": "my_code_pick:pick"},
+    )
+
+
+def test_wheels_are_added_listed_and_removed(sleeper: Sleeper, wheel: Path) -> None:
+    done = sleeper("code", "add", wheel, "--output", "json")
+    assert (done.status, done.stderr) == (0, "my_code-1.0-py3-none-any.whl is added\n")
+    rows = [row for row in done.rows if row["wheel"] is not None]
+    assert [(r["name"], r["kind"], r["object"]) for r in rows] == [
+        ("Mine", "iterator", "my_code:Whole"),
+        ("pick", "compaction strategy", "my_code_pick:pick"),
+    ]
+    assert {r["name"] for r in sleeper("code", "list", "-o", "json").rows} > {"SumByKey", "Mine"}
+    assert "2 names in 1 wheel, 6 come with the product" in sleeper("code", "list").stdout
+    assert (
+        sleeper("code", "remove", "my_code").stderr == "my_code-1.0-py3-none-any.whl is removed\n"
+    )
+    assert sleeper("code", "remove", "my_code").stderr == (
+        "error: no wheel 'my_code' is added; there are: none\n"
+    )
+
+
+def test_what_is_no_wheel_is_refused(sleeper: Sleeper, tmp_path: Path) -> None:
+    (tmp_path / "x.whl").write_text("")
+    done = sleeper("code", "add", tmp_path / "x.whl")
+    assert done.status == 1
+    assert "error: x.whl is not named as a wheel is" in done.stderr
+
+
+def test_a_file_that_is_no_wheel_can_be_removed(sleeper: Sleeper, tmp_path: Path) -> None:
+    file = tmp_path / "here" / "code" / "my_code-1.0-py3-none-any.whl"
+    file.parent.mkdir()
+    file.write_text("put here by hand")
+    assert sleeper("code", "remove", file.name).status == 0
+    assert not file.exists()
+
+
+def test_a_table_takes_registered_names_and_configs_that_its_iterator_takes(
+    cities: Sleeper, wheel: Path
+) -> None:
+    def refused(*settings: str) -> str:
+        done = cities("table", "set", "cities", *settings)
+        assert done.status == 1
+        return done.stderr
+
+    assert "no iterator 'Mine' is registered; there are Age" in refused(f"{ITERATOR}=Mine")
+    assert cities("code", "add", wheel).status == 0
+    assert "iterator 'Mine': never say bad" in refused(f"{ITERATOR}=Mine", f"{CONFIG}=bad")
+    assert "config 'x' is given without a name" in refused(f"{CONFIG}=x")
+    assert "field 'people'" not in refused(f"{ITERATOR}=SumByKey", f"{CONFIG}=x")
+    assert "no compaction strategy 'Mine'" in refused(f"{STRATEGY}=Mine")
+    assert "cannot be 'os:system'" in refused(f"{ITERATOR}=os:system")
+    done = cities("table", "set", "cities", f"{ITERATOR}=com.example.Mine", f"{CONFIG}=good")
+    assert done.status == 0
+    assert cities("table", "get", "cities", ITERATOR).stdout == "Mine\n"
+    assert "never say bad" in refused(f"{CONFIG}=bad")
+    assert cities("table", "set", "cities", f"{STRATEGY}=pick").status == 0
+    assert "ageOff(people): a table with an iterator can filter by key fields only" in refused(
+        "sleeper.table.filters=ageOff(people,1)"
+    )
+
+
+def test_a_wheel_whose_names_are_used_stays(cities: Sleeper, wheel: Path) -> None:
+    cities("code", "add", wheel)
+    for setting, unset in (
+        (f"{ITERATOR}=Mine", f"{ITERATOR}="),
+        (f"{STRATEGY}=pick", f"{STRATEGY}="),
+    ):
+        assert cities("table", "set", "cities", setting).status == 0
+        done = cities("code", "remove", "my_code")
+        assert done.status == 1
+        assert "is used by table cities: set it otherwise first" in done.stderr
+        assert cities("table", "set", "cities", unset).status == 0
+    for name in ("iterator.class.name=Mine", "compaction.strategy.class=pick"):
+        default = f"sleeper.default.table.{name}"
+        assert cities("instance", "set", default).status == 0
+        assert "used by property sleeper.default" in cities("code", "remove", "my_code").stderr
+        assert cities("instance", "set", default.partition("=")[0] + "=").status == 0
+    assert cities("instance", "set", "sleeper.default.table.iterator.class.name=No").status == 1
+    assert cities("code", "remove", "my_code").status == 0
+
+
+def test_new_tables_take_the_instances_iterator(
+    sleeper: Sleeper, schema_file: Path, tmp_path: Path
+) -> None:
+    sleeper("instance", "set", "sleeper.default.table.iterator.class.name=LatestBySortKey")
+    made = sleeper("table", "create", "t", "--schema", schema_file)
+    assert (made.status, sleeper("table", "get", "t", ITERATOR).stdout) == (0, "LatestBySortKey\n")
+    rows = tmp_path / "rows.csv"
+    rows.write_text("city,year,people\nOslo,2001,5\nOslo,2003,6\nOslo,2002,7\n")
+    assert sleeper("ingest", "t", rows).status == 0
+    assert sleeper("query", "t", "--format", "json").rows == [
+        {"city": "Oslo", "year": 2003, "people": 6}
+    ]
+    bad = sleeper("table", "create", "u", "--schema", schema_file, "--set", f"{CONFIG}=x")
+    assert "iterator 'LatestBySortKey': config 'x': it takes none" in bad.stderr
+    plain = {"rowKeyFields": [{"name": "k", "type": "StringType"}]}
+    (tmp_path / "plain.json").write_text(json.dumps(plain))
+    bad = sleeper("table", "create", "u", "--schema", tmp_path / "plain.json")
+    assert "the table has no sort key" in bad.stderr
+    assert sleeper("table", "list", "-o", "json").stdout.count("\n") == 1
+
+
+def test_a_query_takes_an_iterator(cities: Sleeper, rows_file: Path) -> None:
+    assert cities("ingest", "cities", rows_file).status == 0
+    aged = ("--iterator", "sleeper.AgeOffByField", "--iterator-config", "people,1")
+    done = cities("query", "cities", *aged, "--format", "json")
+    assert [row["city"] for row in done.rows] == ["Paris, Texas"]
+    done = cities("query", "cities", "--iterator", "Nope")
+    assert "error: no iterator 'Nope' is registered; there are AgeOffByField" in done.stderr
+    done = cities("query", "cities", "--iterator-config", "x")
+    assert "is given without a name" in done.stderr

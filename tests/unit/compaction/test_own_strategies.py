@@ -1,0 +1,128 @@
+"""Compaction strategies of users: what they may answer, and what a wrong answer does."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from sleeper.compaction.planning import CreationReport, create_compaction_jobs
+from sleeper.compaction.strategy import FileSize, StrategySettings
+from sleeper.errors import InvalidRequestError, UserCodeError
+from sleeper.statestore.transactions.compaction_jobs import AssignFiles
+from sleeper.user_code.loading import BUILT_IN_CODE
+from sleeper.user_code.name import CodeKind
+from tests.real_table import TABLE_ID, RealTable
+from tests.unit.conftest import MakeTable
+
+Files = Sequence[FileSize]
+
+
+class OneStrategy:
+    """In the place of `UserCode`."""
+
+    def __init__(self, strategy: Callable[..., Any]) -> None:
+        self._strategy = strategy
+
+    def load(self, kind: CodeKind, name: str) -> Any:
+        assert (kind, name) == (CodeKind.STRATEGY, "mine")
+        return self._strategy
+
+
+def create(table: RealTable, strategy: Callable[..., Any]) -> CreationReport:
+    table.set(sleeper__table__compaction__strategy__class="mine")
+    return create_compaction_jobs(
+        TABLE_ID,
+        table.store,
+        table.properties,
+        table.tracker,
+        table.send,
+        table.clock,
+        code=OneStrategy(strategy),  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def table(make_table: MakeTable) -> RealTable:
+    """Two leaves of four files each."""
+    made = make_table(split_points=[10])
+    for _ in range(4):
+        made.ingest(range(20))
+    return made
+
+
+def test_its_groups_become_jobs(table: RealTable) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def pairs(files: Files, settings: StrategySettings) -> list[tuple[FileSize, ...]]:
+        seen.append((len(files), settings.files_per_job_max))
+        return [(files[0], files[3]), (files[1], files[2])]
+
+    assert create(table, pairs).created == 4
+    assert seen == [(4, 12), (4, 12)]
+    assert all(len(job.inputs) == 2 for job in table.jobs_sent())
+
+
+def raises(files: Files, settings: StrategySettings) -> Any:
+    raise RuntimeError("no idea")
+
+
+def leaves_nothing(files: Files, settings: StrategySettings) -> Any:
+    return None
+
+
+def invents(files: Files, settings: StrategySettings) -> Any:
+    return [[files[0], FileSize("elsewhere.parquet", 1)]]
+
+
+def overlaps(files: Files, settings: StrategySettings) -> Any:
+    return [files[:2], files[1:3]]
+
+
+def repeats(files: Files, settings: StrategySettings) -> Any:
+    return [[files[0], files[0]]]
+
+
+def is_lonely(files: Files, settings: StrategySettings) -> Any:
+    return [[files[0]]]
+
+
+def talks(files: Files, settings: StrategySettings) -> Any:
+    return ["ab"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"),
+    [
+        (raises, "RuntimeError: no idea"),
+        (leaves_nothing, "TypeError: 'NoneType' object is not iterable"),
+        (invents, "it gave file elsewhere.parquet, which it was not given or gave before"),
+        (overlaps, "it gave file .*, which it was not given or gave before"),
+        (repeats, "it gave file .*, which it was not given or gave before"),
+        (is_lonely, "it gave a group of 1 files"),
+        (talks, "AttributeError: 'str' object has no attribute 'path'"),
+    ],
+)
+def test_a_wrong_answer_for_one_leaf_assigns_nothing_at_all(
+    table: RealTable, strategy: Any, reason: str
+) -> None:
+    asked: list[int] = []
+
+    def right_at_first(files: Files, settings: StrategySettings) -> Any:
+        asked.append(len(files))
+        return [list(files)] if len(asked) == 1 else strategy(files, settings)
+
+    with pytest.raises(
+        UserCodeError, match=f"compaction strategy 'mine' on partition .*: {reason}"
+    ):
+        create(table, right_at_first)
+    assert len(asked) == 2
+    assert (table.assigned(), table.messages) == ([], [])
+    assert not any(isinstance(t, AssignFiles) for t in table.watched.committed)
+
+
+def test_a_name_that_is_not_registered_assigns_nothing(table: RealTable) -> None:
+    table.set(sleeper__table__compaction__strategy__class="mine")
+    with pytest.raises(InvalidRequestError, match="no compaction strategy 'mine' is registered"):
+        table.create_jobs()
+    assert BUILT_IN_CODE.load(CodeKind.STRATEGY, "BasicCompactionStrategy")
+    assert table.assigned() == []

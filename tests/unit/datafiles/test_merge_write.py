@@ -1,0 +1,339 @@
+"""The engine's way of writing a merge, held against the streaming one."""
+
+import subprocess
+import sys
+import textwrap
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sleeper.datafiles import merge_write
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.key_tap import KeyTap
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.merge import MergeInput, MergeRequest, merge, merge_plan
+from sleeper.datafiles.merge_write import write_merge
+from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
+from sleeper.datafiles.processing_frame import ProcessingStep
+from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.verification import ExpectedFile, verify_file
+from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.errors import DataError, StateMovedOnError, UnavailableError
+from sleeper.files.data_file import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, run_start_of
+from sleeper.partitions.partition import tree_from_split_points
+from sleeper.processing.model import Processing
+from sleeper.processing.text import parse_aggregations, parse_filters
+from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
+
+P = PrimitiveType
+SCHEMA = Schema(
+    (Field("Key A", P.STRING), Field("a.b", P.INT)),
+    (Field("t", P.LONG),),
+    (
+        Field("v", P.BYTE_ARRAY, nullable=True),
+        Field("tags", ListType(P.STRING), nullable=True),
+        Field("counts", MapType(P.STRING, P.LONG)),
+        Field("at", P.TIMESTAMP, nullable=True),
+    ),
+)
+NUMBERS = Schema((Field("key", P.LONG),), (), (Field("v", P.STRING), Field("kind", P.STRING)))
+START_MS = 1_700_000_000_000
+
+long_or_short = st.sampled_from(["", "a", "ab", "é", "z\0", "𝄞", "x" * 40, "y" * 13])
+rows_strategy = st.lists(
+    st.tuples(
+        long_or_short,
+        st.integers(-2, 2),
+        st.integers(-(2**63), 2**63 - 1),
+        st.none() | st.binary(max_size=20),
+        st.none() | st.lists(long_or_short, max_size=2),
+        st.dictionaries(long_or_short, st.integers(-9, 9), max_size=2).map(lambda d: [*d.items()]),
+        st.none()
+        | st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
+    ),
+    min_size=1,
+    max_size=30,
+)
+Rows = list[tuple[Any, ...]]
+
+
+def table_of(schema: Schema, rows: Rows) -> pa.Table:
+    kinds = arrow_schema(schema)
+    columns = zip(*sorted(rows, key=lambda r: r[: len(schema.keys)]), strict=True)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, kinds, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=kinds)
+
+
+def written_inputs(folder: Path, schema: Schema, files: list[Rows]) -> tuple[MergeInput, ...]:
+    inputs = []
+    for number, rows in enumerate(files):
+        writer = DataFileWriter(DataRoot(folder), f"in-{number}.parquet", schema, FileSettings())
+        writer.write(table_of(schema, rows).to_batches())
+        file = writer.finish()
+        inputs.append(MergeInput(str(folder / file.path), bytes=file.bytes))
+    return tuple(inputs)
+
+
+def engine(folder: Path) -> EngineSettings:
+    (folder / "spill").mkdir(exist_ok=True)
+    return EngineSettings(folder / "spill")
+
+
+def target(folder: Path, schema: Schema, **changes: Any) -> WriteTarget:
+    leaves = tree_from_split_points(schema, [])
+    return WriteTarget(DataRoot(folder), "t", schema, leaves, START_MS, FileSettings(**changes))
+
+
+def numbers(folder: Path, rows: int, files: int = 2, value: str = "v") -> MergeRequest:
+    parts = [[(k, value, "kind") for k in range(n, rows, files)] for n in range(files)]
+    return MergeRequest(NUMBERS, written_inputs(folder, NUMBERS, parts))
+
+
+@pytest.fixture
+def by_engine_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("the rows were streamed")
+
+    monkeypatch.setattr(merge_write, "write_sorted", never)
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [p for p in folder.rglob("*") if p.is_file()]
+
+
+@pytest.mark.usefixtures("by_engine_only")
+@settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(
+    st.lists(rows_strategy, min_size=1, max_size=4), st.integers(1, 20), st.sampled_from([0, 14])
+)
+def test_what_the_engine_writes_is_what_would_be_streamed(
+    tmp_path_factory: pytest.TempPathFactory,
+    files: list[Rows],
+    group_rows: int,
+    bits: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("merge [a]* ?é%20")
+    request = MergeRequest(SCHEMA, written_inputs(folder, SCHEMA, files))
+    group_rows = min(group_rows, sum(map(len, files)))
+    changes = {"row_group_rows_max": group_rows, "filter_bits_per_key": bits}
+    heard: list[int] = []
+    file = write_merge(
+        request, engine(folder), target(folder / "a", SCHEMA, **changes), heard.append
+    )
+    (streamed,) = write_sorted(
+        merge(request, engine(folder)),
+        target(folder / "b", SCHEMA, **changes),
+        FileStrategy.ONE_FILE_PER_LEAF,
+    )
+    assert file is not None
+    assert sum(heard) == file.rows == streamed.file.rows
+    assert (file.smallest_key, file.largest_key) == (
+        streamed.file.smallest_key,
+        streamed.file.largest_key,
+    )
+    assert file.sidecars == (*streamed.file.sidecars, CHECKSUM_SUFFIX)
+    for suffix in streamed.file.sidecars:
+        ours, theirs = (
+            (folder / place / path).with_name(Path(path).name + suffix).read_bytes()
+            for place, path in (("a", file.path), ("b", streamed.file.path))
+        )
+        assert ours == theirs
+    ours, theirs = (folder / "a" / file.path, folder / "b" / streamed.file.path)
+    assert pq.read_table(ours).equals(pq.read_table(theirs))
+    assert pq.read_schema(ours) == arrow_schema(SCHEMA)
+    assert pq.read_metadata(ours).row_group(0).num_rows == group_rows
+    assert file.bytes == ours.stat().st_size
+    assert verify_file(DataRoot(folder / "a"), SCHEMA, ExpectedFile(file)) == []
+
+
+def test_the_tap_sits_above_a_merge_that_never_sorts(tmp_path: Path) -> None:
+    request = numbers(tmp_path, 100, files=3)
+    with merge_plan(request, engine(tmp_path)) as plan:
+        tap = KeyTap(NUMBERS, FileSettings().key_facts(NUMBERS), lambda _: None)
+        steps = tap.above(plan.frame).execution_plan().display_indent().splitlines()
+    assert steps[0].startswith("FilterExec: tap(")
+    assert steps[1].strip().startswith("SortPreservingMergeExec")
+    assert "SortExec" not in "".join(steps)
+
+
+@pytest.mark.usefixtures("by_engine_only")
+def test_rows_of_an_aggregating_table_are_aggregated_and_filtered(tmp_path: Path) -> None:
+    schema = Schema((Field("key", P.LONG),), (), (Field("n", P.LONG),))
+    inputs = written_inputs(tmp_path, schema, [[(k, 1) for k in range(50)]] * 3)
+    step = ProcessingStep(Processing((), parse_aggregations("sum(n)")), START_MS)
+    request = MergeRequest(schema, inputs, steps=(step,))
+    file = write_merge(request, engine(tmp_path), target(tmp_path, schema, row_group_rows_max=10))
+    assert file is not None
+    assert pq.read_table(tmp_path / file.path).to_pydict() == {
+        "key": [*range(50)],
+        "n": [3] * 50,
+    }
+
+
+def test_no_rows_make_no_file(tmp_path: Path) -> None:
+    schema = Schema((Field("key", P.LONG),), (), (Field("at", P.TIMESTAMP),))
+    inputs = written_inputs(tmp_path, schema, [[(1, datetime(1990, 1, 1, tzinfo=UTC))]])
+    step = ProcessingStep(Processing(parse_filters("ageOff(at,1000)"), ()), START_MS)
+    request = MergeRequest(schema, inputs, steps=(step,))
+    assert write_merge(request, engine(tmp_path), target(tmp_path / "out", schema)) is None
+    assert files_below(tmp_path / "out") == []
+
+
+@pytest.mark.usefixtures("by_engine_only")
+def test_a_file_is_laid_out_as_the_table_says(tmp_path: Path) -> None:
+    rows = [[(k, f"{k:010d}", "ab"[k % 2]) for k in range(n, 60_000, 2)] for n in range(2)]
+    request = MergeRequest(NUMBERS, written_inputs(tmp_path, NUMBERS, rows))
+    file = write_merge(
+        request, engine(tmp_path), target(tmp_path, NUMBERS, row_group_bytes=800_000)
+    )
+    assert file is not None
+    footer = pq.ParquetFile(tmp_path / file.path).metadata
+    first = footer.row_group(0)
+    assert 15_000 < first.num_rows < 30_000
+    assert footer.num_row_groups == -(-60_000 // first.num_rows)
+    assert ["RLE_DICTIONARY" in first.column(c).encodings for c in range(3)] == [False, False, True]
+    assert [c.column_index for c in first.sorting_columns] == [0]
+    assert all(first.column(c).compression == "ZSTD" for c in range(3))
+    assert all(first.column(c).has_offset_index for c in range(3))
+
+
+def test_few_rows_and_uneven_ones_are_streamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("the engine wrote them")
+
+    monkeypatch.setattr(merge_write, "_write_by_engine", never)
+    few = write_merge(numbers(tmp_path, 100), engine(tmp_path), target(tmp_path, NUMBERS))
+    assert few
+    assert few.rows == 100
+    wide = [
+        [(k, "v", "") for k in range(10_001)],
+        [(k, f"{k:08d}" * 1_000, "") for k in range(10_001, 10_101)],
+    ]
+    request = MergeRequest(NUMBERS, written_inputs(tmp_path / "wide", NUMBERS, wide))
+    monkeypatch.setattr(merge_write, "ROW_GROUP_BYTES_MAX", 4 * 1024**2)
+    uneven = write_merge(
+        request, engine(tmp_path), target(tmp_path, NUMBERS, row_group_rows_max=10_000)
+    )
+    assert uneven
+    assert uneven.rows == 10_101
+
+
+@pytest.mark.usefixtures("by_engine_only")
+def test_whoever_hears_of_rows_can_stop_it_and_nothing_is_left(tmp_path: Path) -> None:
+    def stop(rows: int) -> None:
+        raise StateMovedOnError(f"no more after {rows}")
+
+    request = numbers(tmp_path, 60_000)
+    with pytest.raises(StateMovedOnError, match="no more after"):
+        write_merge(
+            request,
+            engine(tmp_path),
+            target(tmp_path / "out", NUMBERS, row_group_rows_max=1000),
+            stop,
+        )
+    assert files_below(tmp_path / "out") == []
+
+
+@pytest.mark.usefixtures("by_engine_only")
+@pytest.mark.parametrize("what_is_left", [None, b""])
+def test_an_input_that_goes_before_the_write_is_missed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what_is_left: bytes | None,
+) -> None:
+    request = numbers(tmp_path, 60_000)
+
+    def gone(*_: Any) -> bool:
+        Path(request.inputs[1].url).unlink()
+        if what_is_left is not None:
+            Path(request.inputs[1].url).write_bytes(what_is_left)
+        return True
+
+    monkeypatch.setattr(merge_write, "_is_even", gone)
+    with pytest.raises(StateMovedOnError if what_is_left is None else DataError):
+        write_merge(
+            request, engine(tmp_path), target(tmp_path / "out", NUMBERS, row_group_rows_max=1000)
+        )
+    assert files_below(tmp_path / "out") == []
+
+
+@pytest.mark.usefixtures("by_engine_only")
+def test_a_name_that_is_taken_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken.parquet").write_text("others' rows")
+    monkeypatch.setattr(merge_write, "new_data_path", lambda *_: "taken.parquet")
+    with pytest.raises(UnavailableError, match="taken"):
+        write_merge(
+            numbers(tmp_path, 100),
+            engine(tmp_path),
+            target(tmp_path, NUMBERS, row_group_rows_max=10),
+        )
+    assert (tmp_path / "taken.parquet").read_text() == "others' rows"
+
+
+def test_what_a_killed_writer_leaves_is_named_as_an_orphan(tmp_path: Path) -> None:
+    program = f"""
+        import os, signal
+        from pathlib import Path
+        from tests.unit.datafiles.test_merge_write import *
+        folder = Path({str(tmp_path)!r})
+        rows_heard = 0
+        def heard(rows):
+            global rows_heard
+            rows_heard += rows
+            if rows_heard > 150_000:
+                os.kill(os.getpid(), signal.SIGKILL)
+        place = target(folder / "out", NUMBERS)
+        write_merge(numbers(folder, 200_000), engine(folder), place, heard)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
+    assert done.returncode == -9
+    left = files_below(tmp_path / "out")
+    assert left
+    for path in left:
+        assert run_start_of(str(path)) == START_MS
+        assert not path.name.endswith(SIDECAR_SUFFIXES)
+        # Nobody could take it for a whole file.
+        with pytest.raises(pa.ArrowInvalid):
+            pq.read_metadata(path)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[DataRoot, DataFile]:
+    place = target(tmp_path / "out", NUMBERS, row_group_rows_max=100)
+    file = write_merge(numbers(tmp_path, 1000), engine(tmp_path), place)
+    assert file is not None
+    return place.root, file
+
+
+@pytest.mark.parametrize("place", [0, 0.2, 0.5, 0.9, 0.999])
+def test_any_flipped_bit_is_found_by_the_checksum(
+    made: tuple[DataRoot, DataFile], place: float
+) -> None:
+    root, file = made
+    path = Path(root.url_of(file.path))
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1
+    path.write_bytes(content)
+    faults = [f.fault for f in verify_file(root, NUMBERS, ExpectedFile(file))]
+    assert faults
+    assert any("not those that were written" in f or "footer cannot be read" in f for f in faults)
+
+
+def test_a_checksum_that_is_none_is_told_by_its_own_name(made: tuple[DataRoot, DataFile]) -> None:
+    root, file = made
+    Path(root.url_of(file.path + CHECKSUM_SUFFIX)).write_bytes(b"xxh3-128 12\n")
+    (fault,) = verify_file(root, NUMBERS, ExpectedFile(file))
+    assert fault.path == file.path + CHECKSUM_SUFFIX
+    assert "no checksum" in fault.fault

@@ -1,0 +1,93 @@
+"""Batches cut anew at the ends of groups."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.datafiles.key_runs import first_descent
+from sleeper.datafiles.whole_groups import Key, whole_groups
+
+KEYS = ("a", "b")
+rows_in_order = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from(["", "é", "z"])), max_size=30
+).map(sorted)
+
+
+def batch_of(rows: list[tuple[int, str]]) -> pa.RecordBatch:
+    a, b = zip(*rows, strict=True) if rows else ((), ())
+    columns = [pa.array(a, pa.int64()), pa.array(b, pa.string()), pa.array(range(len(rows)))]
+    return pa.RecordBatch.from_arrays(columns, ["a", "b", "n"])
+
+
+def cut(rows: list[tuple[int, str]], sizes: list[int]) -> Iterator[pa.RecordBatch]:
+    batch = batch_of(rows)
+    start = 0
+    for size in [*sizes, len(rows)]:
+        yield batch.slice(start, size)
+        start += size
+
+
+def too_long(key: Key) -> Exception:
+    return ValueError(f"too long: {key}")
+
+
+def keys_of(batch: pa.RecordBatch) -> list[Key]:
+    return list(zip(*(batch.column(name).to_pylist() for name in KEYS), strict=True))
+
+
+@given(rows_in_order, st.lists(st.integers(0, 7), max_size=12), st.integers(1, 12))
+def test_every_group_is_in_one_batch_and_nothing_is_lost(
+    rows: list[tuple[int, str]], sizes: list[int], least: int
+) -> None:
+    found = list(whole_groups(cut(rows, sizes), KEYS, 1000, too_long, least))
+    assert [n for batch in found for n in batch.column("n").to_pylist()] == list(range(len(rows)))
+    groups = [set(keys_of(batch)) for batch in found]
+    assert sum(map(len, groups)) == len(set(rows))
+    assert all(batch.num_rows >= least for batch in found[:-1])
+
+
+@given(rows_in_order, st.lists(st.integers(0, 7), max_size=12), st.integers(1, 12))
+def test_no_more_is_held_than_a_group_and_a_batch(
+    rows: list[tuple[int, str]], sizes: list[int], rows_max: int
+) -> None:
+    taken = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal taken
+        for batch in cut(rows, sizes):
+            taken += batch.num_rows
+            yield batch
+
+    longest = max((rows.count(row) for row in rows), default=0)
+    given_out = 0
+    try:
+        for batch in whole_groups(counted(), KEYS, rows_max, too_long):
+            held = taken - given_out - batch.num_rows
+            assert held <= max([*sizes, len(rows) - sum(sizes)]) + longest
+            given_out += batch.num_rows
+    except ValueError:
+        assert longest > rows_max
+        assert taken - given_out <= rows_max + max([*sizes, len(rows)])
+    else:
+        assert longest <= rows_max
+
+
+def test_a_group_that_is_too_long_fails_with_its_key_before_it_is_all_there() -> None:
+    def endless() -> Iterator[pa.RecordBatch]:
+        yield batch_of([(0, "x")])
+        while True:
+            yield batch_of([(1, "y")] * 10)
+
+    with pytest.raises(ValueError, match=r"too long: \(1, 'y'\)"):
+        list(whole_groups(endless(), KEYS, 25, too_long))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["", "é", "z"])), max_size=8))
+def test_the_first_row_out_of_order_is_found(rows: list[tuple[int, str]]) -> None:
+    wrong = [i for i in range(1, len(rows)) if rows[i] < rows[i - 1]]
+    batch = batch_of(rows)
+    found = first_descent([batch.column(name) for name in KEYS])
+    assert found == (wrong[0] if wrong else None)

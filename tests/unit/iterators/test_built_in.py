@@ -1,0 +1,131 @@
+"""The iterators that come with the product, held against plain Python."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.datafiles.whole_groups import whole_groups
+from sleeper.iterators.age_off import AgeOffByField
+from sleeper.iterators.latest import LatestBySortKey
+from sleeper.iterators.protocol import NarrowIterator, RowIterator, TimedIterator
+from sleeper.iterators.security import RowSecurity
+from sleeper.iterators.sum_by_key import SumByKey
+
+KIND = pa.schema(
+    [
+        pa.field("k", pa.string(), False),
+        pa.field("t", pa.int64(), False),
+        pa.field("n", pa.int32(), True),
+        pa.field("m", pa.int64(), False),
+    ]
+)
+LABELLED = pa.schema(
+    [
+        pa.field("k", pa.int64(), False),
+        pa.field("text", pa.string()),
+        pa.field("list", pa.list_(pa.field("element", pa.string(), False))),
+        pa.field("seen", pa.timestamp("us", "UTC")),
+    ]
+)
+Row = tuple[Any, ...]
+ints = st.integers(-(2**31), 2**31 - 1)
+rows = st.lists(
+    st.tuples(st.sampled_from("aé"), st.integers(0, 3), st.none() | ints, st.integers(0, 5)),
+    max_size=20,
+).map(lambda found: sorted(found, key=lambda row: row[:2]))
+labels = st.none() | st.lists(st.sampled_from(["a", "b c", "é"]), max_size=3)
+
+
+def run(iterator: RowIterator, kind: pa.Schema, given_rows: list[Row], size: int) -> list[Row]:
+    columns = list(zip(*given_rows, strict=True)) or [()] * len(kind)
+    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, kind, strict=True)]
+    table = pa.Table.from_arrays(arrays, schema=kind)
+    batches: Iterator[pa.RecordBatch] = iter(table.to_batches(max_chunksize=size))
+    keys = [name for name in kind.names if name in ("k", "t")]
+    found = []
+    for batch in iterator(whole_groups(batches, keys, 10**6, lambda key: ValueError(key))):
+        assert batch.schema == kind
+        found += [tuple(row.values()) for row in batch.to_pylist()]
+    return found
+
+
+@given(rows, st.integers(1, 9))
+def test_sums_are_those_of_plain_python(given_rows: list[Row], size: int) -> None:
+    iterator: NarrowIterator = SumByKey(KIND, ["k"], ["t"], "")
+    expected = []
+    for key, group in groupby(given_rows, key=lambda row: row[:2]):
+        members = list(group)
+        there = [row[2] for row in members if row[2] is not None]
+        n = (sum(there) + 2**31) % 2**32 - 2**31 if there else None
+        expected.append((*key, n, sum(row[3] for row in members)))
+    assert run(iterator, KIND, given_rows, size) == expected
+    assert iterator.required_fields("") == ()
+
+
+@given(rows, st.integers(1, 9))
+def test_the_latest_of_each_row_key_is_kept(given_rows: list[Row], size: int) -> None:
+    unique = list({row[:2]: row for row in given_rows}.values())
+    expected = list({row[0]: row for row in unique}.values())
+    assert run(LatestBySortKey(KIND, ["k"], ["t"], ""), KIND, unique, size) == expected
+
+
+@given(rows, st.integers(1, 9))
+def test_rows_are_left_out_by_age(given_rows: list[Row], size: int) -> None:
+    iterator: TimedIterator = AgeOffByField(KIND, ["k"], ["t"], "t, 2")
+    iterator.start_at(4)
+    assert run(iterator, KIND, given_rows, size) == [row for row in given_rows if row[1] > 2]
+
+
+def test_a_null_time_stays_and_timestamps_are_compared() -> None:
+    iterator = AgeOffByField(LABELLED, ["k"], [], "seen,1")
+    iterator.start_at(2)
+    given_rows = [(i, None, None, seen) for i, seen in enumerate([None, 1000, 1001])]
+    found = run(iterator, LABELLED, given_rows, 10)
+    assert [row[0] for row in found] == [0, 2]
+    iterator = AgeOffByField(LABELLED, ["k"], [], f"seen,{10**30}")
+    iterator.start_at(0)
+    assert len(run(iterator, LABELLED, given_rows, 10)) == 3
+
+
+@given(st.lists(labels, max_size=6), st.sets(st.sampled_from(["a", "b c", "é"])), st.integers(1, 4))
+def test_rows_pass_whose_labels_are_all_held(
+    of_rows: list[list[str] | None], held: set[str], size: int
+) -> None:
+    given_rows = [
+        (i, None if each is None else " ,".join(each), each, None) for i, each in enumerate(of_rows)
+    ]
+    expected = [i for i, each in enumerate(of_rows) if each is not None and set(each) <= held]
+    for field in ("text", "list"):
+        iterator = RowSecurity(LABELLED, ["k"], [], ", ".join([field, *sorted(held)]))
+        assert [row[0] for row in run(iterator, LABELLED, given_rows, size)] == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "config", "reason"),
+    [
+        (SumByKey, KIND, "x", "it takes none"),
+        (SumByKey, LABELLED, "", "field 'text' is string: only whole numbers"),
+        (LatestBySortKey, KIND, "x", "it takes none"),
+        (AgeOffByField, KIND, "", "is not field,millis"),
+        (AgeOffByField, KIND, "t", "is not field,millis"),
+        (AgeOffByField, KIND, "t,-1", "is not field,millis"),
+        (AgeOffByField, KIND, "x,1", "no field 'x'; there are k, t, n, m"),
+        (AgeOffByField, KIND, "n,1", "field 'n' is int32"),
+        (RowSecurity, LABELLED, "", "is not field,label"),
+        (RowSecurity, LABELLED, "x,a", "no field 'x'"),
+        (RowSecurity, LABELLED, "seen,a", "expected a string or a list"),
+    ],
+)
+def test_a_wrong_config_is_refused(make: Any, kind: pa.Schema, config: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        make(kind, ["k"], ["t"], config)
+
+
+def test_without_a_sort_key_no_row_is_the_latest() -> None:
+    with pytest.raises(ValueError, match="has no sort key"):
+        LatestBySortKey(KIND, ["k"], [], "")

@@ -1,0 +1,124 @@
+"""Names become objects: unpacked once, imported once, nothing but what is registered."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import InvalidRequestError, UserCodeError
+from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
+from sleeper.user_code.name import BUILT_IN, CodeKind
+from tests.wheels import make_wheel
+
+
+def test_what_comes_with_the_product_can_be_loaded() -> None:
+    for point in BUILT_IN:
+        assert callable(BUILT_IN_CODE.load(point.kind, point.name)), point
+
+
+@pytest.mark.parametrize("name", ["os.system", "os:system", "sleeper.api", "", "../x", "Whole"])
+def test_a_name_that_is_not_registered_is_refused(code: UserCode, name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=r"no iterator .* is registered; there are Age"):
+        code.load(CodeKind.ITERATOR, name)
+
+
+def test_nothing_is_run_until_an_object_is_loaded(tmp_path: Path, code: UserCode) -> None:
+    mark = tmp_path / "mark"
+    source = f"with open({str(mark)!r}, 'a') as f:\n    f.write('x')\nclass A: ...\n"
+    code.registry.add(
+        [make_wheel(tmp_path, modules={"my_code": source}, iterators={"A": "my_code:A"})]
+    )
+    code.registry.wheels()
+    assert not mark.exists()
+    first = code.load(CodeKind.ITERATOR, "A")
+    assert code.load(CodeKind.ITERATOR, "A") is first
+    assert mark.read_text() == "x"
+
+
+def test_modules_of_a_wheel_find_each_other(tmp_path: Path, code: UserCode) -> None:
+    path = make_wheel(
+        tmp_path,
+        modules={
+            "my_pack.__init__": "",
+            "my_pack.a": "from my_pack.b import B as A",
+            "my_pack.b": "class B: ...",
+        },
+        iterators={"A": "my_pack.a:A"},
+    )
+    code.registry.add([path])
+    assert code.load(CodeKind.ITERATOR, "A").__module__ == "my_pack.b"
+
+
+def test_code_that_cannot_be_imported_fails_with_its_name(tmp_path: Path, code: UserCode) -> None:
+    path = make_wheel(
+        tmp_path,
+        modules={
+            "my_bad": "import no_such_module_anywhere",
+            "my_exit": "raise SystemExit",
+            "my_x": "x=1",
+        },
+        iterators={"Bad": "my_bad:X", "Exit": "my_exit:X", "Gone": "my_x:y", "One": "my_x:x"},
+    )
+    code.registry.add([path])
+    for name, kind, reason in (
+        ("Bad", UserCodeError, r"'Bad' \(my_bad:X of my_code-1.*ModuleNotFoundError: No module"),
+        ("Exit", UserCodeError, "cannot be imported: SystemExit"),
+        ("Gone", InvalidRequestError, "nothing of that name"),
+        ("One", InvalidRequestError, "it is not callable"),
+    ):
+        with pytest.raises(kind, match=reason):
+            code.load(CodeKind.ITERATOR, name)
+
+
+def test_a_wheel_that_replaces_another_is_loaded_in_its_place(
+    tmp_path: Path, code: UserCode
+) -> None:
+    def wheel(version: str) -> Path:
+        source = f"class A: version = {version!r}"
+        return make_wheel(
+            tmp_path, modules={"my_code": source}, iterators={"A": "my_code:A"}, version=version
+        )
+
+    code.registry.add([wheel("1.0")])
+    old = code.load(CodeKind.ITERATOR, "A")
+    code.registry.remove(code.registry.named("my-code").file_name)
+    with pytest.raises(InvalidRequestError, match="no iterator 'A'"):
+        code.load(CodeKind.ITERATOR, "A")
+    code.registry.add([wheel("2.0")])
+    new = code.load(CodeKind.ITERATOR, "A")
+    assert (old.version, new.version) == ("1.0", "2.0")
+
+
+def test_processes_that_unpack_at_once_all_succeed(tmp_path: Path, code: UserCode) -> None:
+    code.registry.add([make_wheel(tmp_path)])
+    folder = tmp_path / "instance" / "code"
+    program = f"""
+from pathlib import Path
+from sleeper.local.code_folder import CodeFolder
+from sleeper.user_code.loading import UserCode
+from sleeper.user_code.name import CodeKind
+from sleeper.user_code.registry import Registry
+folder = Path({str(folder)!r})
+code = UserCode(Registry(CodeFolder(folder)), folder / "unpacked")
+print(code.load(CodeKind.ITERATOR, "Whole").__name__)
+"""
+
+    def run(_: int) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(run, range(3))) == ["Whole"] * 3
+    assert [p.name for p in (folder / "unpacked").iterdir()] == [code.registry.wheels()[0].sha256]
+
+
+def test_an_unpacking_that_died_is_no_hindrance(tmp_path: Path, code: UserCode) -> None:
+    code.registry.add([make_wheel(tmp_path)])
+    torn = tmp_path / "instance" / "code" / "unpacked" / "unpacking-dead"
+    torn.mkdir(parents=True)
+    (torn / "my_code.py").write_text("syntax error")
+    assert code.load(CodeKind.ITERATOR, "Whole").__name__ == "Whole"
