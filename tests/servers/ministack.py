@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+from botocore.config import Config
 
 from tests.servers.process import free_ports, running
 
@@ -38,14 +39,15 @@ class Ministack:
             "AWS_REGION": REGION,
         }
 
-    def client(self, service: str) -> Any:
-        """A client of a service of it."""
+    def client(self, service: str, url: str | None = None) -> Any:
+        """A client of a service of it, or of what is at another address."""
         return boto3.client(
             service,
-            endpoint_url=self.url,
+            endpoint_url=url or self.url,
             region_name=REGION,
             aws_access_key_id="test",
             aws_secret_access_key="test",
+            config=Config(retries={"mode": "standard", "total_max_attempts": 1}),
         )
 
     @property

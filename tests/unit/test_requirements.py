@@ -19,6 +19,7 @@ FILES = {
     "requirements-dev.txt": RUNTIME + DEPLOY + LAMBDAS + OF_DEVELOPMENT,
     "lambdas/requirements.txt": LAMBDAS,
     "containers/requirements.txt": RUNTIME + LAMBDAS,
+    "requirements-servers.txt": GROUPS["servers"],
 }
 
 

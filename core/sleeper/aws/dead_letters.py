@@ -132,9 +132,7 @@ class SqsDeadLetters:
 
 
 def _entries(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"Id": str(i), "ReceiptHandle": raw["ReceiptHandle"]} for i, raw in enumerate(messages)
-    ]
+    return [{"Id": str(i), "ReceiptHandle": raw["ReceiptHandle"]} for i, raw in enumerate(messages)]
 
 
 def _letter(raw: dict[str, Any]) -> DeadLetter:

@@ -3,6 +3,7 @@
 import os
 
 import boto3
+from botocore.exceptions import NoCredentialsError
 
 from sleeper.aws.clients import aws_client
 from sleeper.aws.errors import translated
@@ -22,16 +23,19 @@ def config_bucket_name(instance_id: str) -> str:
 
 def bucket_of(name: str) -> Bucket:
     """A bucket, reached as boto3 would: endpoint and region of the environment or profile."""
-    session = boto3.Session()
+    with translated("AWS credentials"):
+        session = boto3.Session()
+        credentials = _credentials(session)
     endpoint = next((os.environ[v] for v in _ENDPOINT_VARIABLES if os.environ.get(v)), None)
-    return Bucket(name, "", session.region_name, endpoint, _credentials(session))
+    return Bucket(name, "", session.region_name, endpoint, credentials)
 
 
 def _credentials(session: boto3.Session) -> Credentials | None:
     """Those of a profile, which only boto3 reads. They are as of now."""
-    with translated("AWS credentials"):
-        found = session.get_credentials()
-        if found is None or found.method in _FOUND_ANYWHERE:
-            return None
-        frozen = found.get_frozen_credentials()
+    found = session.get_credentials()
+    if found is None:
+        raise NoCredentialsError
+    if found.method in _FOUND_ANYWHERE:
+        return None
+    frozen = found.get_frozen_credentials()
     return Credentials(frozen.access_key, frozen.secret_key, frozen.token)

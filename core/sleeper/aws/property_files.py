@@ -4,7 +4,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import obstore
 from obstore.exceptions import BaseError, PreconditionError
@@ -20,6 +20,9 @@ from sleeper.properties.values import (
     table_properties_from_text,
 )
 from sleeper.tables.table_ref import TableId
+
+if TYPE_CHECKING:
+    from obstore import UpdateVersion
 
 P = TypeVar("P", InstanceProperties, TableProperties)
 
@@ -38,7 +41,7 @@ class PropertyFiles:
     """
 
     def __init__(self, store: ObjectStore, bucket_name: str) -> None:
-        self._store = store
+        self.store = store
         self._bucket_name = bucket_name
         self._instance: tuple[float, InstanceProperties] | None = None
 
@@ -72,7 +75,7 @@ class PropertyFiles:
     def write(self, table_id: TableId, properties: TableProperties) -> None:
         """Replaces the table's properties."""
         with self._translated(_path(table_id)):
-            obstore.put(self._store, _path(table_id), properties.to_text().encode())
+            obstore.put(self.store, _path(table_id), properties.to_text().encode())
 
     def change(self, table_id: TableId, changes: Mapping[str, str]) -> TableProperties:
         """Sets these, unsetting those that are empty; changes made at once do not lose any."""
@@ -85,7 +88,7 @@ class PropertyFiles:
     def remove(self, table_id: TableId) -> None:
         """Deletes the table's file. Nothing happens if there is none."""
         with contextlib.suppress(NotFoundError), self._translated(_path(table_id)):
-            obstore.delete(self._store, _path(table_id))
+            obstore.delete(self.store, _path(table_id))
 
     def written_ms(self) -> dict[TableId, int]:
         """The tables that have a file, with the time it was written."""
@@ -94,32 +97,30 @@ class PropertyFiles:
                 TableId(name.removeprefix("table-").removesuffix(".properties")): round(
                     found["last_modified"].timestamp() * 1000
                 )
-                for page in obstore.list(self._store, prefix=_TABLES_FOLDER)
+                for page in obstore.list(self.store, prefix=_TABLES_FOLDER)
                 for found in page
                 if (name := found["path"].rpartition("/")[2]).startswith("table-")
             }
 
-    def _read(self, path: str) -> tuple[str, str | None]:
-        """The text, and what stands for this version of it."""
+    def _read(self, path: str) -> tuple[str, "UpdateVersion"]:
+        """The text, and what a change of it replaces."""
         with self._translated(path):
-            found = obstore.get(self._store, path)
-            return bytes(found.bytes()).decode(), found.meta["e_tag"]
+            found = obstore.get(self.store, path)
+            return bytes(found.bytes()).decode(), {"e_tag": found.meta["e_tag"]}
 
     def _change(self, path: str, change: Callable[[str], P]) -> P:
         for _ in range(_ATTEMPTS_MAX):
-            text, e_tag = self._read(path)
+            text, version = self._read(path)
             after = change(text)
             try:
                 with self._translated(path):
                     body = after.to_text().encode()
-                    obstore.put(self._store, path, body, mode={"e_tag": e_tag, "version": None})
+                    obstore.put(self.store, path, body, mode=version)
             except ConflictError:
                 time.sleep(random.uniform(0, _WAIT_SECONDS))
                 continue
             return after
-        raise ConflictError(
-            f"{path} was changed by others {_ATTEMPTS_MAX} times in a row"
-        )
+        raise ConflictError(f"{path} was changed by others {_ATTEMPTS_MAX} times in a row")
 
     @contextlib.contextmanager
     def _translated(self, path: str) -> Iterator[None]:

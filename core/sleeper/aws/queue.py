@@ -144,9 +144,7 @@ def is_fifo(url: str) -> bool:
 
 def queue_numbers(client: Any, name: str, url: str) -> tuple[int, int, int]:
     """About how many messages can be received, are in flight, and are delayed."""
-    names = [
-        f"ApproximateNumberOfMessages{ending}" for ending in ("", "NotVisible", "Delayed")
-    ]
+    names = [f"ApproximateNumberOfMessages{ending}" for ending in ("", "NotVisible", "Delayed")]
     with translated(f"queue {name!r}"):
         found = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
     visible, in_flight, delayed = (int(found.get(name, 0)) for name in names)

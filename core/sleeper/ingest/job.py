@@ -59,3 +59,17 @@ def ingest_job_from_message(body: str, message_id: str) -> IngestJob:
     return IngestJob(
         raw.get("id") or message_id, tuple(files), raw.get("tableName"), raw.get("tableId")
     )
+
+
+def body_with_job_id(body: str, message_id: str) -> str:
+    """The body with the message's id as the job's, where its sender gave none.
+
+    For a message that is sent again, under another id of its own. What is no job stays.
+    """
+    try:
+        raw = json.loads(body)
+    except ValueError:
+        return body
+    if not isinstance(raw, dict) or raw.get("id"):
+        return body
+    return json.dumps({**raw, "id": message_id}, separators=(",", ":"))

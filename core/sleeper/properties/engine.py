@@ -14,7 +14,7 @@ MERGE_FILES_MAX = declare("merge.files.max", whole_number(2, 10_000), 64, Group.
 MERGE_MEMORY_BYTES = declare("merge.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that a merge for compaction may use before it spills to disk.")
 SORT_MEMORY_BYTES = declare("ingest.sort.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that an ingest's sort may use before it spills to disk.")
 QUERY_MEMORY_BYTES = declare("query.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that a query may use before it spills to disk.")
-SPILL_DIRECTORY = declare("spill.directory", optional(text(4096)), None, Group.ENGINE, "Where to spill. Unset: the folder of the local instance.")
+SPILL_DIRECTORY = declare("spill.directory", optional(text(4096)), None, Group.ENGINE, "Where to spill. Unset: the folder of the local instance; on AWS, the temporary folder.")
 ENGINE_THREADS = declare("engine.threads", whole_number(0, 1024), 0, Group.ENGINE, "How many threads one ingest, merge or query uses. 0: one per processor.")
 QUERY_ROWS_MAX = declare("query.rows.max", whole_number(0, 2**63 - 1), 0, Group.QUERY, "How many rows a query gives at most before it is refused. 0: no limit.")
 QUERY_SECONDS_MAX = declare("query.time.max.seconds", whole_number(0, 30 * _DAY_SECONDS), 0, Group.QUERY, "How long a query or SQL statement may take, reading its rows included, before it is stopped. 0: no limit.")
@@ -26,6 +26,8 @@ SNAPSHOT_PERIOD_MINUTES = declare("snapshot.period.minutes", whole_number(1), 60
 SNAPSHOT_TRANSACTIONS_MIN = declare("snapshot.transactions.min", whole_number(1), 1000, Group.STATE, "How many new transactions a new snapshot needs.")
 QUEUE_RECEIVES_MAX = declare("queue.receives.max", whole_number(1, 1000), 3, Group.STATE, "How often a message is received before it is a dead letter, except compaction jobs.", redeploy=True)
 QUEUE_VISIBILITY_SECONDS = declare("queue.visibility.timeout.seconds", whole_number(1, 43_200), 900, Group.STATE, "After how long without a sign of life a message is given to another receiver, on queues without a property of their own.", redeploy=True)
+STATE_COPIES_MAX = declare("state.copies.max", whole_number(1), 100, Group.STATE, "How many tables' states a process of an AWS instance keeps on its own disk.")
+STATE_COPIES_BYTES = declare("state.copies.bytes.max", byte_count(0), 256 * _MIB, Group.STATE, "How many bytes of tables' states a process of an AWS instance keeps on its own disk, besides the one that it needs now.")
 TRACKER_DAYS = declare("tracker.days", whole_number(1, 3650), 30, Group.STATE, "How long trackers keep jobs and tasks that nothing happens to any more.")
 
 COMPACTION_LEASE_SECONDS = declare("compaction.lease.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.COMPACTION, "How long a compaction job holds its files unless it renews. Must outlast the queue's retries.")

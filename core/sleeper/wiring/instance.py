@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
 
 
+AWS_PREFIX = "aws:"
+"""What stands before the id of an AWS instance where an instance is named."""
+
+
 class TablePropertiesStore(Protocol):
     """The published property files of tables."""
 
@@ -47,6 +51,7 @@ class Instance:
     `abandoned_tables` are those of a creation that died before a time.
     `recover_dead_workers` gives back what processes held that are gone. `code` is what
     wheels of users register. `query_engine` is kept warm while the instance is open.
+    `switch_schedules` turns what starts background work on or off, and says what that is.
     """
 
     where: str
@@ -70,9 +75,15 @@ class Instance:
     recover_dead_workers: Callable[[], int]
     spill_folder: Callable[[], Path]
     query_engine: Callable[[], "QueryEngine"]
+    switch_schedules: Callable[[bool], tuple[str, ...]]
     code: UserCode
     clock: Clock
     close: Callable[[], None]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder of this machine."""
+        return not self.where.startswith(AWS_PREFIX)
 
     def table(self, name: str) -> "OpenTable":
         """The active table of that name, or NotFoundError."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
+from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import QueueSettings
 from sleeper.local.code_folder import CodeFolder
 from sleeper.local.dead_tasks import record_dead_tasks
@@ -101,6 +102,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         recover_dead_workers=lambda: _recover(local, clock),
         spill_folder=lambda: _spill_folder(local),
         query_engine=query_engine,
+        switch_schedules=_no_schedules,
         code=UserCode(
             Registry(CodeFolder(local.folder / _CODE_FOLDER)),
             local.folder / _CODE_FOLDER / _UNPACKED_FOLDER,
@@ -124,6 +126,12 @@ def _find_files(path: str) -> list[tuple[str, int]]:
 
     found = find_source_files([Path(path.removeprefix("file://"))])
     return [(str(file.resolve()), file.stat().st_size) for file in found if isinstance(file, Path)]
+
+
+def _no_schedules(_on: bool) -> tuple[str, ...]:
+    raise InvalidRequestError(
+        "a local instance has no schedules: start `sleeper run`, or end it, instead"
+    )
 
 
 def _make_table(local: LocalInstance, table_id: TableId) -> None:

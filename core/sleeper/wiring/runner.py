@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sleeper.errors import SleeperError, UnavailableError
+from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.properties.engine import (
     LOCAL_WORKERS,
     ORPHAN_PERIOD_HOURS,
@@ -82,7 +82,15 @@ def run_instance(
     workers: int | None = None,
     listener: Listener = lambda _: None,
 ) -> RunStatus:
-    """Runs until interrupted, or with `until_idle` until there is nothing left to do now."""
+    """Runs until interrupted, or with `until_idle` until there is nothing left to do now.
+
+    InvalidRequestError if the instance is not a local one.
+    """
+    if not instance.is_local:
+        raise InvalidRequestError(
+            f"instance {instance.where} does its background work by itself, in lambdas and "
+            "tasks; `sleeper pause` stops its schedules and `sleeper resume` starts them"
+        )
     count = workers or instance.properties().get(LOCAL_WORKERS) or worker_count()
     runner = _Runner(instance, listener, count)
     try:
