@@ -22,6 +22,7 @@ from sleeper.aws.queue import SqsQueue
 from sleeper.aws.schedules import switch_rules
 from sleeper.aws.state_copies import CopyLimits, StateCopies
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
+from sleeper.aws.task_launcher import EcsTaskLauncher
 from sleeper.aws.task_tracker import DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.clock import Clock, system_clock
@@ -29,16 +30,22 @@ from sleeper.datafiles.bucket import open_bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.ingest.job import body_with_job_id
+from sleeper.jobs.event import JobKind
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
+    COMPACTION_TASK_DEFINITION,
     DATA_BUCKET,
     DEPLOYED_QUEUES,
     INGEST_BATCHER_TABLE,
+    INGEST_TASK_DEFINITION,
     JOB_TRACKER_TABLE,
     SCHEDULE_RULES,
     TABLE_ID_INDEX,
     TABLE_NAME_INDEX,
     TABLE_ONLINE_INDEX,
+    TASK_CLUSTER,
+    TASK_SECURITY_GROUP,
+    TASK_SUBNETS,
     TASK_TRACKER_TABLE,
     TRANSACTION_LOG_TABLE,
 )
@@ -71,6 +78,11 @@ _JOB_QUEUES = {
     QueueName.BULK_IMPORT_PERSISTENT_EMR,
     QueueName.BULK_IMPORT_EMR_SERVERLESS,
     QueueName.BULK_IMPORT_EKS,
+}
+
+_TASK_DEFINITIONS = {
+    JobKind.INGEST: INGEST_TASK_DEFINITION,
+    JobKind.COMPACTION: COMPACTION_TASK_DEFINITION,
 }
 
 
@@ -141,6 +153,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         file_requests=lambda: DynamoFileRequests(
             dynamo, _deployed(files.instance(), INGEST_BATCHER_TABLE)
         ),
+        launcher=lambda kind: _launcher(files.instance(), kind),
         find_files=lambda path: find_s3_files(path, readable_buckets(root, files.instance())),
         root=root,
         state=copies.get,
@@ -206,6 +219,19 @@ def _dead_letters(files: PropertyFiles, name: QueueName) -> SqsDeadLetters:
     if name in _JOB_QUEUES:
         return SqsDeadLetters(client, name.value, *urls, redriven_body=body_with_job_id)
     return SqsDeadLetters(client, name.value, *urls)
+
+
+def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
+    if kind not in _TASK_DEFINITIONS:
+        raise InvalidRequestError(f"there are no tasks of kind {kind.value}")
+    subnets = properties.get(TASK_SUBNETS)
+    return EcsTaskLauncher(
+        aws_client("ecs"),
+        _deployed(properties, TASK_CLUSTER),
+        _deployed(properties, _TASK_DEFINITIONS[kind]),
+        subnets,
+        _deployed(properties, TASK_SECURITY_GROUP),
+    )
 
 
 def _state_folder() -> Path:

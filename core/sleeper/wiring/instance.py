@@ -9,7 +9,9 @@ from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.garbage_collection.orphans import ListObjects
 from sleeper.ingest_batcher.request import FileRequests
+from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import DeadLetters, MessageQueue
+from sleeper.jobs.task_launcher import TaskLauncher
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
@@ -44,7 +46,8 @@ class TablePropertiesStore(Protocol):
 class Instance:
     """The ports of one instance. Safe for threads; each process opens its own.
 
-    `queues` are those that it has. `state` gives a table's state store, opened once per
+    `queues` are those that it has; `queue` opens any. `launcher` is what starts tasks of a kind,
+    if the instance has tasks. `state` gives a table's state store, opened once per
     process. `spill_folder` is a folder of this process on local disk. `make_table` and
     `remove_table` make and delete what a table needs before its index row stands, and after;
     `find_files` gives the files that an ingest of a path would read, with their bytes.
@@ -66,6 +69,7 @@ class Instance:
     dead_letters: Callable[[QueueName], DeadLetters]
     file_requests: Callable[[], FileRequests]
     find_files: Callable[[str], Sequence[tuple[str, int]]]
+    launcher: Callable[[JobKind], TaskLauncher]
     root: DataRoot
     state: Callable[[TableId], StateStore]
     make_table: Callable[[TableId], None]

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueSettings
+from sleeper.jobs.task_launcher import TaskLauncher
 from sleeper.local.code_folder import CodeFolder
 from sleeper.local.dead_tasks import record_dead_tasks
 from sleeper.local.file_requests import LocalFileRequests
@@ -21,6 +23,7 @@ from sleeper.local.queue import LocalDeadLetters, LocalQueue, release_dead_recei
 from sleeper.local.state_store import open_state_store
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
+from sleeper.properties.deployed import DEPLOYED_QUEUES
 from sleeper.properties.engine import (
     LOCAL_POLL_MILLISECONDS,
     QUEUE_RECEIVES_MAX,
@@ -93,6 +96,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         ),
         file_requests=functools.cache(lambda: LocalFileRequests(database)),
         find_files=_find_files,
+        launcher=_no_launcher,
         root=root,
         state=states.get,
         make_table=lambda table_id: _make_table(local, table_id),
@@ -109,6 +113,12 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         ),
         clock=clock,
         close=close,
+    )
+
+
+def _no_launcher(kind: JobKind) -> TaskLauncher:
+    raise InvalidRequestError(
+        f"a local instance starts no {kind.value} tasks: `sleeper run` has its own workers"
     )
 
 
@@ -162,7 +172,8 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
             visibility, receives = COMPACTION_VISIBILITY_SECONDS, COMPACTION_RETRIES_MAX
         case _:
             visibility, receives = QUEUE_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
-    return QueueSettings(properties.get(visibility), properties.get(receives))
+    fifo = DEPLOYED_QUEUES[name.value].fifo
+    return QueueSettings(properties.get(visibility), properties.get(receives), fifo)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from sleeper.reports.queries import untracked_queries
 from sleeper.reports.queues import gather_queues
 from sleeper.reports.state import StateReport, gather_state
 from sleeper.reports.table import TableReport, gather_table
+from sleeper.reports.table_metrics import gather_table_metrics
 from sleeper.reports.tables import gather_tables
 from sleeper.reports.tasks import gather_tasks
 from sleeper.statestore.reading.file_queries import Totals
@@ -48,6 +49,11 @@ def report_table(instance: Instance, name: str) -> TableReport:
 def report_state(instance: Instance, name: str) -> StateReport:
     """The versions of a table, and who needs them."""
     return gather_state(instance.table(name).state, name)
+
+
+def table_metrics(instance: Instance, ref: TableRef) -> dict[str, int]:
+    """Counts of what the table holds, by the names of their metrics."""
+    return gather_table_metrics(instance.state(ref.id))
 
 
 def _listings(

@@ -33,10 +33,11 @@ from sleeper.wiring.collecting import (
     snapshot_table,
     sweep_abandoned,
 )
+from sleeper.wiring.compaction_creation import create_compaction_jobs_of
 from sleeper.wiring.engine import worker_count
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.shaping import create_compaction_jobs_of, send_splits_of
+from sleeper.wiring.split_sending import send_splits_of
 from sleeper.wiring.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
