@@ -66,6 +66,7 @@ class SplittingStack(cdk.NestedStack):
                 every_minutes=deployment.get(SPLITTING_PERIOD_MINUTES),
                 permissions=[
                     *commit(deployment),
+                    *track(deployment),
                     read_objects(deployment, DATA),
                     send(deployment, "splitting"),
                 ],

@@ -132,5 +132,11 @@ def _launching(
     return [
         Permission(("ecs:RunTask",), [family, f"{family}:*"], "any revision", in_cluster),
         Permission(("ecs:ListTasks",), ["*"], "listing tasks takes no resource", in_cluster),
+        Permission(
+            ("ecs:TagResource",),
+            [deployment.arn("ecs", f"task/{deployment.name('tasks')}/*")],
+            "tasks that are not there yet",
+            ("StringEquals", "ecs:CreateAction", "RunTask"),
+        ),
         Permission(("iam:PassRole",), [definition.task_role.role_arn, execution.role_arn]),
     ]
