@@ -29,7 +29,7 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "requirements.tx
 
 def make_code(scope: Construct, platform: str, processor: str) -> assets.Asset:
     """The asset. It is named by what it is made of, and built only if that has changed."""
-    build = _Build(platform, processor)
+    build = CodeBuild(platform, processor)
     asset = assets.Asset(
         scope,
         "Code",
@@ -50,11 +50,14 @@ def make_code(scope: Construct, platform: str, processor: str) -> assets.Asset:
 
 
 @dataclass(frozen=True, slots=True)
-class _Build:
+class CodeBuild:
+    """What the zip is built for."""
+
     platform: str
     processor: str
 
     def fingerprint(self) -> str:
+        """A digest of all that goes into the zip."""
         digest = hashlib.sha256(f"{self.platform} {self.processor} {PYTHON_VERSION}".encode())
         if self.platform == "local":
             digest.update(sys.version.encode())
@@ -64,6 +67,7 @@ class _Build:
         return digest.hexdigest()
 
     def into(self, folder: Path) -> None:
+        """Fills a folder with what the zip holds."""
         for package in (ROOT / "core" / "sleeper", ROOT / "lambdas"):
             target = folder / package.name
             shutil.copytree(package, target, ignore=_LEFT_OUT, dirs_exist_ok=True)
@@ -83,7 +87,7 @@ class _Build:
 
 @jsii.implements(cdk.ILocalBundling)
 class _LocalBundling:
-    def __init__(self, build: _Build) -> None:
+    def __init__(self, build: CodeBuild) -> None:
         self._build = build
 
     def try_bundle(self, output_dir: str, _options: object = None, **_: object) -> bool:
