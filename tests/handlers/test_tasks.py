@@ -209,7 +209,7 @@ from sleeper.jobs.event import new_task_id
 from sleeper.wiring import worker, worker_process
 from sleeper.wiring.opening import open_instance
 def stuck(*_):
-    print("at work", flush=True)
+    threading.Timer(0.5, lambda: print("at work", flush=True)).start()
     # In native code for a minute and more, without a look at signals.
     sqlite3.connect(":memory:").execute(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000000)"

@@ -73,11 +73,6 @@ class Ministack:
             for message in messages
         ]
 
-    def reset(self) -> None:
-        """Forgets everything."""
-        request = urllib.request.Request(f"{self.url}/_ministack/reset", method="POST")
-        urllib.request.urlopen(request, timeout=60).close()
-
 
 @contextmanager
 def ministack(folder: Path) -> Iterator[Ministack]:

@@ -32,6 +32,7 @@ from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.worker import Worker
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
 from tests.unit.cli.conftest import Done, Sleeper
+from tests.wheels import make_wheel
 
 SCHEMA = {
     "rowKeyFields": [{"name": "city", "type": "StringType"}],
@@ -39,6 +40,17 @@ SCHEMA = {
     "valueFields": [{"name": "people", "type": "LongType"}],
 }
 Row = dict[str, object]
+FIRST_ONLY = """
+class First:
+    def __init__(self, schema, row_key, sort_key, config): ...
+    def __call__(self, batches):
+        last = None
+        for batch in batches:
+            keys = batch.column(0).to_pylist()
+            first = [i for i, key in enumerate(keys) if key != ([last] + keys)[i]]
+            last = keys[-1] if keys else last
+            yield batch.take(first)
+"""
 
 
 @pytest.fixture
@@ -362,7 +374,7 @@ def test_what_the_environment_lacks_is_named(
     for variable in unset:
         monkeypatch.delenv(variable)
     aws_client.cache_clear()
-    boto3.DEFAULT_SESSION = None
+    boto3.setup_default_session()
     for config_bucket in ("", f"sleeper-{deployed.id}-config-000000000000"):
         monkeypatch.setenv("SLEEPER_CONFIG_BUCKET", config_bucket)
         failed = sleeper("table", "list")
@@ -378,3 +390,19 @@ def test_sorts_and_merges_spill_where_the_property_says(
     ok(cities("ingest", "cities", "here.parquet"))
     with closing(open_instance(instance.where)) as opened:
         assert opened.spill_folder().is_relative_to(tmp_path / "spill")
+
+
+def test_users_code_is_kept_in_the_config_bucket_and_runs(
+    cities: Sleeper, instance: Instance, tmp_path: Path
+) -> None:
+    wheel = make_wheel(
+        tmp_path / "wheels", "aws_code", {"aws_code": FIRST_ONLY}, {"First": "aws_code:First"}
+    )
+    ok(cities("code", "add", wheel))
+    listed = ok(cities("code", "list", "--output", "json")).rows
+    assert "First" in {row["name"] for row in listed}
+    twice = rows_from(0, 4) + [{**row, "people": -1} for row in rows_from(0, 4)]
+    (tmp_path / "here.parquet").write_bytes(parquet(twice))
+    ok(cities("ingest", "cities", "here.parquet"))
+    ok(cities("table", "set", "cities", "sleeper.table.iterator.class.name=First"))
+    assert [row["city"] for row in query(cities)] == [r["city"] for r in in_order(rows_from(0, 4))]

@@ -4,7 +4,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import obstore
 from obstore.exceptions import BaseError, PreconditionError
@@ -20,9 +20,6 @@ from sleeper.properties.values import (
     table_properties_from_text,
 )
 from sleeper.tables.table_ref import TableId
-
-if TYPE_CHECKING:
-    from obstore import UpdateVersion
 
 P = TypeVar("P", InstanceProperties, TableProperties)
 
@@ -102,20 +99,20 @@ class PropertyFiles:
                 if (name := found["path"].rpartition("/")[2]).startswith("table-")
             }
 
-    def _read(self, path: str) -> tuple[str, "UpdateVersion"]:
-        """The text, and what a change of it replaces."""
+    def _read(self, path: str) -> tuple[str, str | None]:
+        """The text, and what stands for this version of it."""
         with self._translated(path):
             found = obstore.get(self.store, path)
-            return bytes(found.bytes()).decode(), {"e_tag": found.meta["e_tag"]}
+            return bytes(found.bytes()).decode(), found.meta["e_tag"]
 
     def _change(self, path: str, change: Callable[[str], P]) -> P:
         for _ in range(_ATTEMPTS_MAX):
-            text, version = self._read(path)
+            text, e_tag = self._read(path)
             after = change(text)
             try:
                 with self._translated(path):
                     body = after.to_text().encode()
-                    obstore.put(self.store, path, body, mode=version)
+                    obstore.put(self.store, path, body, mode={"e_tag": e_tag})
             except ConflictError:
                 time.sleep(random.uniform(0, _WAIT_SECONDS))
                 continue

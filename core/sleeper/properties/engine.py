@@ -20,6 +20,7 @@ QUERY_ROWS_MAX = declare("query.rows.max", whole_number(0, 2**63 - 1), 0, Group.
 QUERY_SECONDS_MAX = declare("query.time.max.seconds", whole_number(0, 30 * _DAY_SECONDS), 0, Group.QUERY, "How long a query or SQL statement may take, reading its rows included, before it is stopped. 0: no limit.")
 QUERY_CACHE_BYTES = declare("query.cache.bytes", byte_count(0), 256 * _MIB, Group.QUERY, "How much of key filters a process that runs queries keeps in memory.")
 QUERY_FOOTER_CACHE_BYTES = declare("query.footer.cache.bytes", byte_count(0), 50 * _MIB, Group.QUERY, "How much of data files' footers a process that runs queries keeps in memory.")
+SKETCH_CACHE_BYTES = declare("partition.splitting.cache.bytes", byte_count(0), 64 * _MIB, Group.SPLITTING, "How much of key sketches a process that splits partitions keeps in memory.")
 QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SECONDS), 3600, Group.QUERY, "How long the hold of a long query lasts. It is renewed at a third of that.")
 
 SNAPSHOT_PERIOD_MINUTES = declare("snapshot.period.minutes", whole_number(1), 60, Group.STATE, "How often a table's state is stored as a snapshot and its log is trimmed.", redeploy=True)

@@ -83,7 +83,7 @@ class QueryEngine:
     def __post_init__(self) -> None:
         settings = self.settings
         self.key_filters = KeyFilterCache(settings.filter_cache_bytes)
-        self.extractor = Extractor(settings.engine.spill_folder, settings.footer_cache_bytes)
+        self.extractor = Extractor(settings.engine.spill_folder, self._footer_cache_bytes)
 
     @property
     def session(self) -> SessionContext:
@@ -91,6 +91,12 @@ class QueryEngine:
         with self._opening:
             if self._session is None:
                 session = open_session(self.settings.engine)
-                limit_footer_cache(session, self.settings.footer_cache_bytes)
+                limit_footer_cache(session, self._footer_cache_bytes)
                 self._session = session
             return self._session
+
+    @property
+    def _footer_cache_bytes(self) -> int:
+        """Of files in buckets the engine keeps some footers, and the extractor others."""
+        whole = self.settings.footer_cache_bytes
+        return whole // 2 if self.settings.engine.buckets else whole

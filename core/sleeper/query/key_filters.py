@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 # What an entry takes besides the filter's blocks, and all that one without a filter takes.
 _ENTRY_BYTES = 500
 _READS_AT_ONCE = 8
+_LEAVES_LOADED = 16
 
 FilterOf = Callable[[DataFile], KeyFilter | None]
 """The file's key filter; None if it has none, so that it may hold any key."""
@@ -69,8 +70,10 @@ def narrowed(plan: QueryPlan, filter_of: FilterOf, load: LoadFilters = lambda _:
     """The plan without the keys, and so without the files and leaves, that filters deny."""
     hashes = _RegionHashes(plan.schema)
     leaves = []
-    for leaf in plan.leaves:
-        load([s.file for s in leaf.scans if any(hashes.of(r) is not None for r in s.regions or ())])
+    for place, leaf in enumerate(plan.leaves):
+        if place % _LEAVES_LOADED == 0:
+            next_leaves = plan.leaves[place : place + _LEAVES_LOADED]
+            load([s.file for each in next_leaves for s in each.scans if hashes.are_any_of(s)])
         scans = tuple(s for each in leaf.scans for s in _narrowed(each, hashes, filter_of))
         if scans:
             leaves.append(LeafPlan(leaf.leaf_ids, scans))
@@ -91,6 +94,10 @@ class _RegionHashes:
         if known is None:
             known = self._known[id(region)] = (region, self._hash(region))
         return known[1]
+
+    def are_any_of(self, scan: FileScan) -> bool:
+        """Whether any of the scan's regions is one key."""
+        return any(self.of(region) is not None for region in scan.regions or ())
 
     def _hash(self, region: Region) -> int | None:
         key = key_of_region(self._schema, region)

@@ -1,5 +1,6 @@
 """Runs queries by key: plans, merges leaf after leaf, hands out rows as they come."""
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,13 +115,16 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the plan after the steps, as batches of the target schema, leaf after leaf."""
     left = query.limit
-    for leaf in plan.leaves:
-        if left == 0:
-            return
-        wanted = [(scan.file, scan.regions) for scan in leaf.scans]
-        try:
-            with engine.extractor.extracted(table.root, plan.schema, wanted) as extracts:
-                inputs = _inputs(leaf, table, extracts)
+    wanted = [[(scan.file, scan.regions) for scan in leaf.scans] for leaf in plan.leaves]
+    # A limit may be reached before the leaves whose rows would be fetched ahead.
+    ahead = {} if left is None else {"ahead": 0}
+    extracts = engine.extractor.of_leaves(table.root, plan.schema, wanted, **ahead)
+    with contextlib.closing(extracts):
+        for leaf in plan.leaves:
+            if left == 0:
+                return
+            try:
+                inputs = _inputs(leaf, table, next(extracts))
                 request = MergeRequest(plan.schema, inputs, query.columns, left, steps)
                 for batch in merge(request, engine.settings.engine, engine.session):
                     time_limit.check()
@@ -128,8 +132,8 @@ def rows_of(
                         if left is not None:
                             left -= batch.num_rows
                         yield batch.cast(target)
-        except DataError as error:
-            raise _damage(leaf.scans, table, engine) or error from error
+            except DataError as error:
+                raise _damage(leaf.scans, table, engine) or error from error
 
 
 def _damage(scans: Sequence[FileScan], table: QueryTable, engine: QueryEngine) -> DataError | None:

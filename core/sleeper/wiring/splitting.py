@@ -1,9 +1,12 @@
 """Splits partitions of the tables of an instance."""
 
+import functools
 import json
 
+from sleeper.datafiles.bounded_cache import BoundedCache
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.partition import PartitionId
+from sleeper.properties.engine import SKETCH_CACHE_BYTES
 from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
 from sleeper.splitting.key_samples import sample_keys
@@ -39,12 +42,19 @@ def run_split_message(instance: Instance, body: str) -> SplitResult:
 
 
 def _split(table: OpenTable, partition_id: PartitionId) -> SplitResult:
-    root = table.instance.root
+    root, properties = table.instance.root, table.instance.properties()
+    kept = _sketches(properties.get(SKETCH_CACHE_BYTES))
     return split_partition(
         partition_id,
         table.state,
         table.properties().get(SPLIT_THRESHOLD_ROWS),
-        table.instance.properties().get(SPLITTING_FILES_MAX),
-        root.read,
+        properties.get(SPLITTING_FILES_MAX),
+        lambda path: kept.get(root.url_of(path), lambda: root.read(path)),
         lambda schema, file, region: sample_keys(root, schema, file, region),
     )
+
+
+@functools.lru_cache(maxsize=1)
+def _sketches(bytes_max: int) -> BoundedCache[bytes]:
+    """This process's sidecars of keys: the files of a growing leaf are looked at repeatedly."""
+    return BoundedCache(bytes_max, len)

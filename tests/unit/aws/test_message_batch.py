@@ -20,14 +20,16 @@ class FakeSqs:
     sender_fault: bool = False
     requests: list[list[dict[str, Any]]] = field(default_factory=list)
 
-    def send_message_batch(self, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:
-        self.requests.append(Entries)
+    def send_message_batch(self, **request: Any) -> dict[str, Any]:
+        assert request.keys() == {"QueueUrl", "Entries"}
+        entries = request["Entries"]
+        self.requests.append(entries)
         failing = self.failures.pop(0) if self.failures else 0
         told = {"Code": "InternalError", "SenderFault": self.sender_fault, "Message": "why"}
         return {
-            "Failed": [{"Id": e["Id"], **told} for e in Entries[:failing]],
+            "Failed": [{"Id": e["Id"], **told} for e in entries[:failing]],
             "Successful": [
-                {"Id": e["Id"], "MessageId": f"m-{e['MessageBody'][:5]}"} for e in Entries[failing:]
+                {"Id": e["Id"], "MessageId": f"m-{e['MessageBody'][:5]}"} for e in entries[failing:]
             ],
         }
 
