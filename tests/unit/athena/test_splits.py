@@ -12,7 +12,8 @@ from sleeper.wiring.instance import Instance
 from sleeper.wiring.tables import create_table
 from tests.unit.athena.protocol import Athena, Json, among, from_to
 
-SCHEMA = '{"rowKeyFields":[{"name":"id","type":"LongType"}],"valueFields":[{"name":"v","type":"StringType"}]}'
+SCHEMA = """{"rowKeyFields":[{"name":"id","type":"LongType"}],
+ "valueFields":[{"name":"v","type":"StringType"}]}"""
 ROWS = 10_000
 
 
@@ -75,7 +76,7 @@ def test_later_pages_are_of_the_version_of_the_first(
 
 
 def test_a_token_of_somebody_else_is_refused(athena: Athena, table: str):
-    with pytest.raises(InvalidRequestError, match="no continuation token .* 'next'"):
+    with pytest.raises(InvalidRequestError, match=r"no continuation token .* 'next'"):
         athena.splits_page(table, None, "next")
 
 
