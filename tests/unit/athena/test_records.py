@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.athena.connector import Connector, SpillBucket
+from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.wiring.collecting import collect_table
@@ -338,3 +339,13 @@ def plain_range(raw: Json) -> tuple[Any, Any, Any]:
 
     high = value(raw["high"])
     return value(raw["low"]), high, high if raw["high"]["bound"] == "EXACTLY" else None
+
+
+def test_blocks_are_spilled_to_a_bucket_of_s3(athena: Athena, table: str, data_bucket: Bucket):
+    on_s3 = SpillBucket(data_bucket.name, DataRoot(data_bucket))
+    reader = Athena(replace(athena.connector, spill=on_s3))
+    split = reader.splits(table)[0]
+    read = reader.read(table, split, block_bytes=500, inline_bytes=0)
+    assert {block["bucket"] for block in read["remoteBlocks"]} == {data_bucket.name}
+    ids = [n for batch in reader.batches(read) for n in batch["id"].to_pylist()]
+    assert ids == list(range(100))
