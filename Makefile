@@ -55,12 +55,14 @@ bench: install ## Run all benchmarks, beside peers, and write their table
 
 # Keeps the pins that still fit; `make requirements ARGS=--upgrade` moves them all.
 requirements: install ## Pin again what pyproject.toml asks for
-	@echo "==> requirements.txt and requirements-dev.txt"
+	@echo "==> requirements.txt, requirements-dev.txt, requirements-servers.txt"
 	@$(call quietly,$(compile) -o requirements.txt)
 	@$(call quietly,$(compile) --group dev -c requirements.txt -o requirements-dev.txt)
+	@$(call quietly,$(pins) --group servers -o requirements-servers.txt)
 
-compile = .venv/bin/uv pip compile --quiet pyproject.toml --universal --python-version 3.11 \
+pins = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --custom-compile-command 'make requirements' $(ARGS)
+compile = $(pins) pyproject.toml
 
 clean: ## Take away .venv, caches, the demo's and the benchmarks' folders
 	@rm -rf .venv node_modules .demo .bench build dist core/*.egg-info
@@ -71,7 +73,8 @@ clean: ## Take away .venv, caches, the demo's and the benchmarks' folders
 	@tools/make-venv .venv
 	@touch $@
 
-.venv/.installed: .venv/.created tools/fill-venv requirements-dev.txt pyproject.toml
+.venv/.installed: .venv/.created tools/fill-venv requirements-dev.txt requirements-servers.txt \
+		pyproject.toml
 	@tools/fill-venv .venv
 	@touch $@
 

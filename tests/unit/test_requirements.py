@@ -12,7 +12,11 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME = PROJECT["project"]["dependencies"]
 DEVELOPMENT = RUNTIME + PROJECT["dependency-groups"]["dev"]
-FILES = {"requirements.txt": RUNTIME, "requirements-dev.txt": DEVELOPMENT}
+FILES = {
+    "requirements.txt": RUNTIME,
+    "requirements-dev.txt": DEVELOPMENT,
+    "requirements-servers.txt": PROJECT["dependency-groups"]["servers"],
+}
 
 
 def _pins(name: str) -> list[Requirement]:
