@@ -1,7 +1,9 @@
 """The connector of an instance for Athena."""
 
 from dataclasses import replace
+from typing import Any
 
+from sleeper.athena.answering import answer
 from sleeper.athena.connector import Connector, ConnectorSettings, SpillBucket
 from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.location import DataRoot
@@ -27,6 +29,14 @@ def athena_connector(instance: Instance) -> Connector:
             properties.get(SPLITTING_FILES_MAX),
         ),
     )
+
+
+def answer_athena(instance: Instance, request: Any) -> dict[str, Any]:
+    """The answer to a request of Athena's protocol, as JSON objects.
+
+    The properties are read each time, so that a change reaches a function that is warm.
+    """
+    return answer(request, athena_connector(instance))
 
 
 def _spill_bucket(instance: Instance) -> tuple[str, DataRoot]:
