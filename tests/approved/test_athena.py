@@ -13,16 +13,14 @@ import pyarrow as pa
 import pytest
 
 from sleeper.athena.answering import answer
-from sleeper.athena.connector import Connector, SpillBucket
+from sleeper.athena.connector import Connector
 from sleeper.athena.requests import request_from_json
-from sleeper.datafiles.location import DataRoot
 from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import OpenTable
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.query import query_table
 from sleeper.wiring.tables import create_table
 from tests.approved.approval import check_approved
 from tests.table_fixture import FakeClock
+from tests.unit.athena.protocol import connector_of
 
 Json = dict[str, Any]
 RECORDED = Path(__file__).parent / "recorded"
@@ -40,12 +38,7 @@ def connector(tmp_path: Path) -> Iterator[Connector]:
     numbers = range(0, 300, 1)
     values = {"Id": numbers, "v": [f"v{n}" for n in numbers], "n": [n or None for n in numbers]}
     ingest_rows(instance, "Events", [pa.record_batch(values)])
-    yield Connector(
-        instance.tables,
-        lambda ref: query_table(OpenTable(instance, ref)),
-        instance.query_engine,
-        SpillBucket("spilled", DataRoot(tmp_path / "spilled")),
-    )
+    yield connector_of(instance, tmp_path / "spilled")
     instance.close()
 
 

@@ -24,7 +24,7 @@ class ConnectorSettings:
     hold_seconds: int = 3600
     split_bytes: int = 512 * 1024**2
     sketched_files_max: int = 50
-    splits_per_page: int = 1000
+    splits_per_page: int = 4000
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,6 @@ class Constraints:
     limit: int | None = None
 
 
-NO_CONSTRAINTS = Constraints({})
-
-
 def constraints_from_json(raw: Any) -> Constraints:
     """InvalidRequestError says what cannot be read."""
     summary = {

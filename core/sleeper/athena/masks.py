@@ -27,8 +27,7 @@ def column_mask(name: str, column: pa.Array, values: ValueSet) -> pa.Array:
     """For each value, null included, whether the set lets it through.
 
     Lists and maps are told apart from null and nothing more, as in Athena's own SDK. A NaN
-    is greater than every number, again as there: what is compared otherwise in SQL is
-    looked at by Athena once more.
+    is greater than every number, again as there.
     """
     try:
         let_through = _mask(column, values)

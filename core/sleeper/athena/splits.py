@@ -5,6 +5,7 @@ says which, so that all pages are of one version. Nobody tells a connector that 
 over, so the hold is left to expire; reads renew it when half of its time is over.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from sleeper.athena.connector import Connector
 from sleeper.athena.constraints import Constraints
 from sleeper.athena.key_ranges import key_regions
+from sleeper.athena.leaves import touched_leaves
 from sleeper.athena.names import fields_named, find_named
 from sleeper.athena.pieces import pieces_of_leaf
 from sleeper.athena.requests import GetSplitsRequest, GetTableLayoutRequest
@@ -19,23 +21,23 @@ from sleeper.athena.split import Split, new_encryption_key, new_spill_location
 from sleeper.athena.value_sets import ValueSet
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.partitions.json import region_to_json
-from sleeper.partitions.partition import PartitionId
+from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Region, whole_region
 from sleeper.query.engine import QueryTable
-from sleeper.query.request import Query
-from sleeper.query.running import plan_of_query
 from sleeper.schema.model import Schema
 from sleeper.statestore.transactions.holds import CreateHold
 from sleeper.statestore.transactions.transaction import new_transaction_id
 from sleeper.tables.table_ref import TableRef
 
 _TOKEN = re.compile(r"(\d+)/([^/]+)/(\d+)")
+# An answer of a function may have 6 MiB. A leaf of many pieces comes on top.
+_PAGE_BYTES = 4 * 1024**2
 _ATTEMPTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """A version, the hold on it, and how many leaves earlier pages had."""
+    """A version, the hold on it, and the place of the page's first leaf."""
 
     version: int
     hold_id: str
@@ -50,7 +52,7 @@ def has_rows(request: GetTableLayoutRequest, connector: Connector) -> bool:
     table = connector.open_table(find_named(connector.tables, request.table))
     with table.store.reading() as state:
         schema = state.schema
-    return bool(_leaf_ids(table, _wanted(schema, request.constraints), None))
+    return any(touched_leaves(table, _wanted(schema, request.constraints)))
 
 
 def splits_page(request: GetSplitsRequest, connector: Connector) -> tuple[list[Split], str | None]:
@@ -65,19 +67,17 @@ def splits_page(request: GetSplitsRequest, connector: Connector) -> tuple[list[S
         check_version_is_kept(page.version, state.oldest_version, connector)
         schema = state.schema
     wanted = _wanted(schema, request.constraints)
-    leaf_ids = _leaf_ids(table, wanted, page.version)
     splits: list[Split] = []
-    at = page.start
-    while at < len(leaf_ids) and len(splits) < connector.settings.splits_per_page:
-        splits += (
-            _split(request, ref, page, region_to_json(schema, piece), connector)
-            for piece in _pieces(table, schema, leaf_ids[at], page.version, connector)
-            if any(piece.overlaps(region) for region in wanted)
-        )
-        at += 1
-    if at == len(leaf_ids):
-        return splits, None
-    return splits, _Page(page.version, page.hold_id, at).to_token()
+    size = 0
+    for place, leaf in touched_leaves(table, wanted, page.version, page.start):
+        if len(splits) >= connector.settings.splits_per_page or size >= _PAGE_BYTES:
+            return splits, _Page(page.version, page.hold_id, place).to_token()
+        for piece in _pieces(table, schema, leaf, page.version, connector):
+            if any(piece.overlaps(region) for region in wanted):
+                region = region_to_json(schema, piece)
+                splits.append(_split(request, ref, page, region, connector))
+                size += len(json.dumps(splits[-1].to_json()))
+    return splits, None
 
 
 def named_by_field(schema: Schema, constraints: Constraints) -> Mapping[str, ValueSet]:
@@ -101,20 +101,12 @@ def _wanted(schema: Schema, constraints: Constraints) -> tuple[Region, ...]:
     return key_regions(schema, summary, whole_region(schema)).regions
 
 
-def _leaf_ids(
-    table: QueryTable, wanted: tuple[Region, ...], version: int | None
-) -> list[PartitionId]:
-    plan = plan_of_query(Query(wanted, version=version), table)
-    return [leaf_id for leaf in plan.leaves for leaf_id in leaf.leaf_ids]
-
-
 def _pieces(
-    table: QueryTable, schema: Schema, leaf_id: PartitionId, version: int, connector: Connector
+    table: QueryTable, schema: Schema, leaf: Partition, version: int, connector: Connector
 ) -> list[Region]:
     # This process has seen the version, so the log need not be asked for each leaf.
     with table.store.reading(version, stale=True) as state:
-        leaf = state.partitions.get(leaf_id)
-        files = state.files.of_leaf(leaf_id, leaf.region)
+        files = state.files.of_leaf(leaf.id, leaf.region)
     return pieces_of_leaf(schema, leaf, files, table.root, connector.settings)
 
 

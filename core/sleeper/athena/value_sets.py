@@ -43,12 +43,12 @@ class ValueRange:
     @property
     def includes_low(self) -> bool:
         """Whether the lower marker's own value is in the range."""
-        return self.low.bound is not Bound.ABOVE
+        return self.low.bound in (Bound.BELOW, Bound.EXACTLY)
 
     @property
     def includes_high(self) -> bool:
         """Whether the upper marker's own value is in the range."""
-        return self.high.bound is not Bound.BELOW
+        return self.high.bound in (Bound.EXACTLY, Bound.ABOVE)
 
     @property
     def single(self) -> pa.Scalar | None:

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.athena.connector import Connector, SpillBucket
-from sleeper.datafiles.location import DataRoot
-from sleeper.wiring.instance import Instance, OpenTable
+from sleeper.athena.connector import Connector
+from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.query import query_table
 from tests.table_fixture import FakeClock
-from tests.unit.athena.protocol import Athena
+from tests.unit.athena.protocol import Athena, connector_of
 
 
 @pytest.fixture
@@ -30,12 +28,7 @@ def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
 
 @pytest.fixture
 def connector(instance: Instance, tmp_path: Path) -> Connector:
-    return Connector(
-        instance.tables,
-        lambda ref: query_table(OpenTable(instance, ref)),
-        instance.query_engine,
-        SpillBucket("spilled", DataRoot(tmp_path / "spilled")),
-    )
+    return connector_of(instance, tmp_path / "spilled")
 
 
 @pytest.fixture

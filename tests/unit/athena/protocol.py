@@ -6,16 +6,19 @@ Written after the SDK's serialisers, apart from the code under test.
 import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from sleeper.athena.answering import answer
-from sleeper.athena.connector import Connector
+from sleeper.athena.connector import Connector, SpillBucket
+from sleeper.datafiles.location import DataRoot
+from sleeper.wiring.instance import Instance, OpenTable
+from sleeper.wiring.query import query_table
 
 Json = dict[str, Any]
-OLD = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4, use_legacy_format=True)
 
 
 def text(message: Any) -> str:
@@ -57,6 +60,16 @@ def among(kind: pa.DataType, *values: Any, null: bool = False) -> Json:
 def from_to(kind: pa.DataType, low: Any, high: Any) -> Json:
     """`low <= column AND column < high`."""
     return ranges(kind, (low, "ABOVE" if low is None else "EXACTLY", high, "BELOW"))
+
+
+def connector_of(instance: Instance, folder: Path) -> Connector:
+    """One that spills to a folder."""
+    return Connector(
+        instance.tables,
+        lambda ref: query_table(OpenTable(instance, ref)),
+        instance.query_engine,
+        SpillBucket("spilled", DataRoot(folder)),
+    )
 
 
 @dataclass

@@ -13,20 +13,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sleeper.athena.connector import Connector, SpillBucket
+from sleeper.athena.connector import SpillBucket
 from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.wiring.collecting import collect_table
+from sleeper.wiring.compaction_creation import compact_table
 from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance, OpenTable
+from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.query import query_table
-from sleeper.wiring.shaping import compact_table
 from sleeper.wiring.tables import create_table, delete_table
 from tests.system.bad_days import run_all
 from tests.table_fixture import DAY_MS, FakeClock
-from tests.unit.athena.protocol import Athena, Json, among, from_to, ranges, read_block
+from tests.unit.athena.protocol import (
+    Athena,
+    Json,
+    among,
+    connector_of,
+    from_to,
+    ranges,
+    read_block,
+)
 from tests.unit.athena.test_metadata import EVERY_TYPE
 
 SCHEMA = """{"rowKeyFields":[{"name":"id","type":"LongType"}],
@@ -301,12 +308,7 @@ def grown() -> Iterator[Athena]:
         compact_table(instance, "t", full=True)
         run_all(instance)
         ingest_rows(instance, "t", [rows(*range(1, 40, 2))])
-        connector = Connector(
-            instance.tables,
-            lambda ref: query_table(OpenTable(instance, ref)),
-            instance.query_engine,
-            SpillBucket("spilled", DataRoot(Path(folder, "spilled"))),
-        )
+        connector = connector_of(instance, Path(folder, "spilled"))
         small = replace(connector.settings, split_bytes=2000, splits_per_page=2)
         yield Athena(replace(connector, settings=small))
         instance.close()
