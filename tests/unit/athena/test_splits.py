@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sleeper.athena import leaves
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.wiring.ingest import ingest_rows
 from sleeper.wiring.instance import Instance
@@ -61,9 +62,15 @@ def test_splits_are_of_one_version_under_one_hold(athena: Athena, instance: Inst
     assert {split["properties"]["hold"] for split in splits} == {hold.id}
 
 
+@pytest.mark.parametrize("planned_at_once", [1, 500])
 def test_later_pages_are_of_the_version_of_the_first(
-    athena: Athena, instance: Instance, table: str
+    athena: Athena,
+    instance: Instance,
+    table: str,
+    planned_at_once: int,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr(leaves, "_PLANNED_AT_ONCE", planned_at_once)
     connector = athena.connector
     paged = Athena(replace(connector, settings=replace(connector.settings, splits_per_page=2)))
     first = paged.splits_page(table, None, None)
