@@ -25,8 +25,6 @@ QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SEC
 
 ATHENA_HOLD_SECONDS = declare("athena.hold.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.ATHENA, "How long a version that an Athena query reads is kept after its last read began.")
 ATHENA_SPLIT_BYTES = declare("athena.split.bytes", byte_count(_MIB), 512 * _MIB, Group.ATHENA, "How much of a leaf's data files one read of Athena's takes on, about.")
-ATHENA_SPILL_EXPIRY_DAYS = declare("athena.spill.bucket.ageoff.days", whole_number(1, 3650), 1, Group.ATHENA, "After how many days what Athena's reads spilled is deleted.", redeploy=True)
-ATHENA_MEMORY_MB = declare("athena.records.memory.mb", whole_number(1024, 10_240), 4096, Group.ATHENA, "Memory of the function that reads rows for Athena, in MiB. Must be more than a query's.", redeploy=True)
 
 SNAPSHOT_PERIOD_MINUTES = declare("snapshot.period.minutes", whole_number(1), 60, Group.STATE, "How often a table's state is stored as a snapshot and its log is trimmed.", redeploy=True)
 SNAPSHOT_TRANSACTIONS_MIN = declare("snapshot.transactions.min", whole_number(1), 1000, Group.STATE, "How many new transactions a new snapshot needs.")
