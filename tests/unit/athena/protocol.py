@@ -80,14 +80,16 @@ class Athena:
     database: str = "sleeper"
 
     def ask(self, kind: str, **members: Any) -> Json:
-        request = {
+        return answer(self.request(kind, **members), self.connector)
+
+    def request(self, kind: str, **members: Any) -> Json:
+        return {
             "@type": kind,
             "identity": {"arn": "arn", "account": "1"},
             "queryId": "q1",
             "catalogName": "cat",
             **members,
         }
-        return answer(request, self.connector)
 
     def name(self, table: str) -> Json:
         return {"schemaName": self.database, "tableName": table}
