@@ -6,10 +6,10 @@ import pyarrow as pa
 
 from sleeper.athena.connector import Connector
 from sleeper.athena.names import (
-    SCHEMA_NAMES,
     athena_schema,
     check_schema_name,
     find_named,
+    schema_names,
     table_names,
 )
 from sleeper.athena.records import read_records
@@ -54,7 +54,7 @@ def _answer(request: Request, connector: Connector) -> Response:
         case CapabilitiesRequest():
             return CapabilitiesResponse(request.asked.catalog)
         case ListSchemasRequest():
-            return ListSchemasResponse(request.asked.catalog, SCHEMA_NAMES)
+            return ListSchemasResponse(request.asked.catalog, schema_names(connector))
         case ListTablesRequest():
             return _tables(request, connector)
         case GetTableRequest():
@@ -70,7 +70,7 @@ def _answer(request: Request, connector: Connector) -> Response:
 
 
 def _tables(request: ListTablesRequest, connector: Connector) -> ListTablesResponse:
-    schema_name = check_schema_name(request.schema_name)
+    schema_name = check_schema_name(request.schema_name, connector)
     names = table_names(connector.tables.list())
     if request.next_token is not None:
         names = [name for name in names if name >= request.next_token]
@@ -83,7 +83,7 @@ def _tables(request: ListTablesRequest, connector: Connector) -> ListTablesRespo
 
 
 def _table(request: GetTableRequest, connector: Connector) -> GetTableResponse:
-    table = connector.open_table(find_named(connector.tables, request.table))
+    table = connector.open_table(find_named(connector, request.table))
     with table.store.reading() as state:
         schema = athena_schema(state.schema)
     return GetTableResponse(request.asked.catalog, request.table, schema)

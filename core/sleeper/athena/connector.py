@@ -25,6 +25,7 @@ class ConnectorSettings:
     split_bytes: int = 512 * 1024**2
     sketched_files_max: int = 50
     splits_per_page: int = 4000
+    shows_raw: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,22 +5,27 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from sleeper.athena.connector import Connector
 from sleeper.athena.requests import TableName
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.schema.model import Schema
-from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableRef
 
-PROCESSED = "sleeper"
+_PROCESSED = "sleeper"
 RAW = "sleeper_raw"
-SCHEMA_NAMES = (PROCESSED, RAW)
 
 
-def check_schema_name(name: str) -> str:
-    """The name, if it is one of the connector's."""
-    if name not in SCHEMA_NAMES:
-        raise NotFoundError(f"no schema {name!r}: there are {' and '.join(SCHEMA_NAMES)}")
+def schema_names(connector: Connector) -> tuple[str, ...]:
+    """What Athena calls databases. Raw rows are one only if the settings show them."""
+    return (_PROCESSED, RAW) if connector.settings.shows_raw else (_PROCESSED,)
+
+
+def check_schema_name(name: str, connector: Connector) -> str:
+    """The name, if it is one of the connector's. NotFoundError names those there are."""
+    names = schema_names(connector)
+    if name not in names:
+        raise NotFoundError(f"no schema {name!r}: there is {' and '.join(names)}")
     return name
 
 
@@ -29,14 +34,14 @@ def table_names(tables: Iterable[TableRef]) -> list[str]:
     return sorted({table.name.lower() for table in tables})
 
 
-def find_named(tables: TableIndex, name: TableName) -> TableRef:
+def find_named(connector: Connector, name: TableName) -> TableRef:
     """The table that Athena means. One that is called exactly so comes before all others.
 
     NotFoundError if there is none, InvalidRequestError if it might be one of several.
     """
-    check_schema_name(name.schema_name)
+    check_schema_name(name.schema_name, connector)
     wanted = name.table_name.lower()
-    found = [table for table in tables.list() if table.name.lower() == wanted]
+    found = [table for table in connector.tables.list() if table.name.lower() == wanted]
     exact = [table for table in found if table.name == name.table_name]
     if len(found) > 1 and not exact:
         names = " and ".join(repr(table.name) for table in found)

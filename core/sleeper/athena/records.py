@@ -48,7 +48,7 @@ def read_records(
     version is not kept any more.
     """
     split = request.split
-    check_schema_name(request.table.schema_name)
+    check_schema_name(request.table.schema_name, connector)
     if split.spill.bucket != connector.spill.name:
         raise InvalidRequestError(
             f"the split would spill to bucket {split.spill.bucket!r}, not to "

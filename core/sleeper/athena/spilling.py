@@ -1,6 +1,5 @@
 """Gathers rows into blocks: one for the answer, or, if they are many, blocks in the bucket."""
 
-import contextlib
 import uuid
 from collections.abc import Iterator
 
@@ -67,8 +66,8 @@ class Blocks:
         secret = self._split.encryption_key
         if secret is not None:
             content = AESGCM(secret.key).encrypt(secret.nonce, content, None)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(self._bucket.root.sink(key)).write(content)
+        with self._bucket.root.sink(key) as sink:
+            sink.write(content)
         self.spilled.append(SpillLocation(self._bucket.name, key, False))
         self._kept, self._kept_bytes = [], 0
 

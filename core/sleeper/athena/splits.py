@@ -49,7 +49,7 @@ class _Page:
 
 def has_rows(request: GetTableLayoutRequest, connector: Connector) -> bool:
     """Whether any file of the newest version may hold rows that meet the constraints."""
-    table = connector.open_table(find_named(connector.tables, request.table))
+    table = connector.open_table(find_named(connector, request.table))
     with table.store.reading() as state:
         schema = state.schema
     return any(touched_leaves(table, _wanted(schema, request.constraints)))
@@ -60,7 +60,7 @@ def splits_page(request: GetSplitsRequest, connector: Connector) -> tuple[list[S
 
     StateMovedOnError if the pages took longer than the hold.
     """
-    ref = find_named(connector.tables, request.table)
+    ref = find_named(connector, request.table)
     table = connector.open_table(ref)
     page = _page_of(request.continuation) or _pin(table, request.asked.query_id, connector)
     with table.store.reading() as state:
@@ -72,8 +72,9 @@ def splits_page(request: GetSplitsRequest, connector: Connector) -> tuple[list[S
     for place, leaf in touched_leaves(table, wanted, page.version, page.start):
         if len(splits) >= connector.settings.splits_per_page or size >= _PAGE_BYTES:
             return splits, _Page(page.version, page.hold_id, place).to_token()
-        for piece in _pieces(table, schema, leaf, page.version, connector):
-            if any(piece.overlaps(region) for region in wanted):
+        pieces = _pieces(table, schema, leaf, page.version, connector)
+        for piece in pieces:
+            if len(pieces) == 1 or any(piece.overlaps(region) for region in wanted):
                 region = region_to_json(schema, piece)
                 splits.append(_split(request, ref, page, region, connector))
                 size += len(json.dumps(splits[-1].to_json()))

@@ -9,7 +9,7 @@ from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
-from sleeper.properties.engine import ATHENA_HOLD_SECONDS, ATHENA_SPLIT_BYTES
+from sleeper.properties.engine import ATHENA_HOLD_SECONDS, ATHENA_SHOWS_RAW, ATHENA_SPLIT_BYTES
 from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.query import query_table
@@ -27,6 +27,7 @@ def athena_connector(instance: Instance) -> Connector:
             properties.get(ATHENA_HOLD_SECONDS),
             properties.get(ATHENA_SPLIT_BYTES),
             properties.get(SPLITTING_FILES_MAX),
+            shows_raw=properties.get(ATHENA_SHOWS_RAW),
         ),
     )
 

@@ -99,9 +99,7 @@ def test_of_tables_that_differ_only_in_case_the_exact_name_is_found(
 def test_what_does_not_exist_is_named(athena: Athena):
     with pytest.raises(NotFoundError, match="no table is called 'gone'"):
         athena.schema("gone")
-    with pytest.raises(
-        NotFoundError, match="no schema 'public': there are sleeper and sleeper_raw"
-    ):
+    with pytest.raises(NotFoundError, match="no schema 'public': there is sleeper and sleeper_raw"):
         athena.ask("ListTablesRequest", schemaName="public")
 
 

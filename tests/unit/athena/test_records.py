@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sleeper.athena.answering import answer
 from sleeper.athena.connector import SpillBucket
 from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.location import DataRoot
@@ -33,6 +34,7 @@ from tests.unit.athena.protocol import (
     from_to,
     ranges,
     read_block,
+    text,
 )
 from tests.unit.athena.test_metadata import EVERY_TYPE
 
@@ -186,6 +188,39 @@ def test_rows_pass_through_the_tables_filters_and_aggregations(
     compact_table(instance, "t", full=True)
     run_all(instance)
     assert sorted(raw_athena.query("t")["n"].to_pylist()) == [21, 42]
+
+
+def test_rows_pass_through_the_tables_iterator(
+    instance: Instance, athena: Athena, raw_athena: Athena
+):
+    create_table(
+        instance,
+        "t",
+        '{"rowKeyFields":[{"name":"id","type":"LongType"}],'
+        '"sortKeyFields":[{"name":"at","type":"LongType"}],'
+        '"valueFields":[{"name":"n","type":"LongType"}]}',
+        {"sleeper.table.iterator.class.name": "LatestBySortKey"},
+    )
+    for at in (1, 2):
+        ingest_rows(instance, "t", [pa.record_batch({"id": [7, 8], "at": [at, at], "n": [at, at]})])
+    assert athena.query("t", columns=["id", "n"]).to_pydict() == {"id": [7, 8], "n": [2, 2]}
+    assert athena.query("t", {"n": among(LONG, 1)}).num_rows == 0
+    assert raw_athena.query("t", {"n": among(LONG, 1)})["id"].to_pylist() == [7, 8]
+
+
+def test_raw_rows_can_be_hidden(athena: Athena, raw_athena: Athena, table: str):
+    split = raw_athena.splits(table)[0]
+    settings = replace(athena.connector.settings, shows_raw=False)
+    hidden = replace(raw_athena, connector=replace(athena.connector, settings=settings))
+    assert hidden.ask("ListSchemasRequest")["schemas"] == ["sleeper"]
+    with pytest.raises(NotFoundError, match="no schema 'sleeper_raw': there is sleeper"):
+        hidden.splits(table)
+    shown = {"schemaName": "sleeper_raw", "tableName": table}
+    asked = athena.request("ReadRecordsRequest", tableName=shown, split=split)
+    asked |= {"schema": text(athena.schema(table)), "constraints": {"summary": {}}}
+    asked |= {"maxBlockSize": 1, "maxInlineBlockSize": 1}
+    with pytest.raises(NotFoundError, match="no schema 'sleeper_raw'"):
+        answer(asked, hidden.connector)
 
 
 def test_rows_that_are_too_old_are_there_as_raw_ones_only(

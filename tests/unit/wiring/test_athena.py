@@ -7,7 +7,7 @@ import pytest
 
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
-from sleeper.properties.engine import ATHENA_HOLD_SECONDS, ATHENA_SPLIT_BYTES
+from sleeper.properties.engine import ATHENA_HOLD_SECONDS, ATHENA_SHOWS_RAW, ATHENA_SPLIT_BYTES
 from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.wiring.athena import athena_connector
 from sleeper.wiring.instance import Instance
@@ -29,6 +29,7 @@ def test_the_connector_spills_and_cuts_as_the_properties_say(instance: Instance)
             ATHENA_HOLD_SECONDS.name: "120",
             ATHENA_SPLIT_BYTES.name: "64M",
             SPLITTING_FILES_MAX.name: "7",
+            ATHENA_SHOWS_RAW.name: "false",
         }
     )
     connector = athena_connector(instance)
@@ -36,6 +37,7 @@ def test_the_connector_spills_and_cuts_as_the_properties_say(instance: Instance)
     assert connector.spill.root.url_of("x") == "s3://spilled/x"
     settings = connector.settings
     assert (settings.hold_seconds, settings.sketched_files_max) == (120, 7)
+    assert not settings.shows_raw
     assert settings.split_bytes == 64 * 1024**2
 
 
