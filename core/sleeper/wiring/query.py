@@ -43,7 +43,7 @@ def _openers(instance: Instance) -> TableOpeners:
 
 
 def query_table(table: OpenTable) -> QueryTable:
-    """The table as queries take it."""
+    """The table as queries see it."""
     iterators = TableIterators(
         table.ref.name,
         table.instance.code,
