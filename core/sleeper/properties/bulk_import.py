@@ -5,6 +5,8 @@ Names are those of gchq/sleeper where it has one. Spark's are defaults, which a 
 `sparkConf` overrides, and the sizes of a cluster made for a job those of its `platformSpec`.
 """
 
+from typing import Any
+
 from sleeper.properties.declaration import Group, Property
 from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import STRING_LIST, pattern, whole_number
@@ -51,7 +53,7 @@ EXPORT_TASK_CPU = declare("bulk.export.task.cpu", whole_number(256, 16_384), 409
 EXPORT_TASK_MEMORY_MB = declare("bulk.export.task.memory.mb", whole_number(512, 122_880), 8192, Group.BULK_EXPORT, "The memory of a bulk export task, in MiB.", redeploy=True)
 # fmt: on
 
-SPARK_ON_SERVERLESS: dict[str, Property[int] | Property[str]] = {
+SPARK_ON_SERVERLESS: dict[str, Property[Any]] = {
     "spark.executor.cores": SERVERLESS_EXECUTOR_CORES,
     "spark.executor.memory": SERVERLESS_EXECUTOR_MEMORY,
     "spark.emr-serverless.executor.disk": SERVERLESS_EXECUTOR_DISK,
@@ -59,7 +61,7 @@ SPARK_ON_SERVERLESS: dict[str, Property[int] | Property[str]] = {
     "spark.driver.cores": SERVERLESS_DRIVER_CORES,
     "spark.driver.memory": SERVERLESS_DRIVER_MEMORY,
 }
-SPARK_ON_CLUSTERS: dict[str, Property[int] | Property[str]] = {
+SPARK_ON_CLUSTERS: dict[str, Property[Any]] = {
     "spark.executor.cores": EXECUTOR_CORES,
     "spark.executor.memory": EXECUTOR_MEMORY,
     "spark.dynamicAllocation.maxExecutors": EXECUTORS,

@@ -117,6 +117,7 @@ EMR_INSTANCE_PROFILE = _place("bulk.import.emr.ec2.role.name", "The instance pro
 EMR_SECURITY_CONFIGURATION = _place("bulk.import.emr.security.conf.name", "The security configuration of clusters.")
 EMR_SECURITY_GROUP = _place("bulk.import.emr.security.group", "The security group of the nodes of clusters.")
 EMR_SERVICE_SECURITY_GROUP = _place("bulk.import.emr.service.security.group", "The security group by which EMR reaches the nodes of clusters.")
+EKS_IMAGE = _place("bulk.import.eks.image", "The image that bulk imports run in on EKS.")
 EKS_STATE_MACHINE = _place("bulk.import.eks.statemachine.arn", "The state machine that runs bulk imports on EKS.")
 SCHEDULE_RULES = declare("schedule.rules", STRING_LIST, (), Group.DEPLOYED, "The EventBridge rules that start the instance's background work.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 # fmt: on

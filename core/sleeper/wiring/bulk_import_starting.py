@@ -17,7 +17,7 @@ from sleeper.bulk_import.platform import (
     spark_settings,
 )
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.ingest.job import IngestJob, body_with_job_id
+from sleeper.ingest.job import body_with_job_id
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
 from sleeper.jobs.queue import Message
 from sleeper.jobs.status import JobRun, JobState
@@ -42,9 +42,7 @@ class BulkImportStart:
     reference: str | None
 
 
-def start_bulk_import(
-    instance: Instance, name: PlatformName, message: Message
-) -> BulkImportStart:
+def start_bulk_import(instance: Instance, name: PlatformName, message: Message) -> BulkImportStart:
     """Submits the job of a message, unless it was or is taken in already.
 
     InvalidRequestError if it can never be run: then it is tracked as rejected.
@@ -63,7 +61,8 @@ def start_bulk_import(
         logger.info("submitted before, as run %s", earlier, extra=_told(run))
         return BulkImportStart(earlier, None)
     try:
-        reference = _submit(instance, name, message, job, run, runs)
+        asked = platform_job(instance, name, message, run)
+        reference = instance.spark_platform(name).submit(asked)
     except InvalidRequestError as error:
         TrackedJob(instance, run.kind, table_id, job.id, run_id=run.run_id).reject(error)
         raise
@@ -92,38 +91,23 @@ def _is_under_way(known: JobRun, runs: BulkImportRuns) -> bool:
     return known.state in _UNDER_WAY and runs.has(known.run_id)
 
 
-def _submit(
-    instance: Instance,
-    name: PlatformName,
-    message: Message,
-    job: IngestJob,
-    run: JobRunRef,
-    runs: BulkImportRuns,
-) -> str:
+def platform_job(
+    instance: Instance, name: PlatformName, message: Message, run: JobRunRef
+) -> PlatformJob:
+    """What a platform is asked to run for a message, whose body is kept for the driver.
+
+    InvalidRequestError if the message asks for settings that it may not.
+    """
     request = spark_request_from_message(message.body)
     settings = spark_settings(name, instance.properties(), request.spark_conf)
     body = body_with_job_id(message.body, message.message_id)
-    where = runs.keep_message(run.run_id, body)
-    return instance.spark_platform(name).submit(
-        PlatformJob(
-            run.run_id,
-            job.id,
-            driver_arguments(instance, where, message.sent_ms, run.run_id),
-            settings,
-            request.platform_spec,
-            driver_environment(instance),
-        )
-    )
+    where = BulkImportRuns(instance, name).keep_message(run.run_id, body)
+    told = (instance.where, where, "--sent-ms", str(message.sent_ms), "--run-id", run.run_id)
+    environment = _driver_environment(instance)
+    return PlatformJob(run.run_id, run.job_id, told, settings, request.platform_spec, environment)
 
 
-def driver_arguments(
-    instance: Instance, job: str, sent_ms: int, run_id: str
-) -> tuple[str, ...]:
-    """Those of `sleeper.spark.bulk_import_job`."""
-    return (instance.where, job, "--sent-ms", str(sent_ms), "--run-id", run_id)
-
-
-def driver_environment(instance: Instance) -> Mapping[str, str]:
+def _driver_environment(instance: Instance) -> Mapping[str, str]:
     """What driver and executors are told, who may reach no service that knows the account."""
     properties = instance.properties()
     told = {

@@ -39,7 +39,7 @@ def watch_bulk_imports(instance: Instance, name: PlatformName) -> WatchReport:
     running = told = found = 0
     for run in runs.all():
         try:
-            if _has_told(instance, run):
+            if has_told(instance, run):
                 told += 1
             elif _found_ended(instance, platform, run):
                 found += 1
@@ -54,7 +54,21 @@ def watch_bulk_imports(instance: Instance, name: PlatformName) -> WatchReport:
     return WatchReport(running, told, found)
 
 
-def _has_told(instance: Instance, run: AcceptedRun) -> bool:
+def record_end(instance: Instance, run: AcceptedRun, outcome: RunOutcome) -> None:
+    """Records how a run ended that is over and has not told it itself."""
+    ref = JobRunRef(run.table_id, run.job_id, JobKind.BULK_IMPORT, run.run_id)
+    now_ms = instance.clock()
+    if _is_applied(instance, run):
+        event = ref.event(JobStep.COMMITTED, now_ms)
+    else:
+        reason = f"{_SILENT}: {run.reference}: {outcome.reason or outcome.state.value}"
+        event = ref.event(JobStep.FAILED, now_ms, reasons=(reason,))
+    instance.jobs.record(event)
+    logger.warning("bulk import found %s", event.step.value, extra=_extra(run))
+
+
+def has_told(instance: Instance, run: AcceptedRun) -> bool:
+    """Whether the tracker knows the run's end, or that the job was taken in by another."""
     try:
         job = instance.jobs.job(run.table_id, run.job_id)
     except NotFoundError:
@@ -71,15 +85,7 @@ def _found_ended(instance: Instance, platform: SparkPlatform, run: AcceptedRun) 
         outcome = RunOutcome(RunState.FAILED, f"the platform does not know it any more: {error}")
     if outcome.state is RunState.RUNNING:
         return False
-    ref = JobRunRef(run.table_id, run.job_id, JobKind.BULK_IMPORT, run.run_id)
-    now_ms = instance.clock()
-    if _is_applied(instance, run):
-        event = ref.event(JobStep.COMMITTED, now_ms)
-    else:
-        reason = f"{_SILENT}: {run.reference}: {outcome.reason or outcome.state.value}"
-        event = ref.event(JobStep.FAILED, now_ms, reasons=(reason,))
-    instance.jobs.record(event)
-    logger.warning("bulk import found %s", event.step.value, extra=_extra(run))
+    record_end(instance, run, outcome)
     return True
 
 

@@ -17,6 +17,7 @@ from aws_lambda_powertools.utilities.batch import (
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, StateMovedOnError
+from sleeper.jobs.queue import Message
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableRef, is_table_id
 from sleeper.wiring.instance import Instance
@@ -31,10 +32,19 @@ def run_messages(
     event: Mapping[str, Any], run: Callable[[str], object], settled: tuple[type[SleeperError], ...]
 ) -> Failures:
     """Runs the body of each message of a standard queue; `settled` errors drop a message."""
+    return run_whole_messages(event, lambda message: run(message.body), settled)
+
+
+def run_whole_messages(
+    event: Mapping[str, Any],
+    run: Callable[[Message], object],
+    settled: tuple[type[SleeperError], ...],
+) -> Failures:
+    """The same, for what also asks for a message's id and when it was sent."""
 
     def run_record(record: SQSRecord) -> None:
         try:
-            run(record.body)
+            run(message_of(record))
         except settled as error:
             logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
         except Exception:
@@ -42,6 +52,19 @@ def run_messages(
             raise
 
     return _process(event, run_record, BatchProcessor(EventType.SQS))
+
+
+def message_of(record: SQSRecord) -> Message:
+    """The message of a record of an event."""
+    attributes = record.attributes
+    return Message(
+        record.message_id,
+        record.body,
+        record.receipt_handle,
+        int(attributes.approximate_receive_count),
+        int(attributes.sent_timestamp),
+        attributes.message_group_id,
+    )
 
 
 def run_for_tables(

@@ -77,7 +77,9 @@ class TrackedJob:
         self.instance.jobs.record(event)
 
     def _new_run(self) -> JobRunRef:
-        return JobRunRef(self.table_id, self.job_id, self.kind, self.run_id or new_run_id(), self.task_id)
+        return JobRunRef(
+            self.table_id, self.job_id, self.kind, self.run_id or new_run_id(), self.task_id
+        )
 
     def _record_end(self, end: JobEvent) -> None:
         """A tracker that does not answer, on a full disk perhaps, must not hide how it ended."""
