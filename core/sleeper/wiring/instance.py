@@ -49,7 +49,8 @@ class Instance:
 
     `queues` are those that it has; `queue` opens any. `launcher` is what starts tasks of a kind,
     if the instance has tasks; `spark_platform` what runs bulk imports. `state` gives a table's
-    state store, opened once per process. `spill_folder` is a folder of this process on local disk. `make_table` and
+    state store, opened once per process. `spill_folder` is a folder of this process on local
+    disk. `make_table` and
     `remove_table` make and delete what a table needs before its index row stands, and after;
     `find_files` gives the files that an ingest of a path would read, with their bytes.
     `abandoned_tables` are those of a creation that died before a time.
