@@ -7,12 +7,12 @@ from constructs import Construct
 
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.deployed import TASK_CLUSTER, TASK_SECURITY_GROUP, TASK_SUBNETS
-from sleeper.properties.instance import OPTIONAL_STACKS, SUBNETS, VPC
+from sleeper.properties.instance import SUBNETS, VPC
 from sleeper.properties.optional_stack import OptionalStack
 from stacks.constructs.acknowledged import acknowledge
 from stacks.deployment import Deployment
 
-EMR_STACKS = {OptionalStack.BULK_IMPORT_EMR, OptionalStack.BULK_IMPORT_PERSISTENT_EMR}
+_EMR_STACKS = (OptionalStack.BULK_IMPORT_EMR, OptionalStack.BULK_IMPORT_PERSISTENT_EMR)
 _ZONES = 2
 _ADDRESSES = "10.0.0.0/16"
 _INTERFACES = {
@@ -44,7 +44,7 @@ class NetworkStack(cdk.NestedStack):
         self.group = group = ec2.SecurityGroup(
             self, "Tasks", vpc=vpc, description=f"tasks of {deployment.id}: nothing comes in"
         )
-        if EMR_STACKS.intersection(deployment.get(OPTIONAL_STACKS)):
+        if any(deployment.has(stack) for stack in _EMR_STACKS):
             cdk.Tags.of(vpc).add("for-use-with-amazon-emr-managed-policies", "true")
         self.cluster = ecs.Cluster(self, "Cluster", cluster_name=deployment.name("tasks"), vpc=vpc)
         acknowledge(self.cluster, "ECS4", "tasks report to trackers; Insights would cost at rest")

@@ -14,6 +14,8 @@ from tests.handlers.conftest import EVENTS
 ROOT = Path(__file__).parents[2]
 EVENT_OF = {
     **dict.fromkeys(("fan_out_tables", "start_tasks", "sweep_instance"), "schedule.json"),
+    "start_bulk_import": "sqs.json",
+    "watch_bulk_imports": "schedule.json",
     **dict.fromkeys(
         (
             "collect_garbage",
@@ -56,6 +58,7 @@ def run_function(name: str, event: str, where: Path, program: str = PROGRAM) -> 
         "SLEEPER_INSTANCE": str(where),
         "SLEEPER_OPERATION": "garbage_collection",
         "SLEEPER_TASK_KIND": "ingest",
+        "SLEEPER_BULK_IMPORT_PLATFORM": "emr_serverless",
         "POWERTOOLS_SERVICE_NAME": name,
     }
     command = [sys.executable, "-c", program, name, event]

@@ -5,6 +5,7 @@ A message's `platformSpec` may say what nodes it has, under the names that the p
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sleeper.aws.errors import translated
@@ -17,6 +18,8 @@ _PREFIXES = (
     "sleeper.default.bulk.import.emr.",
     "sleeper.bulk.import.emr.",
 )
+# Longer than a message comes again.
+_LOOKED_BACK = timedelta(days=2)
 _SPOT_MINUTES = 10
 _TYPES_MAX = 5
 _LIVING = ["STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING", "TERMINATING", "TERMINATED"]
@@ -94,7 +97,9 @@ class EmrClusters:
         return RunOutcome(RunState.FAILED, "; ".join([said, *self._failures(reference)]))
 
     def _cluster_named(self, name: str) -> str | None:
-        pages = self.client.get_paginator("list_clusters").paginate(ClusterStates=_LIVING)
+        pages = self.client.get_paginator("list_clusters").paginate(
+            ClusterStates=_LIVING, CreatedAfter=datetime.now(UTC) - _LOOKED_BACK
+        )
         return next((c["Id"] for p in pages for c in p["Clusters"] if c["Name"] == name), None)
 
     def _failures(self, cluster_id: str) -> list[str]:

@@ -19,6 +19,7 @@ _INVALID = {
     "IdempotentParameterMismatchException",
     "InvalidMessageContents",
     "InvalidParameterValue",
+    "InvalidRequestException",
     "ItemCollectionSizeLimitExceededException",
     "MissingParameter",
     "UnsupportedOperation",
