@@ -52,9 +52,7 @@ class EmrParts(Construct):
         self.profile = iam.CfnInstanceProfile(self, "Profile", roles=[self.node_role.role_name])
         self.service_role = self._service_role()
         self.nodes = self._group("Nodes", network, "nodes of bulk import clusters")
-        self.service = self._group(
-            "Service", network, "the way of EMR to nodes of bulk import clusters"
-        )
+        self.service = self._group("Service", network, "the way of EMR to nodes of clusters")
         self.security = emr.CfnSecurityConfiguration(
             self,
             "Security",
