@@ -9,7 +9,14 @@ from constructs import Construct
 from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
-from stacks.constructs.permissions import Permission, find_tables, read_state, receive, send
+from stacks.constructs.permissions import (
+    Permission,
+    count,
+    find_tables,
+    read_state,
+    receive,
+    send,
+)
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
 
@@ -67,7 +74,11 @@ class PerTableOperation(Construct):
             "FanOut",
             deployment,
             FunctionCode(_FAN_OUT, environment={"SLEEPER_OPERATION": operation.queue}),
-            permissions=[*find_tables(deployment), send(deployment, operation.queue)],
+            permissions=[
+                *find_tables(deployment),
+                send(deployment, operation.queue),
+                count(deployment, operation.queue),
+            ],
             name=f"fan-out-{stem}",
             size=Size(keeps_state=False),
         )

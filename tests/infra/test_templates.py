@@ -255,3 +255,45 @@ def test_whoever_makes_and_removes_tables_may_write_and_delete_their_birthmark(
         if any(_text(r).endswith("/*/created") for r in as_list(statement.get("Resource", [])))
     }
     assert {("Properties", "s3:PutObject"), ("GarbageCollection", "s3:DeleteObject")} <= may
+
+
+def test_whoever_counts_a_queue_s_messages_may_count_its_dead_letters(example: Synthesis) -> None:
+    """`MessageQueue.counts` asks both."""
+    counted: dict[str, set[str]] = {}
+    for where, statement in example.statements():
+        if "sqs:GetQueueAttributes" not in as_list(statement["Action"]):
+            continue
+        if "sqs:ReceiveMessage" in as_list(statement["Action"]):
+            continue  # Lambda, of a queue that feeds a function
+        queues = {
+            _text(r).rpartition(":sleeper-example-")[2] for r in as_list(statement["Resource"])
+        }
+        counted.setdefault(where.split("/")[0], set()).update(queues)
+    names = {q.name: q.dead_letters_name for q in DEPLOYED_QUEUES.values()}
+    expected = {
+        "Ingest": {"ingest-jobs"},
+        "Compaction": {
+            "compaction-jobs",
+            "compaction-job-creation.fifo",
+            "transaction-commits.fifo",
+        },
+        "Splitting": {"find-partitions-to-split.fifo"},
+        "GarbageCollection": {"garbage-collection.fifo", "orphan-collection.fifo"},
+        "StateStore": {"state-snapshots.fifo"},
+        "Metrics": {"table-metrics.fifo"},
+    }
+    assert counted == {
+        stack: queues | {names[queue] for queue in queues} for stack, queues in expected.items()
+    }
+
+
+def test_alarms_may_be_sent_to_their_topic(example: Synthesis) -> None:
+    """A topic with a policy of its own has not the one that lets the account's alarms in."""
+    (policy,) = example.properties("AWS::SNS::TopicPolicy")
+    allowed = [s for s in policy["PolicyDocument"]["Statement"] if s["Effect"] == "Allow"]
+    (statement,) = allowed
+    assert statement["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert as_list(statement["Action"]) == ["sns:Publish"]
+    assert statement["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
+    }
