@@ -1,5 +1,6 @@
 """What existing clients find in the three DynamoDB tables of the index."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -95,3 +96,29 @@ def test_throttling_is_told_and_changes_nothing(tables: DynamoTables) -> None:
     with pytest.raises(UnavailableError, match="ThrottlingException"):
         index.create(A)
     assert items(tables) == [[], [], []]
+
+
+def test_a_table_that_goes_online_or_offline_meanwhile_is_listed_once(
+    tables: DynamoTables,
+) -> None:
+    others = index_of(tables)
+    others.create(A)
+    others.create(B)
+
+    class Meanwhile(FaultyClient):
+        """Somebody else changes the tables after the first answer to whoever lists them."""
+
+        def __getattr__(self, operation: str) -> Callable[..., Any]:
+            ask = super().__getattr__(operation)
+
+            def asked(**arguments: Any) -> Any:
+                answer = ask(**arguments)
+                if self.calls == [operation]:
+                    set_table_online(others, A.name, False)
+                    set_table_online(others, B.name, True)
+                return answer
+
+            return asked
+
+    listed = index_of(tables, Meanwhile(tables.client)).list()
+    assert [t.id for t in listed] == [A.id, B.id]
