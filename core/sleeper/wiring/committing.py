@@ -33,6 +33,9 @@ from sleeper.wiring.instance import Instance, OpenTable
 logger = logging.getLogger(__name__)
 
 _TABLES_AT_ONCE = 8
+# What judging raises of a transaction that makes no sense. Anything else, such as a disk that
+# is full, is of this machine, and may pass.
+_SENSELESS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(slots=True)
@@ -129,14 +132,14 @@ def _commit_together(
 ) -> list[_Settled]:
     try:
         outcomes = table.state.commit(*(t for _, transactions in wanted for t in transactions))
-    except SleeperError:
-        return _failed([each for each, _ in wanted], report)
-    except Exception as error:
+    except _SENSELESS as error:
         # One of them cannot even be judged: it alone must fail.
         if len(wanted) == 1:
             reason = f"the commit cannot be judged: {error!r}"
             return _rejected(table.instance, wanted[0][0], reason, report)
         return [done for alone in wanted for done in _commit_together(table, [alone], report)]
+    except Exception:
+        return _failed([each for each, _ in wanted], report)
     settled: list[_Settled] = []
     remaining = iter(outcomes)
     for each, transactions in wanted:
