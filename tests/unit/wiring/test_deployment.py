@@ -99,3 +99,18 @@ def test_a_schema_cannot_change(instance: Instance) -> None:
     changed = replace(TABLE, schema=SCHEMA.replace("LongType", "StringType"))
     with pytest.raises(InvalidRequestError, match="'events': the schema"):
         define_table(instance, changed, TABLE)
+
+
+def test_a_table_that_is_there_with_another_schema_fails_its_first_deployment(
+    instance: Instance,
+) -> None:
+    define_table(instance, TABLE, None)
+    changed = replace(TABLE, schema=SCHEMA.replace("LongType", "StringType"))
+    with pytest.raises(InvalidRequestError, match="'events': the schema"):
+        define_table(instance, changed, None)
+
+
+def test_a_change_of_schema_that_was_refused_can_be_rolled_back(instance: Instance) -> None:
+    define_table(instance, TABLE, None)
+    refused = replace(TABLE, schema=SCHEMA.replace("LongType", "StringType"))
+    define_table(instance, TABLE, refused)
