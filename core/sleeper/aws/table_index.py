@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from sleeper.aws.dynamo_batches import Item, scan_pages
+from sleeper.aws.dynamo_batches import Item, scan_pages, write_together
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.tables.table_ref import TableId, TableRef, TableState, check_table_name
@@ -87,8 +87,7 @@ class DynamoTableIndex:
         writes = _writes(self._names, before, after)
         for tries in range(_TRIES):
             try:
-                with translated(_WHAT):
-                    self._client.transact_write_items(TransactItems=[w.request for w in writes])
+                write_together(self._client, _WHAT, [w.request for w in writes])
                 return
             except RefusedError as error:
                 raise ConflictError(writes[error.items[0]].if_refused) from error
