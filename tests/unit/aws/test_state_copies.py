@@ -1,9 +1,11 @@
+import sqlite3
 from pathlib import Path
 
 import pytest
 from obstore.store import LocalStore
 
 from sleeper.aws.state_copies import CopyLimits, StateCopies
+from sleeper.errors import UnavailableError
 from sleeper.local.transaction_log import SqliteTransactionLog
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_to_json
@@ -143,5 +145,30 @@ def test_a_table_that_is_gone_is_forgotten(tables: Tables) -> None:
     copies.forget(table_id)
     copies.forget(table_id)
     assert list(tables.folder.iterdir()) == []
+    assert number(copies, table_id) == 1
+    copies.close()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "no space left"), sqlite3.OperationalError("database or disk is full")]
+)
+@pytest.mark.parametrize("step", ["_fetch", "_check"])
+def test_a_disk_without_room_for_a_snapshot_is_unavailable_and_no_torn_snapshot(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+) -> None:
+    (table_id,) = ids(1)
+    copies = tables.copies()
+    initialise(copies.get(table_id))
+    copies.get(table_id).save_snapshot()
+    copies.forget(table_id)
+    owner = "sleeper.statestore.snapshots" + (".SnapshotStore" if step == "_fetch" else "")
+
+    def full(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{owner}.{step}", full)
+        with pytest.raises(UnavailableError):
+            copies.get(table_id)
     assert number(copies, table_id) == 1
     copies.close()
