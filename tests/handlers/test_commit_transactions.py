@@ -466,3 +466,31 @@ def test_an_object_that_is_no_commit_of_the_table_is_neither_read_nor_deleted(
     assert call(aws, messages_of(body, groups=[ref.id])) == ["m0"]
     assert kept.exists()
     assert files(aws, ref) == set()
+
+
+def test_what_failed_returns_soon_and_later_each_time_and_poison_at_once(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then no other commit of the table comes off the queue."""
+    ref = make_table(aws.instance, "t")
+    hand_over(aws, ref, transaction("a"))
+    (message,) = aws.instance.queue(COMMITS).receive(10)
+    poison = replace(message, message_id="poison", body="no json", receipt="poison")
+    returned: list[tuple[str, float]] = []
+
+    class Queue:
+        def give_back(self, receipt: str, delay_seconds: float) -> None:
+            returned.append((receipt, delay_seconds))
+            raise UnavailableError("no answer")  # then they return by themselves
+
+    def unavailable(_: TableId) -> Any:
+        raise UnavailableError("throttled")
+
+    with monkeypatch.context() as patch:
+        replace_ports(patch, aws, state=unavailable, queue=lambda _: Queue())
+        for receives in (1, 2, 20):
+            again = replace(message, receives=receives)
+            assert set(call(aws, [poison, again])) == {"poison", message.message_id}
+    assert dict.fromkeys(returned) == dict.fromkeys(
+        [("poison", 0), (message.receipt, 5), (message.receipt, 10), (message.receipt, 300)]
+    )

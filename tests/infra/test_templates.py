@@ -297,3 +297,8 @@ def test_alarms_may_be_sent_to_their_topic(example: Synthesis) -> None:
     assert statement["Condition"] == {
         "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
     }
+
+
+def test_commits_are_tried_for_long(example: Synthesis) -> None:
+    commits = example.named(QUEUE, "QueueName", f"{PREFIX}transaction-commits.fifo")
+    assert commits["RedrivePolicy"]["maxReceiveCount"] == 20
