@@ -21,6 +21,8 @@ from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
 
 _FAN_OUT = "fan_out_tables"
+# A thousand tables come at once, and must leave others something of the account's concurrency.
+_AT_ONCE_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class PerTableOperation(Construct):
             ],
             size=operation.size,
         )
-        feed(handler, tables)
+        feed(handler, tables, at_once_max=_AT_ONCE_MAX)
         stem = operation.queue.replace("_", "-")
         fan_out = make_function(
             self,

@@ -302,3 +302,16 @@ def test_alarms_may_be_sent_to_their_topic(example: Synthesis) -> None:
 def test_commits_are_tried_for_long(example: Synthesis) -> None:
     commits = example.named(QUEUE, "QueueName", f"{PREFIX}transaction-commits.fifo")
     assert commits["RedrivePolicy"]["maxReceiveCount"] == 20
+
+
+def test_operations_on_tables_leave_others_room_in_the_account(example: Synthesis) -> None:
+    mappings = example.of_type("AWS::Lambda::EventSourceMapping")
+    most = {
+        where.split("/")[1]: resource["Properties"]
+        .get("ScalingConfig", {})
+        .get("MaximumConcurrency")
+        for where, resource in mappings.items()
+    }
+    unbounded = [name for name, count in most.items() if count is None]
+    assert len(most) == 9
+    assert sorted(name[:7] for name in unbounded) == ["CommitS", "Receive"]
