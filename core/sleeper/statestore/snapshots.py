@@ -26,6 +26,9 @@ from sleeper.errors import DataError, UnavailableError
 from sleeper.statestore.database import Database
 from sleeper.statestore.tables import LOG_TABLE_PREFIX, create_tables
 
+SNAPSHOT_FOLDER_PREFIX = "sleeper-snapshot-"
+"""How folders begin that are gone when a snapshot was opened, unless its process died."""
+
 _COMPRESSION_LEVEL = 3
 _CHUNK_BYTES = 4 << 20
 _CHECKSUM_DIGITS = 16
@@ -190,7 +193,7 @@ class SnapshotStore:
 def _own_folder(parent: Path | None) -> Iterator[str]:
     """A folder that is gone afterwards. UnavailableError if the disk does not take it all."""
     try:
-        with tempfile.TemporaryDirectory(dir=parent, prefix="sleeper-snapshot-") as folder:
+        with tempfile.TemporaryDirectory(dir=parent, prefix=SNAPSHOT_FOLDER_PREFIX) as folder:
             yield folder
     except (OSError, sqlite3.OperationalError) as error:
         raise UnavailableError(f"no room for a snapshot: {error}") from error

@@ -172,3 +172,32 @@ def test_a_disk_without_room_for_a_snapshot_is_unavailable_and_no_torn_snapshot(
             copies.get(table_id)
     assert number(copies, table_id) == 1
     copies.close()
+
+
+def test_copies_that_have_grown_since_they_were_opened_go_too(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has all its tables open opens no other, which would make room."""
+    monkeypatch.setattr("sleeper.aws.state_copies._LOOK_SECONDS", 0.0)
+    first, second, third = ids(3)
+    copies = tables.copies()
+    for table_id in (first, second, third):
+        initialise(copies.get(table_id))
+    kept = copies.get(first)
+    tables.limits = CopyLimits(3, 0)
+    assert number(copies, third) == 1
+    assert tables.on_disk() == {first, third}
+    assert copies.get(first) is kept
+    assert number(copies, second) == 1
+    copies.close()
+
+
+def test_what_a_killed_process_left_of_a_snapshot_goes(tables: Tables) -> None:
+    (table_id,) = ids(1)
+    left = tables.folder / table_id / "sleeper-snapshot-1a2b"
+    left.mkdir(parents=True)
+    (left / "state.db").write_bytes(b"half of it")
+    copies = tables.copies()
+    initialise(copies.get(table_id))
+    assert not left.exists()
+    copies.close()
