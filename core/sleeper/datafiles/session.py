@@ -240,6 +240,8 @@ def engine_errors() -> Iterator[None]:
         yield
     except (SleeperError, GeneratorExit):
         raise
+    except FileNotFoundError as error:
+        raise StateMovedOnError(f"a data file is gone: {error}") from error
     except OSError as error:
         raise UnavailableError(f"cannot read or write: {error}") from error
     except Exception as error:
