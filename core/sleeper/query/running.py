@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.damage import find_damage
-from sleeper.datafiles.extracts import Extract
+from sleeper.datafiles.extract_files import Extract
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
