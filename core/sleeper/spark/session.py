@@ -34,8 +34,13 @@ def local_session(
 ) -> Iterator[SparkSession]:
     """A session of this machine, whose files and log stand below the folder.
 
+    A process has one at a time: if there is one, it is used as it is, and goes on afterwards.
     UnavailableError if it does not start: without Java, for one.
     """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
     folder.mkdir(parents=True, exist_ok=True)
     logging_file = folder / "log4j2.properties"
     logging_file.write_text(_QUIET)
