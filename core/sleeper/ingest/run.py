@@ -136,28 +136,40 @@ def _run(
 ) -> IngestResult:
     with table.state.reading() as state:
         run_start_ms = state.moment(table.clock())
-    earlier = _done_before(table, job_id, request)
+    earlier = done_before(table.state, job_id, request)
     if earlier is not None:
         return earlier
-    with _spill_folder(table.engine) as folder:
+    with spill_folder(table.engine) as folder:
         unsorted = UnsortedRows(table.schema, folder)
         gather(unsorted)
         written = _write(table, unsorted, run_start_ms, progress)
-    files = tuple(
+    return commit_files(table.state, job_id, run_start_ms, new_files(written), request)
+
+
+def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
+    """The files as they are committed."""
+    return tuple(
         NewFile(w.file, tuple((r.partition_id, r.rows) for r in w.references)) for w in written
     )
-    (outcome,) = table.state.commit(AddFiles(job_id, run_start_ms, files, request))
+
+
+def commit_files(
+    state: StateStore, job_id: str, run_start_ms: int, files: tuple[NewFile, ...], request: str
+) -> IngestResult:
+    """Adds a job's files to the table. They are orphans if the job was done before."""
+    (outcome,) = state.commit(AddFiles(job_id, run_start_ms, files, request))
     if outcome.refused:
-        _done_before(table, job_id, request)  # says so if the id was used for other files
+        done_before(state, job_id, request)  # says so if the id was used for other files
         raise StateMovedOnError(f"ingest job {job_id} came too late: {outcome.reason}")
     if outcome.status is Status.ALREADY_DONE:
         return IngestResult(job_id, 0, 0, outcome.number, done_before=True)
-    rows = sum(w.file.rows for w in written)
-    return IngestResult(job_id, rows, len(written), outcome.number)
+    rows = sum(new.file.rows for new in files)
+    return IngestResult(job_id, rows, len(files), outcome.number)
 
 
-def _done_before(table: IngestTable, job_id: str, request: str) -> IngestResult | None:
-    with table.state.reading() as state:
+def done_before(store: StateStore, job_id: str, request: str) -> IngestResult | None:
+    """What the job did if it is committed; InvalidRequestError if it asked for other rows."""
+    with store.reading() as state:
         applied = state.jobs.applied(job_id, AddFiles.kind)
     if applied is None:
         return None
@@ -235,7 +247,8 @@ def _stage(
 
 
 @contextmanager
-def _spill_folder(engine: EngineSettings) -> Iterator[Path]:
+def spill_folder(engine: EngineSettings) -> Iterator[Path]:
+    """A folder of this run alone, gone afterwards."""
     folder = engine.spill_folder / f"ingest-{uuid.uuid4().hex}"
     folder.mkdir(parents=True)
     try:

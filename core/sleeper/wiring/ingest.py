@@ -86,14 +86,15 @@ def ingest_rows(
     """Takes in Arrow batches now, in this process. With an id, its content counts once."""
     chosen = job_id or new_job_id()
     table = instance.table(table_name)
-    request = json.dumps({"rows of job": chosen})
     with own_task(instance, JobKind.INGEST) as (task_id, done):
         result = _tracked(
             table,
             chosen,
             task_id,
             None,
-            lambda: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
+            lambda: ingest_batches(
+                ingest_table(table), chosen, batches, request_of_rows(chosen), progress
+            ),
         )
         done(result.rows)
     return result
@@ -140,7 +141,7 @@ def run_ingest_job(
 
     def run() -> IngestResult:
         files = [_source_file(instance, name) for name in job.files]
-        return ingest_files(_ingest_table(table), job.id, files, job.request, rejects, progress)
+        return ingest_files(ingest_table(table), job.id, files, job.request, rejects, progress)
 
     return _tracked(table, job.id, task_id, len(job.files), run)
 
@@ -183,7 +184,13 @@ def _record_end(instance: Instance, end: JobEvent) -> None:
         logger.warning("the tracker was not told", exc_info=True, extra={"job_id": end.job_id})
 
 
-def _ingest_table(table: OpenTable) -> IngestTable:
+def request_of_rows(job_id: str) -> str:
+    """What a job is asked whose rows were handed in: its id is all that tells it from others."""
+    return json.dumps({"rows of job": job_id})
+
+
+def ingest_table(table: OpenTable) -> IngestTable:
+    """The table as an ingest takes it."""
     properties = table.properties()
     with table.state.reading() as state:
         schema = schema_from_json(state.schema_json)
