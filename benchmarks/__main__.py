@@ -22,6 +22,7 @@ NAMES = (
     "lookup-s3",
     "commits",
     "state",
+    "spark-read",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 
