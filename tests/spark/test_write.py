@@ -137,7 +137,7 @@ def test_there_is_no_other_mode_than_append(
     table = instance.create_table("t", NUMBERS)
     ingest_numbers(table, [7])
     options = named(table)
-    with pytest.raises(AnalysisException, match="(?i)append"):
+    with pytest.raises(AnalysisException, match=r"(?i)append"):
         frame_of(spark, 1).write.format("sleeper").mode(mode).options(**options).save()
     assert numbers_in(table) == [7]
 
