@@ -232,7 +232,7 @@ def test_what_other_processes_read_and_write_takes_no_state(
     rows = pa.record_batch({"v": ["b", "a"], "key": [2, 1]})
     target = begin_parts(ingest_table, rows.schema, "(rows)")
     new = write_part(target, iter([rows]), "(part)", table.root, table.engine)
-    assert commit_files(table.store, "j", target.run_start_ms, new, "request").rows == 2
+    assert commit_files(ingest_table, "j", target.run_start_ms, new, "request").rows == 2
     shared, pieces = plan_pieces(Query(), opened(table), engine, "tests", 1)
     feed_schema, feed = plan_feed(table.store, 0, table.number(), Query(), 1)
     version = table.number()

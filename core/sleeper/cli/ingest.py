@@ -26,7 +26,8 @@ def ingest(
         typer.Argument(
             metavar="FILE",
             help="Parquet, CSV or JSON lines; a directory stands for all such files below it. "
-            "Also s3://bucket/key, where the instance may read the bucket.",
+            "Also s3://bucket/key, where the instance may read the bucket; a prefix stands for "
+            "all Parquet files below it.",
         ),
     ],
     job_id: Annotated[
@@ -38,7 +39,9 @@ def ingest(
     submit: Annotated[
         bool,
         typer.Option(
-            "--submit", help="Send the job to the queue, and print its id: `sleeper run` does it."
+            "--submit",
+            help="Send the job to the queue, and print its id: `sleeper run` does it, or a task of "
+            "an AWS instance, which reads files in S3 only.",
         ),
     ] = False,
     batch: Annotated[
@@ -69,6 +72,7 @@ def ingest(
       sleeper ingest flights /data/flights --job-id year-2013
       sleeper ingest weather weather.csv --rejects rejected.jsonl
       sleeper ingest flights 2013-03.parquet --submit
+      sleeper ingest flights s3://arrivals/2013/ --submit
       sleeper ingest flights 2013-03-01T10.parquet --batch
     """
     if rejects is not None and (submit or batch):

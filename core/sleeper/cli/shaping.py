@@ -32,10 +32,12 @@ def compact(
     """
     with opened(context) as instance:
         instance.table(name)
-        from sleeper.wiring.shaping import compact_table
+        from sleeper.wiring.compaction_creation import compact_table
 
         done = compact_table(instance, name, full)
         note(f"{counted(done.created, 'compaction job')} created")
+        if done.is_waiting:
+            note("too many commits of earlier jobs wait for the committer: try again later")
         if done.references_pushed_down:
             note(f"{counted(done.references_pushed_down, 'reference')} pushed down to leaves")
         if done.released:
@@ -53,7 +55,7 @@ def split(context: typer.Context, name: TableName) -> None:
     """
     with opened(context) as instance:
         instance.table(name)
-        from sleeper.wiring.shaping import split_table
+        from sleeper.wiring.splitting import split_table
 
         results = split_table(instance, name)
         note(f"{counted(len(results), 'leaf', 'leaves')} over the threshold")

@@ -3,7 +3,7 @@
 
 from sleeper.properties.declaration import Group
 from sleeper.properties.instance import declare
-from sleeper.properties.value_kind import byte_count, optional, text, whole_number
+from sleeper.properties.value_kind import FLAG, byte_count, optional, text, whole_number
 
 _MIB = 1024**2
 _GIB = 1024**3
@@ -14,7 +14,7 @@ MERGE_FILES_MAX = declare("merge.files.max", whole_number(2, 10_000), 64, Group.
 MERGE_MEMORY_BYTES = declare("merge.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that a merge for compaction may use before it spills to disk.")
 SORT_MEMORY_BYTES = declare("ingest.sort.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that an ingest's sort may use before it spills to disk.")
 QUERY_MEMORY_BYTES = declare("query.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that a query may use before it spills to disk.")
-SPILL_DIRECTORY = declare("spill.directory", optional(text(4096)), None, Group.ENGINE, "Where to spill. Unset: the folder of the local instance.")
+SPILL_DIRECTORY = declare("spill.directory", optional(text(4096)), None, Group.ENGINE, "Where to spill. Unset: the folder of the local instance; on AWS, the temporary folder.")
 ENGINE_THREADS = declare("engine.threads", whole_number(0, 1024), 0, Group.ENGINE, "How many threads one ingest, merge or query uses. 0: one per processor.")
 QUERY_ROWS_MAX = declare("query.rows.max", whole_number(0, 2**63 - 1), 0, Group.QUERY, "How many rows a query gives at most before it is refused. 0: no limit.")
 QUERY_SECONDS_MAX = declare("query.time.max.seconds", whole_number(0, 30 * _DAY_SECONDS), 0, Group.QUERY, "How long a query or SQL statement may take, reading its rows included, before it is stopped. 0: no limit.")
@@ -23,11 +23,19 @@ QUERY_FOOTER_CACHE_BYTES = declare("query.footer.cache.bytes", byte_count(0), 50
 SKETCH_CACHE_BYTES = declare("partition.splitting.cache.bytes", byte_count(0), 64 * _MIB, Group.SPLITTING, "How much of key sketches a process that splits partitions keeps in memory.")
 QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SECONDS), 3600, Group.QUERY, "How long the hold of a long query lasts. It is renewed at a third of that.")
 
+ATHENA_HOLD_SECONDS = declare("athena.hold.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.ATHENA, "How long a version that an Athena query reads is kept after its last read began.")
+ATHENA_SHOWS_RAW = declare("athena.raw.rows", FLAG, True, Group.ATHENA, "Whether Athena also sees rows as the files have them, in the database `sleeper_raw`.")
+ATHENA_SPLIT_BYTES = declare("athena.split.bytes", byte_count(_MIB), 512 * _MIB, Group.ATHENA, "How much of a leaf's data files one read of Athena's takes on, about.")
+
 SNAPSHOT_PERIOD_MINUTES = declare("snapshot.period.minutes", whole_number(1), 60, Group.STATE, "How often a table's state is stored as a snapshot and its log is trimmed.", redeploy=True)
 SNAPSHOT_TRANSACTIONS_MIN = declare("snapshot.transactions.min", whole_number(1), 1000, Group.STATE, "How many new transactions a new snapshot needs.")
 QUEUE_RECEIVES_MAX = declare("queue.receives.max", whole_number(1, 1000), 3, Group.STATE, "How often a message is received before it is a dead letter, except compaction jobs.", redeploy=True)
 QUEUE_VISIBILITY_SECONDS = declare("queue.visibility.timeout.seconds", whole_number(1, 43_200), 900, Group.STATE, "After how long without a sign of life a message is given to another receiver, on queues without a property of their own.", redeploy=True)
-TRACKER_DAYS = declare("tracker.days", whole_number(1, 3650), 30, Group.STATE, "How long trackers keep jobs and tasks that nothing happens to any more.")
+COMMIT_BACKLOG_MAX = declare("statestore.commit.backlog.max", whole_number(0), 5000, Group.STATE, "On AWS: while more commits than this wait for the committer, no compaction jobs are created.")
+STATE_COPIES_MAX = declare("state.copies.max", whole_number(1), 100, Group.STATE, "How many tables' states a process of an AWS instance keeps on its own disk.")
+STATE_COPIES_BYTES = declare("state.copies.bytes.max", byte_count(0), 256 * _MIB, Group.STATE, "How many bytes of tables' states a process of an AWS instance keeps on its own disk, besides the one that it needs now.")
+TASK_IDLE_STOP_SECONDS = declare("task.idle.stop.seconds", whole_number(0, _DAY_SECONDS), 60, Group.STATE, "After how long without a job a task on AWS ends.")
+TRACKER_DAYS = declare("tracker.days", whole_number(7, 3650), 30, Group.STATE, "How long trackers keep jobs and tasks that nothing happens to any more.")
 
 COMPACTION_LEASE_SECONDS = declare("compaction.lease.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.COMPACTION, "How long a compaction job holds its files unless it renews. Must outlast the queue's retries.")
 ORPHAN_AGE_DAYS = declare("orphan.age.days", whole_number(2, 3650), 14, Group.COLLECTION, "How old a run must be before files that it left behind are collected. Commits of runs half as old are refused.")

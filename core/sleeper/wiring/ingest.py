@@ -3,6 +3,8 @@
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,22 +22,26 @@ from sleeper.ingest.run import (
     ingest_batches,
     ingest_files,
 )
-from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
+from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, new_run_id
 from sleeper.jobs.queue import Message
 from sleeper.properties.engine import SORT_MEMORY_BYTES
-from sleeper.properties.table import FILE_WRITING_STRATEGY
+from sleeper.properties.table import FILE_WRITING_STRATEGY, INGEST_COMMIT_ASYNC
 from sleeper.schema.json import schema_from_json
 from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
-from sleeper.tables.table_ref import TableId
-from sleeper.wiring.engine import engine_settings, file_settings, source_buckets
+from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId
+from sleeper.wiring.commits import commits_of
+from sleeper.wiring.engine import engine_settings, file_settings
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.own_task import own_task
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.source_files import readable_buckets
 
 logger = logging.getLogger(__name__)
 
 _NO_TABLE = TableId("")
+_REASON_CHARACTERS_MAX = 2_000
+_LOCAL_SCHEME = "file://"
 
 
 def ingest_paths(
@@ -59,10 +65,9 @@ def submit_ingest(
 ) -> str:
     """Sends a job to the ingest queue; returns its id. The files must stay until it ran."""
     ref = instance.tables.by_name(table_name)
+    for path in paths:
+        _check_submittable(instance, path)
     job = IngestJob(job_id or new_job_id(), _absolute(instance, paths), table_id=ref.id)
-    for path in job.files:
-        if not _is_in_s3(instance, path) and not Path(path).exists():
-            raise InvalidRequestError(f"file {path} does not exist")
     instance.queue(QueueName.INGEST).send(job.to_message())
     event = JobEvent(
         ref.id,
@@ -92,7 +97,7 @@ def ingest_rows(
             chosen,
             task_id,
             None,
-            lambda: ingest_batches(
+            lambda _: ingest_batches(
                 ingest_table(table), chosen, batches, request_of_rows(chosen), progress
             ),
         )
@@ -110,6 +115,7 @@ def run_ingest_message(
     """
     try:
         job = ingest_job_from_message(message.body, message.message_id)
+        _refuse_local_files(instance, job)
     except InvalidRequestError as error:
         _record_rejection(instance, _NO_TABLE, message.message_id, error)
         raise
@@ -121,7 +127,7 @@ def run_ingest_message(
         )
         _record_rejection(instance, _table_id_of(job), job.id, too_old)
         raise too_old
-    return run_ingest_job(instance, job, task_id)
+    return run_ingest_job(instance, job, task_id, may_queue=True)
 
 
 def run_ingest_job(
@@ -130,8 +136,12 @@ def run_ingest_job(
     task_id: str | None = None,
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
+    may_queue: bool = False,
 ) -> IngestResult:
-    """Runs a job and tracks it. A job that cannot ever succeed is tracked as rejected."""
+    """Runs a job and tracks it. A job that cannot ever succeed is tracked as rejected.
+
+    With `may_queue` the committer commits it, if the table's properties say so.
+    """
     try:
         ref = find_table(instance.tables, job.table_name, job.table_id)
     except (NotFoundError, InvalidRequestError) as error:
@@ -139,9 +149,12 @@ def run_ingest_job(
         raise InvalidRequestError(str(error)) from error
     table = OpenTable(instance, ref)
 
-    def run() -> IngestResult:
+    def run(this: JobRunRef) -> IngestResult:
         files = [_source_file(instance, name) for name in job.files]
-        return ingest_files(ingest_table(table), job.id, files, job.request, rejects, progress)
+        place = ingest_table(table)
+        if may_queue:
+            place = replace(place, commit=partial(commits_of(table, INGEST_COMMIT_ASYNC), this))
+        return ingest_files(place, job.id, files, job.request, rejects, progress)
 
     return _tracked(table, job.id, task_id, len(job.files), run)
 
@@ -151,32 +164,35 @@ def _tracked(
     job_id: str,
     task_id: str | None,
     inputs: int | None,
-    run: Callable[[], IngestResult],
+    work: Callable[[JobRunRef], IngestResult],
 ) -> IngestResult:
-    instance, run_id = table.instance, new_run_id()
-
-    def event(step: JobStep, **more: object) -> JobEvent:
-        now = instance.clock()
-        return JobEvent(table.ref.id, job_id, JobKind.INGEST, step, now, run_id, task_id, **more)  # type: ignore[arg-type]
-
-    instance.jobs.record(event(JobStep.STARTED, inputs=inputs))
+    instance = table.instance
+    run = JobRunRef(table.ref.id, job_id, JobKind.INGEST, new_run_id(), task_id)
+    instance.jobs.record(run.event(JobStep.STARTED, instance.clock(), inputs=inputs))
     try:
-        result = run()
+        result = work(run)
     except SleeperError as error:
         is_hopeless = isinstance(error, InvalidRequestError)
         step = JobStep.REJECTED if is_hopeless else JobStep.FAILED
-        _record_end(instance, event(step, reasons=(str(error),)))
+        _record_end(instance, run.event(step, instance.clock(), reasons=(str(error),)))
         raise
     except BaseException as error:
-        _record_end(instance, event(JobStep.FAILED, reasons=(repr(error),)))
+        reasons = (repr(error),)
+        _record_end(instance, run.event(JobStep.FAILED, instance.clock(), reasons=reasons))
         raise
-    rows = {} if result.done_before else {"rows_read": result.rows, "rows_written": result.rows}
-    instance.jobs.record(event(JobStep.FINISHED, **rows), event(JobStep.COMMITTED))
+    now_ms = instance.clock()
+    rows = None if result.done_before else result.rows
+    finished = run.event(JobStep.FINISHED, now_ms, rows_read=rows, rows_written=rows)
+    if result.queued:
+        # The message is done: it must not return because of a tracker.
+        _record_end(instance, finished)
+    else:
+        instance.jobs.record(finished, run.event(JobStep.COMMITTED, now_ms))
     return result
 
 
 def _record_end(instance: Instance, end: JobEvent) -> None:
-    """A tracker that does not answer, on a full disk perhaps, must not hide why a job failed."""
+    """A tracker that does not answer, on a full disk perhaps, must not hide how a job ended."""
     logger.info("ingest job %s", end.step.value, extra={"job_id": end.job_id})
     try:
         instance.jobs.record(end)
@@ -217,25 +233,53 @@ def _record_rejection(
             JobStep.REJECTED,
             instance.clock(),
             new_run_id(),
-            reasons=(str(error),),
+            reasons=(str(error)[:_REASON_CHARACTERS_MAX],),
         )
     )
 
 
 def _table_id_of(job: IngestJob) -> TableId:
-    return TableId(job.table_id or job.table_name or _NO_TABLE)
+    """Of a job whose table is not known: what it calls its table, cut to what a key may be."""
+    return TableId((job.table_id or job.table_name or _NO_TABLE)[:TABLE_NAME_LENGTH_MAX])
 
 
 def _absolute(instance: Instance, paths: Sequence[str]) -> tuple[str, ...]:
-    return tuple(p if _is_in_s3(instance, p) else str(Path(p).resolve()) for p in paths)
+    """Names by which this process, whatever its folder, finds the files."""
+    return tuple(p if is_s3_url(p) else _absolute_path(instance, p) for p in paths)
 
 
-def _is_in_s3(instance: Instance, name: str) -> bool:
-    """Files of an instance whose data is in a bucket are in buckets too, named in any form."""
-    return is_s3_url(name) or bool(instance.root.buckets)
+def _absolute_path(instance: Instance, path: str) -> str:
+    if instance.is_local:
+        return str(Path(path).resolve())
+    if not Path(path).exists():
+        raise InvalidRequestError(
+            f"file {path} does not exist on this machine; one in S3 is named s3://bucket/key"
+        )
+    return f"{_LOCAL_SCHEME}{Path(path).resolve()}"
+
+
+def _check_submittable(instance: Instance, path: str) -> None:
+    """Whoever takes the job from the queue must be able to read the file."""
+    if is_s3_url(path):
+        return
+    if not instance.is_local:
+        raise InvalidRequestError(
+            f"file {path} is not in S3, where the tasks of an AWS instance read: upload it and "
+            "name it s3://bucket/key, or leave out --submit to take it in from here"
+        )
+    if not Path(path).exists():
+        raise InvalidRequestError(f"file {path} does not exist")
+
+
+def _refuse_local_files(instance: Instance, job: IngestJob) -> None:
+    """The disk of a task is nothing that a message may name."""
+    for name in job.files:
+        if not instance.is_local and name.startswith(_LOCAL_SCHEME):
+            raise InvalidRequestError(f"file {name} is not in S3: expected s3://bucket/key")
 
 
 def _source_file(instance: Instance, name: str) -> SourceFile:
-    if _is_in_s3(instance, name):
-        return s3_file(name, (*instance.root.buckets, *source_buckets(instance)))
-    return Path(name.removeprefix("file://"))
+    # A bare `bucket/key` is how other clients name an object.
+    if is_s3_url(name) or not (instance.is_local or name.startswith(_LOCAL_SCHEME)):
+        return s3_file(name, readable_buckets(instance.root, instance.properties()))
+    return Path(name.removeprefix(_LOCAL_SCHEME))

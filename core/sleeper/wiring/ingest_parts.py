@@ -59,7 +59,7 @@ def commit_ingest(
     request = request_of_rows(job_id)
     start_ms = begun.target.run_start_ms
     try:
-        result = commit_files(table.state, job_id, start_ms, tuple(files), request)
+        result = commit_files(ingest_table(table), job_id, start_ms, tuple(files), request)
     except SleeperError as error:
         record_failed_ingest(instance, begun, job_id, str(error))
         raise

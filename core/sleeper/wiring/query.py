@@ -43,7 +43,7 @@ def _openers(instance: Instance) -> TableOpeners:
 
 
 def query_table(table: OpenTable) -> QueryTable:
-    """The table as a query takes it."""
+    """The table as queries see it."""
     return QueryTable(table.ref.name, table.state, table.instance.root, iterators_of(table))
 
 

@@ -18,11 +18,14 @@ from tests.unit.conftest import MakeTable
 KIND = pa.schema([("v", pa.string()), ("key", pa.int64())])
 
 
-def begun(table: RealTable, kind: pa.Schema = KIND) -> PartTarget:
-    ingest = IngestTable(
+def ingest_table(table: RealTable) -> IngestTable:
+    return IngestTable(
         TABLE_ID, LONG_SCHEMA, table.store, table.root, table.engine, table.clock, FileSettings()
     )
-    return pickle.loads(pickle.dumps(begin_parts(ingest, kind, "(rows)")))
+
+
+def begun(table: RealTable, kind: pa.Schema = KIND) -> PartTarget:
+    return pickle.loads(pickle.dumps(begin_parts(ingest_table(table), kind, "(rows)")))
 
 
 def part(table: RealTable, target: PartTarget, *keys: int | None) -> tuple[NewFile, ...]:
@@ -32,7 +35,7 @@ def part(table: RealTable, target: PartTarget, *keys: int | None) -> tuple[NewFi
 
 
 def commit(table: RealTable, target: PartTarget, *files: NewFile, job: str = "j") -> IngestResult:
-    return commit_files(table.store, job, target.run_start_ms, files, f"rows of {job}")
+    return commit_files(ingest_table(table), job, target.run_start_ms, files, f"rows of {job}")
 
 
 def test_rows_of_all_parts_are_there_at_once_sorted_and_in_their_leaves(
