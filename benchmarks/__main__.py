@@ -25,6 +25,7 @@ NAMES = (
     "bulk-import",
     "commits-dynamo",
     "job-creation",
+    "spark-read",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 

@@ -142,6 +142,13 @@ def finish(running: subprocess.Popen[str]) -> str:
     return said
 
 
+def command_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has ended
+        return ""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3 * PATIENCE_SECONDS)
 def test_a_killed_driver_that_is_started_again_leaves_no_doubled_row(
@@ -173,7 +180,7 @@ def test_a_killed_executor_is_replaced_and_leaves_no_doubled_row(
     executors = [
         child
         for child in psutil.Process(running.pid).children(recursive=True)
-        if any("CoarseGrainedExecutorBackend" in part for part in child.cmdline())
+        if "CoarseGrainedExecutorBackend" in command_of(child)
     ]
     assert len(executors) == 2
     executors[0].kill()

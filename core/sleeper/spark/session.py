@@ -25,6 +25,7 @@ _LOG_SHOWN_BYTES = 500
 
 def open_submitted_session(app_name: str) -> SparkSession:
     """The session that spark-submit's settings ask for."""
+    _use_this_python()
     return SparkSession.builder.appName(app_name).getOrCreate()
 
 
@@ -44,7 +45,7 @@ def local_session(
     folder.mkdir(parents=True, exist_ok=True)
     logging_file = folder / "log4j2.properties"
     logging_file.write_text(_QUIET)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _use_this_python()
     chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -70,6 +71,11 @@ def local_session(
         yield session
     finally:
         session.stop()
+
+
+def _use_this_python() -> None:
+    """In executors too, unless somebody chose another: Spark's own default is any `python3`."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 @contextmanager
