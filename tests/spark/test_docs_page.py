@@ -1,4 +1,4 @@
-"""The page about Spark says what its examples do, in the session that all tests share."""
+"""The pages about Spark say what their examples do, in the session that all tests share."""
 
 from pathlib import Path
 
@@ -6,12 +6,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.system.documents import ROOT
-from tests.system.test_docs import check_page, surroundings
+from tests.system.test_docs import ON_SPARK, check_page, surroundings
 
 pytestmark = pytest.mark.slow
 
 
-def test_the_page_about_spark_says_what_its_examples_do(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("page", sorted(ON_SPARK))
+def test_a_page_about_spark_says_what_its_examples_do(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
-    check_page(ROOT / "docs" / "spark.md", surroundings(tmp_path, monkeypatch))
+    check_page(ROOT / "docs" / page, surroundings(tmp_path, monkeypatch))
