@@ -28,7 +28,7 @@ from sleeper.errors import (
 )
 from sleeper.files.data_file import DataFile
 from sleeper.ingest.parts import begin_parts, write_part
-from sleeper.ingest.run import IngestResult, IngestTable, commit_files, ingest_files
+from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files, ingest_files
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.query.change_feed import plan_feed, read_feed_piece
@@ -232,7 +232,7 @@ def test_what_other_processes_read_and_write_takes_no_state(
     rows = pa.record_batch({"v": ["b", "a"], "key": [2, 1]})
     target = begin_parts(ingest_table, rows.schema, "(rows)")
     new = write_part(target, iter([rows]), "(part)", table.root, table.engine)
-    assert commit_files(ingest_table, "j", target.run_start_ms, new, "request").rows == 2
+    assert commit_new_files(ingest_table, "j", target.run_start_ms, new, "request").rows == 2
     shared, pieces = plan_pieces(Query(), opened(table), engine, "tests", 1)
     feed_schema, feed = plan_feed(table.store, 0, table.number(), Query(), 1)
     version = table.number()

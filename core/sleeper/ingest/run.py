@@ -144,7 +144,7 @@ def _run(
         unsorted = UnsortedRows(table.schema, folder)
         gather(unsorted)
         written = _write(table, unsorted, run_start_ms, progress)
-    return commit_ingest(table, job_id, run_start_ms, new_files(written), request)
+    return commit_new_files(table, job_id, run_start_ms, new_files(written), request)
 
 
 def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
@@ -154,7 +154,7 @@ def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
     )
 
 
-def commit_ingest(
+def commit_new_files(
     table: IngestTable, job_id: str, run_start_ms: int, files: tuple[NewFile, ...], request: str
 ) -> IngestResult:
     """Adds a job's files to the table. They are orphans if the job was done before."""

@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from sleeper.errors import SleeperError
 from sleeper.ingest.parts import PartTarget, begin_parts, write_part
-from sleeper.ingest.run import IngestResult
-from sleeper.ingest.run import commit_ingest as commit_parts
+from sleeper.ingest.run import IngestResult, commit_new_files
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
 from sleeper.properties.engine import SORT_MEMORY_BYTES
 from sleeper.statestore.file_commits import earlier_commit
@@ -61,7 +60,7 @@ def commit_ingest(
     request = request_of_rows(job_id)
     start_ms = begun.target.run_start_ms
     try:
-        result = commit_parts(ingest_table(table), job_id, start_ms, tuple(files), request)
+        result = commit_new_files(ingest_table(table), job_id, start_ms, tuple(files), request)
     except SleeperError as error:
         record_failed_ingest(instance, begun, job_id, str(error))
         raise

@@ -10,7 +10,8 @@ from sleeper.datafiles.partitioned_write import FileStrategy
 from sleeper.datafiles.writer import FileSettings
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.ingest.parts import PartTarget, begin_parts, write_part
-from sleeper.ingest.run import IngestResult, IngestTable, commit_files, done_before
+from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files
+from sleeper.statestore.file_commits import earlier_commit
 from sleeper.statestore.transactions.add_files import NewFile
 from tests.real_table import DAY_MS, LONG_SCHEMA, TABLE_ID, RealTable
 from tests.unit.conftest import MakeTable
@@ -35,7 +36,7 @@ def part(table: RealTable, target: PartTarget, *keys: int | None) -> tuple[NewFi
 
 
 def commit(table: RealTable, target: PartTarget, *files: NewFile, job: str = "j") -> IngestResult:
-    return commit_files(ingest_table(table), job, target.run_start_ms, files, f"rows of {job}")
+    return commit_new_files(ingest_table(table), job, target.run_start_ms, files, f"rows of {job}")
 
 
 def test_rows_of_all_parts_are_there_at_once_sorted_and_in_their_leaves(
@@ -73,7 +74,7 @@ def test_an_id_of_another_request_is_refused(table: RealTable) -> None:
     target = begun(table)
     commit(table, target, *part(table, target, 1))
     with pytest.raises(InvalidRequestError, match="used by transaction"):
-        done_before(table.store, "j", "something else")
+        earlier_commit(table.store, "j", "something else")
 
 
 def test_leaves_that_are_split_meanwhile_still_take_their_rows(table: RealTable) -> None:
