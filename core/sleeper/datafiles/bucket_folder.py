@@ -4,7 +4,7 @@ import contextlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -23,16 +23,17 @@ _DELETED_AT_ONCE = 1000
 
 
 @contextlib.contextmanager
-def upload(store: S3Store, path: str) -> Iterator[Any]:
+def upload(store: S3Store, path: str, replaces: bool = False) -> Iterator[Any]:
     """A binary file to write an object to, which is there, whole, when this ends.
 
     If it ends with an error there is no object. A small one is put on the condition that
-    its name is free, for S3 to check; the parts of a large one are not.
+    its name is free, for S3 to check, unless it `replaces` another; the parts of a large one
+    are not.
     """
     # Whoever only opens an instance does without Arrow, which takes long to load.
     import pyarrow as pa
 
-    raw = _Upload(store, path)
+    raw = _Upload(store, path, replaces)
     with _upload_errors(path):
         with pa.PythonFile(raw, mode="w") as sink:
             yield sink
@@ -53,6 +54,16 @@ def upload_file(store: S3Store, path: str, file: Path) -> None:
                 chunk_size=_PART_BYTES,
                 max_concurrency=_FILE_PARTS_IN_FLIGHT,
             )
+
+
+def create_object(store: S3Store, path: str, content: bytes) -> bool:
+    """Puts a small object, unless there is one of that name: then False."""
+    with _upload_errors(path):
+        try:
+            obstore.put(store, path, content, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+    return True
 
 
 @contextlib.contextmanager
@@ -80,8 +91,8 @@ def store_errors(path: str) -> Iterator[None]:
 class _Upload(io.RawIOBase):
     """Keeps what is written until it is more than a part, and sends parts from then on."""
 
-    def __init__(self, store: S3Store, path: str) -> None:
-        self._store, self._path = store, path
+    def __init__(self, store: S3Store, path: str, replaces: bool) -> None:
+        self._store, self._path, self._replaces = store, path, replaces
         self._kept = bytearray()
         self._parts: Any = None
 
@@ -107,9 +118,8 @@ class _Upload(io.RawIOBase):
     def complete(self) -> None:
         """Makes the object of what was written. Without this there is none."""
         if self._parts is None:
-            obstore.put(
-                self._store, self._path, bytes(self._kept), mode="create", use_multipart=False
-            )
+            mode: Literal["create", "overwrite"] = "overwrite" if self._replaces else "create"
+            obstore.put(self._store, self._path, bytes(self._kept), mode=mode, use_multipart=False)
         else:
             self._parts.close()
         self._kept = bytearray()

@@ -13,6 +13,7 @@ from obstore.store import LocalStore, S3Store
 from sleeper.datafiles.bucket import Bucket, open_bucket
 from sleeper.datafiles.bucket_folder import (
     ObjectFile,
+    create_object,
     delete_objects,
     store_errors,
     upload,
@@ -37,6 +38,10 @@ class DataRoot:
             self.store = open_bucket(place)
         else:
             self.store = LocalStore(place, mkdir=True)
+
+    def __reduce__(self) -> tuple[type["DataRoot"], tuple[Path | Bucket]]:
+        """As a task on another machine gets it: it opens its own."""
+        return DataRoot, (self._place,)
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
@@ -91,6 +96,47 @@ class DataRoot:
             sync_folder(target.parent)
         except OSError as error:
             raise UnavailableError(f"cannot write {target}: {error}") from error
+
+    @contextlib.contextmanager
+    def replacing(self, path: str) -> Iterator[Any]:
+        """A binary file to write what then takes the place of the object, at once and whole.
+
+        For results that have their names from others, and are always the same; data files never.
+        """
+        if isinstance(self.store, S3Store):
+            with upload(self.store, path, replaces=True) as sink:
+                yield sink
+            return
+        with self._unfinished(path) as (unfinished, target):
+            with self._file_sink(unfinished) as sink:
+                yield sink
+            os.replace(self.url_of(unfinished), target)
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Makes a small object, unless there is one of that name: then False."""
+        if isinstance(self.store, S3Store):
+            return create_object(self.store, path, content)
+        with self._unfinished(path) as (unfinished, target):
+            with self._file_sink(unfinished) as sink:
+                sink.write(content)
+            try:
+                os.link(self.url_of(unfinished), target)
+            except FileExistsError:
+                return False
+        return True
+
+    @contextlib.contextmanager
+    def _unfinished(self, path: str) -> Iterator[tuple[str, Path]]:
+        """A name beside the file's, and the file; what is left of the first is gone afterwards."""
+        target = Path(self.url_of(path))
+        unfinished = f"{path}.{uuid.uuid4().hex[:16]}.unfinished"
+        try:
+            yield unfinished, target
+            sync_folder(target.parent)
+        except OSError as error:
+            raise UnavailableError(f"cannot write {target}: {error}") from error
+        finally:
+            self.delete([unfinished])
 
     def read(self, path: str) -> bytes:
         """The whole object; NotFoundError if there is none."""

@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import shutil
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -227,6 +229,17 @@ def _missing_scan(files: Sequence[str], buckets: Sequence[Bucket]) -> SleeperErr
         if not size:
             return _missing_scan_of(file, size)
     return StateMovedOnError(f"a data file is gone, one of {', '.join(files[:10])}")
+
+
+@contextlib.contextmanager
+def spill_folder(settings: EngineSettings, what: str) -> Iterator[Path]:
+    """A fresh folder on the disk that the engine spills to, gone afterwards."""
+    folder = settings.spill_folder / f"{what}-{uuid.uuid4().hex}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

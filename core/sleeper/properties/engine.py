@@ -14,6 +14,7 @@ MERGE_FILES_MAX = declare("merge.files.max", whole_number(2, 10_000), 64, Group.
 MERGE_MEMORY_BYTES = declare("merge.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that a merge for compaction may use before it spills to disk.")
 SORT_MEMORY_BYTES = declare("ingest.sort.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that an ingest's sort may use before it spills to disk.")
 QUERY_MEMORY_BYTES = declare("query.memory.bytes", byte_count(16 * _MIB), _GIB, Group.ENGINE, "The memory that a query may use before it spills to disk.")
+BULK_IMPORT_TASK_MEMORY_BYTES = declare("bulk.import.task.memory.bytes", byte_count(16 * _MIB), 512 * _MIB, Group.BULK_IMPORT, "The memory that each of a bulk import's tasks on Spark may use to sort before it spills to disk.")
 SPILL_DIRECTORY = declare("spill.directory", optional(text(4096)), None, Group.ENGINE, "Where to spill. Unset: the folder of the local instance; on AWS, the temporary folder.")
 ENGINE_THREADS = declare("engine.threads", whole_number(0, 1024), 0, Group.ENGINE, "How many threads one ingest, merge or query uses. 0: one per processor.")
 QUERY_ROWS_MAX = declare("query.rows.max", whole_number(0, 2**63 - 1), 0, Group.QUERY, "How many rows a query gives at most before it is refused. 0: no limit.")
