@@ -19,6 +19,7 @@ NAMES = (
     "merge-memory",
     "lookup",
     "lookup-peers",
+    "lookup-s3",
     "commits",
     "state",
 )

@@ -67,7 +67,7 @@ def ours(watch: Watch, folder: str) -> dict[str, Any]:
     spill.mkdir(exist_ok=True)
     choice = random.Random(7)
     paths = sorted((home / "table").rglob("*.parquet"))
-    present = [key for path in paths for key in _some_keys(path, choice)]
+    present = [key for path in paths for key in some_keys(path, choice)]
     choice.shuffle(present)
     table = QueryTable("lookup", open_state_store(home / "state.db"), DataRoot(home))
     with watch:
@@ -130,11 +130,15 @@ def _build(home: Path, rows_each: int) -> None:
     state.commit_or_raise(AddFiles("files", run_start_ms, added))
 
 
-def _some_keys(path: Path, choice: random.Random) -> list[str]:
+def some_keys(path: Path, choice: random.Random, row_groups_max: int = 10) -> list[str]:
+    """Keys of some of the file's row groups."""
     file = pq.ParquetFile(path)
-    groups = choice.sample(range(file.num_row_groups), min(file.num_row_groups, 10))
-    keys: list[str] = file.read_row_groups(groups, columns=["key"]).column(0).to_pylist()
-    return choice.sample(keys, min(len(keys), 2 * _KEYS))
+    count = min(file.num_row_groups, row_groups_max)
+    groups = choice.sample(range(file.num_row_groups), count)
+    column = file.read_row_groups(groups, columns=["key"]).column(0)
+    places = choice.sample(range(len(column)), min(len(column), 2 * _KEYS))
+    keys: list[str] = column.take(places).to_pylist()
+    return keys
 
 
 def _percentiles(name: str, seconds: Sequence[float]) -> dict[str, float]:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from sleeper.datafiles.bucket import Bucket
+from tests.servers.aws_instance import AwsServers
 from tests.servers.dynoxide import DynamoServer, dynoxide
+from tests.servers.ministack import Ministack, ministack
 from tests.servers.seaweedfs import S3Server, seaweedfs
 
 DATA_BUCKET = "table-data"
@@ -37,3 +39,18 @@ def dynamo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoSe
     """A real DynamoDB server."""
     with dynoxide(tmp_path_factory.mktemp("dynamo")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def ministack_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
+    """An emulator of AWS, of this worker's tests."""
+    with ministack(tmp_path_factory.mktemp("ministack")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def aws_servers(
+    s3_server: S3Server, dynamo_server: DynamoServer, ministack_server: Ministack
+) -> AwsServers:
+    """What an AWS instance needs: see `tests.servers.aws_instance`."""
+    return AwsServers(s3_server, dynamo_server, ministack_server)

@@ -53,7 +53,7 @@ stream interface (Polars, DuckDB), a pandas frame, or paths of files."""
 
 
 def open_instance(where: str | os.PathLike[str] | None = None) -> "Instance":
-    """Opens the instance of a folder, or the one that SLEEPER_INSTANCE names."""
+    """Opens the instance of a folder, or `aws:<instance id>`; by default SLEEPER_INSTANCE's."""
     return Instance(open_ports(where))
 
 
@@ -244,7 +244,10 @@ class Instance:
         return explain_statement(self._ports, statement)
 
     def run_until_idle(self, workers: int | None = None) -> RunStatus:
-        """Does all background work there is: queued jobs, compaction, splitting, collection."""
+        """Does all background work there is: queued jobs, compaction, splitting, collection.
+
+        InvalidRequestError on AWS, where it is done without being asked.
+        """
         return run_instance(self._ports, until_idle=True, workers=workers)
 
 

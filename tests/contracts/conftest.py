@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import boto3
 import pytest
@@ -34,6 +34,13 @@ from sleeper.properties.deployed import (
     TASK_TRACKER_TABLE,
 )
 from sleeper.tables.table_index import TableIndex
+from tests.contracts.sqs_queues import (
+    SqsServer,
+    ministack_queues,
+    moto_server,
+    sqs_dead_letters,
+    sqs_queue,
+)
 from tests.servers.dynoxide import DynamoServer, DynamoTables, make_tables
 
 T = TypeVar("T")
@@ -212,18 +219,44 @@ FIFO_SETTINGS = QueueSettings(visibility_timeout_seconds=30, receives_max=3, fif
 class Queues:
     """A standard and a FIFO queue on one clock."""
 
-    clock: FakeClock
+    clock: Any
     plain: MessageQueue
     fifo: MessageQueue
     plain_dead: DeadLetters
     fifo_dead: DeadLetters
     again: Callable[[], MessageQueue]
-    stored: Callable[[], list[tuple[object, ...]]]
+    stored: Callable[[], list[str]]
+    server: str = "local"
+
+    @property
+    def is_sqs(self) -> bool:
+        return self.server != "local"
+
+    def skip_on_moto(self, why: str) -> None:
+        if self.server == "moto":
+            pytest.skip(f"moto {why}")
+
+    def is_now(self, time_ms: int) -> bool:
+        """Whether that is the time on the queues' clock, as nearly as can be told."""
+        return abs(time_ms - self.clock()) <= (self.clock.tolerance_ms if self.is_sqs else 0)
 
 
-@pytest.fixture(params=["local"])
-def queues(opened: Opened, rows_of: Rows) -> Queues:
+@pytest.fixture(params=["local", "moto", "ministack"])
+def queues(request: pytest.FixtureRequest) -> Iterator[Queues]:
+    if request.param == "local":
+        opened, rows_of = (request.getfixturevalue(name) for name in ("opened", "rows_of"))
+        yield _local_queues(opened, rows_of)
+    elif request.param == "moto":
+        with moto_server() as server:
+            yield _sqs_queues(server, "moto")
+    else:
+        server = ministack_queues(request.getfixturevalue("ministack_server"))
+        yield _sqs_queues(server, "ministack")
+
+
+def _local_queues(opened: Opened, rows_of: Rows) -> Queues:
     clock = FakeClock()
+    alive = "SELECT body FROM messages WHERE died_ms IS NULL ORDER BY queue DESC, position"
     return Queues(
         clock=clock,
         plain=LocalQueue(opened(), "plain", SETTINGS, clock),
@@ -231,5 +264,20 @@ def queues(opened: Opened, rows_of: Rows) -> Queues:
         plain_dead=LocalDeadLetters(opened(), "plain", SETTINGS, clock),
         fifo_dead=LocalDeadLetters(opened(), "fifo", FIFO_SETTINGS, clock),
         again=lambda: LocalQueue(opened(), "plain", SETTINGS, clock),
-        stored=lambda: rows_of("SELECT body FROM messages WHERE died_ms IS NULL ORDER BY position"),
+        stored=lambda: [str(body) for (body,) in rows_of(alive)],
+    )
+
+
+def _sqs_queues(server: SqsServer, name: str) -> Queues:
+    client = server.client
+    plain, fifo = server.make("plain", SETTINGS), server.make("fifo", FIFO_SETTINGS)
+    return Queues(
+        clock=server.clock,
+        plain=sqs_queue(client, "plain", plain),
+        fifo=sqs_queue(client, "fifo", fifo),
+        plain_dead=sqs_dead_letters(client, "plain", plain),
+        fifo_dead=sqs_dead_letters(client, "fifo", fifo),
+        again=lambda: sqs_queue(client, "plain", plain),
+        stored=lambda: [body for each in (plain, fifo) for body in server.bodies(each.url)],
+        server=name,
     )

@@ -17,10 +17,11 @@ def test_what_is_sent_is_received_in_order_and_stays_until_deleted(queues: Queue
     for body in ("a", "b", "c"):
         queues.plain.send(body)
     first, second = queues.again().receive(2)
-    assert (first.body, first.receives, first.sent_ms) == ("a", 1, queues.clock())
+    assert (first.body, first.receives) == ("a", 1)
+    assert queues.is_now(first.sent_ms)
     assert queues.plain.counts() == QueueCounts(visible=1, in_flight=2, delayed=0, dead=0)
     queues.plain.delete(first.receipt)
-    assert queues.stored() == [("b",), ("c",)]
+    assert queues.stored() == ["b", "c"]
     assert second.body == "b"
     assert bodies(queues.plain) == ["c"]
 
@@ -32,9 +33,25 @@ def test_many_are_sent_at_once_in_order(queues: Queues) -> None:
     received = queues.again().receive(10)
     assert [m.body for m in received] == ["a", "b", "c"]
     assert len({m.message_id for m in received}) == 3
-    assert {m.sent_ms for m in received} == {queues.clock()}
+    assert all(queues.is_now(m.sent_ms) for m in received)
+
+
+def test_many_are_sent_at_once_to_their_groups(queues: Queues) -> None:
+    queues.fifo.send_all(["g1", "h1", "g2"], ["g", "h", "g"])
+    assert [(m.body, m.group) for m in queues.fifo.receive(10)] in (
+        [("g1", "g"), ("h1", "h"), ("g2", "g")],
+        [("g1", "g"), ("g2", "g"), ("h1", "h")],
+    )
     with pytest.raises(InvalidRequestError, match="needs a group"):
         queues.fifo.send_all(["a"])
+    with pytest.raises(InvalidRequestError, match="takes no group"):
+        queues.plain.send_all(["a"], ["g"])
+
+
+def test_more_are_sent_than_go_into_one_request(queues: Queues) -> None:
+    sent = {f"{i}-{'x' * 20_000}" for i in range(37)}
+    queues.plain.send_all(sorted(sent))
+    assert sorted(queues.stored()) == sorted(sent)
 
 
 def test_a_message_in_flight_is_not_received_until_its_visibility_passes(queues: Queues) -> None:
@@ -60,6 +77,7 @@ def test_extending_keeps_a_message_in_flight_from_now(queues: Queues) -> None:
 
 
 def test_an_old_receipt_holds_nothing(queues: Queues) -> None:
+    queues.skip_on_moto("takes every receipt that it ever gave")
     queues.plain.send("a")
     (first,) = queues.plain.receive()
     queues.clock.pass_seconds(30)
@@ -81,7 +99,9 @@ def test_a_message_given_back_is_received_at_once_or_after_its_delay(queues: Que
     (message,) = queues.plain.receive()
     queues.plain.give_back(message.receipt, delay_seconds=10)
     assert bodies(queues.plain) == []
-    assert queues.plain.counts().delayed == 1
+    counts = queues.plain.counts()
+    # SQS knows a delay only of messages that were never received.
+    assert (counts.in_flight, counts.delayed) == ((1, 0) if queues.is_sqs else (0, 1))
     queues.clock.pass_seconds(10)
     assert bodies(queues.plain) == ["a"]
 
@@ -98,22 +118,48 @@ def test_a_delayed_message_waits(queues: Queues) -> None:
 def test_waiting_ends_when_a_message_comes_or_the_time_is_up(queues: Queues) -> None:
     begun = time.monotonic()
     assert queues.plain.receive(wait_seconds=0.2) == ()
-    assert 0.2 <= time.monotonic() - begun < 5
+    assert 0.19 <= time.monotonic() - begun < 5
     queues.plain.send("a")
     assert len(queues.plain.receive(wait_seconds=60)) == 1
     assert time.monotonic() - begun < 10
 
 
 def test_a_deduplication_id_adds_one_message_within_five_minutes(queues: Queues) -> None:
-    first = queues.plain.send("a", deduplication_id="x")
-    (message,) = queues.plain.receive()
-    queues.plain.delete(message.receipt)
-    assert queues.plain.send("a", deduplication_id="x") == first
+    queues.skip_on_moto("forgets what was deleted")
+    first = queues.fifo.send("a", group="g", deduplication_id="x")
+    (message,) = queues.fifo.receive()
+    queues.fifo.delete(message.receipt)
+    assert queues.fifo.send("a", group="g", deduplication_id="x") == first
     assert queues.stored() == []
-    queues.fifo.send("b", group="g", deduplication_id="x")
+    queues.fifo.send("b", group="g", deduplication_id="y")
     queues.clock.pass_seconds(301)
-    assert queues.plain.send("a", deduplication_id="x") != first
-    assert queues.stored() == [("b",), ("a",)]
+    assert queues.fifo.send("a", group="g", deduplication_id="x") != first
+    assert queues.stored() == ["b", "a"]
+    with pytest.raises(InvalidRequestError, match="takes no deduplication id"):
+        queues.plain.send("a", deduplication_id="x")
+
+
+def test_the_same_body_is_two_messages_of_a_fifo_queue(queues: Queues) -> None:
+    assert queues.fifo.send("a", group="g") != queues.fifo.send("a", group="g")
+    queues.fifo.send_all(["a", "a"], ["g", "g"])
+    assert queues.stored() == ["a"] * 4
+
+
+def test_a_message_that_no_queue_takes_is_refused(queues: Queues) -> None:
+    if not queues.is_sqs:
+        pytest.skip("a local queue takes any text")
+    for body, why in (("x" * 1_048_577, "over the limit of 1,048,576"), ("", "empty")):
+        with pytest.raises(InvalidRequestError, match=f"queue 'plain'.*{why}"):
+            queues.plain.send(body)
+        with pytest.raises(InvalidRequestError, match=f"queue 'plain'.*{why}"):
+            queues.plain.send_all(["good", body])
+    if queues.server != "moto":
+        with pytest.raises(InvalidRequestError, match="InvalidMessageContents"):
+            queues.plain.send("\x01")
+    with pytest.raises(InvalidRequestError, match="at most 900 s"):
+        queues.plain.send("a", delay_seconds=901)
+    with pytest.raises(InvalidRequestError, match="at most 0 s"):
+        queues.fifo.send("a", delay_seconds=1, group="g")
 
 
 def test_a_message_received_too_often_is_a_dead_letter(queues: Queues) -> None:
@@ -121,10 +167,14 @@ def test_a_message_received_too_often_is_a_dead_letter(queues: Queues) -> None:
     for _ in range(3):
         assert bodies(queues.plain) == ["poison"]
         queues.clock.pass_seconds(30)
-    assert queues.plain.counts() == QueueCounts(visible=0, in_flight=0, delayed=0, dead=1)
     assert bodies(queues.plain) == []
+    assert queues.plain.counts() == QueueCounts(visible=0, in_flight=0, delayed=0, dead=1)
     (letter,) = queues.plain_dead.list()
-    assert (letter.body, letter.receives, letter.died_ms) == ("poison", 3, queues.clock())
+    assert letter.body == "poison"
+    if queues.is_sqs:
+        assert letter.receives >= 3
+    else:
+        assert (letter.receives, letter.died_ms) == (3, queues.clock())
     assert queues.stored() == []
 
 
@@ -134,6 +184,7 @@ def test_dead_letters_return_as_never_received(queues: Queues) -> None:
     for _ in range(3):
         assert bodies(queues.plain) == ["a", "b"]
         queues.clock.pass_seconds(30)
+    assert bodies(queues.plain) == []
     assert queues.plain_dead.redrive() == 2
     assert queues.plain_dead.list() == ()
     assert [(m.body, m.receives) for m in queues.plain.receive(10)] == [("a", 1), ("b", 1)]
@@ -147,7 +198,8 @@ def test_a_dead_letter_can_be_deleted(queues: Queues) -> None:
     for _ in range(3):
         queues.plain.receive()
         queues.clock.pass_seconds(30)
-    queues.plain_dead.list()
+    queues.plain.receive()
+    assert len(queues.plain_dead.list()) == len(queues.plain_dead.list()) == 1
     queues.plain_dead.delete(message_id)
     assert queues.plain_dead.list() == ()
     assert queues.plain_dead.redrive() == 0
@@ -165,6 +217,7 @@ def test_a_fifo_group_has_one_receiver_at_a_time(queues: Queues) -> None:
 
 
 def test_a_fifo_group_comes_in_order_after_a_message_returns(queues: Queues) -> None:
+    queues.skip_on_moto("gives a group to two receivers")
     for body in ("g1", "g2", "g3"):
         queues.fifo.send(body, group="g")
     (first,) = queues.fifo.receive(1)

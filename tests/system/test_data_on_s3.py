@@ -3,6 +3,7 @@
 import gzip
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import obstore
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.datafiles.bucket import Bucket, open_bucket
+from sleeper.datafiles.bucket import Bucket, Credentials, open_bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.partitioned_write import FileStrategy
@@ -164,7 +165,15 @@ def test_a_bucket_that_does_not_answer_is_unavailable_not_damage(table: RealTabl
     (known,) = table.root.buckets
     lost = Bucket(known.name, known.prefix, "us-east-1", "http://127.0.0.1:9", known.credentials)
     settings = EngineSettings(table.engine.spill_folder, buckets=(lost,))
-    # The engine's own client gives up after minutes; a name that is refused is as quick to show.
+    with pytest.raises(UnavailableError):
+        list(merge(MergeRequest(LONG_SCHEMA, inputs(table, file.path)), settings))
+
+
+def test_a_key_that_is_refused_is_not_damage(table: RealTable) -> None:
+    (file,) = table.ingest(range(100))
+    (known,) = table.root.buckets
+    wrong = replace(known, credentials=Credentials("key", "wrong"))
+    settings = EngineSettings(table.engine.spill_folder, buckets=(wrong,))
     with pytest.raises(UnavailableError):
         list(merge(MergeRequest(LONG_SCHEMA, inputs(table, file.path)), settings))
 

@@ -6,11 +6,15 @@ container or machine.
 """
 
 import functools
+import threading
 from typing import Any
 
 import boto3
 from botocore.config import Config
 
+from sleeper.aws.errors import translated
+
+_MAKING = threading.Lock()
 _CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 5},
     connect_timeout=5,
@@ -21,5 +25,7 @@ _CONFIG = Config(
 
 @functools.cache
 def aws_client(service: str) -> Any:
-    """The client of a service, such as `sqs`."""
-    return boto3.client(service, config=_CONFIG)
+    """The client of a service, such as `sqs`. InvalidRequestError if no region is set."""
+    # What boto3 makes clients with is not safe for threads, unlike the clients.
+    with _MAKING, translated(f"AWS {service}"):
+        return boto3.client(service, config=_CONFIG)

@@ -5,14 +5,39 @@ from typing import Annotated
 import typer
 
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import note
+from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings
 
 commands = typer.Typer(
-    help="Messages that were received too often. `sleeper report dead-letters` lists them.",
+    help="Messages that were received too often: list them, put them back, delete them.",
     no_args_is_help=True,
 )
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Such as ingest.")]
+
+
+@commands.command("list")
+def list_letters(
+    context: typer.Context,
+    queue: Annotated[
+        str | None, typer.Argument(metavar="[QUEUE]", help="Default: all queues.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="At most N of a queue.")
+    ] = 100,
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
+    """List dead letters, the oldest first.
+
+    On AWS that hides them from others for a moment.
+
+    \b
+    Example:
+      sleeper dead-letters list ingest
+    """
+    with opened(context) as instance:
+        from sleeper.wiring.dead_letters import list_dead_letters
+
+        print_listings([list_dead_letters(instance, queue, limit)], output)
 
 
 @commands.command("redrive")

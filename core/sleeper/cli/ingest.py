@@ -25,7 +25,8 @@ def ingest(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Parquet, CSV or JSON lines; a directory stands for all such files below it.",
+            help="Parquet, CSV or JSON lines, on this machine or s3://bucket/key; a directory "
+            "stands for all such files below it, a prefix for all Parquet files.",
         ),
     ],
     job_id: Annotated[
@@ -37,7 +38,9 @@ def ingest(
     submit: Annotated[
         bool,
         typer.Option(
-            "--submit", help="Send the job to the queue, and print its id: `sleeper run` does it."
+            "--submit",
+            help="Send the job to the queue, and print its id: `sleeper run` does it, or a task of "
+            "an AWS instance, which reads files in S3 only.",
         ),
     ] = False,
     batch: Annotated[
@@ -68,6 +71,7 @@ def ingest(
       sleeper ingest flights /data/flights --job-id year-2013
       sleeper ingest weather weather.csv --rejects rejected.jsonl
       sleeper ingest flights 2013-03.parquet --submit
+      sleeper ingest flights s3://arrivals/2013/ --submit
       sleeper ingest flights 2013-03-01T10.parquet --batch
     """
     if rejects is not None and (submit or batch):

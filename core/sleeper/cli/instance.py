@@ -57,6 +57,23 @@ def properties(context: typer.Context, output: OutputOption = OutputKind.TEXT) -
         print_listings([report_instance_properties(instance).listing()], output)
 
 
+@commands.command("get")
+def get_property(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="PROPERTY")],
+) -> None:
+    """Print the value of a property of the instance, as it is in force.
+
+    \b
+    Example:
+      sleeper instance get sleeper.ingest.job.queue.url
+    """
+    with opened(context) as instance:
+        from sleeper.wiring.settings import get_instance_property
+
+        typer.echo(get_instance_property(instance, name))
+
+
 @commands.command("set")
 def set_properties(
     context: typer.Context,

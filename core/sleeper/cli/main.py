@@ -15,6 +15,7 @@ from sleeper.cli import (
     query,
     report,
     run,
+    schedules,
     shaping,
     snapshot,
     table,
@@ -54,6 +55,8 @@ app.command("compact")(shaping.compact)
 app.command("split")(shaping.split)
 app.command("gc")(shaping.gc)
 app.command("report")(report.report)
+app.command("pause")(schedules.pause)
+app.command("resume")(schedules.resume)
 app.add_typer(code.commands, name="code")
 app.add_typer(dead_letters.commands, name="dead-letters")
 app.add_typer(hold.commands, name="hold")

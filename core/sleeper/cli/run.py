@@ -33,7 +33,8 @@ def run(
     """Do a local instance's background work: queued jobs, compaction, splitting, collection.
 
     Goes on until it is interrupted, or with --until-idle until nothing is left. It may be
-    stopped or killed at any time: the next run goes on where it was.
+    stopped or killed at any time: the next run goes on where it was. An AWS instance does its
+    background work by itself.
 
     \b
     Examples:

@@ -1,5 +1,6 @@
 """S3 buckets, and how they are reached."""
 
+import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
@@ -12,6 +13,7 @@ from sleeper.errors import InvalidRequestError
 # The stores' own ten tries over three minutes outlast the patience of whoever waits.
 _RETRIES_MAX = 8
 _RETRY_SECONDS = 40.0
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _SCHEMES = ("s3://", "s3a://")
 
 
@@ -29,7 +31,8 @@ class Bucket:
     """An S3 bucket, or what of it is below a prefix (which has no slash at its ends).
 
     Whatever is not given comes from where AWS keeps it: the environment, or the role of the
-    container or machine. An endpoint is one of another server than AWS's.
+    container or machine. An endpoint is one of another server than AWS's; all that read and
+    write find it in the environment by the names that AWS's own tools have for it.
     """
 
     name: str
@@ -39,9 +42,15 @@ class Bucket:
     credentials: Credentials | None = None
 
     @property
+    def server(self) -> str | None:
+        """The endpoint that counts; None for AWS."""
+        named = (os.environ.get(name) for name in _ENDPOINT_VARIABLES)
+        return self.endpoint or next(filter(None, named), None)
+
+    @property
     def allows_http(self) -> bool:
         """Only where an endpoint says so: AWS itself is never spoken to in the clear."""
-        return self.endpoint is not None and self.endpoint.startswith("http://")
+        return self.server is not None and self.server.startswith("http://")
 
     def url_of(self, path: str) -> str:
         """The URL of an object by its path below the prefix."""
@@ -58,8 +67,8 @@ def open_bucket(bucket: Bucket) -> S3Store:
     more: dict[str, str] = {}
     if bucket.region is not None:
         more["region"] = bucket.region
-    if bucket.endpoint is not None:
-        more["endpoint"] = bucket.endpoint
+    if bucket.server is not None:
+        more["endpoint"] = bucket.server
     if bucket.credentials is not None:
         more["access_key_id"] = bucket.credentials.access_key_id
         more["secret_access_key"] = bucket.credentials.secret_access_key

@@ -62,7 +62,10 @@ def write_merge(
             batches.close()
             return _write_by_engine(plan, request.schema, target, begun, on_rows)
         written = write_sorted(
-            itertools.chain(begun.batches, batches), target, FileStrategy.ONE_REFERENCE_PER_LEAF, on_rows
+            itertools.chain(begun.batches, batches),
+            target,
+            FileStrategy.ONE_REFERENCE_PER_LEAF,
+            on_rows,
         )
         return written[0].file if written else None
 

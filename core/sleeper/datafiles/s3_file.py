@@ -47,10 +47,14 @@ class S3File:
 
     def below(self) -> Iterator["S3File"]:
         """The objects under it, in no order."""
+        return (file for file, _ in self.below_with_bytes())
+
+    def below_with_bytes(self) -> Iterator[tuple["S3File", int]]:
+        """The same, each with its bytes."""
         with store_errors(self.key):
             for page in obstore.list(open_bucket(self.bucket), prefix=self.key.rstrip("/")):
                 for found in page:
-                    yield replace(self, key=found["path"])
+                    yield replace(self, key=found["path"]), found["size"]
 
 
 def s3_file(name: str, buckets: Sequence[Bucket]) -> S3File:

@@ -21,8 +21,14 @@ _table_numbers = itertools.count()
 # footers, and each thread that reads files keeps some of it (see `merge`).
 _FOOTER_BYTES = "65536"
 _HEADS_AT_ONCE = 16
-# The engine's S3 client when it gives up: after retries, or refused by a server's 5xx.
-_SIGNS_OF_NO_ANSWER = ("Generic S3 error", "HTTP error", "error sending request")
+# The engine's S3 client when it gives up: after retries, or refused by the server.
+_SIGNS_OF_NO_ANSWER = (
+    "Generic S3 error",
+    "HTTP error",
+    "error sending request",
+    "lacked the necessary privileges",
+    "lacked valid authentication",
+)
 # Of the engine's protobuf messages: a plan that is a scan of files; a file's URL in one.
 _SCAN_TAG = b"\x0a"
 _PATH_TAG = b"\x12"
@@ -74,7 +80,7 @@ def register_buckets(session: SessionContext, buckets: Iterable[Bucket]) -> None
             access_key_id=keys.access_key_id if keys else None,
             secret_access_key=keys.secret_access_key if keys else None,
             session_token=keys.session_token if keys else None,
-            endpoint=bucket.endpoint,
+            endpoint=bucket.server,
             allow_http=bucket.allows_http,
         )
         session.register_object_store(f"s3://{bucket.name}/", store)

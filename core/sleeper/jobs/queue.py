@@ -34,13 +34,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that was received too often."""
+    """A message that was received too often. When it died is not known everywhere."""
 
     message_id: str
     body: str
     receives: int
     sent_ms: int
-    died_ms: int
+    died_ms: int | None
     group: str | None = None
 
 
@@ -71,12 +71,13 @@ class MessageQueue(Protocol):
     ) -> str:
         """Adds a message and returns its id. Durable when it returns.
 
-        A deduplication id that was sent within the last five minutes adds nothing, and
-        gives the id of the first. A FIFO queue needs a group, others refuse one.
+        A FIFO queue needs a group, and takes a deduplication id: one that was sent within
+        the last five minutes adds nothing, and gives the id of the first. Others refuse
+        both. InvalidRequestError for these, and for a message that is too large.
         """
 
-    def send_all(self, bodies: Sequence[str]) -> None:
-        """Adds a message for each, at once on a queue that is not FIFO. Durable when it returns.
+    def send_all(self, bodies: Sequence[str], groups: Sequence[str] | None = None) -> None:
+        """Adds a message for each, on a FIFO queue with a group for each. Durable on return.
 
         After an error it is not known which of them were added.
         """

@@ -55,9 +55,11 @@ class LocalQueue:
         deduplication_id: str | None = None,
     ) -> str:
         """See the port."""
-        if self._settings.fifo != (group is not None):
-            needed = "needs a group" if self._settings.fifo else "is not FIFO and takes no group"
-            raise InvalidRequestError(f"queue {self._name!r} {needed}")
+        self._check_group(group is not None)
+        if deduplication_id is not None and not self._settings.fifo:
+            raise InvalidRequestError(
+                f"queue {self._name!r} is not FIFO and takes no deduplication id"
+            )
         message_id = secrets.token_hex(12)
         now = self._clock()
         with self._database.write() as transaction:
@@ -72,15 +74,19 @@ class LocalQueue:
             )
         return message_id
 
-    def send_all(self, bodies: Sequence[str]) -> None:
-        """See the port."""
-        if self._settings.fifo:
-            raise InvalidRequestError(f"queue {self._name!r} needs a group")
+    def send_all(self, bodies: Sequence[str], groups: Sequence[str] | None = None) -> None:
+        """See the port. All at once."""
+        self._check_group(groups is not None)
         now = self._clock()
+        chosen = [None] * len(bodies) if groups is None else groups
         with self._database.write() as transaction:
             transaction.executemany(
-                "INSERT INTO messages (id, queue, body, sent_ms, due_ms) VALUES (?, ?, ?, ?, ?)",
-                ((secrets.token_hex(12), self._name, body, now, now) for body in bodies),
+                "INSERT INTO messages (id, queue, group_id, body, sent_ms, due_ms)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                [
+                    (secrets.token_hex(12), self._name, group, body, now, now)
+                    for body, group in zip(bodies, chosen, strict=True)
+                ],
             )
 
     def receive(self, messages_max: int = 1, wait_seconds: float = 0) -> tuple[Message, ...]:
@@ -135,6 +141,11 @@ class LocalQueue:
             self._moment(),
         )
         return QueueCounts(row["visible"], row["in_flight"], row["delayed"], row["dead"])
+
+    def _check_group(self, is_given: bool) -> None:
+        if self._settings.fifo != is_given:
+            needed = "needs a group" if self._settings.fifo else "is not FIFO and takes no group"
+            raise InvalidRequestError(f"queue {self._name!r} {needed}")
 
     def _receive_now(self, messages_max: int) -> tuple[Message, ...]:
         # A look without the write lock, so that idle receivers do not hold up writers.

@@ -48,6 +48,12 @@ def whole_number(at_least: int = 0, at_most: int = INT_MAX) -> ValueKind[int]:
     return ValueKind(f"a whole number from {at_least} to {at_most}", parse, str)
 
 
+def number_among(*numbers: int) -> ValueKind[int]:
+    """One of these whole numbers."""
+    by_text = {str(number): number for number in numbers}
+    return ValueKind("one of " + ", ".join(by_text), lambda value: by_text[value], str)
+
+
 def byte_count(at_least: int = 1) -> ValueKind[int]:
     """A number of bytes, with an optional suffix K, M, G, T, P or E in powers of 1024."""
 
@@ -110,6 +116,21 @@ def choice(members: type[E]) -> ValueKind[E]:
         "one of " + ", ".join(str(member.value) for member in members),
         lambda value: by_value[value.lower()],
         lambda member: str(member.value),
+    )
+
+
+def members(enum: type[E]) -> ValueKind[tuple[E, ...]]:
+    """A comma-separated list of an enum's values, in any case; `None` is the empty one."""
+    by_value = {str(member.value).lower(): member for member in enum}
+
+    def parse(value: str) -> tuple[E, ...]:
+        names = _parse_list(value.lower())
+        return () if names == ("none",) else tuple(by_value[name] for name in names)
+
+    return ValueKind(
+        "None, or a comma-separated list of " + ", ".join(str(member.value) for member in enum),
+        parse,
+        lambda chosen: ",".join(str(member.value) for member in chosen) or "None",
     )
 
 

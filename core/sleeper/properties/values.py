@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties import deployed, engine, instance  # noqa: F401 (deployed declares)
+from sleeper.properties import (  # noqa: F401 (they declare)
+    deployed,
+    deployment,
+    engine,
+    instance,
+)
 from sleeper.properties import table as of_table
 from sleeper.properties.declaration import (
     INSTANCE_PROPERTIES,
@@ -115,8 +120,8 @@ def check_set_by_user(names: Mapping[str, str]) -> None:
     """InvalidRequestError if one of these is not for users to set."""
     for name in names:
         found = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
-        if found is not None and found.set_by is SetBy.SYSTEM:
-            raise InvalidRequestError(f"property {name} is set by the system")
+        if found is not None and found.set_by is not SetBy.USER:
+            raise InvalidRequestError(f"property {name} is set by the {found.set_by.value}")
 
 
 def _checked(values: Mapping[str, str], catalogue: Catalogue, what: str) -> dict[str, str]:

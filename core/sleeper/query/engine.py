@@ -10,6 +10,7 @@ from datafusion import SessionContext
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.bound_iterator import TableIterators
 from sleeper.datafiles.bucket import Bucket
+from sleeper.datafiles.extracts import Extractor
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.session import EngineSettings, limit_footer_cache, open_session
 from sleeper.properties import engine as of_engine
@@ -68,18 +69,21 @@ def query_settings(
 class QueryEngine:
     """Runs the queries of a process. Safe for threads; keep one for the process's life.
 
-    Its session remembers the footers of files, and it their key filters, so that a warm
-    process looks a key up without reading them again. All queries share one memory pool.
+    It remembers the footers of files and their key filters, so that a warm process looks a
+    key up without reading them again. All queries share one memory pool.
     """
 
     settings: QuerySettings
     clock: Clock = system_clock
     key_filters: KeyFilterCache = field(init=False)
+    extractor: Extractor = field(init=False)
     _session: SessionContext | None = None
     _opening: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.key_filters = KeyFilterCache(self.settings.filter_cache_bytes)
+        settings = self.settings
+        self.key_filters = KeyFilterCache(settings.filter_cache_bytes)
+        self.extractor = Extractor(settings.engine.spill_folder, self._footer_cache_bytes)
 
     @property
     def session(self) -> SessionContext:
@@ -87,6 +91,12 @@ class QueryEngine:
         with self._opening:
             if self._session is None:
                 session = open_session(self.settings.engine)
-                limit_footer_cache(session, self.settings.footer_cache_bytes)
+                limit_footer_cache(session, self._footer_cache_bytes)
                 self._session = session
             return self._session
+
+    @property
+    def _footer_cache_bytes(self) -> int:
+        """Of files in buckets the engine keeps some footers, and the extractor others."""
+        whole = self.settings.footer_cache_bytes
+        return whole // 2 if self.settings.engine.buckets else whole

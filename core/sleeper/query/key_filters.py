@@ -1,13 +1,13 @@
 """Key filters of data files: kept in memory, and asked before a lookup opens a file."""
 
 import logging
-import threading
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 
+from sleeper.datafiles.bounded_cache import BoundedCache
 from sleeper.datafiles.key_filter import KeyFilter, key_filter_from_bytes
 from sleeper.datafiles.key_hash import hash_of_key
 from sleeper.datafiles.location import DataRoot
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 # What an entry takes besides the filter's blocks, and all that one without a filter takes.
 _ENTRY_BYTES = 500
+_READS_AT_ONCE = 8
+_LEAVES_LOADED = 16
 
 FilterOf = Callable[[DataFile], KeyFilter | None]
 """The file's key filter; None if it has none, so that it may hold any key."""
@@ -34,43 +36,44 @@ class KeyFilterCache:
     """
 
     def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[str, KeyFilter | None] = OrderedDict()
-        self.bytes = 0
+        self._kept = BoundedCache[KeyFilter | None](bytes_max, _bytes_of)
+        self._threads = ThreadPoolExecutor(_READS_AT_ONCE, "key-filters")
+
+    @property
+    def bytes(self) -> int:
+        """What is kept now."""
+        return self._kept.bytes
 
     def get(self, root: DataRoot, file: DataFile) -> KeyFilter | None:
         """The file's filter, read if it is not kept."""
         if FILTER_SUFFIX not in file.sidecars:
             return None
         name = root.url_of(file.path)
-        with self._lock:
-            if name in self._kept:
-                self._kept.move_to_end(name)
-                return self._kept[name]
         try:
-            found = _read(root, file.path + FILTER_SUFFIX)
+            return self._kept.get(name, lambda: _read(root, file.path + FILTER_SUFFIX))
         except UnavailableError as error:
             logger.warning("lookups go on without a key filter: %s", error)
             return None
-        self._keep(name, found)
-        return found
 
-    def _keep(self, name: str, found: KeyFilter | None) -> None:
-        with self._lock:
-            if name not in self._kept:
-                self._kept[name] = found
-                self.bytes += _bytes_of(found)
-            while self.bytes > self._bytes_max:
-                _, dropped = self._kept.popitem(last=False)
-                self.bytes -= _bytes_of(dropped)
+    def load(self, root: DataRoot, files: Sequence[DataFile]) -> None:
+        """Reads those that are not kept, some at a time. Local ones need no such head start."""
+        if root.buckets and len(files) > 1:
+            for _ in self._threads.map(lambda file: self.get(root, file), files):
+                pass
 
 
-def narrowed(plan: QueryPlan, filter_of: FilterOf) -> QueryPlan:
+LoadFilters = Callable[[Sequence[DataFile]], None]
+"""Hears of files whose filters will be asked for next."""
+
+
+def narrowed(plan: QueryPlan, filter_of: FilterOf, load: LoadFilters = lambda _: None) -> QueryPlan:
     """The plan without the keys, and so without the files and leaves, that filters deny."""
     hashes = _RegionHashes(plan.schema)
     leaves = []
-    for leaf in plan.leaves:
+    for place, leaf in enumerate(plan.leaves):
+        if place % _LEAVES_LOADED == 0:
+            next_leaves = plan.leaves[place : place + _LEAVES_LOADED]
+            load([s.file for each in next_leaves for s in each.scans if hashes.are_any_of(s)])
         scans = tuple(s for each in leaf.scans for s in _narrowed(each, hashes, filter_of))
         if scans:
             leaves.append(LeafPlan(leaf.leaf_ids, scans))
@@ -91,6 +94,10 @@ class _RegionHashes:
         if known is None:
             known = self._known[id(region)] = (region, self._hash(region))
         return known[1]
+
+    def are_any_of(self, scan: FileScan) -> bool:
+        """Whether any of the scan's regions is one key."""
+        return any(self.of(region) is not None for region in scan.regions or ())
 
     def _hash(self, region: Region) -> int | None:
         key = key_of_region(self._schema, region)

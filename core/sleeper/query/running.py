@@ -1,8 +1,9 @@
 """Runs queries by key: plans, merges leaf after leaf, hands out rows as they come."""
 
+import contextlib
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.bound_iterator import BoundIterator
 from sleeper.datafiles.damage import find_damage
+from sleeper.datafiles.extracts import Extract
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
@@ -64,7 +66,9 @@ def plan_of_query(query: Query, table: QueryTable) -> QueryPlan:
 
 def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
     plan = narrowed(
-        plan_of_query(query, table), lambda file: engine.key_filters.get(table.root, file)
+        plan_of_query(query, table),
+        lambda file: engine.key_filters.get(table.root, file),
+        lambda files: engine.key_filters.load(table.root, files),
     )
     columns = visible_columns(query.restriction, plan.schema, query.columns)
     query = replace(query, columns=columns)
@@ -138,19 +142,25 @@ def rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the plan after the steps, as batches of the target schema, leaf after leaf."""
     left = query.limit
-    for leaf in plan.leaves:
-        if left == 0:
-            return
-        request = MergeRequest(plan.schema, _inputs(leaf, table), query.columns, left, steps)
-        try:
-            for batch in merge(request, engine.settings.engine, engine.session):
-                time_limit.check()
-                if batch.num_rows:
-                    if left is not None:
-                        left -= batch.num_rows
-                    yield batch.cast(target)
-        except DataError as error:
-            raise _damage(leaf.scans, table, engine) or error from error
+    wanted = [[(scan.file, scan.regions) for scan in leaf.scans] for leaf in plan.leaves]
+    # A limit may be reached before the leaves whose rows would be fetched ahead.
+    ahead = {} if left is None else {"ahead": 0}
+    extracts = engine.extractor.of_leaves(table.root, plan.schema, wanted, **ahead)
+    with contextlib.closing(extracts):
+        for leaf in plan.leaves:
+            if left == 0:
+                return
+            try:
+                inputs = _inputs(leaf, table, next(extracts))
+                request = MergeRequest(plan.schema, inputs, query.columns, left, steps)
+                for batch in merge(request, engine.settings.engine, engine.session):
+                    time_limit.check()
+                    if batch.num_rows:
+                        if left is not None:
+                            left -= batch.num_rows
+                        yield batch.cast(target)
+            except DataError as error:
+                raise _damage(leaf.scans, table, engine) or error from error
 
 
 def _damage(scans: Sequence[FileScan], table: QueryTable, engine: QueryEngine) -> DataError | None:
@@ -159,7 +169,15 @@ def _damage(scans: Sequence[FileScan], table: QueryTable, engine: QueryEngine) -
     return find_damage(schema, (s.file for s in scans), table.root, engine.settings.engine)
 
 
-def _inputs(leaf: LeafPlan, table: QueryTable) -> tuple[MergeInput, ...]:
-    return tuple(
-        MergeInput(table.root.url_of(s.file.path), s.regions, s.file.bytes) for s in leaf.scans
-    )
+def _inputs(
+    leaf: LeafPlan, table: QueryTable, extracts: Mapping[str, Extract]
+) -> tuple[MergeInput, ...]:
+    inputs = []
+    for scan in leaf.scans:
+        extract = extracts.get(scan.file.path)
+        if extract is None:
+            url = table.root.url_of(scan.file.path)
+            inputs.append(MergeInput(url, scan.regions, scan.file.bytes))
+        else:
+            inputs.append(MergeInput(str(extract.path), scan.regions, extract.bytes))
+    return tuple(inputs)

@@ -14,5 +14,6 @@ class ReportKind(StrEnum):
     COMPACTION_JOBS = "compaction-jobs"
     TASKS = "tasks"
     QUERIES = "queries"
+    QUEUES = "queues"
     DEAD_LETTERS = "dead-letters"
     ALL = "all"

@@ -1,8 +1,17 @@
 """Dead letters of an instance's queues: put back, or deleted."""
 
 from sleeper.errors import NotFoundError
+from sleeper.reports.dead_letters import gather_dead_letters
+from sleeper.reports.listing import Listing
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
+
+
+def list_dead_letters(instance: Instance, queue: str | None = None, limit: int = 100) -> Listing:
+    """The oldest dead letters of the queue, or of each queue."""
+    names = instance.queues if queue is None else (_queue(instance, queue),)
+    letters = {name.value: instance.dead_letters(name) for name in names}
+    return gather_dead_letters(letters, limit).listing()
 
 
 def redrive_dead_letters(instance: Instance, queue: str) -> int:

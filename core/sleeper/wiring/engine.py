@@ -1,14 +1,11 @@
 """Engine and file settings from properties."""
 
 import os
-from dataclasses import replace
 
-from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.writer import FileSettings
 from sleeper.properties.declaration import Property
 from sleeper.properties.engine import ENGINE_THREADS, MERGE_FILES_MAX
-from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from sleeper.properties.table import (
     COMPRESSION_CODEC,
     KEY_FILTER_BITS_PER_ROW,
@@ -20,6 +17,7 @@ from sleeper.properties.table import (
 )
 from sleeper.properties.values import TableProperties
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.source_files import readable_buckets
 
 
 def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings:
@@ -30,15 +28,8 @@ def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings
         properties.get(memory),
         properties.get(MERGE_FILES_MAX),
         properties.get(ENGINE_THREADS) or os.cpu_count() or 1,
-        (*instance.root.buckets, *source_buckets(instance)),
+        readable_buckets(instance.root, properties),
     )
-
-
-def source_buckets(instance: Instance) -> tuple[Bucket, ...]:
-    """The other buckets that ingest may read, reached as the instance's own is if it has one."""
-    own = next(iter(instance.root.buckets), Bucket(""))
-    names = instance.properties().get(INGEST_SOURCE_BUCKETS)
-    return tuple(replace(own, name=name, prefix="") for name in names if name != own.name)
 
 
 def file_settings(properties: TableProperties) -> FileSettings:

@@ -27,15 +27,18 @@ from sleeper.properties.table import FILE_WRITING_STRATEGY
 from sleeper.schema.json import schema_from_json
 from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
-from sleeper.tables.table_ref import TableId
-from sleeper.wiring.engine import engine_settings, file_settings, source_buckets
+from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId
+from sleeper.wiring.engine import engine_settings, file_settings
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.own_task import own_task
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.source_files import readable_buckets
 
 logger = logging.getLogger(__name__)
 
 _NO_TABLE = TableId("")
+_REASON_CHARACTERS_MAX = 2_000
+_LOCAL_SCHEME = "file://"
 
 
 def ingest_paths(
@@ -59,10 +62,9 @@ def submit_ingest(
 ) -> str:
     """Sends a job to the ingest queue; returns its id. The files must stay until it ran."""
     ref = instance.tables.by_name(table_name)
+    for path in paths:
+        _check_submittable(instance, path)
     job = IngestJob(job_id or new_job_id(), _absolute(instance, paths), table_id=ref.id)
-    for path in job.files:
-        if not _is_in_s3(instance, path) and not Path(path).exists():
-            raise InvalidRequestError(f"file {path} does not exist")
     instance.queue(QueueName.INGEST).send(job.to_message())
     event = JobEvent(
         ref.id,
@@ -109,6 +111,7 @@ def run_ingest_message(
     """
     try:
         job = ingest_job_from_message(message.body, message.message_id)
+        _refuse_local_files(instance, job)
     except InvalidRequestError as error:
         _record_rejection(instance, _NO_TABLE, message.message_id, error)
         raise
@@ -210,25 +213,53 @@ def _record_rejection(
             JobStep.REJECTED,
             instance.clock(),
             new_run_id(),
-            reasons=(str(error),),
+            reasons=(str(error)[:_REASON_CHARACTERS_MAX],),
         )
     )
 
 
 def _table_id_of(job: IngestJob) -> TableId:
-    return TableId(job.table_id or job.table_name or _NO_TABLE)
+    """Of a job whose table is not known: what it calls its table, cut to what a key may be."""
+    return TableId((job.table_id or job.table_name or _NO_TABLE)[:TABLE_NAME_LENGTH_MAX])
 
 
 def _absolute(instance: Instance, paths: Sequence[str]) -> tuple[str, ...]:
-    return tuple(p if _is_in_s3(instance, p) else str(Path(p).resolve()) for p in paths)
+    """Names by which this process, whatever its folder, finds the files."""
+    return tuple(p if is_s3_url(p) else _absolute_path(instance, p) for p in paths)
 
 
-def _is_in_s3(instance: Instance, name: str) -> bool:
-    """Files of an instance whose data is in a bucket are in buckets too, named in any form."""
-    return is_s3_url(name) or bool(instance.root.buckets)
+def _absolute_path(instance: Instance, path: str) -> str:
+    if instance.is_local:
+        return str(Path(path).resolve())
+    if not Path(path).exists():
+        raise InvalidRequestError(
+            f"file {path} does not exist on this machine; one in S3 is named s3://bucket/key"
+        )
+    return f"{_LOCAL_SCHEME}{Path(path).resolve()}"
+
+
+def _check_submittable(instance: Instance, path: str) -> None:
+    """Whoever takes the job from the queue must be able to read the file."""
+    if is_s3_url(path):
+        return
+    if not instance.is_local:
+        raise InvalidRequestError(
+            f"file {path} is not in S3, where the tasks of an AWS instance read: upload it and "
+            "name it s3://bucket/key, or leave out --submit to take it in from here"
+        )
+    if not Path(path).exists():
+        raise InvalidRequestError(f"file {path} does not exist")
+
+
+def _refuse_local_files(instance: Instance, job: IngestJob) -> None:
+    """The disk of a task is nothing that a message may name."""
+    for name in job.files:
+        if not instance.is_local and name.startswith(_LOCAL_SCHEME):
+            raise InvalidRequestError(f"file {name} is not in S3: expected s3://bucket/key")
 
 
 def _source_file(instance: Instance, name: str) -> SourceFile:
-    if _is_in_s3(instance, name):
-        return s3_file(name, (*instance.root.buckets, *source_buckets(instance)))
-    return Path(name.removeprefix("file://"))
+    # A bare `bucket/key` is how other clients name an object.
+    if is_s3_url(name) or not (instance.is_local or name.startswith(_LOCAL_SCHEME)):
+        return s3_file(name, readable_buckets(instance.root, instance.properties()))
+    return Path(name.removeprefix(_LOCAL_SCHEME))

@@ -9,7 +9,9 @@ from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.garbage_collection.orphans import ListObjects
 from sleeper.ingest_batcher.request import FileRequests
+from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import DeadLetters, MessageQueue
+from sleeper.jobs.task_launcher import TaskLauncher
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
@@ -21,6 +23,10 @@ from sleeper.wiring.queue_name import QueueName
 if TYPE_CHECKING:
     # The engine takes a second to load, and many a command does without.
     from sleeper.query.engine import QueryEngine
+
+
+AWS_PREFIX = "aws:"
+"""What stands before the id of an AWS instance where an instance is named."""
 
 
 class TablePropertiesStore(Protocol):
@@ -40,13 +46,15 @@ class TablePropertiesStore(Protocol):
 class Instance:
     """The ports of one instance. Safe for threads; each process opens its own.
 
-    `queues` are those that it has. `state` gives a table's state store, opened once per
+    `queues` are those that it has; `queue` opens any. `launcher` is what starts tasks of a kind,
+    if the instance has tasks. `state` gives a table's state store, opened once per
     process. `spill_folder` is a folder of this process on local disk. `make_table` and
     `remove_table` make and delete what a table needs before its index row stands, and after;
     `find_files` gives the files that an ingest of a path would read, with their bytes.
     `abandoned_tables` are those of a creation that died before a time.
     `recover_dead_workers` gives back what processes held that are gone. `code` is what
     wheels of users register. `query_engine` is kept warm while the instance is open.
+    `switch_schedules` turns what starts background work on or off, and says what that is.
     """
 
     where: str
@@ -61,6 +69,7 @@ class Instance:
     dead_letters: Callable[[QueueName], DeadLetters]
     file_requests: Callable[[], FileRequests]
     find_files: Callable[[str], Sequence[tuple[str, int]]]
+    launcher: Callable[[JobKind], TaskLauncher]
     root: DataRoot
     state: Callable[[TableId], StateStore]
     make_table: Callable[[TableId], None]
@@ -70,9 +79,15 @@ class Instance:
     recover_dead_workers: Callable[[], int]
     spill_folder: Callable[[], Path]
     query_engine: Callable[[], "QueryEngine"]
+    switch_schedules: Callable[[bool], tuple[str, ...]]
     code: UserCode
     clock: Clock
     close: Callable[[], None]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a folder of this machine."""
+        return not self.where.startswith(AWS_PREFIX)
 
     def table(self, name: str) -> "OpenTable":
         """The active table of that name, or NotFoundError."""

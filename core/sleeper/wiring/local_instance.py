@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
+from sleeper.errors import InvalidRequestError
+from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueSettings
+from sleeper.jobs.task_launcher import TaskLauncher
 from sleeper.local.code_folder import CodeFolder
 from sleeper.local.dead_tasks import record_dead_tasks
 from sleeper.local.file_requests import LocalFileRequests
@@ -20,6 +23,7 @@ from sleeper.local.queue import LocalDeadLetters, LocalQueue, release_dead_recei
 from sleeper.local.state_store import open_state_store
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
+from sleeper.properties.deployed import DEPLOYED_QUEUES
 from sleeper.properties.engine import (
     LOCAL_POLL_MILLISECONDS,
     QUEUE_RECEIVES_MAX,
@@ -92,6 +96,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         ),
         file_requests=functools.cache(lambda: LocalFileRequests(database)),
         find_files=_find_files,
+        launcher=_no_launcher,
         root=root,
         state=states.get,
         make_table=lambda table_id: _make_table(local, table_id),
@@ -101,12 +106,19 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         recover_dead_workers=lambda: _recover(local, clock),
         spill_folder=lambda: _spill_folder(local),
         query_engine=query_engine,
+        switch_schedules=_no_schedules,
         code=UserCode(
             Registry(CodeFolder(local.folder / _CODE_FOLDER)),
             local.folder / _CODE_FOLDER / _UNPACKED_FOLDER,
         ),
         clock=clock,
         close=close,
+    )
+
+
+def _no_launcher(kind: JobKind) -> TaskLauncher:
+    raise InvalidRequestError(
+        f"a local instance starts no {kind.value} tasks: `sleeper run` has its own workers"
     )
 
 
@@ -124,6 +136,12 @@ def _find_files(path: str) -> list[tuple[str, int]]:
 
     found = find_source_files([Path(path.removeprefix("file://"))])
     return [(str(file.resolve()), file.stat().st_size) for file in found if isinstance(file, Path)]
+
+
+def _no_schedules(_on: bool) -> tuple[str, ...]:
+    raise InvalidRequestError(
+        "a local instance has no schedules: start `sleeper run`, or end it, instead"
+    )
 
 
 def _make_table(local: LocalInstance, table_id: TableId) -> None:
@@ -154,7 +172,8 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
             visibility, receives = COMPACTION_VISIBILITY_SECONDS, COMPACTION_RETRIES_MAX
         case _:
             visibility, receives = QUEUE_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
-    return QueueSettings(properties.get(visibility), properties.get(receives))
+    fifo = DEPLOYED_QUEUES[name.value].fifo
+    return QueueSettings(properties.get(visibility), properties.get(receives), fifo)
 
 
 @dataclass(frozen=True, slots=True)

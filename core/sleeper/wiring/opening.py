@@ -5,16 +5,24 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sleeper.errors import InvalidRequestError
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.instance import AWS_PREFIX, Instance
 
 INSTANCE_VARIABLE = "SLEEPER_INSTANCE"
-_AWS_PREFIX = "aws:"
 
 
 def open_instance(where: str | os.PathLike[str] | None = None) -> Instance:
-    """Opens an instance: a folder, or what SLEEPER_INSTANCE says if nothing is given."""
-    return open_local_instance(_folder_of(where))
+    """Opens an instance: a folder, or `aws:<instance id>`; by default what SLEEPER_INSTANCE says.
+
+    Only the adapters that it needs are loaded.
+    """
+    named = _named(where)
+    if named.startswith(AWS_PREFIX):
+        from sleeper.wiring.aws_instance import open_aws_instance
+
+        return open_aws_instance(named.removeprefix(AWS_PREFIX))
+    from sleeper.wiring.local_instance import open_local_instance
+
+    return open_local_instance(Path(named))
 
 
 def make_instance(
@@ -23,23 +31,27 @@ def make_instance(
     values: Mapping[str, str] | None = None,
 ) -> str:
     """Makes an instance in a folder, by default under the folder's name; returns its id."""
-    folder = _folder_of(where)
+    named = _named(where)
+    if named.startswith(AWS_PREFIX):
+        raise InvalidRequestError(
+            f"instance {named!r}: an AWS instance is made by deploying it, with `cdk deploy`"
+        )
+    from sleeper.wiring.local_instance import make_local_instance
+
+    folder = Path(named)
     chosen = instance_id or _id_from(folder.resolve().name)
     make_local_instance(folder, chosen, values)
     return chosen
 
 
-def _folder_of(where: str | os.PathLike[str] | None) -> Path:
+def _named(where: str | os.PathLike[str] | None) -> str:
     named = os.fspath(where) if where is not None else os.environ.get(INSTANCE_VARIABLE)
     if not named:
         raise InvalidRequestError(
-            f"no instance is named: give --instance FOLDER, or set {INSTANCE_VARIABLE}"
+            "no instance is named: give --instance with a folder or aws:INSTANCE_ID, "
+            f"or set {INSTANCE_VARIABLE}"
         )
-    if named.startswith(_AWS_PREFIX):
-        raise InvalidRequestError(
-            f"instance {named!r}: AWS instances are not part of this version; name a folder"
-        )
-    return Path(named)
+    return named
 
 
 def _id_from(name: str) -> str:

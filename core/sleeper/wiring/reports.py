@@ -4,20 +4,22 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from sleeper.jobs.event import JobKind
-from sleeper.reports.dead_letters import gather_dead_letters
 from sleeper.reports.files import gather_files
 from sleeper.reports.jobs import gather_jobs
 from sleeper.reports.kind import ReportKind
 from sleeper.reports.listing import Listing
 from sleeper.reports.partitions import gather_partitions
 from sleeper.reports.queries import untracked_queries
+from sleeper.reports.queues import gather_queues
 from sleeper.reports.state import StateReport, gather_state
 from sleeper.reports.table import TableReport, gather_table
+from sleeper.reports.table_metrics import gather_table_metrics
 from sleeper.reports.tables import gather_tables
 from sleeper.reports.tasks import gather_tasks
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.wiring.dead_letters import list_dead_letters
 from sleeper.wiring.instance import Instance
 
 _ALL_ROWS = 2**62
@@ -47,6 +49,11 @@ def report_table(instance: Instance, name: str) -> TableReport:
 def report_state(instance: Instance, name: str) -> StateReport:
     """The versions of a table, and who needs them."""
     return gather_state(instance.table(name).state, name)
+
+
+def table_metrics(instance: Instance, ref: TableRef) -> dict[str, int]:
+    """Counts of what the table holds, by the names of their metrics."""
+    return gather_table_metrics(instance.state(ref.id))
 
 
 def _listings(
@@ -83,9 +90,11 @@ def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limi
             return gather_jobs(instance.jobs, instance.tables, job_kind, of_table, limit).listing()
         case ReportKind.TASKS:
             return gather_tasks(instance.tasks, limit=limit).listing()
+        case ReportKind.QUEUES:
+            queues = {name.value: instance.queue(name) for name in instance.queues}
+            return gather_queues(queues).listing()
         case ReportKind.DEAD_LETTERS:
-            letters = {name.value: instance.dead_letters(name) for name in instance.queues}
-            return gather_dead_letters(letters, limit).listing()
+            return list_dead_letters(instance, limit=limit)
         case _:
             return untracked_queries()
 

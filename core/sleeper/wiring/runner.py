@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sleeper.errors import SleeperError, UnavailableError
+from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.properties.engine import (
     LOCAL_WORKERS,
     ORPHAN_PERIOD_HOURS,
@@ -33,10 +33,11 @@ from sleeper.wiring.collecting import (
     snapshot_table,
     sweep_abandoned,
 )
+from sleeper.wiring.compaction_creation import create_compaction_jobs_of
 from sleeper.wiring.engine import worker_count
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.shaping import create_compaction_jobs_of, send_splits_of
+from sleeper.wiring.split_sending import send_splits_of
 from sleeper.wiring.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,15 @@ def run_instance(
     workers: int | None = None,
     listener: Listener = lambda _: None,
 ) -> RunStatus:
-    """Runs until interrupted, or with `until_idle` until there is nothing left to do now."""
+    """Runs until interrupted, or with `until_idle` until there is nothing left to do now.
+
+    InvalidRequestError if the instance is not a local one.
+    """
+    if not instance.is_local:
+        raise InvalidRequestError(
+            f"instance {instance.where} does its background work by itself, in lambdas and "
+            "tasks; `sleeper pause` stops its schedules and `sleeper resume` starts them"
+        )
     count = workers or instance.properties().get(LOCAL_WORKERS) or worker_count()
     runner = _Runner(instance, listener, count)
     try:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-from sleeper.properties.values import check_set_by_user
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.declaration import Scope
+from sleeper.properties.values import check_set_by_user, declared
 from sleeper.reports.properties import (
     ChangesReport,
     PropertiesReport,
@@ -23,6 +25,15 @@ def report_instance_properties(instance: Instance) -> PropertiesReport:
 def report_table_properties(instance: Instance, name: str) -> PropertiesReport:
     """All properties of the table, as they are in force."""
     return gather_table_properties(instance.table(name).properties(), name)
+
+
+def get_instance_property(instance: Instance, property_name: str) -> str:
+    """The property's value as it is in force, as text; empty if it is unset."""
+    declaration = declared(property_name)
+    if declaration.scope is not Scope.INSTANCE:
+        raise InvalidRequestError(f"property {property_name} is one of tables")
+    value = instance.properties().get(declaration)
+    return "" if value is None else declaration.kind.format(value)
 
 
 def change_instance_properties(instance: Instance, changes: Mapping[str, str]) -> ChangesReport:

@@ -55,7 +55,8 @@ def test_a_command_without_an_instance_says_how_to_name_one(
     result = CliRunner().invoke(app, ["table", "list"])
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        "error: no instance is named: give --instance FOLDER, or set SLEEPER_INSTANCE\n"
+        "error: no instance is named: give --instance with a folder or aws:INSTANCE_ID, "
+        "or set SLEEPER_INSTANCE\n"
     )
 
 
@@ -158,3 +159,17 @@ def test_control_plane_commands_load_no_data_library(cities: Sleeper, tmp_path: 
 @pytest.mark.generated
 def test_the_page_of_commands_is_what_the_commands_say() -> None:
     assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == commands_page()
+
+
+def test_a_property_of_the_instance_is_read(sleeper: Sleeper) -> None:
+    assert sleeper("instance", "get", "sleeper.id").stdout == "me\n"
+    assert sleeper("instance", "get", "sleeper.vpc").stdout == "\n"
+    assert "is one of tables" in sleeper("instance", "get", "sleeper.table.name").stderr
+    assert "is no property" in sleeper("instance", "get", "sleeper.vcp").stderr
+
+
+def test_a_local_instance_has_no_schedules_to_pause(sleeper: Sleeper) -> None:
+    for command in ("pause", "resume"):
+        done = sleeper(command)
+        assert (done.status, done.stdout) == (1, "")
+        assert "a local instance has no schedules" in done.stderr

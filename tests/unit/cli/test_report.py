@@ -65,6 +65,7 @@ def test_all_reports_on_everything(full: Sleeper) -> None:
         "state",
         "ingest-jobs",
         "tasks",
+        "queues",
     }
     for kind in ReportKind:
         assert full("report", kind, "--table", "cities").status == 0
@@ -117,6 +118,9 @@ def test_dead_letters_are_listed_redriven_and_deleted(sleeper: Sleeper, tmp_path
     assert queue.receive() == ()
 
     (letter,) = sleeper("report", "dead-letters", "--output", "json").rows
+    listed = sleeper("dead-letters", "list", "ingest", "--output", "json").rows
+    assert [each["message"] for each in listed] == [letter["message"]]
+    assert sleeper("dead-letters", "list", "compaction", "--output", "json").rows == []
     assert (letter["queue"], letter["body"]) == ("ingest", "poison")
     redriven = sleeper("dead-letters", "redrive", "ingest")
     assert redriven.stderr == "1 dead letter put back on queue ingest\n"
@@ -153,3 +157,16 @@ def test_a_leaf_over_the_threshold_is_split(full: Sleeper) -> None:
     done = full("split", "cities")
     assert (done.status, done.stdout) == (0, "")
     assert done.stderr.startswith("1 leaf over the threshold\n")
+
+
+def test_queues_are_reported_with_their_lengths(full: Sleeper, rows_file: Path) -> None:
+    assert full("ingest", "cities", rows_file, "--submit").status == 0
+    rows = full("report", "queues", "--output", "json").rows
+    numbers = ("visible", "in_flight", "delayed", "dead")
+    assert {row["queue"]: [row[name] for name in numbers] for row in rows} == {
+        "ingest": [1, 0, 0, 0],
+        "compaction": [0, 0, 0, 0],
+        "splitting": [0, 0, 0, 0],
+    }
+    drawn = full("report", "queues").stdout
+    assert drawn.startswith("1 message, 0 dead letters\n")

@@ -213,7 +213,8 @@ def test_a_subquery_comes_back_from_its_body_as_it_was(message):
 
 def test_a_subquery_reads_what_its_regions_and_its_leaf_have_in_common():
     leaf = {"name": {"min": "Yg==", "max": "Yw=="}}
-    query = QueryMessage("q", (REGION, {"name": {"min": "eA==", "max": None}}), None, "i")
+    far = {"name": {"min": "eA==", "max": None}}
+    query = QueryMessage("q", (REGION, far), None, "i")
     found = leaf_query_of(
         LeafQueryMessage(query, "id", "s", "l", leaf, version=4, now_ms=9), SCHEMA
     )

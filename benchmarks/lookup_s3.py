@@ -1,0 +1,191 @@
+"""Lookups on S3: requests and times of keys and ranges of a table of eight files that overlap."""
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import obstore
+
+from benchmarks.counting_proxy import counting_proxy
+from benchmarks.lookup import FILES, ROWS, built_table, some_keys
+from benchmarks.measuring import Task, Watch, peaks_mib, run_by_turns
+from benchmarks.result import Aim, Figure, Result, check, figure
+from benchmarks.schema import SCHEMA
+from benchmarks.settings import Settings
+from sleeper.datafiles.bucket import Bucket, Credentials, open_bucket
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.session import EngineSettings
+from sleeper.local.state_store import open_state_store
+from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
+from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.running import run_query
+from tests.servers.seaweedfs import S3Server, seaweedfs
+
+_KEYS = 200
+_MANY = {10: 30, 100: 20, 1000: 8}
+_RANGES = 10
+_ROWS_PER_RANGE = 100_000
+_LETTERS = 10
+# Keys of all of a file: which row groups many keys have in common decides on requests.
+_ROW_GROUPS_MAX = 10_000
+
+
+def measure(settings: Settings) -> Result:
+    rows_each = (settings.rows or ROWS) // FILES
+    table = built_table(settings.folder, rows_each)
+    with TemporaryDirectory() as folder, seaweedfs(Path(folder), ("data",)) as server:
+        for path in sorted((table / "table").rglob("*.parquet*")):
+            name = path.relative_to(table).as_posix()
+            obstore.put(open_bucket(server.bucket("data")), name, path)
+        arguments = {
+            "folder": str(table),
+            "endpoint": server.endpoint,
+            "key": server.credentials.access_key_id,
+            "secret": server.credentials.secret_access_key,
+            "rows": rows_each * FILES,
+        }
+        tasks = {"lookup_s3": Task(__name__, "ours", arguments)}
+        runs = run_by_turns(tasks, settings.repeats)["lookup_s3"]
+
+    def of(key: str, name: str, unit: str, aim: Aim | None = None) -> Figure:
+        return figure(name, [run.answer[key] for run in runs], unit, aim)
+
+    figures = [
+        of("fresh", "a key that is there, fresh process", "requests", Aim(12, is_most=True)),
+        of("present", "another key that is there", "requests", Aim(2, is_most=True)),
+        of("absent", "a key that is not", "requests", Aim(0.1, is_most=True)),
+        of("present_ms", "another key that is there, p50", "ms"),
+        of("absent_ms", "a key that is not, p50", "ms"),
+    ]
+    for count in _MANY:
+        figures.append(of(f"many_{count}", f"{count:,} keys that are there", "requests"))
+        figures.append(of(f"many_{count}_ms", f"{count:,} keys that are there, p50", "ms"))
+    figures.append(of("ranges", f"{_RANGES} ranges of 100,000 rows", "requests"))
+    figures.append(of("ranges_ms", f"{_RANGES} ranges of 100,000 rows", "ms"))
+    figures.append(figure("peak", peaks_mib(runs), "MiB"))
+    work = (
+        f"Keys and ranges of a table of {FILES} files of {rows_each:,} rows that all may hold"
+        f" them by their bounds, on a SeaweedFS server on the same machine. Requests are means,"
+        " counted by a proxy before the server; times are without the proxy. The process is"
+        f" warm but for the first; {_KEYS} random keys one after another, and many at once."
+    )
+    return Result("lookup_s3", work, tuple(figures))
+
+
+def ours(
+    watch: Watch, folder: str, endpoint: str, key: str, secret: str, rows: int
+) -> dict[str, Any]:
+    home = Path(folder)
+    spill = home / "spill"
+    spill.mkdir(exist_ok=True)
+    server = S3Server(endpoint, Credentials(key, secret))
+    choice = random.Random(7)
+    paths = sorted((home / "table").rglob("*.parquet"))
+    present = [name for path in paths for name in some_keys(path, choice, _ROW_GROUPS_MAX)]
+    choice.shuffle(present)
+    with counting_proxy(endpoint) as proxy:
+        counted = _Asker(home, spill, S3Server(proxy.endpoint, server.credentials).bucket("data"))
+        counted.keys(present[:1])
+        answer = {"fresh": float(proxy.taken())}
+        # After this, every file was asked for once.
+        counted.keys(present[-100:])
+        proxy.taken()
+        answer |= _requests(present, counted, proxy.taken, choice, rows)
+    direct = _Asker(home, spill, server.bucket("data"))
+    direct.keys(present[-100:])
+    with watch:
+        answer |= _times(present, direct, choice, rows)
+    shutil.rmtree(spill)
+    return answer
+
+
+class _Asker:
+    """A warm process's engine over the table in a bucket."""
+
+    def __init__(self, home: Path, spill: Path, bucket: Bucket) -> None:
+        root = DataRoot(bucket)
+        self._table = QueryTable("lookup", open_state_store(home / "state.db"), root)
+        self._engine = QueryEngine(QuerySettings(EngineSettings(spill, buckets=root.buckets)))
+
+    def keys(self, keys: Sequence[str], are_there: bool = True) -> None:
+        query = Query(regions_of_keys(SCHEMA, [(key,) for key in keys]))
+        found = run_query(query, self._table, self._engine).read_all()
+        wanted = sorted(keys) if are_there else []
+        check(found.column(0).to_pylist() == wanted, "other keys were found than are there")
+
+    def range(self, start: str, end: str) -> int:
+        query = Query((region_of_range(SCHEMA, start, end),))
+        rows: int = run_query(query, self._table, self._engine).read_all().num_rows
+        return rows
+
+
+def _requests(
+    present: Sequence[str],
+    asker: _Asker,
+    taken: Callable[[], int],
+    choice: random.Random,
+    rows: int,
+) -> dict[str, float]:
+    def mean(asked: Sequence[Sequence[str]], are_there: bool = True) -> float:
+        counts = []
+        for keys in asked:
+            asker.keys(keys, are_there)
+            counts.append(taken())
+        return fmean(counts)
+
+    single = [[key] for key in present[1 : _KEYS + 1]]
+    found = {
+        "present": mean(single),
+        "absent": mean([[f"{key}~"] for (key,) in single], are_there=False),
+    }
+    for count, times in _MANY.items():
+        found[f"many_{count}"] = mean([choice.sample(present, count) for _ in range(times)])
+    _scan(asker, rows)
+    return found | {"ranges": float(taken())}
+
+
+def _times(
+    present: Sequence[str], asker: _Asker, choice: random.Random, rows: int
+) -> dict[str, float]:
+    def middle(asked: Sequence[Sequence[str]], are_there: bool = True) -> float:
+        times = []
+        for keys in asked:
+            start = time.perf_counter()
+            asker.keys(keys, are_there)
+            times.append(time.perf_counter() - start)
+        return median(times) * 1000
+
+    single = [[key] for key in present[1 : _KEYS + 1]]
+    found = {
+        "present_ms": middle(single),
+        "absent_ms": middle([[f"{key}~"] for (key,) in single], are_there=False),
+    }
+    for count, times in _MANY.items():
+        found[f"many_{count}_ms"] = middle([choice.sample(present, count) for _ in range(times)])
+    start = time.perf_counter()
+    _scan(asker, rows)
+    return found | {"ranges_ms": (time.perf_counter() - start) * 1000}
+
+
+def _scan(asker: _Asker, rows: int) -> None:
+    """Ranges all over the key space, one after another. Keys are spread evenly."""
+    share = min(_ROWS_PER_RANGE / rows, 1 / _RANGES)
+    for place in range(_RANGES):
+        start = place / _RANGES
+        count = asker.range(_key_at(start), _key_at(start + share))
+        check(abs(count / (share * rows) - 1) < 0.1, f"a range has {count} rows")
+
+
+def _key_at(share: float) -> str:
+    """The key below which are about so many of all."""
+    letters = []
+    for _ in range(_LETTERS):
+        share *= 26
+        letters.append(chr(97 + min(int(share), 25)))
+        share -= int(share)
+    return "".join(letters)

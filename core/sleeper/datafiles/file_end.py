@@ -1,0 +1,149 @@
+"""The end of a data file on S3, after its rows: what tells where which rows are."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sleeper.datafiles.bucket_folder import store_errors
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.parquet_footer import (
+    MAGIC,
+    TAIL_BYTES,
+    FooterParts,
+    footer_length,
+    take_apart,
+)
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.region import Region
+from sleeper.schema.model import KeyValue, Schema
+
+# A file's end is read on a guess: its footer and page index take about this share of it.
+_END_SHARE = 256
+_END_BYTES_MIN = 64 * 1024
+_END_BYTES_MAX = 8 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """The least and greatest value of a field in each row group; None where it is not known."""
+
+    low: tuple[Any, ...] | None
+    high: tuple[Any, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileEnd:
+    """What is after a file's rows, and where these are: by row group, bytes from and to."""
+
+    footer: FooterParts
+    places: tuple[tuple[int, int], ...]
+    rows: tuple[int, ...]
+    fields: tuple[_Bounds, ...]
+    index: bytes
+    index_at: int
+    size: int
+
+    @property
+    def kept_bytes(self) -> int:
+        """About what it takes in memory."""
+        groups = sum(map(len, self.footer.row_groups))
+        return groups + len(self.index) + len(self.places) * (200 + 150 * len(self.fields))
+
+
+def read_file_end(root: DataRoot, schema: Schema, file: DataFile) -> FileEnd:
+    """Reads it, in one request for most files. StateMovedOnError if the file is gone, DataError
+    if it is torn."""
+    guess = min(max(file.bytes // _END_SHARE, _END_BYTES_MIN), _END_BYTES_MAX)
+    start = max(file.bytes - guess, 0)
+    tail = _bytes_of(root, file.path, start, file.bytes)
+    try:
+        length = footer_length(tail) + TAIL_BYTES
+        if length > file.bytes:
+            raise ValueError("its footer is longer than it is itself")
+        if length > len(tail):
+            tail = _bytes_of(root, file.path, file.bytes - length, start) + tail
+            start = file.bytes - length
+        footer = tail[-length:]
+        metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer))
+        places = tuple(_place(metadata.row_group(i)) for i in range(metadata.num_row_groups))
+        index_at = max((end for _, end in places), default=len(MAGIC))
+        if index_at < start:
+            tail = _bytes_of(root, file.path, index_at, start) + tail
+            start = index_at
+        parts = take_apart(footer[:-TAIL_BYTES])
+    except (ValueError, pa.ArrowException, OSError) as error:
+        raise DataError(f"data file {file.path} cannot be read: {error}") from error
+    return FileEnd(
+        footer=parts,
+        places=places,
+        rows=tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)),
+        fields=tuple(_bounds(metadata, i) for i in range(len(schema.row_keys))),
+        index=tail[index_at - start : file.bytes - length - start],
+        index_at=index_at,
+        size=file.bytes - length,
+    )
+
+
+def _place(group: pq.RowGroupMetaData) -> tuple[int, int]:
+    """From its first byte to behind its last."""
+    columns = [group.column(i) for i in range(group.num_columns)]
+    starts = [c.dictionary_page_offset or c.data_page_offset for c in columns]
+    ends = [s + c.total_compressed_size for s, c in zip(starts, columns, strict=True)]
+    return min(starts), max(ends)
+
+
+def _bounds(metadata: pq.FileMetaData, field: int) -> _Bounds:
+    # The row key fields are a file's first columns.
+    of = [metadata.row_group(i).column(field).statistics for i in range(metadata.num_row_groups)]
+    if any(s is None or not s.has_min_max for s in of):
+        return _Bounds(None, None)
+    return _Bounds(tuple(s.min for s in of), tuple(s.max for s in of))
+
+
+def row_groups_holding(end: FileEnd, regions: Sequence[Region]) -> list[int]:
+    """Those that may hold rows of the regions, ascending."""
+    found: set[int] = set()
+    for region in regions:
+        found.update(i for i in _by_first_field(end, region) if _may_hold(end, i, region))
+    return sorted(found)
+
+
+def _by_first_field(end: FileEnd, region: Region) -> range:
+    """The rows are sorted by the first field, so what may hold a range of it is a run."""
+    first, within = end.fields[0], region.ranges[0]
+    if first.low is None or first.high is None:
+        return range(len(end.places))
+    stop = len(first.low) if within.max is None else bisect_left(first.low, within.max)
+    return range(bisect_left(first.high, within.min), stop)
+
+
+def _may_hold(end: FileEnd, group: int, region: Region) -> bool:
+    for bounds, within in zip(end.fields[1:], region.ranges[1:], strict=True):
+        if bounds.low is None or bounds.high is None:
+            continue
+        low: KeyValue = bounds.low[group]
+        if not within.overlaps_values(low, bounds.high[group]):
+            return False
+    return True
+
+
+def _bytes_of(root: DataRoot, path: str, start: int, end: int) -> bytes:
+    return bytes(read_range(root, path, start, end)) if start < end else b""
+
+
+def read_range(root: DataRoot, path: str, start: int, end: int) -> obstore.Bytes:
+    """Bytes of a data file, as one request."""
+    try:
+        with store_errors(path):
+            found = obstore.get_range(root.store, path, start=start, end=end)
+    except NotFoundError as error:
+        raise StateMovedOnError(f"a data file is gone: {root.url_of(path)}") from error
+    if len(found) != end - start:
+        raise DataError(f"data file {path} has less than {end} bytes")
+    return found

@@ -1,0 +1,146 @@
+"""Dead letters in SQS: what a look, a redrive and a redrive that dies leave."""
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from sleeper.aws.dead_letters import SqsDeadLetters
+from sleeper.errors import NotFoundError, UnavailableError
+from sleeper.ingest.job import body_with_job_id
+from sleeper.jobs.queue import QueueSettings
+from tests.contracts.sqs_queues import SqsServer, ministack_queues, sqs_queue
+from tests.servers.ministack import Ministack
+from tests.servers.sqs import QueuePair
+
+
+class Letters:
+    """A queue with dead letters, by their bodies."""
+
+    def __init__(self, server: SqsServer, fifo: bool) -> None:
+        self.server = server
+        self.fifo = fifo
+        self.pair: QueuePair = server.make("q", QueueSettings(30, 1, fifo))
+        self.queue = sqs_queue(server.client, "q", self.pair)
+        self.port = self.opened(server.client)
+
+    def opened(self, client: Any) -> SqsDeadLetters:
+        pair = self.pair
+        return SqsDeadLetters(
+            client, "q", pair.url, pair.dead_letters_url, body_with_job_id, wait_seconds=0
+        )
+
+    def die(self, *bodies: str, attributes: dict[str, Any] | None = None) -> None:
+        """Makes dead letters of messages: one receive is one too many."""
+        for body in bodies:
+            group = {"MessageGroupId": "g", "MessageDeduplicationId": body} if self.fifo else {}
+            self.server.client.send_message(
+                QueueUrl=self.pair.url,
+                MessageBody=body,
+                MessageAttributes=attributes or {},
+                **group,
+            )
+        while self.waiting():
+            while self.queue.receive(10):
+                pass
+            self.server.clock.pass_seconds(31)
+
+    def waiting(self) -> list[str]:
+        return self.server.bodies(self.pair.url)
+
+    def dead(self) -> list[str]:
+        return self.server.bodies(self.pair.dead_letters_url)
+
+
+@pytest.fixture(params=["standard", "fifo"])
+def letters(request: pytest.FixtureRequest, ministack_server: Ministack) -> Letters:
+    return Letters(ministack_queues(ministack_server), request.param == "fifo")
+
+
+def test_a_look_loses_nothing_and_hides_nothing(letters: Letters) -> None:
+    bodies = [f"{i}" for i in range(25)]
+    letters.die(*bodies)
+    seen = [letter.body for letter in letters.port.list()]
+    # Of a FIFO group those that come first are seen.
+    assert seen == (bodies[:10] if letters.fifo else bodies)
+    assert [letter.body for letter in letters.port.list(3)] == bodies[:3]
+    assert letters.dead() == bodies
+    assert letters.port.redrive() == 25
+    assert letters.waiting() == bodies
+    assert letters.dead() == []
+
+
+def test_a_look_that_fails_to_show_them_again_only_delays_them(letters: Letters) -> None:
+    letters.die("a", "b")
+    client = letters.server.client
+    with (
+        patch.object(client, "change_message_visibility_batch", side_effect=OSError("cut off")),
+        pytest.raises(OSError, match="cut off"),
+    ):
+        letters.port.list()
+    letters.server.clock.pass_seconds(31)
+    assert [letter.body for letter in letters.port.list()] == ["a", "b"]
+
+
+def test_a_redrive_that_dies_before_it_deletes_loses_nothing(letters: Letters) -> None:
+    letters.die("a", "b", "c")
+    client = letters.server.client
+    with (
+        patch.object(client, "delete_message_batch", side_effect=OSError("cut off")),
+        pytest.raises(OSError, match="cut off"),
+    ):
+        letters.port.redrive()
+    assert letters.dead() == ["a", "b", "c"]
+    letters.server.clock.pass_seconds(121)
+    assert letters.port.redrive() == 3
+    assert letters.dead() == []
+    # A FIFO queue knows them again; on another, what was sent twice is there twice.
+    assert sorted(letters.waiting()) == sorted("abc" if letters.fifo else "aabbcc")
+
+
+def test_group_attributes_and_order_stay(letters: Letters) -> None:
+    text = {"why": {"DataType": "String", "StringValue": "because"}}
+    letters.die("a", "b", attributes=text)
+    letters.port.redrive()
+    received = letters.server.client.receive_message(
+        QueueUrl=letters.pair.url,
+        MaxNumberOfMessages=10,
+        MessageAttributeNames=["All"],
+        MessageSystemAttributeNames=["All"],
+    )["Messages"]
+    assert [m["Body"] for m in received] == ["a", "b"]
+    assert [m["MessageAttributes"] for m in received] == [text, text]
+    groups = {m["Attributes"].get("MessageGroupId") for m in received}
+    assert groups == ({"g"} if letters.fifo else {None})
+
+
+def test_a_job_without_an_id_gets_that_of_its_first_message(letters: Letters) -> None:
+    first = '{"files":["b/k"]}'
+    letters.die(first, '{"id":"own"}', "no JSON", "[]")
+    ids = {letter.body: letter.message_id for letter in letters.port.list()}
+    letters.port.redrive()
+    with_id = f'{{"files":["b/k"],"id":"{ids[first]}"}}'
+    assert letters.waiting() == [with_id, '{"id":"own"}', "no JSON", "[]"]
+
+
+def test_one_is_deleted_and_the_others_stay(letters: Letters) -> None:
+    letters.die("a", "b", "c")
+    ids = {letter.body: letter.message_id for letter in letters.port.list()}
+    letters.port.delete(ids["b"])
+    assert letters.dead() == ["a", "c"]
+    with pytest.raises(NotFoundError, match=ids["b"]):
+        letters.port.delete(ids["b"])
+    assert [letter.body for letter in letters.port.list()] == ["a", "c"]
+
+
+def test_a_queue_that_is_gone_is_not_found(letters: Letters) -> None:
+    letters.server.client.delete_queue(QueueUrl=letters.pair.dead_letters_url)
+    with pytest.raises(NotFoundError, match="queue 'q'"):
+        letters.port.redrive()
+
+
+def test_a_service_that_does_not_answer_is_unavailable(ministack_server: Ministack) -> None:
+    letters = Letters(ministack_queues(ministack_server), fifo=False)
+    client = ministack_server.client("sqs", "http://127.0.0.1:9")
+    with pytest.raises(UnavailableError, match="queue 'q'"):
+        letters.opened(client).redrive()

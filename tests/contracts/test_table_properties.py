@@ -1,0 +1,114 @@
+"""The published property files of tables, and of the instance."""
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.aws.property_files import INSTANCE_FILE, PropertyFiles
+from sleeper.datafiles.bucket import Bucket, open_bucket
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.properties.engine import QUERY_ROWS_MAX, TRACKER_DAYS
+from sleeper.properties.instance import ID
+from sleeper.properties.table import NAME, ROW_GROUP_ROWS_MAX
+from sleeper.properties.values import InstanceProperties, instance_properties, table_properties
+from sleeper.tables.table_ref import TableId
+from sleeper.wiring.instance import TablePropertiesStore
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+
+TABLE = TableId("0000000a")
+UNUSED_OF_TABLES = "sleeper.table.statestore."
+
+
+@dataclass
+class Files:
+    """The files of an instance, and how another process opens them."""
+
+    tables: TablePropertiesStore
+    instance: Callable[[], InstanceProperties]
+    change_instance: Callable[[Mapping[str, str]], InstanceProperties]
+    again: Callable[[], "Files"]
+
+
+@pytest.fixture(params=["local", "s3"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
+    opened: list[Any] = []
+
+    def open_local() -> Files:
+        instance = open_local_instance(tmp_path / "instance")
+        opened.append(instance)
+        return Files(
+            instance.table_properties, instance.properties, instance.change_properties, open_local
+        )
+
+    def open_s3() -> Files:
+        bucket: Bucket = request.getfixturevalue("data_bucket")
+        files = PropertyFiles(open_bucket(bucket), bucket.name)
+        return Files(files, files.instance, files.change_instance, open_s3)
+
+    if request.param == "local":
+        make_local_instance(tmp_path / "instance", "test")
+        made = open_local()
+    else:
+        bucket = open_bucket(request.getfixturevalue("data_bucket"))
+        bucket.put(INSTANCE_FILE, instance_properties({ID.name: "test"}).to_text().encode())
+        made = open_s3()
+    yield made
+    for each in opened:
+        each.close()
+
+
+def write(files: Files) -> None:
+    values = {NAME.name: "a=b: c", ROW_GROUP_ROWS_MAX.name: "5000"}
+    files.tables.write(TABLE, table_properties(values, files.instance()))
+
+
+def test_what_is_written_is_read_by_others(files: Files) -> None:
+    with pytest.raises(NotFoundError, match=f"table-{TABLE}"):
+        files.tables.read(TABLE)
+    write(files)
+    properties = files.again().tables.read(TABLE)
+    assert (properties.get(NAME), properties.get(ROW_GROUP_ROWS_MAX)) == ("a=b: c", 5000)
+
+
+def test_a_change_sets_and_unsets_and_a_wrong_one_changes_nothing(files: Files) -> None:
+    write(files)
+    with pytest.raises(InvalidRequestError, match=ROW_GROUP_ROWS_MAX.name):
+        files.tables.change(TABLE, {NAME.name: "d", ROW_GROUP_ROWS_MAX.name: "none"})
+    assert files.tables.read(TABLE).get(NAME) == "a=b: c"
+    after = files.tables.change(TABLE, {NAME.name: "d", ROW_GROUP_ROWS_MAX.name: ""})
+    assert after == files.again().tables.read(TABLE)
+    assert after.values == {NAME.name: "d"}
+    with pytest.raises(NotFoundError):
+        files.tables.change(TableId("0000000b"), {NAME.name: "d"})
+
+
+def test_changes_made_at_once_lose_nothing(files: Files) -> None:
+    write(files)
+    # Names that mean nothing here are kept.
+    endings = [f"n{i}" for i in range(12)]
+
+    def change(ending: str) -> None:
+        other = files.again()
+        other.change_instance({f"sleeper.tags.{ending}": "1"})
+        other.tables.change(TABLE, {f"{UNUSED_OF_TABLES}{ending}": "1"})
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(change, endings))
+    after = files.again()
+    assert {f"sleeper.tags.{ending}" for ending in endings} <= after.instance().values.keys()
+    kept = after.tables.read(TABLE).values.keys()
+    assert {f"{UNUSED_OF_TABLES}{ending}" for ending in endings} <= kept
+
+
+def test_the_instances_own_properties_change_but_not_its_id(files: Files) -> None:
+    assert files.change_instance({QUERY_ROWS_MAX.name: "7"}).get(QUERY_ROWS_MAX) == 7
+    assert files.instance().get(QUERY_ROWS_MAX) == 7
+    with pytest.raises(InvalidRequestError, match=f"{ID.name} cannot change"):
+        files.change_instance({ID.name: "other"})
+    with pytest.raises(InvalidRequestError, match=TRACKER_DAYS.name):
+        files.change_instance({TRACKER_DAYS.name: "x"})
+    assert files.again().instance().values == {ID.name: "test", QUERY_ROWS_MAX.name: "7"}

@@ -1,0 +1,47 @@
+"""The stores of users' wheels."""
+
+from pathlib import Path
+
+import pytest
+
+from sleeper.aws.code_objects import CodeObjects
+from sleeper.datafiles.bucket import open_bucket
+from sleeper.errors import NotFoundError
+from sleeper.local.code_folder import CodeFolder
+from sleeper.user_code.registry import WheelStore
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> WheelStore:
+    if request.param == "local":
+        return CodeFolder(tmp_path / "code")
+    bucket = open_bucket(request.getfixturevalue("data_bucket"))
+    bucket.put("code/notes.txt", b"no wheel")
+    bucket.put("code/folder/c-1.whl", b"not here")
+    return CodeObjects(bucket)
+
+
+def test_wheels_are_listed_by_name_and_read(store: WheelStore) -> None:
+    assert list(store.list()) == []
+    store.write("b-1.whl", b"b")
+    store.write("a-1.whl", b"a")
+    assert [each.file_name for each in store.list()] == ["a-1.whl", "b-1.whl"]
+    assert store.read("b-1.whl") == b"b"
+    with pytest.raises(NotFoundError, match=r"c-1\.whl"):
+        store.read("c-1.whl")
+
+
+def test_another_content_has_another_tag(store: WheelStore) -> None:
+    store.write("a-1.whl", b"first")
+    before = list(store.list())
+    assert list(store.list()) == before
+    store.write("a-1.whl", b"other")
+    assert [each.file_name for each in store.list()] == ["a-1.whl"]
+    assert list(store.list()) != before
+
+
+def test_a_wheel_is_deleted_once_and_again(store: WheelStore) -> None:
+    store.write("a-1.whl", b"a")
+    store.delete("a-1.whl")
+    store.delete("a-1.whl")
+    assert list(store.list()) == []

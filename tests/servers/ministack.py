@@ -1,0 +1,107 @@
+"""ministack: an emulator of AWS, in a process and an environment of its own."""
+
+import json
+import os
+import struct
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from tests.servers.process import free_ports, running
+
+ACCOUNT = "000000000000"
+REGION = "us-east-1"
+_PYTHON = Path(sys.prefix) / "servers" / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Ministack:
+    """A running server. Its clock goes ahead when told, and never back."""
+
+    url: str
+    _clock: Path
+
+    def environment(self, *services: str) -> dict[str, str]:
+        """What directs these services' clients (all if none is named) to the server."""
+        endpoints = {f"AWS_ENDPOINT_URL_{s.upper()}": self.url for s in services}
+        return {
+            **(endpoints or {"AWS_ENDPOINT_URL": self.url}),
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_REGION": REGION,
+        }
+
+    def client(self, service: str, url: str | None = None) -> Any:
+        """A client of a service of it, or of what is at another address."""
+        return boto3.client(
+            service,
+            endpoint_url=url or self.url,
+            region_name=REGION,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            config=Config(retries={"mode": "standard", "total_max_attempts": 1}),
+        )
+
+    @property
+    def seconds_ahead(self) -> float:
+        """How far its clock is ahead."""
+        return float(struct.unpack("d", self._clock.read_bytes())[0])
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Moves its clock on."""
+        with self._clock.open("r+b") as file:
+            file.write(struct.pack("d", self.seconds_ahead + seconds))
+
+    def messages(self, queue_url: str) -> list[tuple[str, str]]:
+        """Id and body of what a queue holds, seen past SQS."""
+        told = f"{self.url}/_ministack/sqs/messages?QueueUrl={queue_url}"
+        with urllib.request.urlopen(told, timeout=10) as answer:
+            accounts = json.load(answer)["messages"]
+        return [
+            (message["MessageId"], message["Body"])
+            for regions in accounts.values()
+            for queues in regions.values()
+            for messages in queues.values()
+            for message in messages
+        ]
+
+
+@contextmanager
+def ministack(folder: Path) -> Iterator[Ministack]:
+    """Starts one on a free port and ends it. What it says is in `ministack.log` in the folder."""
+    clock = folder / "ministack-clock"
+    clock.write_bytes(struct.pack("d", 0.0))
+    (port,) = free_ports(1)
+    server = Ministack(f"http://127.0.0.1:{port}", clock)
+    environment = {
+        "PATH": os.environ.get("PATH", ""),
+        "HOME": folder,
+        "TMPDIR": folder,
+        "GATEWAY_PORT": port,
+        "BIND_HOST": "127.0.0.1",
+        "MINISTACK_HOST": "127.0.0.1",
+        "S3_DATA_DIR": folder / "s3",
+        "SFTP_ENABLED": "0",
+        "IOT_MTLS_ENABLED": "0",
+    }
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    # -P: what stands beside the program is not what it imports.
+    program = [str(_PYTHON), "-P", str(Path(__file__).with_name("movable_clock.py")), str(clock)]
+
+    def is_ready() -> bool:
+        try:
+            urllib.request.urlopen(f"{server.url}/_ministack/ready", timeout=2).close()
+        except OSError:
+            return False
+        return True
+
+    with running(["env", "-i", *variables, *program], folder / "ministack.log", is_ready):
+        yield server

@@ -1,0 +1,408 @@
+"""The command line and the workflows on an AWS instance, over real servers.
+
+S3 is SeaweedFS, DynamoDB is dynoxide, SQS and EventBridge are ministack's. A worker takes
+the jobs in this process, as a task does.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from sleeper.aws.clients import aws_client
+from sleeper.cli.main import app
+from sleeper.clock import system_clock
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.jobs.event import new_task_id
+from sleeper.properties.deployed import DEPLOYED_QUEUES, SCHEDULE_RULES
+from sleeper.reports.kind import ReportKind
+from sleeper.tables.table_ref import TableId, TableState
+from sleeper.wiring.collecting import finish_deletions, sweep_abandoned
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.worker import Worker
+from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
+from tests.unit.cli.conftest import Done, Sleeper
+from tests.wheels import make_wheel
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "city", "type": "StringType"}],
+    "sortKeyFields": [{"name": "year", "type": "IntType"}],
+    "valueFields": [{"name": "people", "type": "LongType"}],
+}
+Row = dict[str, object]
+FIRST_ONLY = """
+class First:
+    def __init__(self, schema, row_key, sort_key, config): ...
+    def __call__(self, batches):
+        last = None
+        for batch in batches:
+            keys = batch.column(0).to_pylist()
+            first = [i for i, key in enumerate(keys) if key != ([last] + keys)[i]]
+            last = keys[-1] if keys else last
+            yield batch.take(first)
+"""
+
+
+@pytest.fixture
+def deployed(aws_servers: AwsServers, tmp_path: Path) -> Iterator[AwsInstance]:
+    with aws_instance(aws_servers, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def instance(deployed: AwsInstance) -> Iterator[Instance]:
+    opened = open_instance(deployed.where)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sleeper(deployed: AwsInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sleeper:
+    """Runs a command on the instance."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLEEPER_INSTANCE", deployed.where)
+
+    def run(*arguments: object) -> Done:
+        result = CliRunner().invoke(app, [str(a) for a in arguments])
+        return Done(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+@pytest.fixture
+def cities(sleeper: Sleeper, tmp_path: Path) -> Sleeper:
+    """With a table of two leaves."""
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    (tmp_path / "splits.txt").write_text("M\n")
+    made = ("table", "create", "cities", "--schema", "schema.json", "--split-points", "splits.txt")
+    ok(sleeper(*made, "--set", "sleeper.table.gc.delay.minutes=0"))
+    return sleeper
+
+
+@pytest.fixture
+def work(instance: Instance) -> Callable[[], None]:
+    """Does the jobs that are on queues, as a task would."""
+
+    def until_idle() -> None:
+        worker = Worker(instance, new_task_id(), threading.Event())
+        while worker.run_one():
+            pass
+
+    return until_idle
+
+
+def ok(done: Done) -> Done:
+    assert done.status == 0, done.stderr
+    return done
+
+
+def rows_from(first: int, count: int) -> list[Row]:
+    return [
+        {"city": f"{'AZ'[i % 2]}{i:05}", "year": 1900 + i % 7, "people": i * i}
+        for i in range(first, first + count)
+    ]
+
+
+def parquet(rows: list[Row]) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    return bytes(sink.getvalue())
+
+
+def in_order(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["city"], row["year"]))
+
+
+def put(deployed: AwsInstance, key: str, body: bytes) -> str:
+    deployed.s3().put_object(Bucket=deployed.source_bucket, Key=key, Body=body)
+    return f"s3://{deployed.source_bucket}/{key}"
+
+
+def keys_of(deployed: AwsInstance, bucket: str, prefix: str) -> list[str]:
+    listed = deployed.s3().list_objects_v2(Bucket=bucket, Prefix=prefix)
+    return [found["Key"] for found in listed.get("Contents", ())]
+
+
+def report(sleeper: Sleeper, kind: str) -> list[Row]:
+    return ok(sleeper("report", kind, "--output", "json")).rows
+
+
+def query(sleeper: Sleeper, *asked: str) -> list[Row]:
+    return ok(sleeper("query", "cities", *asked, "--format", "json")).rows
+
+
+def test_a_table_goes_its_whole_round(
+    cities: Sleeper,
+    deployed: AwsInstance,
+    work: Callable[[], None],
+    tmp_path: Path,
+) -> None:
+    rows = rows_from(0, 4000)
+    (tmp_path / "here.parquet").write_bytes(parquet(rows[:1000]))
+    ok(cities("ingest", "cities", "here.parquet"))
+    ok(cities("ingest", "cities", put(deployed, "one.parquet", parquet(rows[1000:2000]))))
+    put(deployed, "many/a.parquet", parquet(rows[2000:3000]))
+    folder = put(deployed, "many/b.parquet", parquet(rows[3000:])).rpartition("/")[0]
+    job_id = ok(cities("ingest", "cities", folder, "--submit")).stdout.strip()
+    (waiting,) = (q for q in report(cities, "queues") if q["queue"] == "ingest")
+    assert waiting["visible"] == 1
+    work()
+    (job,) = (j for j in report(cities, "ingest-jobs") if j["job"] == job_id)
+    assert (job["state"], job["rows_written"]) == ("committed", 2000)
+
+    assert query(cities) == in_order(rows)
+    ok(cities("compact", "cities", "--all"))
+    work()
+    assert query(cities) == in_order(rows)
+    assert {len(report(cities, "files")), len(report(cities, "compaction-jobs"))} == {2}
+
+    ok(cities("table", "set", "cities", "sleeper.table.partition.splitting.threshold=1500"))
+    assert "2 leaves over the threshold" in ok(cities("split", "cities")).stderr
+    ok(cities("compact", "cities", "--all"))
+    work()
+    assert len([p for p in report(cities, "partitions") if p["leaf"]]) == 4
+    assert query(cities) == in_order(rows)
+    assert query(cities, "--key", "A00100") == [rows[100]]
+    total = sum(i * i for i in range(4000))
+    statement = "SELECT count(*) AS n, sum(people) AS s FROM cities"
+    (answer,) = ok(cities("sql", statement, "--format", "json")).rows
+    assert answer == {"n": 4000, "s": total}
+
+    ok(cities("gc", "cities", "--orphans"))
+    assert query(cities) == in_order(rows)
+    for number in range(2):
+        (tmp_path / f"{number}.parquet").write_bytes(parquet(rows_from(5000 + number, 1)))
+        ok(cities("ingest", "cities", f"{number}.parquet"))
+        ok(cities("snapshot", "take", "cities"))
+    for kind in ReportKind:
+        ok(cities("report", kind))
+    assert len(query(cities)) == 4002
+
+
+def test_a_job_that_no_task_can_do_is_refused_or_rejected_with_its_reason(
+    cities: Sleeper, instance: Instance, work: Callable[[], None], tmp_path: Path
+) -> None:
+    (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 1)))
+    local = cities("ingest", "cities", "here.parquet", "--submit")
+    assert (local.status, local.stdout) == (1, "")
+    assert "here.parquet is not in S3" in local.stderr
+    assert "leave out --submit" in local.stderr
+    missing = cities("ingest", "cities", "source/nothing.parquet")
+    assert "source/nothing.parquet does not exist on this machine" in missing.stderr
+    assert "no table is named 'towns'" in cities("ingest", "towns", "s3://b/k", "--submit").stderr
+
+    ok(cities("ingest", "cities", "s3://other-bucket/k.parquet", "--submit", "--job-id", "j1"))
+    send = instance.queue(QueueName.INGEST).send
+    message_id = send('{"tableName":"cities","files":["file:///etc/passwd"]}')
+    work()
+    reasons = {job["job"]: (job["state"], job["reason"]) for job in report(cities, "ingest-jobs")}
+    assert reasons["j1"][0] == reasons[message_id][0] == "rejected"
+    assert "bucket other-bucket is not among those that may be read" in str(reasons["j1"][1])
+    assert "file:///etc/passwd is not in S3" in str(reasons[message_id][1])
+    assert query(cities) == []
+
+
+def test_a_dead_letter_returns_as_the_job_that_it_was(
+    cities: Sleeper, deployed: AwsInstance, instance: Instance, work: Callable[[], None]
+) -> None:
+    url = put(deployed, "one.parquet", parquet(rows_from(0, 10)))
+    queue = instance.queue(QueueName.INGEST)
+    body = {"tableName": "cities", "files": [url], "more": "stays"}
+    message_id = queue.send(json.dumps(body))
+    die(deployed, queue.receive)
+    (letter,) = ok(cities("dead-letters", "list", "--output", "json")).rows
+    assert (letter["queue"], letter["message"]) == ("ingest", message_id)
+    (counts,) = (q for q in report(cities, "queues") if q["queue"] == "ingest")
+    assert (counts["visible"], counts["dead"]) == (0, 1)
+
+    assert "1 dead letter put back" in ok(cities("dead-letters", "redrive", "ingest")).stderr
+    (message,) = queue.receive()
+    assert message.message_id != message_id
+    assert json.loads(message.body) == {**body, "id": message_id}
+    queue.give_back(message.receipt)
+    work()
+    (job,) = report(cities, "ingest-jobs")
+    assert (job["job"], job["state"]) == (message_id, "committed")
+    assert query(cities) == in_order(rows_from(0, 10))
+    assert "has no dead letter" in cities("dead-letters", "delete", "ingest", message_id).stderr
+
+
+def die(deployed: AwsInstance, receive: Callable[[], object]) -> None:
+    """Receives a message until it is a dead letter."""
+    for _ in range(3):
+        assert receive()
+        deployed.servers.others.pass_seconds(1000)
+    assert not receive()
+
+
+def test_properties_are_set_with_a_warning_and_those_of_the_deployment_are_not(
+    sleeper: Sleeper, deployed: AwsInstance, instance: Instance
+) -> None:
+    changed = ok(sleeper("instance", "set", "sleeper.ingest.task.cpu=1024"))
+    assert "takes effect when the instance is deployed again" in changed.stderr
+    assert ok(sleeper("instance", "get", "sleeper.ingest.task.cpu")).stdout == "1024\n"
+    assert "warning" not in ok(sleeper("instance", "set", "sleeper.gc.batch.size=7")).stderr
+    url = DEPLOYED_QUEUES["ingest"].url.name
+    assert ok(sleeper("instance", "get", url)).stdout.startswith("http")
+    refused = sleeper("instance", "set", f"{url}=elsewhere")
+    assert f"property {url} is set by the deployment" in refused.stderr
+    assert "cannot be 'many'" in sleeper("instance", "set", "sleeper.gc.batch.size=many").stderr
+    stored = (
+        deployed.s3()
+        .get_object(Bucket=f"sleeper-{deployed.id}-config-000000000000", Key="instance.properties")[
+            "Body"
+        ]
+        .read()
+    )
+    assert b"\nsleeper.gc.batch.size=7\n" in stored
+
+
+def test_schedules_are_paused_and_resumed(sleeper: Sleeper, instance: Instance) -> None:
+    rules = instance.properties().get(SCHEDULE_RULES)
+
+    def states() -> set[str]:
+        return {aws_client("events").describe_rule(Name=rule)["State"] for rule in rules}
+
+    assert ok(sleeper("pause")).stdout.splitlines() == list(rules)
+    assert states() == {"DISABLED"}
+    assert "2 schedules resumed" in ok(sleeper("resume")).stderr
+    assert states() == {"ENABLED"}
+
+
+def test_what_only_a_local_instance_does_is_refused_with_a_hint(sleeper: Sleeper) -> None:
+    run = sleeper("run")
+    assert (run.status, run.stdout) == (1, "")
+    assert "does its background work by itself" in run.stderr
+    assert "cdk deploy" in sleeper("instance", "create").stderr
+
+
+def test_a_deleted_table_leaves_nothing_behind(
+    cities: Sleeper, deployed: AwsInstance, instance: Instance, tmp_path: Path
+) -> None:
+    (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 10)))
+    ok(cities("ingest", "cities", "here.parquet"))
+    ok(cities("table", "rename", "cities", "towns"))
+    ok(cities("table", "offline", "towns"))
+    assert "offline: it is not compacted" in cities("compact", "towns").stderr
+    (row,) = report(cities, "tables")
+    assert (row["name"], row["online"]) == ("towns", False)
+    ref = instance.tables.by_name("towns")
+    data = f"sleeper-{deployed.id}-table-data-000000000000"
+    assert keys_of(deployed, data, ref.id)
+
+    ok(cities("table", "delete", "towns"))
+    assert finish_deletions(instance) == 1
+    assert keys_of(deployed, data, "") == []
+    assert keys_of(deployed, data.replace("table-data", "config"), "tables") == []
+    assert instance.tables.list(TableState.DELETING) == ()
+    with (
+        pytest.raises(NotFoundError, match="not initialised"),
+        instance.state(ref.id).reading(),
+    ):
+        pass
+
+
+def test_what_a_creation_left_that_died_is_removed_after_a_while(
+    cities: Sleeper, deployed: AwsInstance, instance: Instance
+) -> None:
+    kept = instance.tables.by_name("cities").id
+    dead = TableId("0badf00d")
+    instance.make_table(dead)
+    instance.table_properties.write(dead, instance.table("cities").properties())
+    assert instance.abandoned_tables(0) == ()
+    assert instance.abandoned_tables(instance.clock() + 60_000) == (dead,)
+    assert sweep_abandoned(replace(instance, clock=lambda: system_clock() + 2 * 3_600_000)) == 1
+    assert instance.abandoned_tables(instance.clock() + 60_000) == ()
+    data = f"sleeper-{deployed.id}-table-data-000000000000"
+    assert {key.partition("/")[0] for key in keys_of(deployed, data, "")} == {kept}
+
+
+def test_a_process_sees_at_once_what_another_has_committed(
+    cities: Sleeper, deployed: AwsInstance, instance: Instance, tmp_path: Path
+) -> None:
+    (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 10)))
+    with instance.table("cities").state.reading() as state:
+        assert state.number == 1
+    ok(cities("ingest", "cities", "here.parquet"))
+    with instance.table("cities").state.reading() as state:
+        assert state.files.totals().rows == 10
+    # Both have a folder of their own, and the next process takes one of them up again.
+    folders = tmp_path / "state" / deployed.id
+    assert {folder.name for folder in folders.iterdir()} == {"0", "1"}
+    ok(cities("report", "state"))
+    assert {folder.name for folder in folders.iterdir()} == {"0", "1"}
+
+
+def test_an_instance_that_is_not_there_is_named(
+    deployed: AwsInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotFoundError, match="aws:nowhere is not in this account and region"):
+        open_instance("aws:nowhere")
+    with pytest.raises(InvalidRequestError, match="'no_id'"):
+        open_instance("aws:no_id")
+    monkeypatch.setenv("SLEEPER_CONFIG_BUCKET", f"sleeper-{deployed.id}-config-000000000000")
+    with pytest.raises(InvalidRequestError, match=f"is of instance '{deployed.id}'"):
+        open_instance("aws:other")
+
+
+@pytest.mark.parametrize(
+    ("unset", "why"),
+    [
+        (("AWS_REGION", "AWS_DEFAULT_REGION"), "You must specify a region"),
+        (("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "Unable to locate credentials"),
+    ],
+)
+def test_what_the_environment_lacks_is_named(
+    sleeper: Sleeper,
+    deployed: AwsInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    unset: tuple[str, ...],
+    why: str,
+) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    for variable in unset:
+        monkeypatch.delenv(variable)
+    aws_client.cache_clear()
+    boto3.setup_default_session()
+    for config_bucket in ("", f"sleeper-{deployed.id}-config-000000000000"):
+        monkeypatch.setenv("SLEEPER_CONFIG_BUCKET", config_bucket)
+        failed = sleeper("table", "list")
+        assert (failed.status, why in failed.stderr) == (1, True), failed.stderr
+
+
+def test_sorts_and_merges_spill_where_the_property_says(
+    cities: Sleeper, instance: Instance, tmp_path: Path
+) -> None:
+    assert instance.spill_folder().is_relative_to(tmp_path / "state")
+    ok(cities("instance", "set", f"sleeper.spill.directory={tmp_path / 'spill'}"))
+    (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 10)))
+    ok(cities("ingest", "cities", "here.parquet"))
+    with closing(open_instance(instance.where)) as opened:
+        assert opened.spill_folder().is_relative_to(tmp_path / "spill")
+
+
+def test_users_code_is_kept_in_the_config_bucket_and_runs(
+    cities: Sleeper, instance: Instance, tmp_path: Path
+) -> None:
+    wheel = make_wheel(
+        tmp_path / "wheels", "aws_code", {"aws_code": FIRST_ONLY}, {"First": "aws_code:First"}
+    )
+    ok(cities("code", "add", wheel))
+    listed = ok(cities("code", "list", "--output", "json")).rows
+    assert "First" in {row["name"] for row in listed}
+    twice = rows_from(0, 4) + [{**row, "people": -1} for row in rows_from(0, 4)]
+    (tmp_path / "here.parquet").write_bytes(parquet(twice))
+    ok(cities("ingest", "cities", "here.parquet"))
+    ok(cities("table", "set", "cities", "sleeper.table.iterator.class.name=First"))
+    assert [row["city"] for row in query(cities)] == [r["city"] for r in in_order(rows_from(0, 4))]

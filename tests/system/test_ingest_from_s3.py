@@ -1,0 +1,78 @@
+"""A local instance takes in files that lie in S3, by the environment's credentials."""
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import obstore
+import pytest
+
+from sleeper.datafiles.bucket import Bucket, open_bucket
+from sleeper.errors import InvalidRequestError
+from sleeper.jobs.status import JobState
+from sleeper.query.request import Query
+from sleeper.wiring.ingest import ingest_paths, run_ingest_message, submit_ingest
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import make_instance, open_instance
+from sleeper.wiring.query import open_query
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.tables import create_table
+from tests.servers.seaweedfs import S3Server
+
+SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'
+
+
+@pytest.fixture
+def instance(
+    tmp_path: Path, s3_server: S3Server, source_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Instance]:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.credentials.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.credentials.secret_access_key)
+    monkeypatch.setenv("AWS_REGION", s3_server.region)
+    make_instance(tmp_path / "i", "test", {"sleeper.ingest.source.bucket": source_bucket.name})
+    opened = open_instance(tmp_path / "i")
+    create_table(opened, "t", SCHEMA)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def url(source_bucket: Bucket) -> str:
+    key = f"{uuid.uuid4().hex}/rows.csv"
+    obstore.put(open_bucket(source_bucket), key, b"id\na\nb\n")
+    return f"s3://{source_bucket.name}/{key}"
+
+
+def ids(instance: Instance) -> list[str]:
+    return open_query(instance, "t", Query()).read_all().column(0).to_pylist()
+
+
+def test_a_url_is_taken_in_at_once(instance: Instance, url: str) -> None:
+    assert ingest_paths(instance, "t", [url]).rows == 2
+    assert ids(instance) == ["a", "b"]
+
+
+def test_a_url_is_sent_as_it_is_named_and_taken_in_by_a_worker(
+    instance: Instance, url: str
+) -> None:
+    job_id = submit_ingest(instance, "t", [url.replace("s3://", "s3a://")])
+    (message,) = instance.queue(QueueName.INGEST).receive()
+    assert run_ingest_message(instance, message).rows == 2
+    job = instance.jobs.job(instance.tables.by_name("t").id, job_id)
+    assert job.state is JobState.COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("s3://another/x.csv", "bucket another is not among those"), ("s3://", "names no object")],
+)
+def test_what_may_not_be_read_is_refused_and_tracked(
+    instance: Instance, name: str, reason: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        ingest_paths(instance, "t", [name], job_id="bad")
+    job = instance.jobs.job(instance.tables.by_name("t").id, "bad")
+    assert job.state is JobState.REJECTED
+    assert reason in job.runs[0].reasons[0]
+    assert ids(instance) == []

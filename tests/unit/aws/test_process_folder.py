@@ -1,0 +1,73 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sleeper.aws.process_folder import ProcessFolder, own_folder
+from sleeper.errors import UnavailableError
+
+HOLD = """
+import sys
+from pathlib import Path
+from sleeper.aws.process_folder import ProcessFolder
+folder = ProcessFolder(Path(sys.argv[1]))
+(folder.spill() / "left").write_text("")
+(folder.path() / "kept").write_text("")
+print(folder.path().name, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_each_has_a_folder_of_its_own_and_the_next_takes_it_up(tmp_path: Path) -> None:
+    first, second = ProcessFolder(tmp_path / "a" / "b"), ProcessFolder(tmp_path / "a" / "b")
+    assert (first.path().name, second.path().name) == ("0", "1")
+    assert first.path() == first.path()
+    (first.spill() / "spilled").write_text("")
+    (first.path() / "kept").write_text("")
+    first.close()
+    third = ProcessFolder(tmp_path / "a" / "b")
+    assert third.path().name == "0"
+    assert (third.path() / "kept").exists()
+    assert list(third.spill().iterdir()) == []
+    second.close()
+    third.close()
+
+
+def test_a_killed_process_leaves_its_folder_but_not_what_it_spilled(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0\n"
+        beside = ProcessFolder(tmp_path)
+        assert beside.path().name == "1"
+        process.kill()
+    after = ProcessFolder(tmp_path)
+    assert after.path().name == "0"
+    assert (after.path() / "kept").exists()
+    assert list(after.spill().iterdir()) == []
+    beside.close()
+    after.close()
+
+
+def test_a_place_where_no_folder_can_be_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnavailableError, match="file"):
+        ProcessFolder(tmp_path / "file").path()
+
+
+def test_a_folder_among_those_of_others_is_this_users_alone(tmp_path: Path) -> None:
+    mine = own_folder(tmp_path / "mine")
+    assert own_folder(mine) == mine
+    assert mine.stat().st_mode & 0o077 == 0
+    mine.chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "file").write_text("")
+    for name in ("mine", "link", "file"):
+        with pytest.raises(UnavailableError, match=name):
+            own_folder(tmp_path / name)

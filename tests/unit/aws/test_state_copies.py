@@ -1,0 +1,147 @@
+from pathlib import Path
+
+import pytest
+from obstore.store import LocalStore
+
+from sleeper.aws.state_copies import CopyLimits, StateCopies
+from sleeper.local.transaction_log import SqliteTransactionLog
+from sleeper.partitions.partition import tree_from_split_points
+from sleeper.schema.json import schema_to_json
+from sleeper.statestore.database import Database
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.tables.table_ref import TableId
+from tests.table_fixture import SCHEMA, FakeClock
+
+
+class Tables:
+    """Tables whose logs are elsewhere, and the copies of one process after another."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "copies"
+        self.folder.mkdir()
+        self._logs = folder / "logs"
+        self._logs.mkdir()
+        self._objects = LocalStore(folder / "objects", mkdir=True)
+        self.clock = FakeClock()
+        self.limits = CopyLimits(3, 2**40)
+
+    def log(self, table_id: TableId) -> SqliteTransactionLog:
+        return SqliteTransactionLog(Database(self._logs / f"{table_id}.db"))
+
+    def copies(self) -> StateCopies:
+        return StateCopies(
+            lambda: self.folder, self.log, self._objects, lambda: self.limits, self.clock
+        )
+
+    def on_disk(self) -> set[str]:
+        return {path.parent.name for path in self.folder.glob("*/state.db")}
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(tmp_path)
+
+
+def ids(count: int) -> list[TableId]:
+    return [TableId(f"{i:08x}") for i in range(count)]
+
+
+def initialise(store: StateStore) -> None:
+    tree = tuple(tree_from_split_points(SCHEMA, ()))
+    store.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tree))
+
+
+def number(copies: StateCopies, table_id: TableId) -> int:
+    with copies.get(table_id).reading() as state:
+        return int(state.number)
+
+
+def test_a_table_is_opened_once_and_its_copy_is_found_by_the_next_process(tables: Tables) -> None:
+    (table_id,) = ids(1)
+    copies = tables.copies()
+    assert copies.get(table_id) is copies.get(table_id)
+    initialise(copies.get(table_id))
+    copies.close()
+    assert tables.on_disk() == {table_id}
+    before = (tables.folder / table_id / "state.db").stat().st_ino
+    later = tables.copies()
+    assert number(later, table_id) == 1
+    assert (tables.folder / table_id / "state.db").stat().st_ino == before
+    later.close()
+
+
+def test_those_not_used_for_longest_go_and_come_back_from_the_log(tables: Tables) -> None:
+    a, b, c, d = ids(4)
+    copies = tables.copies()
+    for table_id in (a, b, c):
+        initialise(copies.get(table_id))
+    assert number(copies, a) == 1
+    initialise(copies.get(d))
+    assert tables.on_disk() == {a, c, d}
+    assert number(copies, b) == 1
+    assert tables.on_disk() == {a, b, d}
+    copies.close()
+
+
+def test_a_state_store_that_somebody_has_stays(tables: Tables) -> None:
+    a, b, c, d = ids(4)
+    copies = tables.copies()
+    held = copies.get(a)
+    initialise(held)
+    for table_id in (b, c, d):
+        initialise(copies.get(table_id))
+    assert tables.on_disk() == {a, c, d}
+    assert copies.get(a) is held
+    with held.reading() as state:
+        assert state.number == 1
+    copies.close()
+
+
+def test_copies_of_too_many_bytes_go(tables: Tables) -> None:
+    a, b, c = ids(3)
+    copies = tables.copies()
+    for table_id in (a, b):
+        initialise(copies.get(table_id))
+    tables.limits = CopyLimits(100, 0)
+    initialise(copies.get(c))
+    assert tables.on_disk() == {c}
+    assert number(copies, a) == 1
+    copies.close()
+
+
+def test_what_earlier_processes_left_counts_and_goes_first(tables: Tables) -> None:
+    a, b, c, d = ids(4)
+    earlier = tables.copies()
+    for table_id in (a, b):
+        initialise(earlier.get(table_id))
+    earlier.close()
+    copies = tables.copies()
+    initialise(copies.get(c))
+    initialise(copies.get(d))
+    assert {c, d} < tables.on_disk()
+    assert len(tables.on_disk()) == 3
+    copies.close()
+
+
+def test_a_damaged_copy_is_made_anew(tables: Tables) -> None:
+    (table_id,) = ids(1)
+    copies = tables.copies()
+    initialise(copies.get(table_id))
+    copies.close()
+    for path in (tables.folder / table_id).iterdir():
+        path.write_bytes(b"no database at all, but long enough to be looked at as one" * 100)
+    later = tables.copies()
+    assert number(later, table_id) == 1
+    later.close()
+
+
+def test_a_table_that_is_gone_is_forgotten(tables: Tables) -> None:
+    (table_id,) = ids(1)
+    copies = tables.copies()
+    initialise(copies.get(table_id))
+    copies.forget(table_id)
+    copies.forget(table_id)
+    assert list(tables.folder.iterdir()) == []
+    assert number(copies, table_id) == 1
+    copies.close()

@@ -1,0 +1,107 @@
+"""A footer with fewer row groups is one of a file that has no others."""
+
+import io
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sleeper.datafiles.parquet_footer import TAIL_BYTES, footer_length, take_apart
+
+TABLE = pa.table(
+    {
+        "key": [f"k{n:05d}" for n in range(400)],
+        "bytes": [bytes([n % 7]) * (n % 40) for n in range(400)],
+        "list": [[n] * (n % 3) for n in range(400)],
+        "map": pa.array([[("a", n)] for n in range(400)], pa.map_(pa.string(), pa.int64())),
+        "flag": [None if n % 5 == 0 else n % 2 == 0 for n in range(400)],
+        "time": pa.array(range(400), pa.timestamp("us", "UTC")),
+    }
+)
+
+
+def written(row_groups: int) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(
+        TABLE,
+        sink,
+        row_group_size=400 // row_groups,
+        write_page_index=True,
+        write_page_checksum=True,
+        sorting_columns=[pq.SortingColumn(0)],
+        store_decimal_as_integer=True,
+    )
+    return sink.getvalue()
+
+
+FILES = {n: written(n) for n in (1, 2, 14, 15, 16, 200)}
+
+
+def footer_of(content: bytes) -> bytes:
+    length = footer_length(content[-TAIL_BYTES:])
+    return content[-length - TAIL_BYTES : -TAIL_BYTES]
+
+
+@pytest.mark.parametrize("row_groups", FILES)
+def test_all_row_groups_make_the_same_footer(row_groups: int) -> None:
+    content = FILES[row_groups]
+    parts = take_apart(footer_of(content))
+    groups = range(len(parts.row_groups))
+    assert content.endswith(parts.with_row_groups(groups, TABLE.num_rows))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_some_row_groups_make_a_file_of_their_rows(data: st.DataObject) -> None:
+    content = FILES[data.draw(st.sampled_from(sorted(FILES)))]
+    whole = pq.ParquetFile(io.BytesIO(content))
+    chosen = sorted(data.draw(st.sets(st.integers(0, whole.num_row_groups - 1))))
+    rows = sum(whole.metadata.row_group(i).num_rows for i in chosen)
+    footer = footer_of(content)
+    fewer = content[: -len(footer) - TAIL_BYTES]
+    fewer += take_apart(footer).with_row_groups(chosen, rows)
+    found = pq.ParquetFile(io.BytesIO(fewer), page_checksum_verification=True)
+    assert (found.metadata.num_rows, found.num_row_groups) == (rows, len(chosen))
+    assert found.read().equals(whole.read_row_groups(chosen))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=60))
+def test_what_is_no_footer_is_refused_and_never_read_beyond_its_end(data: bytes) -> None:
+    try:
+        take_apart(data)
+    except ValueError:
+        return
+    assert len(data) > 4
+
+
+def test_a_torn_footer_is_refused_wherever_it_is_cut() -> None:
+    footer = footer_of(FILES[2])
+    parts = take_apart(footer)
+    for end in range(len(footer) - len(parts.after)):
+        with pytest.raises(ValueError, match="footer"):
+            take_apart(footer[:end])
+
+
+@pytest.mark.parametrize("tail", [b"", b"PAR1", b"\0\0\0\0PAR2", b"\0" * 8])
+def test_a_file_that_does_not_end_in_a_footer_is_refused(tail: bytes) -> None:
+    with pytest.raises(ValueError, match="does not end as a Parquet file"):
+        footer_length(tail)
+
+
+def test_the_engine_itself_reads_such_a_file(tmp_path: Path) -> None:
+    from datafusion import SessionContext
+
+    content = FILES[16]
+    footer = footer_of(content)
+    path = tmp_path / "some.parquet"
+    path.write_bytes(
+        content[: -len(footer) - TAIL_BYTES] + take_apart(footer).with_row_groups([3, 9], 50)
+    )
+    found = SessionContext().read_parquet(str(path)).to_arrow_table()
+    assert found.column("key").to_pylist() == [
+        f"k{n:05d}" for n in (*range(75, 100), *range(225, 250))
+    ]

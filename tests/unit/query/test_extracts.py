@@ -1,0 +1,309 @@
+"""Rows that come by way of extracts are those of the files themselves, at few requests."""
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sleeper.datafiles import extracts, file_end
+from sleeper.datafiles.bucket import Bucket
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.writer import FileSettings
+from sleeper.errors import DataError, SleeperError
+from sleeper.partitions.region import Range, Region
+from sleeper.processing.model import Processing
+from sleeper.processing.text import parse_aggregations
+from sleeper.query.engine import QueryEngine
+from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.running import run_query
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.query import table_maker
+from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+
+KINDS = {
+    PrimitiveType.INT: st.integers(-9, 9),
+    PrimitiveType.LONG: st.integers(-9, 9),
+    PrimitiveType.STRING: st.text("aé😀", max_size=2),
+    PrimitiveType.BYTE_ARRAY: st.binary(max_size=1),
+}
+LONG = Schema((Field("id", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.LONG),))
+
+
+class DistantRoot(DataRoot):
+    """A folder that is read as a bucket is, and counts what it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.requests: list[tuple[str, int, int]] = []
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        return (Bucket("distant"),)
+
+    def read(self, path: str) -> bytes:
+        self.requests.append((path, 0, 0))
+        return super().read(path)
+
+    def requests_made(self) -> int:
+        """Since it was asked last."""
+        count = len(self.requests)
+        self.requests.clear()
+        return count
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableMaker]:
+    """Its files have row groups of a hundred rows; `root` counts requests."""
+    monkeypatch.setattr(table_maker, "_FILE_SETTINGS", FileSettings(row_group_rows_max=100))
+    table = TableMaker(tmp_path, LONG)
+    table.root = DistantRoot(tmp_path)
+    ranged = obstore.get_range
+
+    def counted(store: Any, path: str, *, start: int, end: int) -> Any:
+        table.root.requests.append((path, start, end))
+        return ranged(store, path, start=start, end=end)
+
+    monkeypatch.setattr(file_end.obstore, "get_range", counted)
+    yield table
+    assert not list(tmp_path.rglob("extract-*"))
+
+
+def requests(made: TableMaker) -> int:
+    assert isinstance(made.root, DistantRoot)
+    return made.root.requests_made()
+
+
+def ids(made: TableMaker, engine: QueryEngine, query: Query) -> list[int]:
+    return [row[0] for row in rows_of(run_query(query, made.table, engine).read_all())]
+
+
+def keys(*of: int) -> Query:
+    return Query(regions_of_keys(LONG, [(n,) for n in of]))
+
+
+def test_a_key_costs_one_request_in_a_warm_process_and_an_absent_one_none(
+    made: TableMaker, tmp_path: Path
+) -> None:
+    for first in range(8):
+        made.add([(n, n) for n in range(first, 16_000, 16)])
+    engine = make_engine(tmp_path)
+    assert ids(made, engine, keys(16)) == [16]
+    # The filters of all, the end of one file and one row group.
+    assert requests(made) == 8 + 1 + 1
+    ids(made, engine, keys(*range(8)))
+    requests(made)
+    assert ids(made, engine, keys(8003)) == [8003]
+    assert requests(made) == 1
+    assert ids(made, engine, keys(8008, 8013)) == []
+    assert requests(made) == 0
+
+
+def test_leaves_are_fetched_ahead_but_not_under_a_limit(
+    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaves = TableMaker(tmp_path / "split", LONG, [1000, 2000, 3000, 4000, 5000, 6000, 7000])
+    leaves.root = made.root
+    for leaf in leaves.leaves():
+        leaves.add([(n, n) for n in range(8000)], leaf.id)
+    engine = make_engine(tmp_path)
+    asked = keys(*range(500, 8000, 1000))
+    assert ids(leaves, engine, asked) == [*range(500, 8000, 1000)]
+    requests(made)
+    result = run_query(asked, leaves.table, engine)
+    next(result)
+    result.close()
+    # What was begun is finished and deleted.
+    assert 1 <= requests(made) <= 6
+    assert not list(tmp_path.rglob("extract-*"))
+    assert ids(leaves, engine, Query(asked.regions, limit=2)) == [500, 1500]
+    assert requests(made) == 2
+    monkeypatch.setattr(extracts, "_EXTRACTED_BYTES_MAX", 10_000)
+    assert ids(leaves, engine, asked) == [*range(500, 8000, 1000)]
+
+
+def test_row_groups_side_by_side_are_one_request(made: TableMaker, tmp_path: Path) -> None:
+    made.add([(n, n) for n in range(5000)])
+    engine = make_engine(tmp_path)
+    ids(made, engine, keys(1))
+    requests(made)
+    query = Query((region_of_range(LONG, 1234, 2345),))
+    assert ids(made, engine, query) == [*range(1234, 2345)]
+    assert requests(made) == 1
+    every_tenth = keys(*range(0, 5000, 10))
+    assert ids(made, engine, every_tenth) == [*range(0, 5000, 10)]
+    assert requests(made) == 1
+
+
+def test_far_row_groups_are_requests_of_their_own(
+    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extracts, "_GAP_BYTES_MAX", 1000)
+    made.add([(n, n) for n in range(5000)])
+    engine = make_engine(tmp_path)
+    ids(made, engine, keys(1))
+    requests(made)
+    assert ids(made, engine, keys(50, 51, 2500, 2501, 4999)) == [50, 51, 2500, 2501, 4999]
+    assert requests(made) == 3
+
+
+def test_no_request_is_very_large(
+    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extracts, "_REQUEST_BYTES_MAX", 5000)
+    file = made.add([(n, n) for n in range(5000)])
+    assert file is not None
+    engine = make_engine(tmp_path)
+    assert ids(made, engine, Query((region_of_range(LONG, 0, 4999),))) == [*range(4999)]
+    assert isinstance(made.root, DistantRoot)
+    sizes = [end - start for path, start, end in made.root.requests if path == file.path][1:]
+    assert max(sizes) <= 5000 < sum(sizes)
+
+
+@pytest.mark.parametrize("end_bytes", [1, 9, 300, 5000])
+def test_an_end_longer_than_the_guess_is_read_whole(
+    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end_bytes: int
+) -> None:
+    monkeypatch.setattr(file_end, "_END_BYTES_MIN", max(end_bytes, 8))
+    monkeypatch.setattr(file_end, "_END_SHARE", 10**9)
+    made.add([(n, n) for n in range(5000)])
+    assert ids(made, make_engine(tmp_path), keys(77, 4001)) == [77, 4001]
+
+
+def test_a_key_in_no_row_group_of_a_file_without_filter_is_not_found(
+    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings_ = FileSettings(row_group_rows_max=100, filter_bits_per_key=0)
+    monkeypatch.setattr(table_maker, "_FILE_SETTINGS", settings_)
+    made.add([(n, n) for n in range(0, 10_000, 10)])
+    engine = make_engine(tmp_path)
+    assert ids(made, engine, keys(995, 1995)) == []
+    assert ids(made, engine, keys(990, 995, 1000)) == [990, 1000]
+
+
+def test_what_is_too_much_is_read_by_the_engine_itself(
+    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extracts, "_EXTRACTED_BYTES_MAX", 100)
+    made.add([(n, n) for n in range(5000)])
+    engine = make_engine(tmp_path)
+    assert ids(made, engine, keys(5)) == [5]
+    # Filter and end, but no row group.
+    assert requests(made) == 2
+
+
+def test_ends_that_do_not_fit_the_cache_are_read_again(made: TableMaker, tmp_path: Path) -> None:
+    made.add([(n, n) for n in range(500)])
+    engine = make_engine(tmp_path)
+    small = extracts.Extractor(tmp_path / "spill", 10)
+    engine.extractor = small
+    for _ in range(2):
+        requests(made)
+        assert ids(made, engine, keys(5)) == [5]
+    assert requests(made) == 2
+
+
+def test_without_room_on_disk_the_engine_reads_the_files_itself(
+    made: TableMaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made.add([(n, n) for n in range(5000)])
+    engine = make_engine(tmp_path)
+    ids(made, engine, keys(1))
+    written = os.pwrite
+
+    def full(descriptor: int, content: memoryview, at: int) -> int:
+        if at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return written(descriptor, content, at)
+
+    monkeypatch.setattr(extracts.os, "pwrite", full)
+    assert ids(made, engine, keys(5, 2500)) == [5, 2500]
+    assert "the disk refuses" in caplog.text
+    assert not list(tmp_path.rglob("extract-*"))
+
+
+@pytest.mark.parametrize("damage", ["cut", "other", "longer footer"])
+def test_a_torn_file_is_a_data_error_with_its_name(
+    made: TableMaker, tmp_path: Path, damage: str
+) -> None:
+    file = made.add([(n, n) for n in range(500)])
+    assert file is not None
+    path = Path(made.root.url_of(file.path))
+    content = path.read_bytes()
+    length = b"\xff\xff\xff\x00PAR1"
+    torn = {
+        "cut": content[:-20],
+        "other": b"x" * len(content),
+        "longer footer": content[:-8] + length,
+    }
+    path.write_bytes(torn[damage])
+    with pytest.raises(DataError, match=file.path):
+        ids(made, make_engine(tmp_path), keys(5))
+
+
+def test_a_file_that_is_gone_starts_the_query_again_and_is_named_at_last(
+    made: TableMaker, tmp_path: Path
+) -> None:
+    file = made.add([(n, n) for n in range(500)])
+    assert file is not None
+    Path(made.root.url_of(file.path)).unlink()
+    with pytest.raises(SleeperError, match=file.path):
+        ids(made, make_engine(tmp_path), keys(5))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_query_gives_the_rows_of_the_files_themselves(data: st.DataObject) -> None:
+    """Keys there and not, twice and more often, ranges, sort keys, several fields, aggregated."""
+    kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS, key=str)), min_size=1, max_size=2))
+    row_keys = tuple(Field(f"k{i}", kind) for i, kind in enumerate(kinds))
+    sort_keys = data.draw(st.sampled_from([(), (Field("s", PrimitiveType.LONG),)]))
+    schema = Schema(row_keys, sort_keys, (Field("v", PrimitiveType.LONG),))
+    row = st.tuples(*(KINDS[f.type] for f in schema.fields))
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        bits = data.draw(st.sampled_from([0, 14]))
+        settings_ = FileSettings(row_group_rows_max=2, filter_bits_per_key=bits)
+        patch.setattr(table_maker, "_FILE_SETTINGS", settings_)
+        patch.setattr(extracts, "_GAP_BYTES_MAX", data.draw(st.sampled_from([0, 400, 10**6])))
+        made = TableMaker(Path(folder), schema)
+        for rows in data.draw(st.lists(st.lists(row, min_size=1, max_size=20), max_size=3)):
+            made.add(rows)
+        query = data.draw(queries(schema))
+        near = run_query(query, made.table, make_engine(Path(folder))).read_all()
+        made.root = DistantRoot(Path(folder))
+        far = run_query(query, made.table, make_engine(Path(folder))).read_all()
+        assert far.schema == near.schema
+        assert sorted(rows_of(far), key=repr) == sorted(rows_of(near), key=repr)
+        count = len(schema.keys)
+        if query.columns is None:
+            assert [r[:count] for r in rows_of(far)] == [r[:count] for r in rows_of(near)]
+
+
+@st.composite
+def queries(draw: st.DrawFn, schema: Schema) -> Query:
+    of_fields = [KINDS[f.type] for f in schema.row_keys]
+    asked = draw(st.lists(st.tuples(*of_fields), max_size=6, unique=True))
+    regions = [*regions_of_keys(schema, asked)]
+    if draw(st.booleans()) or not regions:
+        regions.append(Region(tuple(draw(ranges(kind)) for kind in of_fields)))
+    query = Query(tuple(regions), columns=draw(st.sampled_from([None, ("v",)])))
+    if draw(st.booleans()):
+        aggregated = Processing((), parse_aggregations("sum(v)"))
+        query = Query(query.regions, query.columns, processing=aggregated)
+    return query
+
+
+def ranges(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Range]:
+    both = st.tuples(values, values).filter(lambda e: e[0] != e[1])
+    return st.one_of(
+        both.map(lambda ends: Range(min(ends), max(ends))), values.map(lambda v: Range(v, None))
+    )
