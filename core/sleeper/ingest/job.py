@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX
 
-MESSAGE_BYTES_MAX = 1_048_576
-"""What SQS takes; a folder's queue takes no more, so that an instance may become an AWS one."""
 _ID_BYTES_MAX = 500
 
 

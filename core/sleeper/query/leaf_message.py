@@ -7,6 +7,12 @@ from typing import Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.json import region_from_json
+from sleeper.processing.restriction import (
+    NO_RESTRICTION,
+    Restriction,
+    restriction_from_json,
+    restriction_to_json,
+)
 from sleeper.query.message import (
     QueryMessage,
     RawRegion,
@@ -16,12 +22,6 @@ from sleeper.query.message import (
     text_member,
 )
 from sleeper.query.request import Query
-from sleeper.query.restriction import (
-    NO_RESTRICTION,
-    Restriction,
-    restriction_from_json,
-    restriction_to_json,
-)
 from sleeper.schema.model import Schema
 
 LEAF_QUERY_TYPE = "LeafPartitionQuery"

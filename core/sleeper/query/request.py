@@ -8,7 +8,7 @@ from sleeper.partitions.json import make_range
 from sleeper.partitions.region import Region, key_region, whole_region
 from sleeper.processing.check import check_processing
 from sleeper.processing.model import NO_PROCESSING, Processing
-from sleeper.query.restriction import NO_RESTRICTION, Restriction
+from sleeper.processing.restriction import NO_RESTRICTION, Restriction
 from sleeper.schema.model import (
     Field,
     KeyValue,

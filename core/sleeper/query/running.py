@@ -17,13 +17,13 @@ from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.processing.model import Processing
+from sleeper.processing.restriction import visible_columns
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.key_filters import narrowed
 from sleeper.query.planning import FileScan, LeafPlan, QueryPlan, plan_query
 from sleeper.query.request import Query, check_query
-from sleeper.query.restriction import visible_columns
 from sleeper.query.result import QueryResult, with_first
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema

@@ -24,7 +24,7 @@ from sleeper.query.message import (
     query_message_to_json,
     query_of,
 )
-from sleeper.query.restriction import Restriction
+from sleeper.processing.restriction import Restriction
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
 SCHEMA = Schema(
@@ -216,7 +216,7 @@ def test_a_subquery_reads_what_its_regions_and_its_leaf_have_in_common():
     far = {"name": {"min": "eA==", "max": None}}
     query = QueryMessage("q", (REGION, far), None, "i")
     found = leaf_query_of(
-        LeafQueryMessage(query, "id", "s", "l", leaf, version=4, now_ms=9), SCHEMA
+        LeafQueryMessage(query, "s", "l", leaf, version=4, now_ms=9), SCHEMA
     )
     assert [r.ranges[0] for r in found.regions] == [Range("b", "c")]
     assert (found.version, found.now_ms) == (4, 9)
