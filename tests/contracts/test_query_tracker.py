@@ -27,6 +27,11 @@ def begun(query_tracker: Tracked, *subqueries: str) -> QueryRecords:
     return tracker
 
 
+def skip_on_moto(request: pytest.FixtureRequest) -> None:
+    if "moto" in request.node.name:
+        pytest.skip("moto is not safe for threads")
+
+
 def test_a_query_goes_from_queued_over_in_progress_to_completed(query_tracker: Tracked):
     tracker = query_tracker.port
     assert tracker.begin("q", PIN) == PIN
@@ -147,12 +152,15 @@ def test_the_newest_queries_come_first_and_old_ones_are_forgotten(query_tracker:
     query_tracker.clock.pass_seconds(10)
     tracker.fail("four", "print", "no")
     assert [q.query_id for q in tracker.recent(3)] == ["four", "three", "two"]
-    assert tracker.remove_before(query_tracker.clock() - 15_000) == 3
+    assert tracker.remove_before(query_tracker.clock() - 5_000) == 3
     assert [q.query_id for q in tracker.recent()] == ["four"]
     assert query_tracker.stored() == [("four", "-", "FAILED")]
 
 
-def test_many_subqueries_that_end_at_once_end_the_query_once(query_tracker: Tracked):
+def test_many_subqueries_that_end_at_once_end_the_query_once(
+    query_tracker: Tracked, request: pytest.FixtureRequest
+):
+    skip_on_moto(request)
     ids = [f"s{number:02}" for number in range(24)]
     begun(query_tracker, *ids)
     ended, trackers = [], [query_tracker.again() for _ in range(4)]
@@ -174,7 +182,10 @@ def test_many_subqueries_that_end_at_once_end_the_query_once(query_tracker: Trac
     assert (status.state, status.row_count) == (COMPLETED, 24)
 
 
-def test_hundreds_of_subqueries_are_recorded_though_some_are_there(query_tracker: Tracked):
+def test_hundreds_of_subqueries_are_recorded_though_some_are_there(
+    query_tracker: Tracked, request: pytest.FixtureRequest
+):
+    skip_on_moto(request)
     ids = [f"s{number:03}" for number in range(250)]
     tracker = begun(query_tracker, *ids[::50])
     tracker.plan("q", ids)

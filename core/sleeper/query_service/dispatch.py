@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import Restriction, visible_columns
+from sleeper.query.destination import ResultsDestination
 from sleeper.query.message import QueryMessage, parse_query_message, query_id_of, query_of
 from sleeper.query.request import check_query
 from sleeper.query_service.hold import take_hold
@@ -41,12 +42,14 @@ class Dispatch:
     """What dispatching takes.
 
     `find_table` raises NotFoundError, or InvalidRequestError if the caller may not query it;
-    `check_iterator` InvalidRequestError if there is none of the name.
+    `check_iterator` InvalidRequestError if there is none of the name, `check_destination` if
+    results cannot go there.
     """
 
     tracker: QueryTracker
     find_table: Callable[[QueryMessage], DispatchTable]
     check_iterator: Callable[[str], None]
+    check_destination: Callable[[ResultsDestination], None]
     send_subqueries: Callable[[Sequence[str]], None]
     send_frame: SendFrame
     hold_seconds: int
@@ -115,6 +118,7 @@ def _pinned(
     for call in (message.iterator, table.restriction.iterator):
         if call is not None:
             by.check_iterator(call.name)
+    by.check_destination(message.results)
     first = by.tracker.begin(message.query_id, pin)
     return None if first is None else PlannedQuery(message, query, first, table.restriction)
 

@@ -19,7 +19,7 @@ from sleeper.query.running import parsed_schema, run_query
 from sleeper.query_service.hold import release_hold, renew_hold
 from sleeper.query_service.publishing import Publishing, locations_of, publish_rows
 from sleeper.query_service.telling import tell_end
-from sleeper.query_service.tracker import QueryStatus, QueryTracker
+from sleeper.query_service.tracker import QueryState, QueryStatus, QueryTracker
 from sleeper.schema.model import Schema
 
 logger = logging.getLogger(__name__)
@@ -111,5 +111,6 @@ def _end(leaf: LeafQueryMessage, status: QueryStatus, by: LeafRunning, held: boo
             release_hold(by.find_table(leaf.query.table_id).store, status.query_id)
         except NotFoundError:
             logger.info("the table of query %s is gone", status.query_id)
-    locations = locations_of(leaf.query, by.publishing)
+    is_whole = status.state is QueryState.COMPLETED
+    locations = locations_of(leaf.query, by.publishing) if is_whole else ()
     tell_end(leaf.query, status, locations, by.publishing.send_frame)

@@ -16,6 +16,7 @@ from sleeper.processing.restriction import restriction_of
 from sleeper.properties.engine import QUERY_HOLD_SECONDS, QUEUE_RECEIVES_MAX
 from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUERY_TRACKER_DAYS
 from sleeper.properties.table import QUERY_CALLERS
+from sleeper.query.destination import ResultsDestination
 from sleeper.query.message import QueryMessage
 from sleeper.query_service.dispatch import Dispatch, DispatchTable, dispatch_query, refuse_query
 from sleeper.query_service.planning import Subquery
@@ -86,10 +87,17 @@ def _dispatch(instance: Instance, caller: str) -> Dispatch:
     def check_iterator(name: str) -> None:
         instance.code.registry.find(CodeKind.ITERATOR, name)
 
+    def check_destination(destination: ResultsDestination) -> None:
+        if destination.bucket is not None:
+            instance.results_root(destination.bucket)
+        if destination.queue_url is not None:
+            instance.results_queue(destination.queue_url)
+
     return Dispatch(
         tracker=instance.query_tracker(),
         find_table=table_of,
         check_iterator=check_iterator,
+        check_destination=check_destination,
         send_subqueries=lambda bodies: instance.queue(QueueName.LEAF_QUERY).send_all(bodies),
         send_frame=instance.send_frame,
         hold_seconds=instance.properties().get(QUERY_HOLD_SECONDS),

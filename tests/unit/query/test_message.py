@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range
 from sleeper.processing.model import IteratorCall
+from sleeper.processing.restriction import Restriction
 from sleeper.properties.table import CompressionCodec
 from sleeper.query.destination import DestinationKind, ResultsDestination
 from sleeper.query.leaf_message import (
@@ -24,7 +25,6 @@ from sleeper.query.message import (
     query_message_to_json,
     query_of,
 )
-from sleeper.processing.restriction import Restriction
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
 SCHEMA = Schema(
