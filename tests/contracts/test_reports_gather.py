@@ -53,6 +53,9 @@ def test_the_report_on_dead_letters_covers_all_queues(queues: Queues) -> None:
     for _ in range(3):
         queues.plain.receive()
         queues.clock.pass_seconds(30)
+    assert queues.plain.receive() == ()
     letters = {"plain": queues.plain_dead, "fifo": queues.fifo_dead}
     (row,) = gather_dead_letters(letters).listing().rows
-    assert (row[0], row[2], row[5]) == ("plain", 3, "poison")
+    assert (row[0], row[5]) == ("plain", "poison")
+    # SQS counts the look as well.
+    assert row[2] in ((3, 4) if queues.is_sqs else (3,))

@@ -144,3 +144,31 @@ def test_a_service_that_does_not_answer_is_unavailable(ministack_server: Minista
     client = ministack_server.client("sqs", "http://127.0.0.1:9")
     with pytest.raises(UnavailableError, match="queue 'q'"):
         letters.opened(client).redrive()
+
+
+def test_what_dies_again_at_once_is_not_sent_for_ever(letters: Letters) -> None:
+    letters.die("a", "b")
+    client, real = letters.server.client, letters.server.client.delete_message_batch
+
+    def delete_and_die(**request: Any) -> Any:
+        answer = real(**request)
+        # Somebody takes them, at once, once too often.
+        while letters.queue.receive(10):
+            pass
+        letters.server.clock.pass_seconds(31)
+        letters.queue.receive()
+        return answer
+
+    with patch.object(client, "delete_message_batch", side_effect=delete_and_die):
+        assert letters.port.redrive() == 2
+    assert sorted(letters.dead()) == ["a", "b"]
+
+
+def test_a_deletion_that_is_refused_is_told(letters: Letters) -> None:
+    letters.die("a")
+    refused = {"Failed": [{"Id": "0", "Code": "ReceiptHandleIsInvalid"}]}
+    with (
+        patch.object(letters.server.client, "delete_message_batch", return_value=refused),
+        pytest.raises(UnavailableError, match="1 dead letters could not be deleted"),
+    ):
+        letters.port.redrive()

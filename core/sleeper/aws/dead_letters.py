@@ -10,7 +10,7 @@ from typing import Any
 from sleeper.aws.errors import translated
 from sleeper.aws.message_batch import Outgoing, send_batches
 from sleeper.aws.queue import RECEIVE_MAX, is_fifo, queue_numbers
-from sleeper.errors import NotFoundError
+from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.jobs.queue import DeadLetter
 
 _LOOK_SECONDS = 30
@@ -65,13 +65,13 @@ class SqsDeadLetters:
             # What died again meanwhile would go round for ever.
             self._show(raw for raw in page if raw["MessageId"] in sent)
             waiting = [raw for raw in page if raw["MessageId"] not in sent]
+            if not waiting:
+                break
             # On a FIFO queue one by one: a batch may fail in part, and groups keep their order.
             for some in [[raw] for raw in waiting] if is_fifo(self._url) else [waiting]:
                 messages = [self._redriven(raw) for raw in some]
                 sent.update(send_batches(self._client, self._name, self._url, messages))
                 self._delete(some)
-            if not waiting:
-                break
         return len(sent)
 
     def delete(self, message_id: str) -> None:
@@ -117,8 +117,13 @@ class SqsDeadLetters:
 
     def _delete(self, messages: Iterable[dict[str, Any]]) -> None:
         with translated(f"queue {self._name!r}"):
-            self._client.delete_message_batch(
+            answer = self._client.delete_message_batch(
                 QueueUrl=self._dead_letters_url, Entries=_entries(messages)
+            )
+        if failed := answer.get("Failed"):
+            raise UnavailableError(
+                f"queue {self._name!r}: {len(failed)} dead letters could not be deleted: "
+                f"{failed[0].get('Code')}"
             )
 
     def _show(self, messages: Iterable[dict[str, Any]]) -> None:

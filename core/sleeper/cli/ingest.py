@@ -25,8 +25,9 @@ def ingest(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Parquet, CSV or JSON lines, on this machine or s3://bucket/key; a directory "
-            "stands for all such files below it, a prefix for all Parquet files.",
+            help="Parquet, CSV or JSON lines; a directory stands for all such files below it. "
+            "Also s3://bucket/key, where the instance may read the bucket; a prefix stands for "
+            "all Parquet files below it.",
         ),
     ],
     job_id: Annotated[
