@@ -61,7 +61,7 @@ class QueryReport:
     subqueries: tuple[QueryStatus, ...]
 
     def listing(self) -> Listing:
-        """A row for each subquery."""
+        """A row for the query, as the subquery `-`, and for each subquery."""
         query = self.query
         reason = f": {query.error}" if query.error else ""
         rows = counted(query.row_count, "row")
@@ -72,7 +72,7 @@ class QueryReport:
             columns=(Column("subquery", "Subquery"), *_COLUMNS[2:]),
             rows=tuple(
                 (each.sub_query_id, each.state.value, each.row_count, each.updated_ms, each.error)
-                for each in self.subqueries
+                for each in (query, *self.subqueries)
             ),
         )
 
