@@ -187,6 +187,8 @@ def test_queues_are_reported_with_their_lengths(full: Sleeper, rows_file: Path) 
         "ingest": [1, 0, 0, 0],
         "compaction": [0, 0, 0, 0],
         "splitting": [0, 0, 0, 0],
+        "query": [0, 0, 0, 0],
+        "leaf_query": [0, 0, 0, 0],
     }
     drawn = full("report", "queues").stdout
     assert drawn.startswith("1 message, 0 dead letters\n")
