@@ -7,9 +7,8 @@ from typing import Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.message_text import check_text
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX
 
-MESSAGE_BYTES_MAX = 1_048_576
-"""What SQS takes; a folder's queue takes no more, so that an instance may become an AWS one."""
 _ID_BYTES_MAX = 500
 
 
