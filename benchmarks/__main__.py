@@ -25,6 +25,8 @@ NAMES = (
     "bulk-import",
     "commits-dynamo",
     "job-creation",
+    "spark-read",
+    "query-service",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 

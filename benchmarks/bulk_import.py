@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from benchmarks.measuring import Task, Watch, rates, run_by_turns
 from benchmarks.result import Aim, Result, figure, ratios
 from benchmarks.rows import check_rows, even_leaves, unsorted_files
@@ -35,9 +37,15 @@ def measure(settings: Settings) -> Result:
     tasks = {name: Task(__name__, name, places) for name in ("ours", "spark")}
     runs = run_by_turns(tasks, settings.repeats)
     speed = {name: rates(rows, found) for name, found in runs.items()}
+    of_cpu = {
+        name: [rows / run.answer["cpu_seconds"] / 1e6 for run in found]
+        for name, found in runs.items()
+    }
     figures = (
         figure("of Spark's own", ratios(speed["ours"], speed["spark"]), "×", Aim(1.1)),
         figure("a core", [each / _CORES for each in speed["ours"]], "M rows/s", Aim(0.4)),
+        figure("a second of processor time", of_cpu["ours"], "M rows"),
+        figure("a second of processor time, Spark's own", of_cpu["spark"], "M rows"),
         figure("ours", speed["ours"], "M rows/s"),
         figure("Spark's own", speed["spark"], "M rows/s"),
     )
@@ -66,18 +74,20 @@ def ours(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[s
     with local_session("benchmark", f"local[{_CORES}]", place / "spark", _SPARK) as session:
         cluster = SparkCluster(session)
         bulk_import_paths(instance, "warm", [warm], lambda: cluster)
+        before = _cpu_seconds_of_all()
         with watch:
             bulk_import_paths(instance, "rows", [source], lambda: cluster)
+        cpu_seconds = _cpu_seconds_of_all() - before
     table = instance.table("rows")
     with table.state.reading() as now:
         outputs = [place / file.path for file in now.files.all()]
     check_rows(outputs, sorted(Path(source).iterdir()), rows)
     instance.close()
     shutil.rmtree(place)
-    return {"files": len(outputs)}
+    return {"cpu_seconds": cpu_seconds}
 
 
-def spark(watch: Watch, source: str, warm: str, folder: str, rows: int) -> None:
+def spark(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[str, Any]:
     place = _emptied(Path(folder) / "spark")
     with local_session("benchmark", f"local[{_CORES}]", place / "spark", _SPARK) as session:
 
@@ -87,11 +97,22 @@ def spark(watch: Watch, source: str, warm: str, folder: str, rows: int) -> None:
             ordered.write.option("compression", "zstd").parquet(str(target))
 
         write(warm, place / "warm")
+        before = _cpu_seconds_of_all()
         with watch:
             write(source, place / "rows")
+        cpu_seconds = _cpu_seconds_of_all() - before
     outputs = sorted((place / "rows").glob("*.parquet"))
     check_rows(outputs, sorted(Path(source).iterdir()), rows)
     shutil.rmtree(place)
+    return {"cpu_seconds": cpu_seconds}
+
+
+def _cpu_seconds_of_all() -> float:
+    """Of this process and those below it, Spark's Java and its Python workers among them."""
+    own = psutil.Process()
+    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
+    # Workers that ended are in the times of whoever started them.
+    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 
 def _emptied(folder: Path) -> Path:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import sleeper
+import sleeper.spark
 from tests.spark.session import spark_builder
 
 
@@ -24,6 +26,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # Its own: a socket to the launcher that it leaves to the collector.
         warnings.simplefilter("ignore", ResourceWarning)
         session = spark_builder(tmp_path_factory.mktemp("spark")).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("OFF")
+    sleeper.spark.register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
+    """An instance in a folder of its own."""
+    with sleeper.create_instance(tmp_path / "instance") as made:
+        yield made

@@ -144,17 +144,27 @@ def _run(
         unsorted = UnsortedRows(table.schema, folder)
         gather(unsorted)
         written = _write(table, unsorted, run_start_ms, progress)
-    files = tuple(
+    return commit_new_files(table, job_id, run_start_ms, new_files(written), request)
+
+
+def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
+    """The files as they are committed."""
+    return tuple(
         NewFile(w.file, tuple((r.partition_id, r.rows) for r in w.references)) for w in written
     )
-    rows = sum(w.file.rows for w in written)
-    add = AddFiles(job_id, run_start_ms, files, request)
-    outcome = _commit(table, add)
+
+
+def commit_new_files(
+    table: IngestTable, job_id: str, run_start_ms: int, files: tuple[NewFile, ...], request: str
+) -> IngestResult:
+    """Adds a job's files to the table. They are orphans if the job was done before."""
+    rows = sum(new.file.rows for new in files)
+    outcome = _commit(table, AddFiles(job_id, run_start_ms, files, request))
     if outcome is None:
-        return IngestResult(job_id, rows, len(written), None, queued=True)
+        return IngestResult(job_id, rows, len(files), None, queued=True)
     if outcome.status is Status.ALREADY_DONE:
         return IngestResult(job_id, 0, 0, outcome.number, done_before=True)
-    return IngestResult(job_id, rows, len(written), outcome.number)
+    return IngestResult(job_id, rows, len(files), outcome.number)
 
 
 def _commit(table: IngestTable, files: AddFiles) -> Outcome | None:

@@ -25,6 +25,7 @@ _LOG_SHOWN_BYTES = 500
 
 def open_submitted_session(app_name: str) -> SparkSession:
     """The session that spark-submit's settings ask for."""
+    _use_this_python()
     return SparkSession.builder.appName(app_name).getOrCreate()
 
 
@@ -34,12 +35,17 @@ def local_session(
 ) -> Iterator[SparkSession]:
     """A session of this machine, whose files and log stand below the folder.
 
+    A process has one at a time: if there is one, it is used as it is, and goes on afterwards.
     UnavailableError if it does not start: without Java, for one.
     """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
     folder.mkdir(parents=True, exist_ok=True)
     logging_file = folder / "log4j2.properties"
     logging_file.write_text(_QUIET)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _use_this_python()
     chosen = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -65,6 +71,11 @@ def local_session(
         yield session
     finally:
         session.stop()
+
+
+def _use_this_python() -> None:
+    """In executors too, unless somebody chose another: Spark's own default is any `python3`."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 @contextmanager

@@ -79,10 +79,11 @@ def ingest_rows(
     """Takes in Arrow batches now, in this process. With an id, its content counts once."""
     chosen = job_id or new_job_id()
     table = instance.table(table_name)
-    request = json.dumps({"rows of job": chosen})
     with own_task(instance, JobKind.INGEST) as (task_id, done):
         result = TrackedJob(instance, JobKind.INGEST, table.ref.id, chosen, task_id).run(
-            lambda _: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
+            lambda _: ingest_batches(
+                ingest_table(table), chosen, batches, request_of_rows(chosen), progress
+            ),
             _ended,
         )
         done(result.rows)
@@ -113,7 +114,7 @@ def run_ingest_job(
 
     def run(this: JobRunRef) -> IngestResult:
         files = [source_file(instance, name) for name in job.files]
-        place = _ingest_table(table)
+        place = ingest_table(table)
         if may_queue:
             place = replace(place, commit=partial(commits_of(table, INGEST_COMMIT_ASYNC), this))
         return ingest_files(place, job.id, files, job.request, rejects, progress)
@@ -122,7 +123,13 @@ def run_ingest_job(
     return tracked.run(run, _ended)
 
 
-def _ingest_table(table: OpenTable) -> IngestTable:
+def request_of_rows(job_id: str) -> str:
+    """What a job is asked whose rows were handed in: its id is all that tells it from others."""
+    return json.dumps({"rows of job": job_id})
+
+
+def ingest_table(table: OpenTable) -> IngestTable:
+    """The table as an ingest takes it."""
     properties = table.properties()
     with table.state.reading() as state:
         schema = schema_from_json(state.schema_json)

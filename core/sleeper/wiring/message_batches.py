@@ -44,7 +44,7 @@ def run_whole_messages(
 
     def run_record(record: SQSRecord) -> None:
         try:
-            run(message_of(record))
+            run(received_message(record))
         except settled as error:
             logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
         except Exception:
@@ -54,8 +54,21 @@ def run_whole_messages(
     return _process(event, run_record, BatchProcessor(EventType.SQS))
 
 
-def message_of(record: SQSRecord) -> Message:
-    """The message of a record of an event."""
+def run_received(event: Mapping[str, Any], run: Callable[[Message], object]) -> Failures:
+    """Runs each message of a standard queue, with how often it was received and who sent it."""
+
+    def run_record(record: SQSRecord) -> None:
+        try:
+            run(received_message(record))
+        except Exception:
+            logger.exception("message failed", extra={"message_id": record.message_id})
+            raise
+
+    return _process(event, run_record, BatchProcessor(EventType.SQS))
+
+
+def received_message(record: SQSRecord) -> Message:
+    """The message of a record."""
     attributes = record.attributes
     return Message(
         record.message_id,
@@ -64,6 +77,7 @@ def message_of(record: SQSRecord) -> Message:
         int(attributes.approximate_receive_count),
         int(attributes.sent_timestamp),
         attributes.message_group_id,
+        str(attributes.get("SenderId") or ""),
     )
 
 

@@ -21,4 +21,7 @@ SETTLED_ERRORS: dict[QueueName, tuple[type[SleeperError], ...]] = {
     QueueName.BULK_IMPORT_PERSISTENT_EMR: (InvalidRequestError, NotFoundError),
     QueueName.COMPACTION: _FOUND_ANEW,
     QueueName.SPLITTING: _FOUND_ANEW,
+    # What a query's run raises is worth another try: all else is in its tracker.
+    QueueName.QUERY: (),
+    QueueName.LEAF_QUERY: (),
 }
