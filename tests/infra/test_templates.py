@@ -158,7 +158,7 @@ def test_only_collection_and_the_emptier_delete_data(example: Synthesis) -> None
 
 def test_every_function_knows_its_instance_and_is_traced(example: Synthesis) -> None:
     functions = example.properties(FUNCTION)
-    assert len(functions) == 24
+    assert len(functions) == 26
     for function in functions:
         told = function["Environment"]["Variables"]
         assert told["SLEEPER_INSTANCE"] == "aws:example"
