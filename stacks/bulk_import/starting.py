@@ -57,7 +57,7 @@ def start_jobs(
         name=f"start-bulk-import-{stem}",
         size=Size(keeps_state=False),
     )
-    feed(start, jobs)
+    feed(start, jobs, at_once_max=_AT_ONCE_MAX)
     watch = make_function(
         scope,
         "Watch",
@@ -87,6 +87,8 @@ def keep_runs(of: Deployment, platform: PlatformName) -> list[Permission]:
 
 
 _EACH_JOB = "an object for each job"
+# Enough for bursts: what a job waits for is the platform.
+_AT_ONCE_MAX = 10
 
 
 def _end_runs(of: Deployment, platform: PlatformName) -> list[Permission]:
