@@ -26,6 +26,7 @@ NAMES = (
     "commits-dynamo",
     "job-creation",
     "spark-read",
+    "query-service",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 

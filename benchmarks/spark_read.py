@@ -29,9 +29,9 @@ def measure(settings: Settings) -> Result:
     home = _built(settings.folder, rows)
     arguments = {"home": str(home), "rows": rows}
     tasks = {
-        "data source": Task(__name__, "through_data_source", {**arguments, "range": None}),
-        "parquet": Task(__name__, "own_parquet", arguments),
-        "range": Task(__name__, "through_data_source", {**arguments, "range": _RANGE}),
+        "data source": Task(__name__, "ours", {**arguments, "range": None}),
+        "parquet": Task(__name__, "raw", arguments),
+        "range": Task(__name__, "ours", {**arguments, "range": _RANGE}),
     }
     runs = run_by_turns(tasks, settings.repeats)
     speed = {name: rates(rows, runs[name]) for name in ("data source", "parquet")}
@@ -52,7 +52,7 @@ def measure(settings: Settings) -> Result:
     return Result("spark-read", work, figures)
 
 
-def through_data_source(watch: Watch, home: str, rows: int, range: str | None) -> dict[str, Any]:
+def ours(watch: Watch, home: str, rows: int, range: str | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         spark = _session(Path(scratch))
         sleeper.spark.register(spark)
@@ -74,7 +74,7 @@ def through_data_source(watch: Watch, home: str, rows: int, range: str | None) -
     return {"rows": found["rows"], "files": files}
 
 
-def own_parquet(watch: Watch, home: str, rows: int) -> dict[str, Any]:
+def raw(watch: Watch, home: str, rows: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         spark = _session(Path(scratch))
         paths = sorted(str(path) for path in Path(home).rglob("data/**/*.parquet"))

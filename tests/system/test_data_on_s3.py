@@ -26,7 +26,7 @@ from sleeper.errors import (
     StateMovedOnError,
     UnavailableError,
 )
-from sleeper.files.data_file import DataFile
+from sleeper.files.data_file import CHECKSUM_SUFFIX, DataFile
 from sleeper.ingest.parts import begin_parts, write_part
 from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files, ingest_files
 from sleeper.local.state_store import open_state_store
@@ -125,6 +125,23 @@ def test_many_files_are_merged_in_passes_through_local_disk(
         table.ingest(range(start, 1000, 10))
     assert [row[0] for row in table.rows()] == [*range(1000)]
     table.close()
+
+
+def test_what_the_engine_writes_of_fetched_inputs_is_put_whole_or_not_at_all(
+    table: RealTable,
+) -> None:
+    for start in range(2):
+        table.ingest(range(start, 60_000, 2))
+    assert not [r for r in table.compact(full=True) if isinstance(r, SleeperError)]
+    (file,) = table.files()
+    assert CHECKSUM_SUFFIX in file.sidecars
+    assert faults(table) == []
+    assert [row[0] for row in table.rows()] == [*range(60_000)]
+    assert list(table.engine.spill_folder.iterdir()) == []
+    before = table.paths_on_disk()
+    with pytest.raises(UnavailableError), table.root.place_of(file.path, Path("/nowhere")):
+        raise UnavailableError("stop")
+    assert table.paths_on_disk() == before
 
 
 def test_sketches_that_are_gone_are_made_good_by_samples(table: RealTable) -> None:

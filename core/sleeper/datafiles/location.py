@@ -17,6 +17,7 @@ from sleeper.datafiles.bucket_folder import (
     delete_objects,
     store_errors,
     upload,
+    upload_file,
 )
 from sleeper.errors import UnavailableError
 from sleeper.files.stored_object import StoredObject
@@ -60,6 +61,25 @@ class DataRoot:
         if isinstance(self.store, S3Store):
             return upload(self.store, path)
         return self._file_sink(path)
+
+    @contextlib.contextmanager
+    def place_of(self, path: str, folder: Path) -> Iterator[Path]:
+        """Where to write the object as a local file, which replaces the one that is there.
+
+        In a bucket it is put when this ends without an error, from the folder. Whoever writes
+        a file of a local root makes it durable.
+        """
+        if not isinstance(self.store, S3Store):
+            with self.sink(path):
+                pass  # The name is ours now.
+            yield Path(self.url_of(path))
+            return
+        file = folder / f"upload-{uuid.uuid4().hex}"
+        try:
+            yield file
+            upload_file(self.store, path, file)
+        finally:
+            file.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _file_sink(self, path: str) -> Iterator[Any]:

@@ -4,19 +4,21 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.bound_iterator import TableIterators
+from sleeper.datafiles.bound_iterator import BoundIterator, TableIterators
 from sleeper.datafiles.damage import find_damage
-from sleeper.datafiles.extracts import Extract
+from sleeper.datafiles.extract_files import Extract
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
-from sleeper.processing.model import NO_PROCESSING
+from sleeper.processing.model import NO_PROCESSING, Processing
+from sleeper.processing.restriction import visible_columns
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit
@@ -70,6 +72,8 @@ def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
         lambda file: engine.key_filters.get(table.root, file),
         lambda files: engine.key_filters.load(table.root, files),
     )
+    columns = visible_columns(query.restriction, plan.schema, query.columns)
+    query = replace(query, columns=columns)
     seconds = engine.settings.hold_seconds
     hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
     target = result_schema(plan.schema, query.columns)
@@ -96,20 +100,35 @@ def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
 def steps_of(
     plan: QueryPlan, query: Query, iterators: TableIterators, now_ms: int
 ) -> tuple[ProcessingStep, ...]:
-    """The table's processing, then the query's own."""
-    own = iterators.bind(query.processing.iterator)
-    if own is not None:
-        own.check(plan.schema)
+    """The table's processing, what its caller may see of that, then the query's own."""
     tables = NO_PROCESSING if query.raw else plan.processing
-    steps = (
-        ProcessingStep(tables, now_ms, iterators.bind(tables.iterator)),
-        ProcessingStep(query.processing, now_ms, own),
-    )
+    forced = Processing(iterator=query.restriction.iterator)
+    steps = [ProcessingStep(tables, now_ms, iterators.bind(tables.iterator))]
+    for processing in (forced, query.processing):
+        iterator = iterators.bind(processing.iterator)
+        if iterator is not None:
+            iterator.check(plan.schema)
+        if processing is query.processing:
+            _check_sight(query, plan.schema, iterator)
+        steps.append(ProcessingStep(processing, now_ms, iterator))
     return tuple(step for step in steps if not step.processing.keeps_rows)
+
+
+def _check_sight(query: Query, schema: Schema, iterator: BoundIterator | None) -> None:
+    """InvalidRequestError if what the query asks for looks at fields its caller may not see."""
+    if query.restriction.value_fields is None:
+        return
+    looked_at = [age_off.field for age_off in query.processing.filters]
+    if iterator is not None:
+        needed = iterator.required_fields(schema)
+        looked_at += [f.name for f in schema.fields] if needed is None else needed
+    visible_columns(query.restriction, schema, tuple(looked_at))
 
 
 def _now_of(plan: QueryPlan, query: Query, engine: QueryEngine) -> int:
     """When it is for the filters of a query; for one of an old version, the version's time."""
+    if query.now_ms is not None:
+        return query.now_ms
     return plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
 
 
