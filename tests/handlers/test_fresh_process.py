@@ -13,7 +13,11 @@ from tests.handlers.conftest import EVENTS
 
 ROOT = Path(__file__).parents[2]
 EVENT_OF = {
-    **dict.fromkeys(("fan_out_tables", "start_tasks", "sweep_instance"), "schedule.json"),
+    **dict.fromkeys(
+        ("create_ingest_batches", "fan_out_tables", "start_tasks", "sweep_instance"),
+        "schedule.json",
+    ),
+    "receive_batch_files": "sqs.json",
     **dict.fromkeys(
         (
             "collect_garbage",

@@ -29,18 +29,18 @@ from sleeper.properties.table import FILE_WRITING_STRATEGY, INGEST_COMMIT_ASYNC
 from sleeper.schema.json import schema_from_json
 from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
-from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId
+from sleeper.tables.table_ref import TableId
 from sleeper.wiring.commits import commits_of
 from sleeper.wiring.engine import engine_settings, file_settings
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.own_task import own_task
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.rejection import id_of_unknown_table, record_rejection
 from sleeper.wiring.source_files import readable_buckets
 
 logger = logging.getLogger(__name__)
 
 _NO_TABLE = TableId("")
-_REASON_CHARACTERS_MAX = 2_000
 _LOCAL_SCHEME = "file://"
 
 
@@ -116,7 +116,7 @@ def run_ingest_message(
         job = ingest_job_from_message(message.body, message.message_id)
         _refuse_local_files(instance, job)
     except InvalidRequestError as error:
-        _record_rejection(instance, _NO_TABLE, message.message_id, error)
+        record_rejection(instance, _NO_TABLE, message.message_id, error)
         raise
     age_ms = instance.clock() - message.sent_ms
     if age_ms > (APPLIED_ID_DAYS - 1) * DAY_MS:
@@ -124,7 +124,9 @@ def run_ingest_message(
             f"ingest job {job.id} was sent {age_ms // DAY_MS} days ago: ids of committed jobs are "
             f"kept {APPLIED_ID_DAYS} days, so send it again if its rows are not there"
         )
-        _record_rejection(instance, _table_id_of(job), job.id, too_old)
+        record_rejection(
+            instance, id_of_unknown_table(job.table_name, job.table_id), job.id, too_old
+        )
         raise too_old
     return run_ingest_job(instance, job, task_id, may_queue=True)
 
@@ -144,7 +146,7 @@ def run_ingest_job(
     try:
         ref = find_table(instance.tables, job.table_name, job.table_id)
     except (NotFoundError, InvalidRequestError) as error:
-        _record_rejection(instance, _table_id_of(job), job.id, error)
+        record_rejection(instance, id_of_unknown_table(job.table_name, job.table_id), job.id, error)
         raise InvalidRequestError(str(error)) from error
     table = OpenTable(instance, ref)
 
@@ -213,27 +215,6 @@ def _ingest_table(table: OpenTable) -> IngestTable:
         file_settings(properties),
         FileStrategy(properties.get(FILE_WRITING_STRATEGY).value),
     )
-
-
-def _record_rejection(
-    instance: Instance, table_id: TableId, job_id: str, error: SleeperError
-) -> None:
-    instance.jobs.record(
-        JobEvent(
-            table_id,
-            job_id,
-            JobKind.INGEST,
-            JobStep.REJECTED,
-            instance.clock(),
-            new_run_id(),
-            reasons=(str(error)[:_REASON_CHARACTERS_MAX],),
-        )
-    )
-
-
-def _table_id_of(job: IngestJob) -> TableId:
-    """Of a job whose table is not known: what it calls its table, cut to what a key may be."""
-    return TableId((job.table_id or job.table_name or _NO_TABLE)[:TABLE_NAME_LENGTH_MAX])
 
 
 def _absolute(instance: Instance, paths: Sequence[str]) -> tuple[str, ...]:

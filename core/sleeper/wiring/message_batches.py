@@ -17,6 +17,7 @@ from aws_lambda_powertools.utilities.batch import (
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, StateMovedOnError
+from sleeper.jobs.queue import Message
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableRef, is_table_id
 from sleeper.wiring.instance import Instance
@@ -27,14 +28,29 @@ Failures = Mapping[str, Any]
 """What Lambda reads: `batchItemFailures`, each with its message's id."""
 
 
+def message_of(record: SQSRecord) -> Message:
+    """A message as Lambda tells of it."""
+    attributes = record.attributes
+    return Message(
+        record.message_id,
+        record.body,
+        record.receipt_handle,
+        int(attributes.approximate_receive_count),
+        int(attributes.sent_timestamp),
+        attributes.message_group_id,
+    )
+
+
 def run_messages(
-    event: Mapping[str, Any], run: Callable[[str], object], settled: tuple[type[SleeperError], ...]
+    event: Mapping[str, Any],
+    run: Callable[[Message], object],
+    settled: tuple[type[SleeperError], ...],
 ) -> Failures:
-    """Runs the body of each message of a standard queue; `settled` errors drop a message."""
+    """Runs each message of a standard queue; `settled` errors drop a message."""
 
     def run_record(record: SQSRecord) -> None:
         try:
-            run(record.body)
+            run(message_of(record))
         except settled as error:
             logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
         except Exception:
