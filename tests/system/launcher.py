@@ -14,12 +14,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.system.deployed import Client, DeployedInstance
+from tests.system.deployed import DeployedInstance
 
 ROOT = Path(__file__).parents[2]
 _POLL_SECONDS = 0.5
@@ -104,8 +105,8 @@ class Launcher:
         sqs = self.instance.client("sqs")
         queue = sqs.get_queue_url(QueueName=source["EventSourceArn"].rpartition(":")[2])["QueueUrl"]
         told = self.instance.function_environment(function)
-        name = function.partition("-split-")[2] and "split_partition"
-        command = [sys.executable, "-m", "tests.system.image_function", name]
+        handler = told["POWERTOOLS_SERVICE_NAME"].replace("-", "_")
+        command = [sys.executable, "-m", "tests.system.image_function", handler]
         environment = self._environment({"AWS_LAMBDA_FUNCTION_NAME": function, **told}, function)
         with (
             (self.folder / f"{function}.log").open("wb") as log,
@@ -151,7 +152,7 @@ def launcher(
 
     threads = [threading.Thread(target=_noted, args=(running, look))]
     for function, source in _sources_of_images(instance.client("lambda")):
-        poll = _Poll(running, function, source, stop)
+        poll = partial(running.poll_queue, function, source, stop)
         threads.append(threading.Thread(target=_noted, args=(running, poll)))
     for thread in threads:
         thread.start()
@@ -164,18 +165,7 @@ def launcher(
         running.end()
 
 
-@dataclass(frozen=True)
-class _Poll:
-    running: Launcher
-    function: str
-    source: Mapping[str, Any]
-    stop: threading.Event
-
-    def __call__(self) -> None:
-        self.running.poll_queue(self.function, self.source, self.stop)
-
-
-def _noted(running: Launcher, work: Any) -> None:
+def _noted(running: Launcher, work: Callable[[], None]) -> None:
     try:
         work()
     except Exception as error:
