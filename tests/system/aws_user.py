@@ -17,7 +17,6 @@ from tests.system.deployed import Client
 from tests.unit.cli.conftest import Done
 
 _SCHEDULED = Path(__file__).parents[1] / "handlers" / "events" / "schedule.json"
-_LOOK_SECONDS = 1.0
 
 
 @dataclass
@@ -44,6 +43,11 @@ class AwsUser:
     def jobs(self, kind: str = "ingest-jobs") -> dict[str, dict[str, Any]]:
         """What became of jobs, by their ids."""
         return {job["job"]: job for job in self.report(kind)}
+
+    def has_come(self, job: str, *states: str) -> bool:
+        """Whether an ingest job has come to one of these states."""
+        told = self.jobs().get(job)
+        return told is not None and told["state"] in states
 
     def state(self, table: str) -> dict[str, Any]:
         """The report on a table's state."""
@@ -94,11 +98,16 @@ class AwsUser:
                 )
 
     def until(
-        self, is_so: Callable[[], object], what: str, *rules: str, seconds: float = 120
+        self,
+        is_so: Callable[[], object],
+        what: str,
+        *rules: str,
+        seconds: float = 120,
+        pause: float = 1.0,
     ) -> None:
         """Waits while rules are due again and again. AssertionError if it takes too long."""
         deadline = time.monotonic() + seconds
         while not is_so():
             assert time.monotonic() < deadline, f"not yet: {what}"
             self.fire(*rules)
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(pause)
