@@ -45,9 +45,9 @@ def measure(settings: Settings) -> Result:
     )
     work = (
         f"Each of {len(EVENT_OF)} functions of the control plane in a fresh process: import,"
-        " clients of four services, the instance opened, its first event; processor time. Then the id of"
-        f" each of {tables:,} tables to an operation's FIFO queue: the table index on a DynamoDB"
-        " server (dynoxide), SQS an emulator (ministack), both on the same machine."
+        " clients of four services, the instance opened, its first event; processor time. Then"
+        f" the id of each of {tables:,} tables to an operation's FIFO queue: the table index on a"
+        " DynamoDB server (dynoxide), SQS an emulator (ministack), both on the same machine."
     )
     return Result("functions", work, figures)
 

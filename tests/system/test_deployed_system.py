@@ -22,11 +22,19 @@ from tests.system.aws_user import AwsUser
 from tests.system.deployed import DeployedInstance, deploy, destroy, synthesise
 from tests.system.launcher import Launcher, launcher
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 UPLOADS = "uploads"
+STACKS = (
+    "IngestStack",
+    "IngestBatcherStack",
+    "CompactionStack",
+    "PartitionSplittingStack",
+    "GarbageCollectionStack",
+)
 INSTANCE = f"""
 sleeper.id=Sys.Test
+sleeper.optional.stacks={",".join(STACKS)}
 sleeper.ingest.source.bucket={UPLOADS}
 sleeper.ingest.max.concurrent.tasks=2
 sleeper.compaction.max.concurrent.tasks=2
@@ -338,7 +346,7 @@ def the_table_gets_into_shape(user: AwsUser, sent: list[pa.Table], folder: Path)
             and state["files"] == state["leaves"]
         )
 
-    user.until(in_shape, "the table is in shape", *SHAPE, seconds=240)
+    user.until(in_shape, "the table is in shape", *SHAPE)
     jobs = user.jobs("compaction-jobs").values()
     # Only the committer tells so, and it is given commits by the queue alone.
     assert {job["state"] for job in jobs} == {"committed"}
