@@ -12,11 +12,18 @@ _CONTEXT = ("core/sleeper", "lambdas", "containers")
 
 
 def image_asset(scope: Construct, name: str, processor: str) -> ecr.DockerImageAsset:
-    """The image of `containers/<name>/Dockerfile`, whose context is the repository's code."""
+    """The image of `containers/<name>/Dockerfile`, whose context is the repository's code.
+
+    One for all functions of a stack that name it.
+    """
+    construct_id = f"{name.title().replace('_', '')}Image"
+    made = scope.node.try_find_child(construct_id)
+    if isinstance(made, ecr.DockerImageAsset):
+        return made
     arm = processor == "ARM64"
     return ecr.DockerImageAsset(
         scope,
-        f"{name.title().replace('_', '')}Image",
+        construct_id,
         directory=str(ROOT),
         file=f"containers/{name}/Dockerfile",
         platform=ecr.Platform.LINUX_ARM64 if arm else ecr.Platform.LINUX_AMD64,

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 # Unpacked, all layers together.
 LAMBDA_BYTES_MAX = 250 * 1024**2
-OF_IMAGES = {"split_partition"}
+OF_IMAGES = {"split_partition", "athena_metadata", "athena_records"}
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,11 @@ CONTRACT = _contract("control_plane")
 PACKAGES = {e: m for e in CONTRACT["source_modules"] if (m := _modules(e))}
 FUNCTIONS = _contract("control_plane_on_aws")
 # Reads the keys of files.
-IMAGES = {"lambdas.split_partition.handler"}
+IMAGES = {
+    "lambdas.athena_metadata.handler",
+    "lambdas.athena_records.handler",
+    "lambdas.split_partition.handler",
+}
 
 
 def _loaded_after_importing(modules: list[str]) -> set[str]:

@@ -23,7 +23,8 @@ class Query:
 
     `regions` None is the whole table; no regions at all is no rows. `columns` are field
     names in the order wanted, None for all. `version` None is the newest. The rows pass
-    through `processing` after the table's own, before columns and limit.
+    through `processing` after the table's own, before columns and limit. `raw` leaves the
+    table's own out: rows as the files have them.
     """
 
     regions: tuple[Region, ...] | None = None
@@ -31,6 +32,7 @@ class Query:
     limit: int | None = None
     version: int | None = None
     processing: Processing = NO_PROCESSING
+    raw: bool = False
 
 
 def check_query(query: Query, schema: Schema) -> None:

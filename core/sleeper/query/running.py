@@ -14,6 +14,7 @@ from sleeper.datafiles.extracts import Extract
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
+from sleeper.processing.model import NO_PROCESSING
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit
@@ -97,8 +98,9 @@ def _steps(
     own = table.iterators.bind(query.processing.iterator)
     if own is not None:
         own.check(plan.schema)
+    tables = NO_PROCESSING if query.raw else plan.processing
     steps = (
-        ProcessingStep(plan.processing, now_ms, table.iterators.bind(plan.processing.iterator)),
+        ProcessingStep(tables, now_ms, table.iterators.bind(tables.iterator)),
         ProcessingStep(query.processing, now_ms, own),
     )
     return tuple(step for step in steps if not step.processing.keeps_rows)
