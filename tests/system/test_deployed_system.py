@@ -1,12 +1,14 @@
 """A deployed instance at work, from the synthesised templates to a destroyed stack.
 
-The templates are deployed to ministack, which runs the functions' zip, rules, queues and event
+The templates are deployed to ministack, which runs the functions' code, rules, queues and event
 sources; `launcher` runs tasks and functions from images. Everything else the instance does by
-itself, while a user uploads files and sends messages.
+itself, while a user uploads files and sends messages. Libraries are not in the zip here, because
+unpacking them for each function takes longer than all else: `test_deployed_instance` has them.
 """
 
 import json
 import signal
+import sysconfig
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from sleeper.aws.clients import aws_client
-from tests.servers.ministack import ACCOUNT, Ministack
+from tests.servers.ministack import ACCOUNT, Ministack, ministack
 from tests.system.aws_user import AwsUser
 from tests.system.deployed import DeployedInstance, deploy, destroy, synthesise
 from tests.system.launcher import Launcher, launcher
@@ -140,11 +142,20 @@ def _define(folder: Path, table: str, schema: dict[str, Any], properties: str) -
 
 
 @pytest.fixture
+def server(tmp_path: Path) -> Iterator[Ministack]:
+    """An emulator for this test alone: rules go on firing as long as it runs."""
+    place = tmp_path / "server"
+    place.mkdir()
+    with ministack(place, libraries=Path(sysconfig.get_path("purelib"))) as running:
+        yield running
+
+
+@pytest.fixture
 def environment(
-    ministack_server: Ministack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Ministack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, str]]:
     """What leads a process to the emulator; this process too."""
-    told = ministack_server.environment()
+    told = server.environment()
     for name, value in (told | {"SLEEPER_STATE_FOLDER": str(tmp_path / "state")}).items():
         monkeypatch.setenv(name, value)
     aws_client.cache_clear()
@@ -163,14 +174,14 @@ def make_user(instance: DeployedInstance) -> AwsUser:
 
 
 def test_a_deployed_instance_keeps_what_it_is_sent_and_gets_it_into_shape(
-    ministack_server: Ministack, folder: Path, environment: dict[str, str], tmp_path: Path
+    server: Ministack, folder: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    ministack_server.client("s3").create_bucket(Bucket=UPLOADS)
+    server.client("s3").create_bucket(Bucket=UPLOADS)
     out = tmp_path / "out"
 
     def deploy_folder() -> DeployedInstance:
-        made = synthesise(folder / "instance.properties", out, lambda_platform="local")
-        return deploy(ministack_server.client, made)
+        made = synthesise(folder / "instance.properties", out, lambda_platform="code")
+        return deploy(server.client, made)
 
     step = stopwatch()
     instance = deploy_folder()
