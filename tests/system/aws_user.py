@@ -47,8 +47,9 @@ class AwsUser:
         return {job["job"]: job for job in self.report(kind)}
 
     def has_come(self, job: str, *states: str) -> bool:
-        """Whether an ingest job has come to one of these states."""
+        """Whether an ingest job has come to one of these states. It must not be rejected."""
         told = self.jobs().get(job)
+        assert told is None or told["state"] != "rejected", told
         return told is not None and told["state"] in states
 
     def state(self, table: str) -> dict[str, Any]:
@@ -84,6 +85,14 @@ class AwsUser:
             url = sqs.get_queue_url(QueueName=url.rpartition("/")[2])["QueueUrl"]
         text = body if isinstance(body, str) else json.dumps(body)
         return str(sqs.send_message(QueueUrl=url, MessageBody=text)["MessageId"])
+
+    def in_flight(self, queue: str) -> int:
+        """How many messages of the queue somebody has at hand."""
+        counted = self.client("sqs").get_queue_attributes(
+            QueueUrl=self.properties()[f"sleeper.{queue}.queue.url"],
+            AttributeNames=["ApproximateNumberOfMessagesNotVisible"],
+        )
+        return int(counted["Attributes"]["ApproximateNumberOfMessagesNotVisible"])
 
     def fire(self, *rules: str) -> None:
         """Makes rules due now, as EventBridge does those that are switched on."""
