@@ -402,7 +402,7 @@ def states_are_stored_and_logs_trimmed(user: AwsUser, sent: list[pa.Table]) -> N
     """Two snapshots, each with changes since the one before, and a log that begins later."""
 
     def is_trimmed() -> bool:
-        table = user.properties()["sleeper.transaction.log.dynamo.table"]
+        table = "sleeper-Sys.Test-transaction-log"
         heads = [
             item
             for item in user.client("dynamodb").scan(TableName=table)["Items"]
