@@ -29,13 +29,15 @@ Failures = Mapping[str, Any]
 
 
 def run_messages(
-    event: Mapping[str, Any], run: Callable[[str], object], settled: tuple[type[SleeperError], ...]
+    event: Mapping[str, Any],
+    run: Callable[[Message], object],
+    settled: tuple[type[SleeperError], ...] = (),
 ) -> Failures:
-    """Runs the body of each message of a standard queue; `settled` errors drop a message."""
+    """Runs each message of a standard queue; `settled` errors drop a message."""
 
     def run_record(record: SQSRecord) -> None:
         try:
-            run(record.body)
+            run(received_message(record))
         except settled as error:
             logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
         except Exception:
@@ -45,21 +47,8 @@ def run_messages(
     return _process(event, run_record, BatchProcessor(EventType.SQS))
 
 
-def run_received(event: Mapping[str, Any], run: Callable[[Message], object]) -> Failures:
-    """Runs each message of a standard queue, with how often it was received and who sent it."""
-
-    def run_record(record: SQSRecord) -> None:
-        try:
-            run(received_message(record))
-        except Exception:
-            logger.exception("message failed", extra={"message_id": record.message_id})
-            raise
-
-    return _process(event, run_record, BatchProcessor(EventType.SQS))
-
-
 def received_message(record: SQSRecord) -> Message:
-    """The message of a record."""
+    """The message of a record, with how often it was received and who sent it."""
     attributes = record.attributes
     return Message(
         record.message_id,

@@ -17,6 +17,7 @@ _FOUND_ANEW = (InvalidRequestError, NotFoundError, StateMovedOnError, DataError)
 
 SETTLED_ERRORS: dict[QueueName, tuple[type[SleeperError], ...]] = {
     QueueName.INGEST: (InvalidRequestError, NotFoundError),
+    QueueName.INGEST_BATCHER: (InvalidRequestError,),
     QueueName.COMPACTION: _FOUND_ANEW,
     QueueName.SPLITTING: _FOUND_ANEW,
     # What a query's run raises is worth another try: all else is in its tracker.
