@@ -27,6 +27,7 @@ NAMES = (
     "job-creation",
     "spark-read",
     "query-service",
+    "functions",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 

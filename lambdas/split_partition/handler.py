@@ -1,7 +1,6 @@
 """Splits the partitions that messages name."""
 
-from functools import partial
-
+from sleeper.jobs.queue import Message
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.lambda_function import Event, lambda_function
 from sleeper.wiring.message_batches import Failures, run_messages
@@ -13,5 +12,8 @@ from sleeper.wiring.splitting import run_split_message
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
     """Takes partitions off the splitting queue."""
-    settled = SETTLED_ERRORS[QueueName.SPLITTING]
-    return run_messages(event, partial(run_split_message, instance), settled)
+
+    def split(message: Message) -> None:
+        run_split_message(instance, message.body)
+
+    return run_messages(event, split, SETTLED_ERRORS[QueueName.SPLITTING])

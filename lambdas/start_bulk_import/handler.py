@@ -8,7 +8,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.wiring.bulk_import_starting import start_bulk_import
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.lambda_function import Event, lambda_function
-from sleeper.wiring.message_batches import Failures, run_whole_messages
+from sleeper.wiring.message_batches import Failures, run_messages
 
 
 @lambda_function
@@ -16,4 +16,4 @@ def handler(instance: Instance, event: Event) -> Failures:
     """SLEEPER_BULK_IMPORT_PLATFORM is `emr_serverless`, `emr` or `eks`."""
     name = PlatformName(os.environ["SLEEPER_BULK_IMPORT_PLATFORM"])
     start = partial(start_bulk_import, instance, name)
-    return run_whole_messages(event, start, (InvalidRequestError,))
+    return run_messages(event, start, (InvalidRequestError,))

@@ -49,8 +49,7 @@ def batch_of(messages: Sequence[Message]) -> dict[str, Any]:
         each |= {"messageId": message.message_id, "body": message.body}
         each["receiptHandle"] = message.receipt
         each["attributes"]["ApproximateReceiveCount"] = str(message.receives)
-        if message.sent_ms:
-            each["attributes"]["SentTimestamp"] = str(message.sent_ms)
+        each["attributes"]["SentTimestamp"] = str(message.sent_ms)
         if is_fifo:
             each["attributes"]["MessageGroupId"] = message.group
         event["Records"].append(each)

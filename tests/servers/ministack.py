@@ -75,13 +75,16 @@ class Ministack:
 
 
 @contextmanager
-def ministack(folder: Path) -> Iterator[Ministack]:
-    """Starts one on a free port and ends it. What it says is in `ministack.log` in the folder."""
+def ministack(folder: Path, libraries: Path | None = None) -> Iterator[Ministack]:
+    """Starts one on a free port and ends it. What it says is in `ministack.log` in the folder.
+
+    Functions find in `libraries` what their zip does not hold.
+    """
     clock = folder / "ministack-clock"
     clock.write_bytes(struct.pack("d", 0.0))
     (port,) = free_ports(1)
     server = Ministack(f"http://127.0.0.1:{port}", clock)
-    environment = {
+    environment: dict[str, object] = {
         "PATH": os.environ.get("PATH", ""),
         "HOME": folder,
         "TMPDIR": folder,
@@ -92,6 +95,8 @@ def ministack(folder: Path) -> Iterator[Ministack]:
         "SFTP_ENABLED": "0",
         "IOT_MTLS_ENABLED": "0",
     }
+    if libraries is not None:
+        environment["FUNCTIONS_PYTHONPATH"] = libraries
     variables = [f"{name}={value}" for name, value in environment.items()]
     # -P: what stands beside the program is not what it imports.
     program = [str(_PYTHON), "-P", str(Path(__file__).with_name("movable_clock.py")), str(clock)]

@@ -1,10 +1,12 @@
 """Runs ministack with a clock that its tests move: `movable_clock.py FILE`.
 
 The file holds by how many seconds the clock is ahead, as a double. Run by ministack's own
-Python, which knows nothing of this project.
+Python, which knows nothing of this project. FUNCTIONS_PYTHONPATH is where the functions that
+it runs find libraries, and ministack itself does not.
 """
 
 import mmap
+import os
 import runpy
 import struct
 import sys
@@ -20,5 +22,8 @@ def _moved_time() -> float:
 
 
 time.time = _moved_time
+# Its children inherit it; this process has its path already.
+if "FUNCTIONS_PYTHONPATH" in os.environ:
+    os.environ["PYTHONPATH"] = os.environ["FUNCTIONS_PYTHONPATH"]
 sys.argv = ["ministack"]
 runpy.run_module("ministack", run_name="__main__")

@@ -63,7 +63,10 @@ class DeployedInstance:
 
 
 def synthesise(instance_file: Path, output: Path, **context: str) -> Path:
-    """Writes the templates and assets of a folder of properties; answers with the folder."""
+    """Writes the templates and assets of a folder of properties; answers with the folder.
+
+    Within one process the CDK makes an asset once: templates that change go to the same folder.
+    """
     # Loading the CDK takes seconds, which tests that do not deploy need not wait for.
     from app import make_app
 
@@ -72,7 +75,6 @@ def synthesise(instance_file: Path, output: Path, **context: str) -> Path:
         "instance": str(_without_spark(instance_file, output.with_name(f"{output.name}-of"))),
         **context,
     }
-    shutil.rmtree(output, ignore_errors=True)
     make_app(given, str(output)).synth()
     return output
 

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 # A slot is sorted without the disk if it takes a quarter of a task's memory.
 _SLOTS_IN_MEMORY = 5
 _SLOTS_PER_TASK = 2
+# Larger splits make fewer, larger pieces: two chunks each.
+_SPLITS_IN_MEMORY = 4
 _SLOT_ROWS_MIN = 50_000
 
 StageHeard = Callable[[str], None]
@@ -136,7 +138,8 @@ def _write(
     on_stage("start")
     cluster = open_cluster()
     on_stage("plan")
-    splits = plan_splits(paths, table.schema, cluster.parallelism)
+    split_bytes = table.engine.memory_bytes // _SPLITS_IN_MEMORY
+    splits = plan_splits(paths, table.schema, cluster.parallelism, split_bytes)
     if not splits:
         return []
     on_stage("sample")

@@ -21,7 +21,6 @@ from sleeper.schema.model import Schema
 _FOOTERS_AT_ONCE = 16
 _SPLITS_PER_TASK = 4
 _SPLIT_BYTES_MIN = 8 * 1024**2
-_SPLIT_BYTES_MAX = 128 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +33,11 @@ class InputSplit:
 
 
 def plan_splits(
-    paths: Sequence[SourceFile], schema: Schema, parallelism: int
+    paths: Sequence[SourceFile], schema: Schema, parallelism: int, bytes_max: int
 ) -> tuple[InputSplit, ...]:
     """The splits of all files, in order; folders and prefixes stand for what is below them.
+
+    A split has at most so many bytes, unless it is one row group or text.
 
     InvalidRequestError if a file is missing, cannot be read, or has other columns than the
     table: all footers are read here, no rows.
@@ -45,7 +46,7 @@ def plan_splits(
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as threads:
         groups = list(threads.map(lambda file: _row_groups(file, schema), files))
     size = sum(each.size for found in groups for each in found or ())
-    wanted = min(max(size // (parallelism * _SPLITS_PER_TASK), _SPLIT_BYTES_MIN), _SPLIT_BYTES_MAX)
+    wanted = min(max(size // (parallelism * _SPLITS_PER_TASK), _SPLIT_BYTES_MIN), bytes_max)
     splits: list[InputSplit] = []
     for file, found in zip(files, groups, strict=True):
         splits += [InputSplit(file)] if found is None else _splits_of(file, found, wanted)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
-from sleeper.jobs.message_text import check_text
-from sleeper.jobs.queue import MESSAGE_BYTES_MAX
+from sleeper.jobs.files_message import check_message_size, parse_files_message
 
+_WHAT = "ingest message"
 _ID_BYTES_MAX = 500
 
 
@@ -34,7 +34,7 @@ class IngestJob:
         if self.table_id is not None:
             raw["tableId"] = self.table_id
         body = json.dumps(raw, separators=(",", ":"))
-        _check_size(body)
+        check_message_size(body, _WHAT)
         return body
 
 
@@ -48,29 +48,11 @@ def ingest_job_from_message(body: str, message_id: str) -> IngestJob:
 
     InvalidRequestError says which member is wrong.
     """
-    _check_size(body)
-    try:
-        raw = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"ingest message is not JSON: {error}") from error
-    if not isinstance(raw, dict):
-        raise InvalidRequestError("ingest message must be a JSON object")
-    files = raw.get("files")
-    if not isinstance(files, list) or not files or not all(isinstance(f, str) for f in files):
-        raise InvalidRequestError('ingest message: "files" must be a list of one or more paths')
-    for member in ("id", "tableName", "tableId"):
-        if raw.get(member) is not None and not isinstance(raw[member], str):
-            raise InvalidRequestError(f'ingest message: "{member}" must be text')
-        check_text(raw.get(member) or "", f'ingest message: "{member}"')
-    for file in files:
-        check_text(file, "ingest message: a path")
-    if len((raw.get("id") or "").encode()) > _ID_BYTES_MAX:
-        raise InvalidRequestError(f'ingest message: "id" is longer than {_ID_BYTES_MAX} bytes')
-    if raw.get("tableName") is None and raw.get("tableId") is None:
-        raise InvalidRequestError('ingest message: "tableName" or "tableId" is missing')
-    return IngestJob(
-        raw.get("id") or message_id, tuple(files), raw.get("tableName"), raw.get("tableId")
-    )
+    told = parse_files_message(body, _WHAT, "id")
+    job_id = told.raw.get("id") or message_id
+    if len(job_id.encode()) > _ID_BYTES_MAX:
+        raise InvalidRequestError(f'{_WHAT}: "id" is longer than {_ID_BYTES_MAX} bytes')
+    return IngestJob(job_id, told.files, told.table_name, told.table_id)
 
 
 def body_with_job_id(body: str, message_id: str) -> str:
@@ -85,12 +67,3 @@ def body_with_job_id(body: str, message_id: str) -> str:
     if not isinstance(raw, dict) or raw.get("id"):
         return body
     return json.dumps({**raw, "id": message_id}, separators=(",", ":"))
-
-
-def _check_size(body: str) -> None:
-    size = len(body.encode(errors="replace"))
-    if size > MESSAGE_BYTES_MAX:
-        raise InvalidRequestError(
-            f"ingest message of {size:,} bytes is over the limit of {MESSAGE_BYTES_MAX:,}: "
-            "send several jobs, or a folder instead of its files"
-        )

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sleeper.errors import InvalidRequestError
-from sleeper.jobs.message_text import check_text
+from sleeper.jobs.files_message import check_message_size, parse_files_message
 from sleeper.tables.table_ref import TableId
 
 FILES_PER_JOB_MAX = 100
 """How many requests can be assigned at once; as many as DynamoDB changes in one transaction."""
+_WHAT = "ingest batcher message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,15 @@ class Submission:
     table_id: str | None
 
     def to_message(self) -> str:
-        """The body that `submission_from_message` reads."""
+        """The body that `submission_from_message` reads. InvalidRequestError if it is too large."""
         raw: dict[str, object] = {"files": list(self.files)}
         if self.table_name is not None:
             raw["tableName"] = self.table_name
         if self.table_id is not None:
             raw["tableId"] = self.table_id
-        return json.dumps(raw, separators=(",", ":"))
+        body = json.dumps(raw, separators=(",", ":"))
+        check_message_size(body, _WHAT)
+        return body
 
 
 def submission_from_message(body: str) -> Submission:
@@ -78,23 +80,5 @@ def submission_from_message(body: str) -> Submission:
 
     InvalidRequestError says which member is wrong.
     """
-    try:
-        raw = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"ingest batcher message is not JSON: {error}") from error
-    if not isinstance(raw, dict):
-        raise InvalidRequestError("ingest batcher message must be a JSON object")
-    files = raw.get("files")
-    if not isinstance(files, list) or not files or not all(isinstance(f, str) for f in files):
-        raise InvalidRequestError(
-            'ingest batcher message: "files" must be a list of one or more paths'
-        )
-    for member in ("tableName", "tableId"):
-        if raw.get(member) is not None and not isinstance(raw[member], str):
-            raise InvalidRequestError(f'ingest batcher message: "{member}" must be text')
-        check_text(raw.get(member) or "", f'ingest batcher message: "{member}"')
-    for file in files:
-        check_text(file, "ingest batcher message: a path")
-    if raw.get("tableName") is None and raw.get("tableId") is None:
-        raise InvalidRequestError('ingest batcher message: "tableName" or "tableId" is missing')
-    return Submission(tuple(files), raw.get("tableName"), raw.get("tableId"))
+    told = parse_files_message(body, _WHAT)
+    return Submission(told.files, told.table_name, told.table_id)

@@ -9,7 +9,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import MESSAGE_BYTES_MAX
 from sleeper.partitions.json import key_value_to_json
 from sleeper.partitions.partition import ROOT_PARTITION_ID
-from sleeper.partitions.region import Region, whole_region
+from sleeper.partitions.region import Region
 from sleeper.processing.restriction import Restriction
 from sleeper.query.destination import DestinationKind
 from sleeper.query.leaf_message import LeafQueryMessage, leaf_query_body
@@ -17,7 +17,7 @@ from sleeper.query.message import QueryMessage
 from sleeper.query.planning import LeafCut, plan_leaves
 from sleeper.query.request import Query
 from sleeper.query_service.tracker import QueryPin
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Schema, smallest_key_value
 from sleeper.statestore.reading.table_state import TableState
 
 _FILES_BYTES_MAX = 16 * 1024
@@ -135,9 +135,8 @@ def sub_query_id(query_id: str, leaf_id: str, part: int) -> str:
 def _compact_region(schema: Schema, region: Region) -> dict[str, Any]:
     """Without what is so anyway: inclusive flags, and fields that are open."""
     raw: dict[str, Any] = {"stringsBase64Encoded": False}
-    open_ranges = whole_region(schema).ranges
-    for key, within, whole in zip(schema.row_keys, region.ranges, open_ranges, strict=True):
-        if within != whole:
+    for key, within in zip(schema.row_keys, region.ranges, strict=True):
+        if within.max is not None or within.min != smallest_key_value(key):
             end = None if within.max is None else key_value_to_json(within.max)
             raw[key.name] = {"min": key_value_to_json(within.min), "max": end}
     return raw

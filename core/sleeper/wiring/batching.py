@@ -13,9 +13,10 @@ from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
 from sleeper.jobs.queue import Message
 from sleeper.properties.table import BATCHER_QUEUE, IngestQueue
 from sleeper.tables.table_index import find_table
-from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId, TableRef
+from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.rejection import id_of_unknown_table, record_rejection
 
 logger = logging.getLogger(__name__)
 
@@ -50,14 +51,12 @@ def receive_batch_message(instance: Instance, message: Message) -> int:
     table_id = TableId("")
     try:
         submission = submission_from_message(message.body)
-        called = submission.table_id or submission.table_name or ""
-        # Cut to what a key may be.
-        table_id = TableId(called[:TABLE_NAME_LENGTH_MAX])
+        table_id = id_of_unknown_table(submission.table_name, submission.table_id)
         ref = find_table(instance.tables, submission.table_name, submission.table_id)
         table_id = ref.id
         return _keep(instance, ref, message.message_id, submission.files, message.sent_ms)
     except (InvalidRequestError, NotFoundError) as error:
-        _record_rejection(instance, table_id, message.message_id, error)
+        record_rejection(instance, table_id, message.message_id, error)
         raise InvalidRequestError(str(error)) from error
 
 
@@ -112,19 +111,3 @@ def _keep(
 def _request_id(message_id: str, file: str) -> str:
     """The same when the message comes again, whatever a prefix holds by then."""
     return f"{message_id}-{hashlib.sha256(file.encode()).hexdigest()[:16]}"
-
-
-def _record_rejection(
-    instance: Instance, table_id: TableId, job_id: str, error: SleeperError
-) -> None:
-    now = instance.clock()
-    event = JobEvent(
-        table_id,
-        job_id,
-        JobKind.INGEST,
-        JobStep.REJECTED,
-        now,
-        new_run_id(),
-        reasons=(str(error),),
-    )
-    instance.jobs.record(event)

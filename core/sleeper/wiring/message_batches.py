@@ -29,18 +29,11 @@ Failures = Mapping[str, Any]
 
 
 def run_messages(
-    event: Mapping[str, Any], run: Callable[[str], object], settled: tuple[type[SleeperError], ...]
-) -> Failures:
-    """Runs the body of each message of a standard queue; `settled` errors drop a message."""
-    return run_whole_messages(event, lambda message: run(message.body), settled)
-
-
-def run_whole_messages(
     event: Mapping[str, Any],
     run: Callable[[Message], object],
-    settled: tuple[type[SleeperError], ...],
+    settled: tuple[type[SleeperError], ...] = (),
 ) -> Failures:
-    """The same, for what also asks for a message's id and when it was sent."""
+    """Runs each message of a standard queue; `settled` errors drop a message."""
 
     def run_record(record: SQSRecord) -> None:
         try:
@@ -54,21 +47,8 @@ def run_whole_messages(
     return _process(event, run_record, BatchProcessor(EventType.SQS))
 
 
-def run_received(event: Mapping[str, Any], run: Callable[[Message], object]) -> Failures:
-    """Runs each message of a standard queue, with how often it was received and who sent it."""
-
-    def run_record(record: SQSRecord) -> None:
-        try:
-            run(received_message(record))
-        except Exception:
-            logger.exception("message failed", extra={"message_id": record.message_id})
-            raise
-
-    return _process(event, run_record, BatchProcessor(EventType.SQS))
-
-
 def received_message(record: SQSRecord) -> Message:
-    """The message of a record."""
+    """The message of a record, with how often it was received and who sent it."""
     attributes = record.attributes
     return Message(
         record.message_id,

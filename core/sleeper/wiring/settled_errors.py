@@ -19,6 +19,7 @@ SETTLED_ERRORS: dict[QueueName, tuple[type[SleeperError], ...]] = {
     QueueName.INGEST: (InvalidRequestError, NotFoundError),
     QueueName.BULK_EXPORT: (InvalidRequestError, NotFoundError),
     QueueName.BULK_IMPORT_PERSISTENT_EMR: (InvalidRequestError, NotFoundError),
+    QueueName.INGEST_BATCHER: (InvalidRequestError,),
     QueueName.COMPACTION: _FOUND_ANEW,
     QueueName.SPLITTING: _FOUND_ANEW,
     # What a query's run raises is worth another try: all else is in its tracker.

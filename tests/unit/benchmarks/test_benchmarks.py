@@ -62,7 +62,7 @@ def test_a_compaction_job_is_created_for_every_partition(tmp_path: Path) -> None
 
 def test_a_query_over_many_leaves_is_planned_recorded_and_sent(tmp_path: Path) -> None:
     taken = query_service.fan_out(Watch(), str(tmp_path / "queries"), leaves=30)
-    assert taken.keys() == {"plan", "record", "send"}
+    assert taken.keys() >= {"plan", "plan_cpu", "record", "send"}
 
 
 def test_a_figure_is_the_median_and_says_whether_its_aim_is_met(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_an_input_that_changes_meanwhile_is_not_committed(
 def test_splits_hold_every_row_group_once(tmp_path: Path) -> None:
     rows: list[Row] = [(f"{i:020d}" * 20, i, i) for i in range(60_000)]
     path = write(tmp_path / "a.parquet", rows, group_rows=1000)
-    splits = plan_splits([path], SCHEMA, parallelism=2)
+    splits = plan_splits([path], SCHEMA, parallelism=2, bytes_max=128 * MIB)
     assert len(splits) > 1
     assert [g for split in splits for g in split.row_groups or ()] == list(range(60))
     read = [b.column("s") for split in splits for b in read_split(split, SCHEMA)]

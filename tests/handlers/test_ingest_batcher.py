@@ -1,0 +1,154 @@
+"""Files sent to the batcher become ingest jobs, whatever comes twice and whoever dies."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.errors import UnavailableError
+from sleeper.ingest.job import ingest_job_from_message
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Message
+from sleeper.jobs.status import JobState
+from sleeper.local.file_requests import LocalFileRequests
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
+from tests.handlers import functions
+from tests.handlers.conftest import (
+    Lambda,
+    batch_of,
+    failed,
+    make_table,
+    messages_of,
+    write_parquet,
+)
+
+
+@pytest.fixture(autouse=True)
+def table(instance: Instance) -> None:
+    make_table(instance, "t", ingest_batcher_job_min_size="0", ingest_batcher_job_min_files="2")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    one, two = (str(write_parquet(tmp_path / f"{n}.parquet", [n])) for n in (1, 2))
+    return one, two
+
+
+def submission(*files: str, **members: Any) -> str:
+    return json.dumps({"tableName": "t", "files": list(files)} | members)
+
+
+def receive(aws: Lambda, messages: Sequence[Message]) -> list[str]:
+    sent = [replace(message, sent_ms=aws.instance.clock()) for message in messages]
+    return failed(aws.call(functions.receive_batch_files, batch_of(sent)))
+
+
+def create(aws: Lambda) -> dict[str, int]:
+    made: dict[str, int] = aws.call(functions.create_ingest_batches)
+    return made
+
+
+def jobs_sent(instance: Instance) -> list[tuple[str, tuple[str, ...]]]:
+    messages = instance.queue(QueueName.INGEST).receive(10)
+    jobs = (ingest_job_from_message(m.body, m.message_id) for m in messages)
+    return [(job.id, job.files) for job in jobs]
+
+
+def test_files_of_several_messages_become_one_job(aws: Lambda, files: tuple[str, str]) -> None:
+    one, two = files
+    assert receive(aws, messages_of(submission(one))) == []
+    assert create(aws) == {"jobs": 0, "problems": 0}
+    (second,) = messages_of(submission(two))
+    assert receive(aws, [replace(second, message_id="other")]) == []
+    assert create(aws) == {"jobs": 1, "problems": 0}
+    ((job_id, taken),) = jobs_sent(aws.instance)
+    assert set(taken) == {one, two}
+    (job,) = aws.instance.jobs.recent(JobKind.INGEST)
+    assert (job.job_id, job.inputs) == (job_id, 2)
+
+
+def test_a_message_that_comes_again_before_and_after_its_job_adds_nothing(
+    aws: Lambda, files: tuple[str, str]
+) -> None:
+    messages = messages_of(submission(*files))
+    for _ in range(3):
+        assert receive(aws, [*messages, *messages]) == []
+    assert create(aws)["jobs"] == 1
+    assert receive(aws, messages) == []
+    assert create(aws)["jobs"] == 0
+    assert len(jobs_sent(aws.instance)) == 1
+
+
+def test_a_function_that_died_after_sending_sends_the_same_job_again(
+    aws: Lambda, files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive(aws, messages_of(submission(*files)))
+
+    def dies(*_: Any) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFileRequests, "mark_sent", dies)
+        with pytest.raises(SystemExit):
+            create(aws)
+    assert create(aws)["jobs"] == 1
+    first, second = jobs_sent(aws.instance)
+    assert first == second
+    assert create(aws)["jobs"] == 0
+
+
+NEVER = {
+    "": "not JSON",
+    "[" * 100_000: "not JSON",
+    "[]": "JSON object",
+    '{"tableName":"t"}': '"files"',
+    '{"files":["a.parquet"]}': '"tableName" or "tableId" is missing',
+    submission("a\0.parquet"): "a path has a character that is no text",
+    submission("a.parquet", tableName="t\0"): '"tableName" has a character that is no text',
+    submission("a.parquet", tableName="unknown"): "'unknown'",
+    submission("a.parquet", tableName="unknown" * 10_000): "unknownunknown",
+    submission("a.parquet", tableName=None, tableId="0a1b2c3d"): "0a1b2c3d",
+    submission("/nowhere.parquet"): "/nowhere.parquet does not exist",
+    submission("x" * MESSAGE_BYTES_MAX): "over the limit of 1,048,576",
+}
+
+
+@pytest.mark.parametrize(("body", "reason"), NEVER.items(), ids=lambda text: text[:50])
+def test_what_can_never_be_is_rejected_with_its_reason_and_the_others_are_kept(
+    aws: Lambda, files: tuple[str, str], body: str, reason: str
+) -> None:
+    assert receive(aws, messages_of(submission(files[0]), body, submission(files[1]))) == []
+    (job,) = aws.instance.jobs.recent(JobKind.INGEST)
+    assert (job.job_id, job.state) == ("m1", JobState.REJECTED)
+    assert reason in job.reasons[0]
+    assert len(job.reasons[0]) <= 2_000
+    assert create(aws)["jobs"] == 1
+
+
+def test_a_message_that_cannot_be_kept_now_comes_again(
+    aws: Lambda, files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(*_: Any) -> None:
+        raise UnavailableError("no answer")
+
+    messages = messages_of(submission(*files))
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFileRequests, "add", no_answer)
+        assert receive(aws, messages) == ["m0"]
+    assert aws.instance.jobs.recent() == ()
+    assert receive(aws, messages) == []
+    assert create(aws)["jobs"] == 1
+
+
+def test_a_table_that_fails_is_told_of_and_does_not_keep_the_others(
+    aws: Lambda, files: tuple[str, str]
+) -> None:
+    broken = make_table(aws.instance, "broken")
+    path = Path(aws.instance.where) / "tables" / f"table-{broken.id}.properties"
+    path.write_text("sleeper.table.nonsense=1")
+    receive(aws, messages_of(submission(*files)))
+    assert create(aws) == {"jobs": 1, "problems": 1}

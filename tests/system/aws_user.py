@@ -1,0 +1,124 @@
+"""A user of a deployed instance, who knows the formats and the command line and nothing else."""
+
+import io
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typer.testing import CliRunner
+
+from sleeper.cli.main import app
+from tests.system.deployed import Client
+from tests.unit.cli.conftest import Done
+
+# Much more than is needed: others may keep the machine busy.
+_SECONDS_MAX = 400
+_SCHEDULED = Path(__file__).parents[1] / "handlers" / "events" / "schedule.json"
+
+
+@dataclass
+class AwsUser:
+    """`prefix` is what names of the instance's queues and rules begin with."""
+
+    client: Client
+    where: str
+    config_bucket: str
+    uploads: str
+    prefix: str
+
+    def sleeper(self, *arguments: object, status: int = 0) -> Done:
+        """Runs a command, which must end with that status."""
+        told = [str(each) for each in ("--instance", self.where, *arguments)]
+        result = CliRunner().invoke(app, told)
+        assert result.exit_code == status, (told, result.output, result.exception)
+        return Done(result.exit_code, result.stdout, result.stderr)
+
+    def report(self, kind: str, *more: object) -> list[dict[str, Any]]:
+        """The report's rows."""
+        return self.sleeper("report", kind, *more, "--output", "json").rows
+
+    def jobs(self, kind: str = "ingest-jobs") -> dict[str, dict[str, Any]]:
+        """What became of jobs, by their ids."""
+        return {job["job"]: job for job in self.report(kind)}
+
+    def has_come(self, job: str, *states: str) -> bool:
+        """Whether an ingest job has come to one of these states. It must not be rejected."""
+        told = self.jobs().get(job)
+        assert told is None or told["state"] != "rejected", told
+        return told is not None and told["state"] in states
+
+    def state(self, table: str) -> dict[str, Any]:
+        """The report on a table's state."""
+        rows = self.report("state", "--table", table)
+        return next(row for row in rows if row.get("report", "state") == "state")
+
+    def rows(self, table: str, folder: Path) -> pa.Table:
+        """All rows of a table, in its order."""
+        place = folder / f"{table}.parquet"
+        self.sleeper("query", table, "--format", "parquet", "--output", place)
+        return pq.read_table(place)
+
+    def upload(self, key: str, rows: pa.Table) -> str:
+        """Puts a Parquet file; the name that messages give it."""
+        body = io.BytesIO()
+        pq.write_table(rows, body)
+        self.client("s3").put_object(Bucket=self.uploads, Key=key, Body=body.getvalue())
+        return f"{self.uploads}/{key}"
+
+    def properties(self) -> dict[str, str]:
+        """What the instance's property file says, read as other clients read it."""
+        found = self.client("s3").get_object(Bucket=self.config_bucket, Key="instance.properties")
+        lines = found["Body"].read().decode().replace("\\", "").splitlines()
+        pairs = (line.partition("=") for line in lines if not line.startswith("#"))
+        return {key: value for key, _, value in pairs}
+
+    def send(self, queue: str, body: str | dict[str, Any], *, by_name: bool = False) -> str:
+        """Sends to the queue that a property names; returns the message's id."""
+        sqs = self.client("sqs")
+        url = self.properties()[f"sleeper.{queue}.queue.url"]
+        if by_name:
+            url = sqs.get_queue_url(QueueName=url.rpartition("/")[2])["QueueUrl"]
+        text = body if isinstance(body, str) else json.dumps(body)
+        return str(sqs.send_message(QueueUrl=url, MessageBody=text)["MessageId"])
+
+    def in_flight(self, queue: str) -> int:
+        """How many messages of the queue somebody has at hand."""
+        counted = self.client("sqs").get_queue_attributes(
+            QueueUrl=self.properties()[f"sleeper.{queue}.queue.url"],
+            AttributeNames=["ApproximateNumberOfMessagesNotVisible"],
+        )
+        return int(counted["Attributes"]["ApproximateNumberOfMessagesNotVisible"])
+
+    def fire(self, *rules: str) -> None:
+        """Makes rules due now, as EventBridge does those that are switched on."""
+        events, functions = self.client("events"), self.client("lambda")
+        for rule in rules:
+            name = f"{self.prefix}-{rule}"
+            if events.describe_rule(Name=name)["State"] != "ENABLED":
+                continue
+            for target in events.list_targets_by_rule(Rule=name)["Targets"]:
+                functions.invoke(
+                    FunctionName=target["Arn"],
+                    InvocationType="Event",
+                    Payload=_SCHEDULED.read_bytes(),
+                )
+
+    def until(
+        self,
+        is_so: Callable[[], object],
+        what: str,
+        *rules: str,
+        seconds: float = _SECONDS_MAX,
+        pause: float = 1.0,
+    ) -> None:
+        """Waits while rules are due again and again. AssertionError if it takes too long."""
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            assert time.monotonic() < deadline, f"not yet: {what}"
+            self.fire(*rules)
+            time.sleep(pause)

@@ -1,0 +1,215 @@
+"""What an emulator without Docker leaves out: ECS tasks, and functions from images.
+
+    with launcher(instance, environment, folder) as running:
+        running.kill("ingest")
+
+Each task that RunTask was asked for becomes a process of its container's entry point, once, with
+its definition's environment; ECS is told of its end. Each function from an image becomes a process
+that calls its handler, and a poller does what its event source says. Nothing else is helped along.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.system.deployed import DeployedInstance
+
+ROOT = Path(__file__).parents[2]
+_POLL_SECONDS = 0.5
+_END_SECONDS = 30
+
+
+@dataclass
+class Launcher:
+    """The processes that run, by their task's ARN. What they say is in the folder, by task."""
+
+    instance: DeployedInstance
+    environment: Mapping[str, str]
+    folder: Path
+    exit_statuses: list[int] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    _tasks: dict[str, tuple[str, subprocess.Popen[bytes]]] = field(default_factory=dict)
+    _seen: set[str] = field(default_factory=set)
+
+    def kill(self, kind: str) -> int:
+        """Kills every task of that kind as the kernel does; returns how many there were."""
+        found = [p for family, p in list(self._tasks.values()) if family.endswith(f"{kind}-task")]
+        for process in found:
+            process.kill()
+        return len(found)
+
+    @property
+    def running(self) -> int:
+        """How many tasks run."""
+        return len(self._tasks)
+
+    def look(self) -> None:
+        """Starts what was asked for since, and tells of what has ended."""
+        ecs = self.instance.client("ecs")
+        for cluster in ecs.list_clusters()["clusterArns"]:
+            self._end_tasks(ecs, cluster)
+            self._start_tasks(ecs, cluster)
+
+    def end(self) -> None:
+        """Ends every task as ECS does."""
+        for _, process in self._tasks.values():
+            process.terminate()
+        for _, process in self._tasks.values():
+            process.wait(_END_SECONDS)
+
+    def _start_tasks(self, ecs: Any, cluster: str) -> None:
+        asked = ecs.list_tasks(cluster=cluster, desiredStatus="RUNNING")["taskArns"]
+        fresh = [arn for arn in asked if arn not in self._seen]
+        if not fresh:
+            return
+        for task in ecs.describe_tasks(cluster=cluster, tasks=fresh)["tasks"]:
+            arn = task["taskArn"]
+            self._seen.add(arn)
+            family, environment, arguments = _container(ecs, task["taskDefinitionArn"])
+            kind = family.rpartition("-task")[0].rpartition("-")[2]
+            entry = ROOT / "containers" / f"{kind}_task" / "main.py"
+            name = f"{kind}-{arn.rpartition('/')[2]}"
+            with (self.folder / f"{name}.log").open("wb") as log:
+                process = subprocess.Popen(
+                    [sys.executable, str(entry), *arguments],
+                    env=self._environment(environment, name),
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            self._tasks[arn] = family, process
+
+    def _end_tasks(self, ecs: Any, cluster: str) -> None:
+        for arn, (_, process) in list(self._tasks.items()):
+            if process.poll() is not None:
+                ecs.stop_task(cluster=cluster, task=arn, reason="Essential container exited")
+                self.exit_statuses.append(process.returncode)
+                del self._tasks[arn]
+
+    def _environment(self, told: Mapping[str, str], name: str) -> dict[str, str]:
+        """A disk of its own, as a container has."""
+        disk = self.folder / "disks" / name
+        disk.mkdir(parents=True)
+        here = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT / 'core'}:{ROOT}"}
+        return {**here, **self.environment, **told, "TMPDIR": str(disk)}
+
+    def poll_queue(self, function: str, source: Mapping[str, Any], stop: threading.Event) -> None:
+        """Feeds a function from its queue, as its event source says, until told to stop."""
+        sqs = self.instance.client("sqs")
+        queue = sqs.get_queue_url(QueueName=source["EventSourceArn"].rpartition(":")[2])["QueueUrl"]
+        told = self.instance.function_environment(function)
+        handler = told["POWERTOOLS_SERVICE_NAME"].replace("-", "_")
+        command = [sys.executable, "-m", "tests.system.image_function", handler]
+        environment = self._environment({"AWS_LAMBDA_FUNCTION_NAME": function, **told}, function)
+        with (
+            (self.folder / f"{function}.log").open("wb") as log,
+            subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            ) as process,
+        ):
+            while not stop.is_set():
+                messages = sqs.receive_message(
+                    QueueUrl=queue,
+                    MaxNumberOfMessages=source["BatchSize"],
+                    WaitTimeSeconds=1,
+                    AttributeNames=["All"],
+                ).get("Messages", [])
+                if messages:
+                    returned = _call(process, messages)
+                    for message in messages:
+                        if message["MessageId"] not in returned:
+                            receipt = message["ReceiptHandle"]
+                            sqs.delete_message(QueueUrl=queue, ReceiptHandle=receipt)
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+@contextlib.contextmanager
+def launcher(
+    instance: DeployedInstance, environment: Mapping[str, str], folder: Path
+) -> Iterator[Launcher]:
+    """Runs what is asked for until the context ends."""
+    folder.mkdir()
+    running = Launcher(instance, environment, folder)
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.wait(_POLL_SECONDS):
+            running.look()
+
+    threads = [threading.Thread(target=_noted, args=(running, look))]
+    for function, source in _sources_of_images(instance.client("lambda")):
+        poll = partial(running.poll_queue, function, source, stop)
+        threads.append(threading.Thread(target=_noted, args=(running, poll)))
+    for thread in threads:
+        thread.start()
+    try:
+        yield running
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        running.end()
+
+
+def _noted(running: Launcher, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception as error:
+        running.failures.append(repr(error))
+
+
+def _sources_of_images(client: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    """Functions from images with their event sources, which the emulator leaves to us."""
+    found = []
+    for page in client.get_paginator("list_functions").paginate():
+        for function in page["Functions"]:
+            if function["PackageType"] == "Image":
+                name = function["FunctionName"]
+                listed = client.list_event_source_mappings(FunctionName=name)
+                for source in listed["EventSourceMappings"]:
+                    client.update_event_source_mapping(UUID=source["UUID"], Enabled=False)
+                    found.append((name, source))
+    return found
+
+
+def _container(ecs: Any, definition: str) -> tuple[str, dict[str, str], list[str]]:
+    """Family, environment and arguments of a definition's one container."""
+    told = ecs.describe_task_definition(taskDefinition=definition)["taskDefinition"]
+    (container,) = told["containerDefinitions"]
+    environment = {each["name"]: each["value"] for each in container["environment"]}
+    return told["family"], environment, container.get("command") or []
+
+
+def _call(process: "subprocess.Popen[str]", messages: list[dict[str, Any]]) -> set[str]:
+    """The handler's answer to a batch: ids of messages that it gives back."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    records = [
+        {
+            "messageId": message["MessageId"],
+            "receiptHandle": message["ReceiptHandle"],
+            "body": message["Body"],
+            "attributes": message["Attributes"],
+            "messageAttributes": {},
+            "eventSource": "aws:sqs",
+        }
+        for message in messages
+    ]
+    process.stdin.write(json.dumps({"Records": records}) + "\n")
+    process.stdin.flush()
+    answer = json.loads(process.stdout.readline())
+    return {each["itemIdentifier"] for each in answer["batchItemFailures"]}
