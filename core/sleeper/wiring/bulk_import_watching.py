@@ -8,7 +8,7 @@ rows were taken in.
 import logging
 from dataclasses import dataclass
 
-from sleeper.bulk_import.platform import PlatformName, RunOutcome, RunState, SparkPlatform
+from sleeper.bulk_import.platform import PlatformName, RunOutcome, RunState
 from sleeper.errors import NotFoundError, SleeperError
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
 from sleeper.jobs.status import JobState
@@ -35,13 +35,13 @@ def watch_bulk_imports(instance: Instance, name: PlatformName) -> WatchReport:
 
     What cannot be looked up now is looked at again next time.
     """
-    runs, platform = BulkImportRuns(instance, name), instance.spark_platform(name)
+    runs = BulkImportRuns(instance, name)
     running = told = found = 0
     for run in runs.all():
         try:
             if has_told(instance, run):
                 told += 1
-            elif _found_ended(instance, platform, run):
+            elif _found_ended(instance, name, run):
                 found += 1
             else:
                 running += 1
@@ -78,9 +78,9 @@ def has_told(instance: Instance, run: AcceptedRun) -> bool:
     return any(each.run_id == run.run_id and each.state in _ENDED for each in job.runs)
 
 
-def _found_ended(instance: Instance, platform: SparkPlatform, run: AcceptedRun) -> bool:
+def _found_ended(instance: Instance, name: PlatformName, run: AcceptedRun) -> bool:
     try:
-        outcome = platform.outcome(run.reference)
+        outcome = instance.spark_platform(name).outcome(run.reference)
     except NotFoundError as error:
         outcome = RunOutcome(RunState.FAILED, f"the platform does not know it any more: {error}")
     if outcome.state is RunState.RUNNING:
