@@ -18,7 +18,7 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 # Runs a command and shows what it said only when it failed.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo test unit check bench requirements clean
+.PHONY: help install demo test unit check bench synth deploy destroy requirements clean
 
 help: ## List what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -53,19 +53,37 @@ check: install ## Lint, types, layers, dead code, stale generated files
 bench: install ## Run all benchmarks, beside peers, and write their table
 	@$(python) -m benchmarks $(ARGS)
 
+# The instance on AWS: docs/deployment.md. ARGS are more arguments for cdk, such as '-c id=mine'.
+INSTANCE ?= docs/examples/deploy/instance.properties
+cdk = PATH="$(CURDIR)/.venv/bin:$$PATH" JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 \
+	node_modules/.bin/cdk
+folder = -c instance=$(INSTANCE) $(ARGS)
+
+synth: install ## Write cdk.out, the templates of the instance INSTANCE=path/to/instance.properties
+	@$(cdk) synth --quiet $(folder)
+	@echo "==> the templates of $(INSTANCE) are in cdk.out"
+
+deploy: install ## Deploy that instance to AWS (needs credentials and Docker)
+	@$(cdk) deploy --all $(folder)
+
+destroy: install ## Take that instance away again, but what it is told to keep
+	@$(cdk) destroy --all $(folder)
+
 # Keeps the pins that still fit; `make requirements ARGS=--upgrade` moves them all.
 requirements: install ## Pin again what pyproject.toml asks for
-	@echo "==> requirements.txt, requirements-dev.txt, requirements-servers.txt"
-	@$(call quietly,$(compile) -o requirements.txt)
+	@echo "==> requirements*.txt, and those of lambdas and containers"
+	@$(call quietly,$(compile) --group deploy -o requirements.txt)
 	@$(call quietly,$(compile) --group dev -c requirements.txt -o requirements-dev.txt)
 	@$(call quietly,$(pins) --group servers -o requirements-servers.txt)
+	@$(call quietly,$(pins) --group lambdas -c requirements-dev.txt -o lambdas/requirements.txt)
+	@$(call quietly,$(compile) --group lambdas -c requirements-dev.txt -o containers/requirements.txt)
 
 pins = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --custom-compile-command 'make requirements' $(ARGS)
 compile = $(pins) pyproject.toml
 
 clean: ## Take away .venv, caches, the demo's and the benchmarks' folders
-	@rm -rf .venv node_modules .demo .bench build dist core/*.egg-info
+	@rm -rf .venv node_modules cdk.out .demo .bench build dist core/*.egg-info
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -78,13 +96,14 @@ clean: ## Take away .venv, caches, the demo's and the benchmarks' folders
 	@tools/fill-venv .venv
 	@touch $@
 
-# Servers that tests run against. Without Node the product works; those tests say what is missing.
+# The cdk command, and servers that tests run against. Without Node the local product works;
+# those tests say what is missing.
 node_modules/.installed: package.json package-lock.json
 	@if command -v npm >/dev/null; then \
 		echo "==> installing the programs that package-lock.json pins"; \
 		npm ci --no-audit --no-fund --loglevel=error; \
 	else \
-		echo "==> npm is not here: tests against a DynamoDB server cannot run"; \
+		echo "==> npm is not here: neither cdk nor tests against a DynamoDB server can run"; \
 		mkdir -p node_modules; \
 	fi
 	@touch $@

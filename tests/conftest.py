@@ -42,15 +42,15 @@ def dynamo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoSe
 
 
 @pytest.fixture(scope="session")
+def ministack_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
+    """An emulator of AWS, of this worker's tests."""
+    with ministack(tmp_path_factory.mktemp("ministack")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def aws_servers(
     s3_server: S3Server, dynamo_server: DynamoServer, ministack_server: Ministack
 ) -> AwsServers:
     """What an AWS instance needs: see `tests.servers.aws_instance`."""
     return AwsServers(s3_server, dynamo_server, ministack_server)
-
-
-@pytest.fixture(scope="session")
-def ministack_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
-    """An emulator of AWS, of this worker's tests."""
-    with ministack(tmp_path_factory.mktemp("ministack")) as server:
-        yield server

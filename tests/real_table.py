@@ -46,7 +46,8 @@ from sleeper.properties.values import TableProperties, instance_properties, tabl
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, Key, PrimitiveType, Schema
 from sleeper.splitting.key_samples import sample_keys
-from sleeper.splitting.planning import SplitResult, find_partitions_to_split, split_partition
+from sleeper.splitting.planning import find_partitions_to_split
+from sleeper.splitting.running import SplitResult, split_partition
 from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore

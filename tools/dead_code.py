@@ -14,7 +14,7 @@ from vulture import Vulture  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).parent.parent
 LEAST_CONFIDENCE_PERCENT = 60
-BUILT = ("build", "dist")
+BUILT = ("build", "dist", "cdk.out", "node_modules")
 
 
 def main() -> None:

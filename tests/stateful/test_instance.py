@@ -45,17 +45,15 @@ from sleeper.wiring.collecting import (
     snapshot_table,
     sweep_abandoned,
 )
+from sleeper.wiring.compaction_creation import create_compaction_jobs_of
+from sleeper.wiring.compaction_running import run_compaction_message
 from sleeper.wiring.ingest import ingest_paths, ingest_rows, run_ingest_job, submit_ingest
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 from sleeper.wiring.query import open_query
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.shaping import (
-    create_compaction_jobs_of,
-    run_compaction_message,
-    run_split_message,
-    send_splits_of,
-)
+from sleeper.wiring.split_sending import send_splits_of
+from sleeper.wiring.splitting import run_split_message
 from sleeper.wiring.tables import create_table, delete_table
 from sleeper.wiring.worker import Worker
 from tests.stateful.crashing import Crash, CrashPlan, crashing

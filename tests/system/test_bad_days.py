@@ -24,12 +24,13 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
 from sleeper.query.request import Query
 from sleeper.wiring.collecting import collect_table, snapshot_table
+from sleeper.wiring.compaction_creation import compact_table
 from sleeper.wiring.ingest import ingest_paths
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 from sleeper.wiring.query import open_query, open_sql
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.shaping import compact_table, split_table
+from sleeper.wiring.splitting import split_table
 from sleeper.wiring.tables import create_table, set_table_properties
 from tests.system.bad_days import (
     SCHEMA,

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from sleeper.query.request import Query
 from sleeper.statestore.fold import DAY_MS
+from sleeper.wiring.compaction_creation import compact_table
 from sleeper.wiring.ingest import ingest_paths
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.query import open_query, open_sql
-from sleeper.wiring.shaping import compact_table
 from tests.system.bad_days import assert_nothing_stays, make_table, run_all, stored, write
 from tests.table_fixture import FakeClock
 

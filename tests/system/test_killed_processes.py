@@ -23,12 +23,12 @@ from sleeper.clock import system_clock
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
 from sleeper.wiring.collecting import collect_table, collect_table_orphans
+from sleeper.wiring.compaction_creation import create_compaction_jobs_of
 from sleeper.wiring.ingest import submit_ingest
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.runner import run_instance
-from sleeper.wiring.shaping import create_compaction_jobs_of
 from sleeper.wiring.tables import create_table
 from sleeper.wiring.worker import Worker
 
@@ -54,7 +54,8 @@ SHAPE = """
 import sys
 from sleeper.wiring.collecting import collect_table
 from sleeper.wiring.opening import open_instance
-from sleeper.wiring.shaping import compact_table, split_table
+from sleeper.wiring.compaction_creation import compact_table
+from sleeper.wiring.splitting import split_table
 instance = open_instance(sys.argv[1])
 while True:
     split_table(instance, "rows")

@@ -26,21 +26,25 @@ def _contract(name: str) -> dict[str, Any]:
 def _modules(expression: str) -> list[str]:
     """The modules on disk that `package.**`, `package.*.module` or a module's name stands for."""
     pattern = expression.removesuffix(".**").replace(".", "/")
-    files = [*CORE.glob(f"{pattern}.py"), *CORE.glob(f"{pattern}/**/*.py")]
-    names = (".".join(file.relative_to(CORE).with_suffix("").parts) for file in files)
+    names = []
+    for root in (CORE, ROOT):
+        files = [*root.glob(f"{pattern}.py"), *root.glob(f"{pattern}/**/*.py")]
+        names += [".".join(file.relative_to(root).with_suffix("").parts) for file in files]
     return sorted(name.removesuffix(".__init__") for name in names)
 
 
-CONTRACTS = [_contract("control_plane"), _contract("control_plane_on_aws")]
-PACKAGES = {e: m for c in CONTRACTS for e in c["source_modules"] if (m := _modules(e))}
-FORBIDDEN = {e: set(c["forbidden_modules"]) for c in CONTRACTS for e in c["source_modules"]}
+CONTRACT = _contract("control_plane")
+PACKAGES = {e: m for e in CONTRACT["source_modules"] if (m := _modules(e))}
+FUNCTIONS = _contract("control_plane_on_aws")
+# Reads the keys of files.
+IMAGES = {"lambdas.split_partition.handler"}
 
 
 def _loaded_after_importing(modules: list[str]) -> set[str]:
     program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={"PYTHONPATH": str(CORE)},
+        env={"PYTHONPATH": f"{CORE}:{ROOT}"},
         capture_output=True,
         text=True,
         check=True,
@@ -51,7 +55,14 @@ def _loaded_after_importing(modules: list[str]) -> set[str]:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_control_plane_package_loads_no_data_library(package: str) -> None:
     loaded = _loaded_after_importing(PACKAGES[package])
-    assert loaded & FORBIDDEN[package] == set()
+    assert loaded & set(CONTRACT["forbidden_modules"]) == set()
+
+
+def test_control_plane_functions_load_no_data_library() -> None:
+    modules = {m for expression in FUNCTIONS["source_modules"] for m in _modules(expression)}
+    assert modules > IMAGES
+    loaded = _loaded_after_importing(sorted(modules - IMAGES))
+    assert loaded & set(FUNCTIONS["forbidden_modules"]) == set()
 
 
 def test_control_plane_list_finds_the_packages_that_are_there() -> None:

@@ -11,11 +11,15 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNTIME = PROJECT["project"]["dependencies"]
-DEVELOPMENT = RUNTIME + PROJECT["dependency-groups"]["dev"]
+GROUPS = PROJECT["dependency-groups"]
+DEPLOY, LAMBDAS = GROUPS["deploy"], GROUPS["lambdas"]
+OF_DEVELOPMENT = [wanted for wanted in GROUPS["dev"] if isinstance(wanted, str)]
 FILES = {
-    "requirements.txt": RUNTIME,
-    "requirements-dev.txt": DEVELOPMENT,
-    "requirements-servers.txt": PROJECT["dependency-groups"]["servers"],
+    "requirements.txt": RUNTIME + DEPLOY,
+    "requirements-dev.txt": RUNTIME + DEPLOY + LAMBDAS + OF_DEVELOPMENT,
+    "lambdas/requirements.txt": LAMBDAS,
+    "containers/requirements.txt": RUNTIME + LAMBDAS,
+    "requirements-servers.txt": GROUPS["servers"],
 }
 
 
@@ -36,9 +40,16 @@ def test_every_dependency_is_pinned_to_a_version_that_it_allows(name: str) -> No
         assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), wanted
 
 
+# The emulator's environment is its own.
 @pytest.mark.generated
-def test_development_pins_repeat_the_runtime_pins() -> None:
-    assert set(map(str, _pins("requirements.txt"))) <= set(map(str, _pins("requirements-dev.txt")))
+@pytest.mark.parametrize("name", sorted(FILES.keys() - {"requirements-servers.txt"}))
+def test_development_pins_repeat_all_others(name: str) -> None:
+    assert set(map(str, _pins(name))) <= set(map(str, _pins("requirements-dev.txt")))
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "datafusion", "aws-cdk-lib"])
+def test_the_zip_of_functions_has_no_library_that_is_not_for_it(library: str) -> None:
+    assert library not in {pin.name for pin in _pins("lambdas/requirements.txt")}
 
 
 @pytest.mark.parametrize("name", FILES)

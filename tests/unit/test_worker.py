@@ -26,7 +26,7 @@ class BusyQueue:
 
 def test_a_queue_that_did_not_answer_is_asked_again() -> None:
     queue = BusyQueue(UnavailableError("busy"))
-    with _kept_in_flight(queue, MESSAGE, 0.03):  # type: ignore[arg-type]
+    with _kept_in_flight(queue, MESSAGE, 0.03, 0.01):  # type: ignore[arg-type]
         deadline = time.monotonic() + 10
         while queue.asked < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -35,6 +35,6 @@ def test_a_queue_that_did_not_answer_is_asked_again() -> None:
 
 def test_a_message_that_is_lost_is_not_asked_for_again() -> None:
     queue = BusyQueue(StateMovedOnError("gone"))
-    with _kept_in_flight(queue, MESSAGE, 0.03):  # type: ignore[arg-type]
+    with _kept_in_flight(queue, MESSAGE, 0.03, 0.01):  # type: ignore[arg-type]
         time.sleep(0.2)
     assert queue.asked == 1

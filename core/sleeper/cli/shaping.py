@@ -32,7 +32,7 @@ def compact(
     """
     with opened(context) as instance:
         instance.table(name)
-        from sleeper.wiring.shaping import compact_table
+        from sleeper.wiring.compaction_creation import compact_table
 
         done = compact_table(instance, name, full)
         note(f"{counted(done.created, 'compaction job')} created")
@@ -53,7 +53,7 @@ def split(context: typer.Context, name: TableName) -> None:
     """
     with opened(context) as instance:
         instance.table(name)
-        from sleeper.wiring.shaping import split_table
+        from sleeper.wiring.splitting import split_table
 
         results = split_table(instance, name)
         note(f"{counted(len(results), 'leaf', 'leaves')} over the threshold")

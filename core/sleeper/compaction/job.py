@@ -54,7 +54,7 @@ def compaction_job_from_json(body: str) -> CompactionJob:
         return CompactionJob(
             job_id, TableId(table_id), PartitionId(partition_id), inputs, int(raw["createdMs"])
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidRequestError(
             f"not a compaction job: {body[:200]!r}: expected jobId, tableId, partitionId, "
             f"inputFiles and createdMs ({error!r})"

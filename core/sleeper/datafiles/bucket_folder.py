@@ -3,7 +3,7 @@
 import contextlib
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -20,16 +20,16 @@ _DELETED_AT_ONCE = 1000
 
 
 @contextlib.contextmanager
-def upload(store: S3Store, path: str) -> Iterator[Any]:
+def upload(store: S3Store, path: str, replaces: bool = False) -> Iterator[Any]:
     """A binary file to write an object to, which is there, whole, when this ends.
 
-    If it ends with an error there is no object. A small one is put on the condition that
-    its name is free, for S3 to check; the parts of a large one are not.
+    If it ends with an error there is no object. Unless it `replaces` one, a small object is put
+    on the condition that its name is free, for S3 to check; the parts of a large one are not.
     """
     # Whoever only opens an instance does without Arrow, which takes long to load.
     import pyarrow as pa
 
-    raw = _Upload(store, path)
+    raw = _Upload(store, path, replaces)
     with _upload_errors(path):
         with pa.PythonFile(raw, mode="w") as sink:
             yield sink
@@ -62,8 +62,9 @@ def store_errors(path: str) -> Iterator[None]:
 class _Upload(io.RawIOBase):
     """Keeps what is written until it is more than a part, and sends parts from then on."""
 
-    def __init__(self, store: S3Store, path: str) -> None:
+    def __init__(self, store: S3Store, path: str, replaces: bool) -> None:
         self._store, self._path = store, path
+        self._mode: Literal["create", "overwrite"] = "overwrite" if replaces else "create"
         self._kept = bytearray()
         self._parts: Any = None
 
@@ -90,7 +91,7 @@ class _Upload(io.RawIOBase):
         """Makes the object of what was written. Without this there is none."""
         if self._parts is None:
             obstore.put(
-                self._store, self._path, bytes(self._kept), mode="create", use_multipart=False
+                self._store, self._path, bytes(self._kept), mode=self._mode, use_multipart=False
             )
         else:
             self._parts.close()

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from sleeper.datafiles.bucket import Bucket, open_bucket
 from sleeper.datafiles.bucket_folder import ObjectFile, delete_objects, store_errors, upload
 from sleeper.errors import UnavailableError
 from sleeper.files.stored_object import StoredObject
+
+_UNFINISHED_FOLDER = "unfinished"
 
 
 class DataRoot:
@@ -65,6 +68,28 @@ class DataRoot:
             sync_folder(target.parent)
         except OSError as error:
             raise UnavailableError(f"cannot write {target}: {error}") from error
+
+    def replacing_sink(self, path: str) -> contextlib.AbstractContextManager[Any]:
+        """As `sink`, but the object takes the place of one that has its name, when it is whole."""
+        if isinstance(self.store, S3Store):
+            return upload(self.store, path, replaces=True)
+        return self._replacing_file_sink(path)
+
+    @contextlib.contextmanager
+    def _replacing_file_sink(self, path: str) -> Iterator[Any]:
+        target = Path(self.url_of(path))
+        # Not in the target's own folder, which readers list.
+        written = f"{_UNFINISHED_FOLDER}/{uuid.uuid4().hex}"
+        try:
+            make_folder(target.parent)
+            with self._file_sink(written) as sink:
+                yield sink
+            Path(self.url_of(written)).replace(target)
+            sync_folder(target.parent)
+        except OSError as error:
+            raise UnavailableError(f"cannot write {target}: {error}") from error
+        finally:
+            Path(self.url_of(written)).unlink(missing_ok=True)
 
     def read(self, path: str) -> bytes:
         """The whole object; NotFoundError if there is none."""

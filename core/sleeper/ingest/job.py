@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX
+
+_ID_BYTES_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +26,15 @@ class IngestJob:
         return json.dumps(sorted(self.files), separators=(",", ":"))
 
     def to_message(self) -> str:
-        """The body that `ingest_job_from_message` reads."""
+        """The body that `ingest_job_from_message` reads. InvalidRequestError if it is too large."""
         raw: dict[str, Any] = {"id": self.id, "files": list(self.files)}
         if self.table_name is not None:
             raw["tableName"] = self.table_name
         if self.table_id is not None:
             raw["tableId"] = self.table_id
-        return json.dumps(raw, separators=(",", ":"))
+        body = json.dumps(raw, separators=(",", ":"))
+        _check_size(body)
+        return body
 
 
 def new_job_id() -> str:
@@ -42,9 +47,10 @@ def ingest_job_from_message(body: str, message_id: str) -> IngestJob:
 
     InvalidRequestError says which member is wrong.
     """
+    _check_size(body)
     try:
         raw = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"ingest message is not JSON: {error}") from error
     if not isinstance(raw, dict):
         raise InvalidRequestError("ingest message must be a JSON object")
@@ -54,6 +60,11 @@ def ingest_job_from_message(body: str, message_id: str) -> IngestJob:
     for member in ("id", "tableName", "tableId"):
         if raw.get(member) is not None and not isinstance(raw[member], str):
             raise InvalidRequestError(f'ingest message: "{member}" must be text')
+        _check_text(raw.get(member) or "", f'ingest message: "{member}"')
+    for file in files:
+        _check_text(file, "ingest message: a path")
+    if len((raw.get("id") or "").encode()) > _ID_BYTES_MAX:
+        raise InvalidRequestError(f'ingest message: "id" is longer than {_ID_BYTES_MAX} bytes')
     if raw.get("tableName") is None and raw.get("tableId") is None:
         raise InvalidRequestError('ingest message: "tableName" or "tableId" is missing')
     return IngestJob(
@@ -68,8 +79,23 @@ def body_with_job_id(body: str, message_id: str) -> str:
     """
     try:
         raw = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body
     if not isinstance(raw, dict) or raw.get("id"):
         return body
     return json.dumps({**raw, "id": message_id}, separators=(",", ":"))
+
+
+def _check_size(body: str) -> None:
+    size = len(body.encode(errors="replace"))
+    if size > MESSAGE_BYTES_MAX:
+        raise InvalidRequestError(
+            f"ingest message of {size:,} bytes is over the limit of {MESSAGE_BYTES_MAX:,}: "
+            "send several jobs, or a folder instead of its files"
+        )
+
+
+def _check_text(text: str, what: str) -> None:
+    """No path, name or key of any store can have these."""
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise InvalidRequestError(f"{what} has a character that is no text: {text[:100]!r}")

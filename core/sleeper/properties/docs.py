@@ -7,7 +7,13 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from sleeper.properties import deployed, engine, instance, table  # noqa: F401 (they declare when imported)
+from sleeper.properties import (  # noqa: F401 (they declare when imported)
+    deployed,
+    deployment,
+    engine,
+    instance,
+    table,
+)
 from sleeper.properties.declaration import (
     INSTANCE_PROPERTIES,
     TABLE_PROPERTIES,

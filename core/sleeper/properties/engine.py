@@ -29,7 +29,8 @@ QUEUE_RECEIVES_MAX = declare("queue.receives.max", whole_number(1, 1000), 3, Gro
 QUEUE_VISIBILITY_SECONDS = declare("queue.visibility.timeout.seconds", whole_number(1, 43_200), 900, Group.STATE, "After how long without a sign of life a message is given to another receiver, on queues without a property of their own.", redeploy=True)
 STATE_COPIES_MAX = declare("state.copies.max", whole_number(1), 100, Group.STATE, "How many tables' states a process of an AWS instance keeps on its own disk.")
 STATE_COPIES_BYTES = declare("state.copies.bytes.max", byte_count(0), 256 * _MIB, Group.STATE, "How many bytes of tables' states a process of an AWS instance keeps on its own disk, besides the one that it needs now.")
-TRACKER_DAYS = declare("tracker.days", whole_number(1, 3650), 30, Group.STATE, "How long trackers keep jobs and tasks that nothing happens to any more.")
+TASK_IDLE_STOP_SECONDS = declare("task.idle.stop.seconds", whole_number(0, _DAY_SECONDS), 60, Group.STATE, "After how long without a job a task on AWS ends.")
+TRACKER_DAYS = declare("tracker.days", whole_number(7, 3650), 30, Group.STATE, "How long trackers keep jobs and tasks that nothing happens to any more.")
 
 COMPACTION_LEASE_SECONDS = declare("compaction.lease.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.COMPACTION, "How long a compaction job holds its files unless it renews. Must outlast the queue's retries.")
 ORPHAN_AGE_DAYS = declare("orphan.age.days", whole_number(2, 3650), 14, Group.COLLECTION, "How old a run must be before files that it left behind are collected. Commits of runs half as old are refused.")

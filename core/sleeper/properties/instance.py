@@ -8,11 +8,14 @@ declared with the table property that they are the default of.
 from typing import TypeVar
 
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, Group, Property, SetBy
+from sleeper.properties.optional_stack import DEFAULT_STACKS, OptionalStack
 from sleeper.properties.value_kind import (
     FLAG,
     STRING_LIST,
     TAGS,
     ValueKind,
+    members,
+    number_among,
     optional,
     pattern,
     text,
@@ -25,6 +28,10 @@ _INSTANCE_ID = pattern(
     r"[A-Za-z0-9]([A-Za-z0-9.-]{0,18}[A-Za-z0-9])?",
     "1 to 20 letters, digits, dots and hyphens, a letter or digit at both ends",
 )
+
+# CloudWatch knows no others.
+_RETENTION_DAYS = (-1, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827)
+_RETENTION_YEARS = (2192, 2557, 2922, 3288, 3653)
 
 
 def declare(
@@ -61,9 +68,9 @@ VPC = declare("vpc", optional(text(100)), None, Group.DEPLOYMENT, "The id of the
 SUBNETS = declare("subnets", STRING_LIST, (), Group.DEPLOYMENT, "The ids of the subnets that tasks run in.", redeploy=True)
 ACCOUNT = declare("account", optional(pattern(r"\d{12}", "an AWS account number of 12 digits")), None, Group.DEPLOYMENT, "The AWS account.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 REGION = declare("region", optional(text(40)), None, Group.DEPLOYMENT, "The AWS region.", set_by=SetBy.DEPLOYMENT, redeploy=True)
-OPTIONAL_STACKS = declare("optional.stacks", STRING_LIST, (), Group.DEPLOYMENT, "Which optional stacks are deployed.", redeploy=True)
+OPTIONAL_STACKS = declare("optional.stacks", members(OptionalStack), DEFAULT_STACKS, Group.DEPLOYMENT, "Which optional parts are deployed.", redeploy=True)
 RETAIN_INFRA = declare("retain.infra.after.destroy", FLAG, True, Group.DEPLOYMENT, "Whether buckets and tables outlive the stack.", redeploy=True)
-LOG_RETENTION_DAYS = declare("log.retention.days", whole_number(-1, 3653), 30, Group.DEPLOYMENT, "How long CloudWatch keeps logs. -1: for ever.", redeploy=True)
+LOG_RETENTION_DAYS = declare("log.retention.days", number_among(*_RETENTION_DAYS, *_RETENTION_YEARS), 30, Group.DEPLOYMENT, "How long CloudWatch keeps logs, in days. -1: for ever.", redeploy=True)
 ERRORS_EMAIL = declare("errors.email", optional(text(320)), None, Group.DEPLOYMENT, "Where alarms on dead letters are sent.", redeploy=True)
 
 INGEST_TASKS_MAX = declare("ingest.max.concurrent.tasks", whole_number(0), 200, Group.INGEST, "How many ingest tasks run at once.")
@@ -77,8 +84,10 @@ INGEST_PARTITION_REFRESH_SECONDS = declare("ingest.partition.refresh.period", wh
 COMPACTION_TASKS_MAX = declare("compaction.max.concurrent.tasks", whole_number(0), 300, Group.COMPACTION, "How many compaction tasks run at once.")
 COMPACTION_CREATION_PERIOD_MINUTES = declare("compaction.job.creation.period.minutes", whole_number(1), 1, Group.COMPACTION, "How often compaction jobs are created.", redeploy=True)
 COMPACTION_CPU_ARCHITECTURE = declare("compaction.task.cpu.architecture", pattern("ARM64|X86_64", "ARM64 or X86_64"), "ARM64", Group.COMPACTION, "The processor of compaction tasks.", redeploy=True)
-COMPACTION_ARM_CPU = declare("compaction.task.arm.cpu", whole_number(256, 16384), 4096, Group.COMPACTION, "CPU units of a compaction task.", redeploy=True)
-COMPACTION_ARM_MEMORY_MB = declare("compaction.task.arm.memory.mb", whole_number(512, 122880), 8192, Group.COMPACTION, "Memory of a compaction task, in MiB.", redeploy=True)
+COMPACTION_ARM_CPU = declare("compaction.task.arm.cpu", whole_number(256, 16384), 4096, Group.COMPACTION, "CPU units of a compaction task on ARM64.", redeploy=True)
+COMPACTION_ARM_MEMORY_MB = declare("compaction.task.arm.memory.mb", whole_number(512, 122880), 8192, Group.COMPACTION, "Memory of a compaction task on ARM64, in MiB.", redeploy=True)
+COMPACTION_X86_CPU = declare("compaction.task.x86.cpu", whole_number(256, 16384), 4096, Group.COMPACTION, "CPU units of a compaction task on X86_64.", redeploy=True)
+COMPACTION_X86_MEMORY_MB = declare("compaction.task.x86.memory.mb", whole_number(512, 122880), 8192, Group.COMPACTION, "Memory of a compaction task on X86_64, in MiB.", redeploy=True)
 COMPACTION_RETRIES_MAX = declare("compaction.job.max.retries", whole_number(1, 1000), 3, Group.COMPACTION, "How often a compaction job is tried before it is a dead letter.", redeploy=True)
 COMPACTION_VISIBILITY_SECONDS = declare("compaction.queue.visibility.timeout.seconds", whole_number(1, 43200), 900, Group.COMPACTION, "After how long without a sign of life a compaction job is given to another task.", redeploy=True)
 

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from sleeper.processing.model import AgeOff, Aggregation
+from sleeper.processing.restriction import parse_callers
 from sleeper.processing.text import (
     format_aggregations,
     format_filters,
@@ -46,6 +47,12 @@ def whole_number(at_least: int = 0, at_most: int = INT_MAX) -> ValueKind[int]:
         return int(text)
 
     return ValueKind(f"a whole number from {at_least} to {at_most}", parse, str)
+
+
+def number_among(*numbers: int) -> ValueKind[int]:
+    """One of these whole numbers."""
+    by_text = {str(number): number for number in numbers}
+    return ValueKind("one of " + ", ".join(by_text), lambda value: by_text[value], str)
 
 
 def byte_count(at_least: int = 1) -> ValueKind[int]:
@@ -113,6 +120,21 @@ def choice(members: type[E]) -> ValueKind[E]:
     )
 
 
+def members(enum: type[E]) -> ValueKind[tuple[E, ...]]:
+    """A comma-separated list of an enum's values, in any case; `None` is the empty one."""
+    by_value = {str(member.value).lower(): member for member in enum}
+
+    def parse(value: str) -> tuple[E, ...]:
+        names = _parse_list(value.lower())
+        return () if names == ("none",) else tuple(by_value[name] for name in names)
+
+    return ValueKind(
+        "None, or a comma-separated list of " + ", ".join(str(member.value) for member in enum),
+        parse,
+        lambda chosen: ",".join(str(member.value) for member in chosen) or "None",
+    )
+
+
 def class_name(what: str) -> ValueKind[str]:
     """The name of something of the product or of a wheel; a Java package before it is left out.
 
@@ -156,6 +178,14 @@ FILTERS_TEXT: ValueKind[tuple[AgeOff, ...]] = ValueKind(
 AGGREGATIONS_TEXT: ValueKind[tuple[Aggregation, ...]] = ValueKind(
     "aggregations such as sum(count),max(last)", parse_aggregations, format_aggregations
 )
+
+
+def _callers_json(text: str) -> str:
+    parse_callers(text)
+    return text
+
+
+CALLERS_JSON: ValueKind[str] = ValueKind("an object for each caller", _callers_json, str)
 SCHEMA_JSON: ValueKind[Schema] = ValueKind("schema JSON", schema_from_json, schema_to_json)
 
 

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties import deployed, engine, instance  # noqa: F401 (deployed declares)
+from sleeper.properties import (  # noqa: F401 (they declare)
+    deployed,
+    deployment,
+    engine,
+    instance,
+)
 from sleeper.properties import table as of_table
 from sleeper.properties.declaration import (
     INSTANCE_PROPERTIES,

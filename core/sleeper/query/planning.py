@@ -37,6 +37,15 @@ class LeafPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LeafCut:
+    """A leaf, the query's regions cut to it, and what to read of it: at least one scan."""
+
+    leaf: Partition
+    regions: tuple[Region, ...]
+    plan: LeafPlan
+
+
+@dataclass(frozen=True, slots=True)
 class QueryPlan:
     """The leaves that hold rows, at one version; each one's keys come before the next one's.
 
@@ -52,13 +61,22 @@ class QueryPlan:
 
 def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
     """The plan of a query that fits the schema, on the version that the state is of."""
-    whole = (whole_region(schema),)
-    regions = whole if query.regions is None else disjoint_regions(query.regions)
-    plans = [(cut, _plan_leaf(leaf, cut, state)) for leaf, cut in _regions_by_leaf(regions, state)]
-    placed = [(_extent(schema, cut, plan), plan) for cut, plan in plans if plan.scans]
+    cuts = plan_leaves(query, schema, state)
+    placed = [(_extent(schema, cut.regions, cut.plan), cut.plan) for cut in cuts]
     groups = in_key_order(schema, placed)
     leaves = tuple(_joined(schema, group) for group in groups)
     return QueryPlan(schema, state.version, leaves, state.processing, state.version_time_ms)
+
+
+def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut]:
+    """The leaves that may hold rows of the query, each for itself, in key order."""
+    whole = (whole_region(schema),)
+    regions = whole if query.regions is None else disjoint_regions(query.regions)
+    plans = [
+        LeafCut(leaf, tuple(cut), _plan_leaf(leaf, cut, state))
+        for leaf, cut in _regions_by_leaf(regions, state)
+    ]
+    return [cut for cut in plans if cut.plan.scans]
 
 
 def _extent(schema: Schema, cut: Sequence[Region], plan: LeafPlan) -> Region:

@@ -8,6 +8,7 @@ from sleeper.partitions.json import make_range
 from sleeper.partitions.region import Region, key_region, whole_region
 from sleeper.processing.check import check_processing
 from sleeper.processing.model import NO_PROCESSING, Processing
+from sleeper.processing.restriction import NO_RESTRICTION, Restriction
 from sleeper.schema.model import (
     Field,
     KeyValue,
@@ -23,7 +24,9 @@ class Query:
 
     `regions` None is the whole table; no regions at all is no rows. `columns` are field
     names in the order wanted, None for all. `version` None is the newest. The rows pass
-    through `processing` after the table's own, before columns and limit.
+    through `processing` after the table's own, before columns and limit. `now_ms` is the
+    time for filters; None is the query's start, or the version's time if one is given.
+    `restriction` is what its caller may see; it cannot be seen around.
     """
 
     regions: tuple[Region, ...] | None = None
@@ -31,6 +34,8 @@ class Query:
     limit: int | None = None
     version: int | None = None
     processing: Processing = NO_PROCESSING
+    now_ms: int | None = None
+    restriction: Restriction = NO_RESTRICTION
 
 
 def check_query(query: Query, schema: Schema) -> None:

@@ -4,16 +4,20 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.bound_iterator import BoundIterator
 from sleeper.datafiles.damage import find_damage
 from sleeper.datafiles.extracts import Extract
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
+from sleeper.processing.model import Processing
+from sleeper.processing.restriction import visible_columns
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit
@@ -66,6 +70,8 @@ def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
         lambda file: engine.key_filters.get(table.root, file),
         lambda files: engine.key_filters.load(table.root, files),
     )
+    columns = visible_columns(query.restriction, plan.schema, query.columns)
+    query = replace(query, columns=columns)
     seconds = engine.settings.hold_seconds
     hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
     target = result_schema(plan.schema, query.columns)
@@ -92,16 +98,37 @@ def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
 def _steps(
     plan: QueryPlan, query: Query, table: QueryTable, engine: QueryEngine
 ) -> tuple[ProcessingStep, ...]:
-    """The table's processing, then the query's own; of an old version, at its time."""
-    now_ms = plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
-    own = table.iterators.bind(query.processing.iterator)
-    if own is not None:
-        own.check(plan.schema)
-    steps = (
-        ProcessingStep(plan.processing, now_ms, table.iterators.bind(plan.processing.iterator)),
-        ProcessingStep(query.processing, now_ms, own),
-    )
+    """The table's processing, what its caller may see of that, then the query's own."""
+    forced = Processing(iterator=query.restriction.iterator)
+    now_ms = _now_of(plan, query, engine)
+    steps = [
+        ProcessingStep(plan.processing, now_ms, table.iterators.bind(plan.processing.iterator))
+    ]
+    for processing in (forced, query.processing):
+        iterator = table.iterators.bind(processing.iterator)
+        if iterator is not None:
+            iterator.check(plan.schema)
+        if processing is query.processing:
+            _check_sight(query, plan.schema, iterator)
+        steps.append(ProcessingStep(processing, now_ms, iterator))
     return tuple(step for step in steps if not step.processing.keeps_rows)
+
+
+def _check_sight(query: Query, schema: Schema, iterator: BoundIterator | None) -> None:
+    """InvalidRequestError if what the query asks for looks at fields its caller may not see."""
+    if query.restriction.value_fields is None:
+        return
+    looked_at = [age_off.field for age_off in query.processing.filters]
+    if iterator is not None:
+        needed = iterator.required_fields(schema)
+        looked_at += [f.name for f in schema.fields] if needed is None else needed
+    visible_columns(query.restriction, schema, tuple(looked_at))
+
+
+def _now_of(plan: QueryPlan, query: Query, engine: QueryEngine) -> int:
+    if query.now_ms is not None:
+        return query.now_ms
+    return plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
 
 
 def rows_of(

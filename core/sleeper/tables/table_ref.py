@@ -1,5 +1,6 @@
 """What names a table."""
 
+import re
 import secrets
 from dataclasses import dataclass
 from enum import Enum
@@ -10,7 +11,7 @@ from sleeper.errors import InvalidRequestError
 TableId = NewType("TableId", str)
 """Eight lower-case hexadecimal digits."""
 
-_NAME_LENGTH_MAX = 200
+TABLE_NAME_LENGTH_MAX = 200
 
 
 class TableState(Enum):
@@ -35,16 +36,21 @@ def new_table_id() -> TableId:
     return TableId(secrets.token_hex(4))
 
 
+def is_table_id(text: str) -> bool:
+    """Whether an id can be this."""
+    return re.fullmatch("[0-9a-f]{8}", text) is not None
+
+
 def check_table_name(name: str) -> str:
     """The name if it can be one; otherwise InvalidRequestError says what is wrong with it.
 
     Names go into paths on users' disks, SQL and JSON, so no slashes, control
     characters, or white space at either end.
     """
-    if not name or len(name) > _NAME_LENGTH_MAX:
+    if not name or len(name) > TABLE_NAME_LENGTH_MAX:
         raise InvalidRequestError(
             f"table name {name[:40]!r} has {len(name)} characters: "
-            f"1 to {_NAME_LENGTH_MAX} are allowed"
+            f"1 to {TABLE_NAME_LENGTH_MAX} are allowed"
         )
     if name != name.strip() or name in {".", ".."}:
         raise InvalidRequestError(

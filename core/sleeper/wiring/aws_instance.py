@@ -18,10 +18,13 @@ from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.places import bucket_of, config_bucket_name
 from sleeper.aws.process_folder import ProcessFolder, own_folder
 from sleeper.aws.property_files import PropertyFiles
+from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue
+from sleeper.aws.results_queue import SqsResultsQueue
 from sleeper.aws.schedules import switch_rules
 from sleeper.aws.state_copies import CopyLimits, StateCopies
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
+from sleeper.aws.task_launcher import EcsTaskLauncher
 from sleeper.aws.task_tracker import DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.clock import Clock, system_clock
@@ -29,16 +32,24 @@ from sleeper.datafiles.bucket import open_bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.ingest.job import body_with_job_id
+from sleeper.jobs.event import JobKind
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
+    COMPACTION_TASK_DEFINITION,
     DATA_BUCKET,
     DEPLOYED_QUEUES,
     INGEST_BATCHER_TABLE,
+    INGEST_TASK_DEFINITION,
     JOB_TRACKER_TABLE,
+    QUERY_RESULTS_BUCKET,
+    QUERY_TRACKER_TABLE,
     SCHEDULE_RULES,
     TABLE_ID_INDEX,
     TABLE_NAME_INDEX,
     TABLE_ONLINE_INDEX,
+    TASK_CLUSTER,
+    TASK_SECURITY_GROUP,
+    TASK_SUBNETS,
     TASK_TRACKER_TABLE,
     TRANSACTION_LOG_TABLE,
 )
@@ -48,8 +59,9 @@ from sleeper.properties.engine import (
     STATE_COPIES_MAX,
     TRACKER_DAYS,
 )
-from sleeper.properties.instance import ID
+from sleeper.properties.instance import ID, QUERY_TRACKER_DAYS
 from sleeper.properties.values import InstanceProperties
+from sleeper.query_service.telling import no_connections
 from sleeper.tables.table_ref import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
@@ -71,6 +83,11 @@ _JOB_QUEUES = {
     QueueName.BULK_IMPORT_PERSISTENT_EMR,
     QueueName.BULK_IMPORT_EMR_SERVERLESS,
     QueueName.BULK_IMPORT_EKS,
+}
+
+_TASK_DEFINITIONS = {
+    JobKind.INGEST: INGEST_TASK_DEFINITION,
+    JobKind.COMPACTION: COMPACTION_TASK_DEFINITION,
 }
 
 
@@ -141,6 +158,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         file_requests=lambda: DynamoFileRequests(
             dynamo, _deployed(files.instance(), INGEST_BATCHER_TABLE)
         ),
+        launcher=lambda kind: _launcher(files.instance(), kind),
         find_files=lambda path: find_s3_files(path, readable_buckets(root, files.instance())),
         root=root,
         state=copies.get,
@@ -151,6 +169,10 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         recover_dead_workers=lambda: 0,
         spill_folder=spill_folder,
         query_engine=query_engine,
+        query_tracker=functools.cache(lambda: _query_tracker(files.instance(), clock)),
+        results_root=functools.cache(lambda bucket: _results_root(files.instance(), bucket)),
+        results_queue=functools.lru_cache(64)(lambda url: SqsResultsQueue(aws_client("sqs"), url)),
+        send_frame=no_connections,
         switch_schedules=switch_schedules,
         code=UserCode(Registry(CodeObjects(files.store)), place / _UNPACKED_FOLDER),
         clock=clock,
@@ -206,6 +228,28 @@ def _dead_letters(files: PropertyFiles, name: QueueName) -> SqsDeadLetters:
     if name in _JOB_QUEUES:
         return SqsDeadLetters(client, name.value, *urls, redriven_body=body_with_job_id)
     return SqsDeadLetters(client, name.value, *urls)
+
+
+def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
+    if kind not in _TASK_DEFINITIONS:
+        raise InvalidRequestError(f"there are no tasks of kind {kind.value}")
+    subnets = properties.get(TASK_SUBNETS)
+    return EcsTaskLauncher(
+        aws_client("ecs"),
+        _deployed(properties, TASK_CLUSTER),
+        _deployed(properties, _TASK_DEFINITIONS[kind]),
+        subnets,
+        _deployed(properties, TASK_SECURITY_GROUP),
+    )
+
+
+def _query_tracker(properties: InstanceProperties, clock: Clock) -> DynamoQueryTracker:
+    name, days = _deployed(properties, QUERY_TRACKER_TABLE), properties.get(QUERY_TRACKER_DAYS)
+    return DynamoQueryTracker(aws_client("dynamodb"), name, days, clock)
+
+
+def _results_root(properties: InstanceProperties, bucket: str | None) -> DataRoot:
+    return DataRoot(bucket_of(bucket or _deployed(properties, QUERY_RESULTS_BUCKET)))
 
 
 def _state_folder() -> Path:

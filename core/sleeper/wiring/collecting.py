@@ -1,7 +1,9 @@
 """Garbage collection of the tables of an instance, and state snapshots."""
 
+import logging
 from dataclasses import dataclass
 
+from sleeper.errors import SleeperError
 from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
 from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
 from sleeper.garbage_collection.table_deletion import finish_table_deletion
@@ -9,12 +11,21 @@ from sleeper.properties.engine import SNAPSHOT_TRANSACTIONS_MIN
 from sleeper.tables.table_ref import TableRef, TableState
 from sleeper.wiring.instance import Instance, OpenTable
 
+logger = logging.getLogger(__name__)
+
 _ABANDONED_MS = 3_600_000
 
 
 def collect_table(instance: Instance, name: str, dry_run: bool = False) -> CollectionReport:
     """Deletes the table's files that nobody needs any more."""
-    table = instance.table(name)
+    return collect_garbage_of(instance, instance.tables.by_name(name), dry_run)
+
+
+def collect_garbage_of(
+    instance: Instance, ref: TableRef, dry_run: bool = False
+) -> CollectionReport:
+    """The same, of a table that was looked up."""
+    table = OpenTable(instance, ref)
     return collect_garbage(
         table.ref.id,
         table.state,
@@ -27,7 +38,12 @@ def collect_table(instance: Instance, name: str, dry_run: bool = False) -> Colle
 
 def collect_table_orphans(instance: Instance, name: str, dry_run: bool = False) -> OrphanReport:
     """Deletes what runs left in the table's folder that died before their commit."""
-    table = instance.table(name)
+    return collect_orphans_of(instance, instance.tables.by_name(name), dry_run)
+
+
+def collect_orphans_of(instance: Instance, ref: TableRef, dry_run: bool = False) -> OrphanReport:
+    """The same, of a table that was looked up."""
+    table = OpenTable(instance, ref)
     return collect_orphans(
         table.ref.id,
         table.state,
@@ -40,10 +56,20 @@ def collect_table_orphans(instance: Instance, name: str, dry_run: bool = False) 
 
 
 def finish_deletions(instance: Instance) -> int:
-    """Finishes the deletion of tables that were deleted; returns how many."""
+    """Finishes the deletion of tables that were deleted; returns how many.
+
+    One that fails keeps none of the others; the first failure is raised after them.
+    """
+    failures: list[SleeperError] = []
     deleting = instance.tables.list(TableState.DELETING)
     for ref in deleting:
-        finish_table_deletion(ref, instance.tables, instance.remove_table)
+        try:
+            finish_table_deletion(ref, instance.tables, instance.remove_table)
+        except SleeperError as error:
+            logger.warning("deletion not finished: %s", error, extra={"table": ref.id})
+            failures.append(error)
+    if failures:
+        raise failures[0]
     return len(deleting)
 
 

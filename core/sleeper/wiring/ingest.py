@@ -27,7 +27,7 @@ from sleeper.properties.table import FILE_WRITING_STRATEGY
 from sleeper.schema.json import schema_from_json
 from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
-from sleeper.tables.table_ref import TableId
+from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId
 from sleeper.wiring.engine import engine_settings, file_settings
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.own_task import own_task
@@ -37,6 +37,7 @@ from sleeper.wiring.source_files import readable_buckets
 logger = logging.getLogger(__name__)
 
 _NO_TABLE = TableId("")
+_REASON_CHARACTERS_MAX = 2_000
 _LOCAL_SCHEME = "file://"
 
 
@@ -212,13 +213,14 @@ def _record_rejection(
             JobStep.REJECTED,
             instance.clock(),
             new_run_id(),
-            reasons=(str(error),),
+            reasons=(str(error)[:_REASON_CHARACTERS_MAX],),
         )
     )
 
 
 def _table_id_of(job: IngestJob) -> TableId:
-    return TableId(job.table_id or job.table_name or _NO_TABLE)
+    """Of a job whose table is not known: what it calls its table, cut to what a key may be."""
+    return TableId((job.table_id or job.table_name or _NO_TABLE)[:TABLE_NAME_LENGTH_MAX])
 
 
 def _absolute(instance: Instance, paths: Sequence[str]) -> tuple[str, ...]:

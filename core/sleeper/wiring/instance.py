@@ -9,9 +9,14 @@ from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.garbage_collection.orphans import ListObjects
 from sleeper.ingest_batcher.request import FileRequests
+from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import DeadLetters, MessageQueue
+from sleeper.jobs.task_launcher import TaskLauncher
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.query_service.results_queue import ResultsQueue
+from sleeper.query_service.telling import SendFrame
+from sleeper.query_service.tracker import QueryRecords
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableId, TableRef
@@ -44,13 +49,17 @@ class TablePropertiesStore(Protocol):
 class Instance:
     """The ports of one instance. Safe for threads; each process opens its own.
 
-    `queues` are those that it has. `state` gives a table's state store, opened once per
+    `queues` are those that it has; `queue` opens any. `launcher` is what starts tasks of a kind,
+    if the instance has tasks. `state` gives a table's state store, opened once per
     process. `spill_folder` is a folder of this process on local disk. `make_table` and
     `remove_table` make and delete what a table needs before its index row stands, and after;
     `find_files` gives the files that an ingest of a path would read, with their bytes.
     `abandoned_tables` are those of a creation that died before a time.
     `recover_dead_workers` gives back what processes held that are gone. `code` is what
     wheels of users register. `query_engine` is kept warm while the instance is open.
+    `query_tracker` knows of queries that came as messages; `results_root` is where their rows
+    go, by bucket (None: the instance's own), `results_queue` a client's queue of them by URL, and
+    `send_frame` sends to a client's WebSocket.
     `switch_schedules` turns what starts background work on or off, and says what that is.
     """
 
@@ -66,6 +75,7 @@ class Instance:
     dead_letters: Callable[[QueueName], DeadLetters]
     file_requests: Callable[[], FileRequests]
     find_files: Callable[[str], Sequence[tuple[str, int]]]
+    launcher: Callable[[JobKind], TaskLauncher]
     root: DataRoot
     state: Callable[[TableId], StateStore]
     make_table: Callable[[TableId], None]
@@ -75,6 +85,10 @@ class Instance:
     recover_dead_workers: Callable[[], int]
     spill_folder: Callable[[], Path]
     query_engine: Callable[[], "QueryEngine"]
+    query_tracker: Callable[[], QueryRecords]
+    results_root: Callable[[str | None], DataRoot]
+    results_queue: Callable[[str], ResultsQueue]
+    send_frame: SendFrame
     switch_schedules: Callable[[bool], tuple[str, ...]]
     code: UserCode
     clock: Clock

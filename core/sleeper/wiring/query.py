@@ -17,7 +17,7 @@ from sleeper.wiring.instance import Instance, OpenTable
 
 def open_query(instance: Instance, table_name: str, query: Query) -> QueryResult:
     """Starts a query by key; its rows come as they are read."""
-    return run_query(query, _query_table(instance.table(table_name)), instance.query_engine())
+    return run_query(query, query_table(instance.table(table_name)), instance.query_engine())
 
 
 def open_sql(instance: Instance, statement: str) -> QueryResult:
@@ -36,13 +36,8 @@ def schema_of(instance: Instance, table_name: str) -> Schema:
         return schema_from_json(state.schema_json)
 
 
-def _openers(instance: Instance) -> TableOpeners:
-    return {
-        ref.name: partial(_query_table, OpenTable(instance, ref)) for ref in instance.tables.list()
-    }
-
-
-def _query_table(table: OpenTable) -> QueryTable:
+def query_table(table: OpenTable) -> QueryTable:
+    """The table as queries read it."""
     iterators = TableIterators(
         table.ref.name,
         table.instance.code,
@@ -50,3 +45,9 @@ def _query_table(table: OpenTable) -> QueryTable:
         lambda: table.properties().get(ITERATOR_GROUP_ROWS_MAX),
     )
     return QueryTable(table.ref.name, table.state, table.instance.root, iterators)
+
+
+def _openers(instance: Instance) -> TableOpeners:
+    return {
+        ref.name: partial(query_table, OpenTable(instance, ref)) for ref in instance.tables.list()
+    }

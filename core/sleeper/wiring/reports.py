@@ -9,10 +9,11 @@ from sleeper.reports.jobs import gather_jobs
 from sleeper.reports.kind import ReportKind
 from sleeper.reports.listing import Listing
 from sleeper.reports.partitions import gather_partitions
-from sleeper.reports.queries import untracked_queries
+from sleeper.reports.queries import QueriesReport, gather_queries
 from sleeper.reports.queues import gather_queues
 from sleeper.reports.state import StateReport, gather_state
 from sleeper.reports.table import TableReport, gather_table
+from sleeper.reports.table_metrics import gather_table_metrics
 from sleeper.reports.tables import gather_tables
 from sleeper.reports.tasks import gather_tasks
 from sleeper.statestore.reading.file_queries import Totals
@@ -20,6 +21,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.wiring.dead_letters import list_dead_letters
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
 
 _ALL_ROWS = 2**62
 
@@ -48,6 +50,11 @@ def report_table(instance: Instance, name: str) -> TableReport:
 def report_state(instance: Instance, name: str) -> StateReport:
     """The versions of a table, and who needs them."""
     return gather_state(instance.table(name).state, name)
+
+
+def table_metrics(instance: Instance, ref: TableRef) -> dict[str, int]:
+    """Counts of what the table holds, by the names of their metrics."""
+    return gather_table_metrics(instance.state(ref.id))
 
 
 def _listings(
@@ -90,7 +97,10 @@ def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limi
         case ReportKind.DEAD_LETTERS:
             return list_dead_letters(instance, limit=limit)
         case _:
-            return untracked_queries()
+            if QueueName.QUERY not in instance.queues:
+                return QueriesReport((), {}).listing()
+            history = instance.query_tracker()
+            return gather_queries(history, instance.tables, of_table, limit).listing()
 
 
 def _totals_of(instance: Instance, table_id: TableId) -> Totals:

@@ -229,20 +229,26 @@ def _read_schema(path: Path) -> tuple[str, Schema]:
 
 
 def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> list[KeyValue]:
-    """One split point a line; byte arrays are base64, strings too if the caller says so."""
-    field = schema.row_keys[0]
+    """The split points of a file, as `parse_split_points` reads them."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"split points file {path} cannot be read: {error}") from error
+    return parse_split_points(schema, text, f"split points file {path}", is_base64)
+
+
+def parse_split_points(
+    schema: Schema, text: str, where: str, is_base64: bool = False
+) -> list[KeyValue]:
+    """One split point a line; byte arrays are base64, strings too if the caller says so."""
+    field = schema.row_keys[0]
     points: list[KeyValue] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         try:
             points.append(_split_point(line, field.type, is_base64))
         except (ValueError, binascii.Error) as error:
             raise InvalidRequestError(
-                f"split points file {path}, line {number}: {line!r} is no value of field "
-                f"{field.name!r}: {error}"
+                f"{where}, line {number}: {line!r} is no value of field {field.name!r}: {error}"
             ) from error
     return points
 

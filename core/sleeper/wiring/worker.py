@@ -1,58 +1,74 @@
-"""A worker process of a local instance: takes jobs off the queues until it is told to stop.
+"""Takes jobs off queues and runs them, one after another.
 
-The process that started it holds the other end of its standard input: when that closes,
-because the other stopped or was killed, the worker ends after the job at hand. SIGTERM
-gives the job back. Workers are fresh processes, never forks.
+A worker process of a local instance takes from all its queues, a task on AWS from one. Both
+keep the message at hand in flight while they work, take it off its queue when the job is
+settled, and tell the task tracker of their start and end.
 """
 
-import argparse
 import logging
-import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sleeper.errors import (
-    DataError,
-    InvalidRequestError,
-    NotFoundError,
-    SleeperError,
-    StateMovedOnError,
-    UnavailableError,
-)
-from sleeper.jobs.event import TaskEvent, TaskStep, new_task_id
+from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError, UnavailableError
+from sleeper.jobs.event import TaskEvent, TaskStep
 from sleeper.jobs.queue import Message, MessageQueue
 from sleeper.local.process import this_process
 from sleeper.properties.engine import QUEUE_VISIBILITY_SECONDS
-from sleeper.properties.instance import COMPACTION_VISIBILITY_SECONDS, INGEST_VISIBILITY_SECONDS
+from sleeper.properties.instance import (
+    COMPACTION_VISIBILITY_SECONDS,
+    INGEST_KEEPALIVE_SECONDS,
+    INGEST_VISIBILITY_SECONDS,
+)
+from sleeper.wiring.compaction_running import run_compaction_message
 from sleeper.wiring.ingest import run_ingest_message
 from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import open_instance
+from sleeper.wiring.query_dispatch import run_query_message
+from sleeper.wiring.query_running import run_leaf_query_message
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.shaping import run_compaction_message, run_split_message
+from sleeper.wiring.settled_errors import SETTLED_ERRORS
+from sleeper.wiring.splitting import run_split_message
 
 logger = logging.getLogger(__name__)
 
-TASK_KIND = "worker"
-# Splits come first: they are quick, and everything after them is better placed.
-_ORDER = (QueueName.SPLITTING, QueueName.COMPACTION, QueueName.INGEST)
 _VISIBILITY = {
     QueueName.INGEST: INGEST_VISIBILITY_SECONDS,
     QueueName.COMPACTION: COMPACTION_VISIBILITY_SECONDS,
     QueueName.SPLITTING: QUEUE_VISIBILITY_SECONDS,
-}
-# Trying the message again changes nothing; the tracker has the reason. What else a table
-# needs is found anew from its state, but an ingest is only in its message: where a person
-# has to mend something first, that must not be lost.
-_SETTLED: dict[QueueName, tuple[type[SleeperError], ...]] = {
-    QueueName.INGEST: (InvalidRequestError, NotFoundError),
-    QueueName.COMPACTION: (InvalidRequestError, NotFoundError, StateMovedOnError, DataError),
-    QueueName.SPLITTING: (InvalidRequestError, NotFoundError, StateMovedOnError, DataError),
+    QueueName.QUERY: QUEUE_VISIBILITY_SECONDS,
+    QueueName.LEAF_QUERY: QUEUE_VISIBILITY_SECONDS,
 }
 _IDLE_WAIT_SECONDS = 0.1
 _RETRY_DELAY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What the tracker calls a worker, where it takes jobs from, and when it ends by itself.
+
+    The first queue that has a message comes first. It waits for one so long at each queue,
+    so one of several queues should not wait.
+    """
+
+    kind: str
+    queues: tuple[QueueName, ...]
+    wait_seconds: float = 0.0
+    idle_stop_seconds: float | None = None
+
+
+# Somebody waits for a query. Splits are quick, and everything after them is better placed.
+LOCAL_WORKER = WorkerSettings(
+    "worker",
+    (
+        QueueName.LEAF_QUERY,
+        QueueName.QUERY,
+        QueueName.SPLITTING,
+        QueueName.COMPACTION,
+        QueueName.INGEST,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,57 +84,92 @@ class GivenBackError(BaseException):
 
 
 class Worker:
-    """Runs one job after another."""
+    """Runs one job after another, until it is told to stop or was idle for long."""
 
-    def __init__(self, instance: Instance, task_id: str, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        task_id: str,
+        stop: threading.Event,
+        settings: WorkerSettings = LOCAL_WORKER,
+    ) -> None:
         self._instance = instance
         self._task_id = task_id
         self._stop = stop
+        self._settings = settings
+        self._at_hand: tuple[MessageQueue, Message] | None = None
+        self._runs_job = False
+        self._gives_back = False
         self._jobs = 0
         self._read = 0
         self._written = 0
 
     def run(self) -> None:
-        """Until it is told to stop; the task tracker hears of start and end."""
+        """Until the end; the task tracker hears of it and of the start."""
         self._record(TaskStep.STARTED, process=this_process())
         reason: str | None = None
         try:
-            while not self._stop.is_set():
-                try:
-                    is_idle = not self.run_one()
-                except UnavailableError as error:
-                    # A full disk, perhaps. What was in flight returns by itself.
-                    logger.warning("waiting for the instance: %s", error)
-                    self._stop.wait(_RETRY_DELAY_SECONDS)
-                    continue
-                if is_idle:
-                    self._stop.wait(_IDLE_WAIT_SECONDS)
+            self._run_jobs()
         except GivenBackError:
             reason = "told to end at once"
         finally:
-            self._record(
-                TaskStep.ENDED,
-                jobs=self._jobs,
-                rows_read=self._read,
-                rows_written=self._written,
-                reason=reason,
-            )
+            self._record_end(reason)
+
+    def _run_jobs(self) -> None:
+        busy_at = time.monotonic()
+        while not self._stop.is_set():
+            try:
+                if self.run_one():
+                    busy_at = time.monotonic()
+                    continue
+                pause = _IDLE_WAIT_SECONDS
+            except UnavailableError as error:
+                # A full disk, perhaps. What was in flight returns by itself.
+                logger.warning("waiting for the instance: %s", error)
+                pause = _RETRY_DELAY_SECONDS
+            idle_seconds = time.monotonic() - busy_at
+            longest = self._settings.idle_stop_seconds
+            if longest is not None and idle_seconds >= longest:
+                logger.info("idle for %d s", idle_seconds, extra={"task_id": self._task_id})
+                return
+            self._stop.wait(pause)
 
     def run_one(self) -> bool:
         """Takes one message from the first queue that has one; False if none has."""
-        for name in _ORDER:
+        for name in self._settings.queues:
             queue = self._instance.queue(name)
-            for message in queue.receive():
+            for message in queue.receive(wait_seconds=self._settings.wait_seconds):
+                self._at_hand = (queue, message)
                 self._handle(name, queue, message)
+                self._at_hand = None
                 return True
         return False
 
+    def give_back(self) -> None:
+        """Tells it to end at once. For a signal's handler, in the thread that runs the worker.
+
+        Interrupts a job, and nothing else: a message that is being received is not lost.
+        """
+        self._gives_back = True
+        self._stop.set()
+        if self._runs_job:
+            raise GivenBackError
+
+    def abandon(self) -> None:
+        """Gives back what is at hand while the job still runs. The process must end then.
+
+        For another thread, when an interruption does not reach the job in time.
+        """
+        if self._at_hand is not None:
+            queue, message = self._at_hand
+            queue.give_back(message.receipt)
+        self._record_end("told to end at once, and ended in the midst of a job")
+
     def _handle(self, name: QueueName, queue: MessageQueue, message: Message) -> None:
-        visibility = self._instance.properties().get(_VISIBILITY[name])
         try:
-            with _kept_in_flight(queue, message, visibility):
+            with _kept_in_flight(queue, message, *self._visibility(name)):
                 totals = self._run_message(name, message)
-        except _SETTLED[name] as error:
+        except SETTLED_ERRORS[name] as error:
             logger.warning("%s job dropped: %s", name.value, error)
             totals = JobTotals()
         except SleeperError as error:
@@ -138,6 +189,15 @@ class Worker:
         self._written += totals.rows_written
 
     def _run_message(self, name: QueueName, message: Message) -> JobTotals:
+        self._runs_job = True
+        try:
+            if self._gives_back:
+                raise GivenBackError
+            return self._run_job(name, message)
+        finally:
+            self._runs_job = False
+
+    def _run_job(self, name: QueueName, message: Message) -> JobTotals:
         match name:
             case QueueName.INGEST:
                 rows = run_ingest_message(self._instance, message, self._task_id).rows
@@ -149,31 +209,52 @@ class Worker:
             case QueueName.SPLITTING:
                 run_split_message(self._instance, message.body)
                 return JobTotals()
+            case QueueName.QUERY:
+                return JobTotals(run_query_message(self._instance, message))
+            case QueueName.LEAF_QUERY:
+                return JobTotals(run_leaf_query_message(self._instance, message))
             case _:
                 raise InvalidRequestError(f"a worker takes nothing from queue {name.value}")
 
+    def _visibility(self, name: QueueName) -> tuple[int, float]:
+        """For how long a message is kept in flight, and how often."""
+        properties = self._instance.properties()
+        seconds = properties.get(_VISIBILITY[name])
+        if name is QueueName.INGEST:
+            return seconds, properties.get(INGEST_KEEPALIVE_SECONDS)
+        return seconds, seconds / 3
+
+    def _record_end(self, reason: str | None) -> None:
+        self._record(
+            TaskStep.ENDED,
+            jobs=self._jobs,
+            rows_read=self._read,
+            rows_written=self._written,
+            reason=reason,
+        )
+
     def _record(self, step: TaskStep, **more: object) -> None:
         now = self._instance.clock()
-        event = TaskEvent(self._task_id, TASK_KIND, step, now, **more)  # type: ignore[arg-type]
+        event = TaskEvent(self._task_id, self._settings.kind, step, now, **more)  # type: ignore[arg-type]
         self._instance.tasks.record(event)
 
 
 @contextmanager
 def _kept_in_flight(
-    queue: MessageQueue, message: Message, visibility_seconds: int
+    queue: MessageQueue, message: Message, visibility_seconds: float, period_seconds: float
 ) -> Iterator[None]:
-    """Extends the message's visibility at a third of its time, while the job runs."""
+    """Extends the message's visibility every so often, while the job runs."""
     done = threading.Event()
 
     def extend() -> None:
-        while not done.wait(visibility_seconds / 3):
+        while not done.wait(period_seconds):
             try:
                 queue.extend(message.receipt, visibility_seconds)
             except StateMovedOnError as error:
                 logger.warning("message could not be kept in flight: %s", error)
                 return
             except SleeperError as error:
-                # Two thirds of the time are left, and another try comes before they end.
+                # There is time left, and another try comes before it ends.
                 logger.warning("message not kept in flight yet: %s", error)
 
     thread = threading.Thread(target=extend, name="keep-in-flight", daemon=True)
@@ -183,40 +264,3 @@ def _kept_in_flight(
     finally:
         done.set()
         thread.join()
-
-
-def _stop_when_input_closes(stop: threading.Event) -> None:
-    while sys.stdin.buffer.read(1):
-        pass
-    stop.set()
-
-
-def _give_back_on(number: int, stop: threading.Event) -> None:
-    def on_signal(*_: object) -> None:
-        stop.set()
-        raise GivenBackError
-
-    handler: Callable[..., None] = on_signal
-    signal.signal(number, handler)
-
-
-def main() -> None:
-    """Entry point of `python -m sleeper.wiring.worker FOLDER`."""
-    parser = argparse.ArgumentParser(description="a worker process of a local instance")
-    parser.add_argument("folder")
-    arguments = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    stop = threading.Event()
-    threading.Thread(target=_stop_when_input_closes, args=(stop,), daemon=True).start()
-    # Ctrl-C at the terminal reaches the whole group: the starter decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _give_back_on(signal.SIGTERM, stop)
-    instance = open_instance(arguments.folder)
-    try:
-        Worker(instance, new_task_id(), stop).run()
-    finally:
-        instance.close()
-
-
-if __name__ == "__main__":
-    main()

@@ -96,6 +96,6 @@ class _Worker:
 
 
 def _start_worker(folder: Path) -> _Worker:
-    command = [sys.executable, "-m", "sleeper.wiring.worker", str(folder)]
+    command = [sys.executable, "-m", "sleeper.wiring.local_worker", str(folder)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     return _Worker(process, time.monotonic())

@@ -116,7 +116,7 @@ def test_a_property_without_meaning_here_is_kept_with_a_warning() -> None:
         "sleeper.ingest.arrow.working.buffer.bytes",
         "sleeper.ingest.job.queue.url",
         "sleeper.compaction.task.wait.time.seconds",
-        "sleeper.compaction.job.creation.memory.mb",
+        "sleeper.compaction.job.creation.dlq.url",
         "sleeper.gc.files.maximum",
         "sleeper.partition.splitting.finder.batch.size",
         "sleeper.query.processor.row.retrieval.threads",

@@ -87,12 +87,13 @@ from sleeper.datafiles import merge as merging
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.jobs.status import JobState
 from sleeper.query.request import Query, region_of_range
+from sleeper.wiring.compaction_creation import compact_table
 from sleeper.wiring.ingest import ingest_paths, submit_ingest
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 from sleeper.wiring.query import open_query, schema_of
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.shaping import compact_table, split_table
+from sleeper.wiring.splitting import split_table
 from sleeper.wiring.worker import Worker
 from tests.stateful.crashing import Crash, CrashPlan, crashing
 from tests.system.bad_days import assert_nothing_stays, make_table, run_all, stored, write

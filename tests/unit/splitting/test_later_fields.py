@@ -18,7 +18,7 @@ from sleeper.query.request import Query
 from sleeper.query.running import plan_of_query, run_query
 from sleeper.query.sql import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.splitting.planning import SplitStatus
+from sleeper.splitting.running import SplitStatus
 from tests.real_table import RealTable
 from tests.unit.conftest import MakeTable
 

@@ -1,0 +1,65 @@
+"""The CDK app: reads the folder of properties that it is given, and synthesises the instance.
+
+    cdk deploy --all -c instance=path/to/instance.properties
+
+`-c id=`, `-c vpc=` and `-c subnets=` (comma-separated) win over the file, and are enough without
+one. Nothing here calls AWS.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+from cdk_nag import AwsSolutionsChecks
+
+from sleeper.errors import SleeperError
+from sleeper.properties.declaration import Property
+from sleeper.properties.instance import ACCOUNT, ID, REGION, SUBNETS, VPC
+from sleeper.wiring.instance_folder import InstanceFolder, read_instance_folder
+from stacks.constructs.code import PLATFORMS
+from stacks.instance import InstanceStack
+
+_OVERRIDES: dict[str, Property[Any]] = {"id": ID, "vpc": VPC, "subnets": SUBNETS}
+
+
+def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -> cdk.App:
+    """The app, not yet synthesised. SleeperError if a property is wrong."""
+    app = cdk.App(context=context, outdir=outdir)
+    folder = _read_folder(app)
+    properties = folder.properties
+    platform = app.node.try_get_context("lambda_platform") or PLATFORMS[0]
+    if platform not in PLATFORMS:
+        raise SystemExit(f"lambda_platform is {platform!r}: it can be {', '.join(PLATFORMS)}")
+    for warning in properties.warnings():
+        print(warning, file=sys.stderr)
+    instance_id = properties.get(ID)
+    InstanceStack(
+        app,
+        f"sleeper-{instance_id.lower().replace('.', '-')}",
+        folder=folder,
+        code_platform=platform,
+        description=f"The Sleeper instance {instance_id}",
+        env=cdk.Environment(account=properties.get(ACCOUNT), region=properties.get(REGION)),
+    )
+    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    return app
+
+
+def _read_folder(app: cdk.App) -> InstanceFolder:
+    file = app.node.try_get_context("instance")
+    given = {
+        declaration.name: value
+        for name, declaration in _OVERRIDES.items()
+        if (value := app.node.try_get_context(name))
+    }
+    if not file and ID.name not in given:
+        raise SystemExit("no instance: give -c instance=path/to/instance.properties, or -c id=ID")
+    return read_instance_folder(Path(file) if file else None, given)
+
+
+if __name__ == "__main__":
+    try:
+        make_app().synth()
+    except SleeperError as error:
+        sys.exit(f"nothing is deployed: {error}")

@@ -1,0 +1,35 @@
+"""The optional parts of an AWS instance, under the names that users of gchq/sleeper know."""
+
+from enum import Enum
+
+
+class OptionalStack(Enum):
+    """A part of an AWS instance that is deployed if `sleeper.optional.stacks` names it."""
+
+    INGEST = "IngestStack"
+    INGEST_BATCHER = "IngestBatcherStack"
+    COMPACTION = "CompactionStack"
+    GARBAGE_COLLECTION = "GarbageCollectionStack"
+    SPLITTING = "PartitionSplittingStack"
+    QUERY = "QueryStack"
+    WEB_SOCKET_QUERY = "WebSocketQueryStack"
+    BULK_IMPORT_EMR_SERVERLESS = "EmrServerlessBulkImportStack"
+    BULK_IMPORT_EMR = "EmrBulkImportStack"
+    BULK_IMPORT_PERSISTENT_EMR = "PersistentEmrBulkImportStack"
+    BULK_IMPORT_EKS = "EksBulkImportStack"
+    BULK_EXPORT = "BulkExportStack"
+    DASHBOARD = "DashboardStack"
+    TABLE_METRICS = "TableMetricsStack"
+
+
+DEFAULT_STACKS = (
+    OptionalStack.INGEST,
+    OptionalStack.INGEST_BATCHER,
+    OptionalStack.COMPACTION,
+    OptionalStack.GARBAGE_COLLECTION,
+    OptionalStack.SPLITTING,
+    OptionalStack.QUERY,
+    OptionalStack.BULK_IMPORT_EMR_SERVERLESS,
+    OptionalStack.TABLE_METRICS,
+)
+"""What is deployed unless the property says otherwise."""

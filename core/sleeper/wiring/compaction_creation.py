@@ -1,0 +1,36 @@
+"""Creation of compaction jobs for the tables of an instance."""
+
+from sleeper.compaction.planning import CreationReport, create_compaction_jobs
+from sleeper.errors import InvalidRequestError
+from sleeper.tables.table_ref import TableRef
+from sleeper.wiring.instance import Instance, OpenTable
+from sleeper.wiring.queue_name import QueueName
+
+
+def compact_table(instance: Instance, name: str, full: bool = False) -> CreationReport:
+    """Creates the compaction jobs that the table needs now and sends them to the queue.
+
+    `full` takes all files of every leaf. InvalidRequestError if the table is offline.
+    """
+    ref = instance.tables.by_name(name)
+    if not ref.online:
+        raise InvalidRequestError(f"table {name!r} is offline: it is not compacted")
+    return create_compaction_jobs_of(instance, ref, full)
+
+
+def create_compaction_jobs_of(
+    instance: Instance, ref: TableRef, full: bool = False
+) -> CreationReport:
+    """Creates and sends the jobs of one table."""
+    table = OpenTable(instance, ref)
+    send = instance.queue(QueueName.COMPACTION).send_all
+    return create_compaction_jobs(
+        ref.id,
+        table.state,
+        table.properties(),
+        instance.jobs,
+        send,
+        instance.clock,
+        full,
+        instance.code,
+    )

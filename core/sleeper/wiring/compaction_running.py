@@ -1,0 +1,32 @@
+"""Runs compaction jobs of the tables of an instance."""
+
+from sleeper.compaction.job import compaction_job_from_json
+from sleeper.compaction.running import CompactionSettings, run_compaction
+from sleeper.datafiles.bound_iterator import TableIterators
+from sleeper.properties.engine import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_BYTES
+from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX
+from sleeper.tables.table_index import find_table
+from sleeper.wiring.engine import engine_settings, file_settings
+from sleeper.wiring.instance import Instance, OpenTable
+
+
+def run_compaction_message(
+    instance: Instance, body: str, task_id: str | None = None
+) -> tuple[int, int]:
+    """Runs the job of a message; returns rows read and written."""
+    job = compaction_job_from_json(body)
+    table = OpenTable(instance, find_table(instance.tables, None, job.table_id))
+    properties = table.properties()
+    settings = CompactionSettings(
+        engine_settings(instance, MERGE_MEMORY_BYTES),
+        file_settings(properties),
+        properties.get(COMPACTION_LEASE_SECONDS),
+        task_id,
+        TableIterators(
+            table.ref.name, instance.code, lambda: properties.get(ITERATOR_GROUP_ROWS_MAX)
+        ),
+    )
+    result = run_compaction(
+        job, table.state, instance.root, instance.jobs, settings, instance.clock
+    )
+    return result.rows_read, result.rows_written

@@ -1,0 +1,139 @@
+"""What a deployment does to an instance on AWS: writes its properties, makes its tables.
+
+The resources that ask for it tell the old and the new description of the folder that is
+deployed. Only what changed between them is applied, so that what was set from the command
+line since is kept; and applying it twice is the same as once.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from sleeper.aws.bucket_emptying import empty_bucket
+from sleeper.aws.clients import aws_client
+from sleeper.aws.custom_resource import CustomResourceRequest, RequestType, answer_request
+from sleeper.aws.instance_file import InstanceFile
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
+from sleeper.properties.java_text import read_properties_text
+from sleeper.properties.table import ONLINE, SPLITS_BASE64
+from sleeper.properties.values import InstanceProperties, instance_properties
+from sleeper.schema.json import schema_from_json
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.instance_folder import TableDefinition
+from sleeper.wiring.opening import INSTANCE_VARIABLE, open_instance
+from sleeper.wiring.tables import (
+    create_table,
+    parse_split_points,
+    set_online,
+    set_table_properties,
+)
+
+CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
+
+
+def write_properties(event: Mapping[str, Any]) -> None:
+    """Writes `instance.properties`, as a custom resource describes it. Deletes nothing."""
+    answer_request(event, _write_properties)
+
+
+def define_tables(event: Mapping[str, Any]) -> None:
+    """Makes or changes the table that a custom resource describes. Deletes none."""
+    answer_request(event, _define_table)
+
+
+def empty_deleted_bucket(event: Mapping[str, Any]) -> None:
+    """Empties the bucket of a custom resource that is deleted, and thus the bucket too."""
+    answer_request(event, _empty_bucket)
+
+
+def deployed_properties(
+    standing: Mapping[str, str],
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    deployed: Mapping[str, str],
+) -> InstanceProperties:
+    """The properties to stand, from those that stand and the folder's, old and new.
+
+    What deployments write down is `deployed` alone. InvalidRequestError if one is wrong.
+    """
+    written = {p.name for p in INSTANCE_PROPERTIES if p.set_by is SetBy.DEPLOYMENT}
+    kept = {name: value for name, value in standing.items() if name not in written}
+    return instance_properties({**kept, **_changes(before, after), **deployed})
+
+
+def define_table(
+    instance: Instance, definition: TableDefinition, before: TableDefinition | None
+) -> None:
+    """Makes the table, or sets those of its properties that differ from `before`.
+
+    Split points are for a new table. InvalidRequestError if the schema changed.
+    """
+    settings = dict(definition.settings)
+    try:
+        instance.tables.by_name(definition.name)
+    except NotFoundError:
+        schema = schema_from_json(definition.schema)
+        is_base64 = SPLITS_BASE64.parse(settings.get(SPLITS_BASE64.name, "false"))
+        where = f"split points of table {definition.name!r}"
+        points = parse_split_points(schema, definition.split_points, where, is_base64)
+        create_table(instance, definition.name, definition.schema, settings, points)
+        return
+    if before is None:
+        return  # Made by an earlier try, or by a person.
+    if schema_from_json(before.schema) != schema_from_json(definition.schema):
+        raise InvalidRequestError(
+            f"table {definition.name!r}: the schema of a table that is there cannot change"
+        )
+    changes = _changes(before.settings, settings)
+    online = changes.pop(ONLINE.name, None)
+    if online is not None:
+        set_online(instance, definition.name, ONLINE.parse(online) if online else True)
+    if changes:
+        set_table_properties(instance, definition.name, changes)
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """What to set for `before` to become `after`; empty values unset."""
+    gone = {name: "" for name in before if name not in after}
+    return gone | {name: value for name, value in after.items() if before.get(name) != value}
+
+
+def _write_properties(request: CustomResourceRequest) -> None:
+    if request.type is RequestType.DELETE:
+        return
+    file = InstanceFile(aws_client("s3"), os.environ[CONFIG_BUCKET_VARIABLE])
+    before = request.before["Set"] if request.before else {}
+    properties = deployed_properties(
+        read_properties_text(file.read() or ""),
+        before,
+        request.properties["Set"],
+        request.properties["Deployed"],
+    )
+    file.write(properties.to_text())
+
+
+def _define_table(request: CustomResourceRequest) -> None:
+    if request.type is RequestType.DELETE:
+        return
+    instance = open_instance(os.environ[INSTANCE_VARIABLE])
+    try:
+        before = _definition(request.before) if request.before else None
+        define_table(instance, _definition(request.properties), before)
+    finally:
+        instance.close()
+
+
+def _definition(properties: Mapping[str, Any]) -> TableDefinition:
+    return TableDefinition(
+        properties["Name"],
+        properties["Schema"],
+        # CloudFormation leaves out what is empty.
+        properties.get("Settings", {}),
+        properties.get("SplitPoints", ""),
+    )
+
+
+def _empty_bucket(request: CustomResourceRequest) -> None:
+    if request.type is RequestType.DELETE:
+        empty_bucket(aws_client("s3"), request.properties["Bucket"])

@@ -1,0 +1,104 @@
+"""Batches of messages that Lambda hands to a function, and which of them it is to give back.
+
+A message that fails returns to its queue, and the others are done. On a FIFO queue those after
+it in its group return too, so that their order stays.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aws_lambda_powertools.utilities.batch import (
+    BatchProcessor,
+    EventType,
+    SqsFifoPartialProcessor,
+    process_partial_response,
+)
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+
+from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, StateMovedOnError
+from sleeper.tables.table_index import find_table
+from sleeper.tables.table_ref import TableRef, is_table_id
+from sleeper.wiring.instance import Instance
+
+logger = logging.getLogger(__name__)
+
+Failures = Mapping[str, Any]
+"""What Lambda reads: `batchItemFailures`, each with its message's id."""
+
+
+def run_messages(
+    event: Mapping[str, Any], run: Callable[[str], object], settled: tuple[type[SleeperError], ...]
+) -> Failures:
+    """Runs the body of each message of a standard queue; `settled` errors drop a message."""
+
+    def run_record(record: SQSRecord) -> None:
+        try:
+            run(record.body)
+        except settled as error:
+            logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
+        except Exception:
+            logger.exception("message failed", extra={"message_id": record.message_id})
+            raise
+
+    return _process(event, run_record, BatchProcessor(EventType.SQS))
+
+
+def run_for_tables(
+    event: Mapping[str, Any],
+    instance: Instance,
+    operate: Callable[[TableRef], object],
+    online_only: bool = False,
+) -> Failures:
+    """Does something for each table that the messages of a FIFO queue name by its id.
+
+    Once for each table, however often the batch has it. Nothing is done for a table that is
+    gone, nor with `online_only` for one that went offline meanwhile.
+    """
+    done: set[str] = set()
+
+    def run_record(record: SQSRecord) -> None:
+        table_id = record.body
+        if table_id not in done:
+            _operate(instance, table_id, operate, online_only)
+            done.add(table_id)
+
+    return _process(event, run_record, SqsFifoPartialProcessor(skip_group_on_error=True))
+
+
+def _operate(
+    instance: Instance, table_id: str, operate: Callable[[TableRef], object], online_only: bool
+) -> None:
+    told = {"table": table_id[:100]}
+    ref = _table(instance, table_id)
+    if ref is None or (online_only and not ref.online):
+        logger.info("no such table, or offline", extra=told)
+        return
+    try:
+        operate(ref)
+    except (InvalidRequestError, StateMovedOnError) as error:
+        # Another try would end alike, and the next period has one anyway.
+        logger.error("dropped: %s", error, extra=told)
+    except Exception as error:
+        if isinstance(error, SleeperError) and _table(instance, table_id) is None:
+            logger.info("the table was deleted meanwhile", extra=told)
+            return
+        logger.exception("given back", extra=told)
+        raise
+
+
+def _table(instance: Instance, table_id: str) -> TableRef | None:
+    if not is_table_id(table_id):
+        return None
+    try:
+        return find_table(instance.tables, None, table_id)
+    except NotFoundError:
+        return None
+
+
+def _process(
+    event: Mapping[str, Any], run_record: Callable[[SQSRecord], None], processor: BatchProcessor
+) -> Failures:
+    # A function that fails returns all its messages: the answer says so just as well.
+    processor.raise_on_entire_batch_failure = False
+    return process_partial_response(dict(event), run_record, processor)

@@ -1,0 +1,19 @@
+"""Deletes what dead runs left behind in tables' folders."""
+
+from sleeper.tables.table_ref import TableRef
+from sleeper.wiring.collecting import collect_orphans_of
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
+from sleeper.wiring.message_batches import Failures, run_for_tables
+
+
+@lambda_function
+def handler(instance: Instance, event: Event) -> Failures:
+    """Takes ids of tables off their FIFO queue."""
+
+    def operate(ref: TableRef) -> None:
+        done = collect_orphans_of(instance, ref)
+        if done.objects:
+            put_metrics(instance, ref.name, {"OrphansCollected": done.objects})
+
+    return run_for_tables(event, instance, operate)

@@ -1,0 +1,25 @@
+"""Creates the compaction jobs that tables need."""
+
+from sleeper.tables.table_ref import TableRef
+from sleeper.wiring.compaction_creation import create_compaction_jobs_of
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
+from sleeper.wiring.message_batches import Failures, run_for_tables
+
+
+@lambda_function
+def handler(instance: Instance, event: Event) -> Failures:
+    """Takes ids of tables off their FIFO queue."""
+
+    def operate(ref: TableRef) -> None:
+        done = create_compaction_jobs_of(instance, ref)
+        if done.did_anything:
+            counts = {
+                "CompactionJobsCreated": done.created,
+                "CompactionJobsReleased": done.released,
+                "CompactionJobsSentAgain": done.dispatched_again,
+                "ReferencesPushedDown": done.references_pushed_down,
+            }
+            put_metrics(instance, ref.name, counts)
+
+    return run_for_tables(event, instance, operate, online_only=True)

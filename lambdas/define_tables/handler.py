@@ -1,0 +1,11 @@
+"""Makes and changes the tables that are deployed with the instance."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sleeper.wiring import deployment
+
+
+def handler(event: Mapping[str, Any], _context: object) -> None:
+    """Answers a custom resource of CloudFormation."""
+    deployment.define_tables(event)

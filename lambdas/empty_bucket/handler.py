@@ -1,0 +1,11 @@
+"""Empties a bucket that is deleted with its stack."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sleeper.wiring import deployment
+
+
+def handler(event: Mapping[str, Any], _context: object) -> None:
+    """Answers a custom resource of CloudFormation."""
+    deployment.empty_deleted_bucket(event)

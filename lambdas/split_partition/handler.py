@@ -1,0 +1,17 @@
+"""Splits the partitions that messages name."""
+
+from functools import partial
+
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.lambda_function import Event, lambda_function
+from sleeper.wiring.message_batches import Failures, run_messages
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.settled_errors import SETTLED_ERRORS
+from sleeper.wiring.splitting import run_split_message
+
+
+@lambda_function
+def handler(instance: Instance, event: Event) -> Failures:
+    """Takes partitions off the splitting queue."""
+    settled = SETTLED_ERRORS[QueueName.SPLITTING]
+    return run_messages(event, partial(run_split_message, instance), settled)

@@ -1,0 +1,22 @@
+"""Where alarms are sent: a topic, with mail if an address is set."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from sleeper.properties.instance import ERRORS_EMAIL
+from stacks.deployment import Deployment
+
+
+class AlarmsStack(cdk.NestedStack):
+    """The topic of alarms."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
+        super().__init__(scope, construct_id)
+        self.topic = sns.Topic(
+            self, "Alarms", topic_name=deployment.name("alarms"), enforce_ssl=True
+        )
+        address = deployment.get(ERRORS_EMAIL)
+        if address:
+            self.topic.add_subscription(subscriptions.EmailSubscription(address))

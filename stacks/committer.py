@@ -1,0 +1,61 @@
+"""Commits to transaction logs by message: a FIFO queue, and the function that commits."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.properties.deployment import (
+    COMMITTER_CONCURRENCY_RESERVED,
+    COMMITTER_MEMORY_MB,
+    COMMITTER_TIMEOUT_SECONDS,
+)
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
+from stacks.constructs.permissions import (
+    COMMITS,
+    commit,
+    delete_objects,
+    read_objects,
+    read_state,
+    receive,
+    track,
+)
+from stacks.deployment import Deployment
+
+
+class CommitterStack(cdk.NestedStack):
+    """The queue has a group for each table, so that one function at a time commits to it."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        timeout = deployment.get(COMMITTER_TIMEOUT_SECONDS)
+        commits = make_job_queue(
+            self, deployment, "commits", alarms=alarms, visibility_seconds=visibility_for(timeout)
+        )
+        committer = make_function(
+            self,
+            "Commit",
+            deployment,
+            FunctionCode("commit_transactions"),
+            permissions=[
+                *read_state(deployment),
+                *commit(deployment),
+                *track(deployment),
+                read_objects(deployment, COMMITS),
+                delete_objects(deployment, COMMITS),
+                receive(deployment, commits.declared),
+            ],
+            size=Size(
+                memory_mb=deployment.get(COMMITTER_MEMORY_MB),
+                timeout_seconds=timeout,
+                concurrency_reserved=deployment.get(COMMITTER_CONCURRENCY_RESERVED),
+            ),
+        )
+        feed(committer, commits)

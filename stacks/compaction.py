@@ -1,0 +1,113 @@
+"""Compaction: jobs are created for each online table, and done by tasks."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.properties.deployed import COMPACTION_TASK_DEFINITION
+from sleeper.properties.deployment import (
+    COMPACTION_CREATION_MEMORY_MB,
+    COMPACTION_CREATION_TIMEOUT_SECONDS,
+    COMPACTION_TASK_PERIOD_MINUTES,
+)
+from sleeper.properties.instance import (
+    COMPACTION_ARM_CPU,
+    COMPACTION_ARM_MEMORY_MB,
+    COMPACTION_CPU_ARCHITECTURE,
+    COMPACTION_CREATION_PERIOD_MINUTES,
+    COMPACTION_RETRIES_MAX,
+    COMPACTION_VISIBILITY_SECONDS,
+    COMPACTION_X86_CPU,
+    COMPACTION_X86_MEMORY_MB,
+)
+from stacks.constructs.function import Size
+from stacks.constructs.job_queue import make_job_queue
+from stacks.constructs.per_table_operation import Operation, PerTableOperation
+from stacks.constructs.permissions import (
+    COMMITS,
+    DATA,
+    commit,
+    count,
+    read_objects,
+    receive,
+    send,
+    track,
+    write_objects,
+)
+from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
+from stacks.deployment import Deployment
+
+
+class CompactionStack(cdk.NestedStack):
+    """Job creation waits while many commits wait."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+        cluster: ecs.ICluster,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        jobs = make_job_queue(
+            self,
+            deployment,
+            "compaction",
+            alarms=alarms,
+            visibility_seconds=deployment.get(COMPACTION_VISIBILITY_SECONDS),
+            receives_max=deployment.get(COMPACTION_RETRIES_MAX),
+        )
+        PerTableOperation(
+            self, "Jobs", deployment=deployment, alarms=alarms, operation=_job_creation(deployment)
+        )
+        WorkerTask(
+            self,
+            "Task",
+            deployment=deployment,
+            cluster=cluster,
+            kind=TaskKind(
+                kind="compaction",
+                place=COMPACTION_TASK_DEFINITION,
+                size=_task_size(deployment),
+                starts_every_minutes=deployment.get(COMPACTION_TASK_PERIOD_MINUTES),
+                permissions=[
+                    *commit(deployment),
+                    *track(deployment),
+                    read_objects(deployment, DATA),
+                    write_objects(deployment, DATA, COMMITS),
+                    receive(deployment, jobs.declared),
+                    send(deployment, "commits"),
+                ],
+            ),
+        )
+
+
+def _job_creation(deployment: Deployment) -> Operation:
+    return Operation(
+        queue="compaction_job_creation",
+        handler="create_compaction_jobs",
+        every_minutes=deployment.get(COMPACTION_CREATION_PERIOD_MINUTES),
+        permissions=[
+            *commit(deployment),
+            *track(deployment),
+            send(deployment, "compaction"),
+            count(deployment, "commits"),
+        ],
+        size=Size(
+            memory_mb=deployment.get(COMPACTION_CREATION_MEMORY_MB),
+            timeout_seconds=deployment.get(COMPACTION_CREATION_TIMEOUT_SECONDS),
+        ),
+    )
+
+
+def _task_size(deployment: Deployment) -> TaskSize:
+    processor = deployment.get(COMPACTION_CPU_ARCHITECTURE)
+    cpu, memory = (
+        (COMPACTION_ARM_CPU, COMPACTION_ARM_MEMORY_MB)
+        if processor == "ARM64"
+        else (COMPACTION_X86_CPU, COMPACTION_X86_MEMORY_MB)
+    )
+    return TaskSize(processor, deployment.get(cpu), deployment.get(memory))

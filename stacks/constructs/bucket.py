@@ -1,0 +1,65 @@
+"""A bucket of the instance."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from sleeper.properties.deployed_stores import DeployedBucket
+from stacks.constructs.acknowledged import acknowledge
+from stacks.deployment import Deployment
+
+_UNFINISHED_UPLOAD = cdk.Duration.days(7)
+_EMPTYING = cdk.Duration.minutes(16)
+_OLD_VERSION = cdk.Duration.days(7)
+
+
+def make_bucket(
+    scope: Construct,
+    construct_id: str,
+    deployment: Deployment,
+    bucket: DeployedBucket,
+    *,
+    emptier: lambda_.IFunction,
+    lasting: bool = False,
+    expires_days: int | None = None,
+) -> s3.Bucket:
+    """A private, encrypted bucket that is spoken to over TLS only.
+
+    A lasting one keeps deleted objects for a while and may outlive the stack; any other goes
+    with the stack, emptied by the function. `expires_days`: objects are deleted then.
+    """
+    expired = [s3.LifecycleRule(expiration=cdk.Duration.days(expires_days))] if expires_days else []
+    removal_policy = deployment.removal_policy if lasting else cdk.RemovalPolicy.DESTROY
+    made = s3.Bucket(
+        scope,
+        construct_id,
+        bucket_name=deployment.bucket_name(bucket),
+        encryption=s3.BucketEncryption.S3_MANAGED,
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+        enforce_ssl=True,
+        minimum_tls_version=1.2,
+        versioned=lasting,
+        lifecycle_rules=[
+            s3.LifecycleRule(
+                abort_incomplete_multipart_upload_after=_UNFINISHED_UPLOAD,
+                noncurrent_version_expiration=_OLD_VERSION if lasting else None,
+                expired_object_delete_marker=True if lasting else None,
+            ),
+            *expired,
+        ],
+        removal_policy=removal_policy,
+    )
+    if removal_policy is cdk.RemovalPolicy.DESTROY:
+        cdk.CustomResource(
+            made,
+            "Emptied",
+            resource_type="Custom::SleeperEmptiedBucket",
+            service_token=emptier.function_arn,
+            service_timeout=_EMPTYING,
+            properties={"Bucket": made.bucket_name},
+        )
+    acknowledge(made, "S1", "requests are not logged: it would cost more than the table's rest")
+    deployment.record(bucket.place, deployment.bucket_name(bucket))
+    return made

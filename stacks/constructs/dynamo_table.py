@@ -1,0 +1,63 @@
+"""A DynamoDB table of the instance."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from constructs import Construct
+
+from sleeper.aws.dynamo_tables import DYNAMO_TABLES, TIME_TO_LIVE, DynamoTable, Key
+from sleeper.properties.deployed_stores import DeployedTable
+from stacks.constructs.acknowledged import acknowledge
+from stacks.deployment import Deployment
+
+_KEYED = {table.property: table for table in DYNAMO_TABLES}
+_TYPES = {"S": dynamodb.AttributeType.STRING, "N": dynamodb.AttributeType.NUMBER}
+
+
+def make_table(
+    scope: Construct,
+    construct_id: str,
+    deployment: Deployment,
+    table: DeployedTable,
+    keyed: DynamoTable | None = None,
+) -> dynamodb.Table:
+    """A table that costs by the request, keyed as its adapter says."""
+    keyed = keyed or _KEYED[table.place]
+    made = dynamodb.Table(
+        scope,
+        construct_id,
+        table_name=deployment.table_name(table),
+        partition_key=_hash(keyed.key),
+        sort_key=_range(keyed.key),
+        billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+        encryption=dynamodb.TableEncryption.DEFAULT,
+        point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+            point_in_time_recovery_enabled=table.lasting
+        ),
+        time_to_live_attribute=TIME_TO_LIVE if keyed.expires else None,
+        removal_policy=(deployment.removal_policy if table.lasting else cdk.RemovalPolicy.DESTROY),
+    )
+    if keyed.index is not None:
+        made.add_global_secondary_index(
+            index_name=keyed.index.name,
+            partition_key=_hash(keyed.index.key),
+            sort_key=_range(keyed.index.key),
+            projection_type=(
+                dynamodb.ProjectionType.ALL
+                if keyed.index.holds_all
+                else dynamodb.ProjectionType.KEYS_ONLY
+            ),
+        )
+    if not table.lasting:
+        acknowledge(made, "DDB3", "what it holds expires, or can be made again from the log")
+    deployment.record(table.place, deployment.table_name(table))
+    return made
+
+
+def _hash(key: Key) -> dynamodb.Attribute:
+    return dynamodb.Attribute(name=key.hash, type=dynamodb.AttributeType.STRING)
+
+
+def _range(key: Key) -> dynamodb.Attribute | None:
+    if key.range is None:
+        return None
+    return dynamodb.Attribute(name=key.range, type=_TYPES[key.range_type])

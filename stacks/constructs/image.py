@@ -1,0 +1,26 @@
+"""Container images, built by Docker at deployment and not before."""
+
+from pathlib import Path
+
+import aws_cdk as cdk
+from aws_cdk import aws_ecr_assets as ecr
+from constructs import Construct
+
+ROOT = Path(__file__).parents[2]
+# Everything else changes without the images changing.
+_CONTEXT = ("core/sleeper", "lambdas", "containers")
+
+
+def image_asset(scope: Construct, name: str, processor: str) -> ecr.DockerImageAsset:
+    """The image of `containers/<name>/Dockerfile`, whose context is the repository's code."""
+    arm = processor == "ARM64"
+    return ecr.DockerImageAsset(
+        scope,
+        f"{name.title().replace('_', '')}Image",
+        directory=str(ROOT),
+        file=f"containers/{name}/Dockerfile",
+        platform=ecr.Platform.LINUX_ARM64 if arm else ecr.Platform.LINUX_AMD64,
+        exclude=["*", *(f"!{kept}" for kept in _CONTEXT), "**/__pycache__", "**/*.egg-info"],
+        ignore_mode=cdk.IgnoreMode.DOCKER,
+        asset_name=f"sleeper-{name}",
+    )

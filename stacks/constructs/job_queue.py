@@ -1,0 +1,126 @@
+"""A queue with its dead letters and the alarm on them."""
+
+from dataclasses import dataclass
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from sleeper.properties.deployed import DeployedQueue
+from sleeper.properties.engine import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
+from stacks.deployment import Deployment, queue_named
+
+_KEPT = cdk.Duration.days(14)
+_MESSAGES_A_BATCH = 10
+_TIMES_TIMEOUT = 6
+"""How many times a function's time its queue's visibility timeout is: AWS's own advice."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobQueue:
+    """The queue that was made, and what is declared of it."""
+
+    declared: DeployedQueue
+    queue: sqs.Queue
+
+
+def make_job_queue(
+    scope: Construct,
+    deployment: Deployment,
+    key: str,
+    *,
+    alarms: sns.ITopic,
+    visibility_seconds: int | None = None,
+    receives_max: int | None = None,
+) -> JobQueue:
+    """The queue that the code calls `key`; messages received too often become dead letters.
+
+    It is recorded among the instance's properties.
+    """
+    declared = queue_named(key)
+    construct_id = key.title().replace("_", "") + "Queue"
+    dead_name = deployment.name(declared.dead_letters_name)
+    dead = _queue(scope, f"{construct_id}Dead", dead_name, declared)
+    queue = _queue(
+        scope,
+        construct_id,
+        deployment.name(declared.name),
+        declared,
+        visibility=cdk.Duration.seconds(
+            visibility_seconds or deployment.get(QUEUE_VISIBILITY_SECONDS)
+        ),
+        dead=sqs.DeadLetterQueue(
+            queue=dead, max_receive_count=receives_max or deployment.get(QUEUE_RECEIVES_MAX)
+        ),
+    )
+    alarm = cloudwatch.Alarm(
+        scope,
+        f"{construct_id}Alarm",
+        alarm_name=dead_name.removesuffix(".fifo"),
+        alarm_description=f"messages of {declared.name} failed and wait as dead letters",
+        metric=dead.metric_approximate_number_of_messages_visible(
+            period=cdk.Duration.minutes(1), statistic="Maximum"
+        ),
+        threshold=1,
+        evaluation_periods=1,
+        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+    )
+    alarm.add_alarm_action(actions.SnsAction(alarms))
+    for place, where in (
+        (declared.url, queue.queue_url),
+        (declared.arn, deployment.queue_arn(declared.name)),
+        (declared.dead_letters_url, dead.queue_url),
+        (declared.dead_letters_arn, deployment.queue_arn(declared.dead_letters_name)),
+    ):
+        deployment.record(place, where)
+    return JobQueue(declared, queue)
+
+
+def visibility_for(timeout_seconds: int) -> int:
+    """The visibility timeout of a queue whose messages a function takes."""
+    return _TIMES_TIMEOUT * timeout_seconds
+
+
+def feed(function: lambda_.Function, source: JobQueue, *, at_once_max: int | None = None) -> None:
+    """Gives the queue's messages to the function, which says which of a batch failed."""
+    lambda_.EventSourceMapping(
+        function,
+        "Source",
+        target=function,
+        event_source_arn=source.queue.queue_arn,
+        batch_size=_MESSAGES_A_BATCH,
+        report_batch_item_failures=True,
+        max_concurrency=at_once_max,
+    )
+
+
+def _queue(
+    scope: Construct,
+    construct_id: str,
+    name: str,
+    declared: DeployedQueue,
+    *,
+    visibility: cdk.Duration | None = None,
+    dead: sqs.DeadLetterQueue | None = None,
+) -> sqs.Queue:
+    throughput = {
+        "deduplication_scope": sqs.DeduplicationScope.MESSAGE_GROUP,
+        "fifo_throughput_limit": sqs.FifoThroughputLimit.PER_MESSAGE_GROUP_ID,
+    }
+    return sqs.Queue(
+        scope,
+        construct_id,
+        queue_name=name,
+        fifo=True if declared.fifo else None,
+        visibility_timeout=visibility,
+        dead_letter_queue=dead,
+        retention_period=_KEPT,
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+        **(throughput if declared.fifo else {}),  # type: ignore[arg-type]
+    )

@@ -1,0 +1,74 @@
+"""An operation on each table, every so often: rule → fan-out → FIFO queue → handler."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
+from stacks.constructs.permissions import Permission, find_tables, read_state, receive, send
+from stacks.constructs.schedule import start_every
+from stacks.deployment import Deployment
+
+_FAN_OUT = "fan_out_tables"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """`queue` is the key of the FIFO queue; the handler takes its messages, each a table's id."""
+
+    queue: str
+    handler: str
+    every_minutes: int
+    permissions: Sequence[Permission]
+    size: Size = Size()  # noqa: RUF009 (frozen)
+
+
+class PerTableOperation(Construct):
+    """One operation. The FIFO queue sees to it that no table is worked on twice at once."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+        operation: Operation,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        timeout = operation.size.timeout_seconds or deployment.get(LAMBDA_TIMEOUT_SECONDS)
+        tables = make_job_queue(
+            self,
+            deployment,
+            operation.queue,
+            alarms=alarms,
+            visibility_seconds=visibility_for(timeout),
+        )
+        handler = make_function(
+            self,
+            "Handler",
+            deployment,
+            FunctionCode(operation.handler),
+            permissions=[
+                *read_state(deployment),
+                *operation.permissions,
+                receive(deployment, tables.declared),
+            ],
+            size=operation.size,
+        )
+        feed(handler, tables)
+        stem = operation.queue.replace("_", "-")
+        fan_out = make_function(
+            self,
+            "FanOut",
+            deployment,
+            FunctionCode(_FAN_OUT, environment={"SLEEPER_OPERATION": operation.queue}),
+            permissions=[*find_tables(deployment), send(deployment, operation.queue)],
+            name=f"fan-out-{stem}",
+            size=Size(keeps_state=False),
+        )
+        start_every(fan_out, deployment, operation.every_minutes, stem)

@@ -1,0 +1,189 @@
+"""Statements of what functions and tasks may do: no more than what each needs.
+
+Written by hand because the grants of the CDK's constructs have wildcards in their actions.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aws_cdk import Aws
+
+from sleeper.aws.dynamo_tables import RECENT, Index
+from sleeper.properties.deployed import DeployedQueue
+from sleeper.properties.deployed_stores import (
+    CONFIG,
+    JOB_TRACKER,
+    TABLE_DATA,
+    TABLE_INDEX_BY_ID,
+    TABLE_INDEX_BY_NAME,
+    TABLE_INDEX_BY_ONLINE,
+    TASK_TRACKER,
+    TRANSACTION_LOG,
+    DeployedBucket,
+    DeployedTable,
+)
+from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
+from stacks.deployment import Deployment, queue_named
+
+_INDEXES = (TABLE_INDEX_BY_NAME, TABLE_INDEX_BY_ID, TABLE_INDEX_BY_ONLINE)
+_READ_ITEMS = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
+_WRITE_ITEMS = ("dynamodb:ConditionCheckItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
+_DELETE_ITEMS = ("dynamodb:DeleteItem", "dynamodb:BatchWriteItem")
+
+# What lies below a table's folder in the data bucket.
+DATA, STATE, LOG_BODIES, COMMITS = "data", "snapshots", "log", "commits"
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Leave to do these actions with these resources. `why` is for a wildcard in them."""
+
+    actions: Sequence[str]
+    resources: Sequence[str]
+    why: str = ""
+    condition: tuple[str, str, str] | None = None
+
+
+def find_tables(of: Deployment) -> list[Permission]:
+    """What everything needs: properties, user code, and the table index."""
+    return [
+        Permission(("s3:GetObject",), _objects(of, CONFIG, "instance.properties")),
+        Permission(("s3:GetObject",), _objects(of, CONFIG, "tables/*"), "a file for each table"),
+        Permission(("s3:GetObject",), _objects(of, CONFIG, "code/*"), "wheels of user code"),
+        Permission(("s3:ListBucket",), [of.bucket_arn(CONFIG)]),
+        Permission((*_READ_ITEMS, "dynamodb:Scan"), [of.table_arn(table) for table in _INDEXES]),
+    ]
+
+
+def read_state(of: Deployment) -> list[Permission]:
+    """What works on tables needs: that, the logs, and copies of the states."""
+    return [
+        *find_tables(of),
+        Permission(("s3:ListBucket",), [of.bucket_arn(TABLE_DATA)]),
+        Permission(_READ_ITEMS, [of.table_arn(TRANSACTION_LOG)]),
+        read_objects(of, STATE, LOG_BODIES),
+    ]
+
+
+def commit(of: Deployment) -> list[Permission]:
+    """Appending to logs. Big bodies go to the data bucket."""
+    return [
+        Permission(_WRITE_ITEMS, [of.table_arn(TRANSACTION_LOG)]),
+        write_objects(of, LOG_BODIES),
+    ]
+
+
+def trim_logs(of: Deployment) -> list[Permission]:
+    """Deleting entries of logs, with their bodies."""
+    return [
+        Permission(_DELETE_ITEMS, [of.table_arn(TRANSACTION_LOG)]),
+        delete_objects(of, LOG_BODIES),
+    ]
+
+
+def change_table_index(of: Deployment) -> list[Permission]:
+    """Making, changing and removing tables in the index, and their property files."""
+    return [
+        Permission((*_WRITE_ITEMS, *_DELETE_ITEMS), [of.table_arn(table) for table in _INDEXES]),
+        Permission(
+            ("s3:PutObject", "s3:DeleteObject"),
+            _objects(of, CONFIG, "tables/*"),
+            "a file for each table",
+        ),
+    ]
+
+
+def track(of: Deployment) -> list[Permission]:
+    """Recording and reading jobs and tasks."""
+    return [*use_table(of, JOB_TRACKER, RECENT), *use_table(of, TASK_TRACKER, RECENT)]
+
+
+def use_table(of: Deployment, table: DeployedTable, index: Index) -> list[Permission]:
+    """Reading and changing all that a DynamoDB table holds, also by its index."""
+    arn = of.table_arn(table)
+    return [
+        Permission((*_READ_ITEMS, *_WRITE_ITEMS, *_DELETE_ITEMS), [arn]),
+        Permission(("dynamodb:Query",), [f"{arn}/index/{index.name}"]),
+    ]
+
+
+def count(of: Deployment, *keys: str) -> Permission:
+    """Asking how many messages wait."""
+    queues = [of.queue_arn(queue_named(key).name) for key in keys]
+    return Permission(("sqs:GetQueueAttributes",), queues)
+
+
+def send(of: Deployment, *keys: str) -> Permission:
+    """Sending messages, and asking how many wait."""
+    queues = [of.queue_arn(queue_named(key).name) for key in keys]
+    return Permission(("sqs:SendMessage", "sqs:GetQueueAttributes"), queues)
+
+
+def receive(of: Deployment, queue: DeployedQueue) -> Permission:
+    """Receiving messages, keeping them in flight, deleting them."""
+    actions = (
+        "sqs:ReceiveMessage",
+        "sqs:DeleteMessage",
+        "sqs:ChangeMessageVisibility",
+        "sqs:GetQueueAttributes",
+    )
+    return Permission(actions, [of.queue_arn(queue.name)])
+
+
+def read_objects(of: Deployment, *kinds: str) -> Permission:
+    """Reading objects of these kinds, of every table."""
+    return Permission(("s3:GetObject",), _of_tables(of, kinds), _EVERY_TABLE)
+
+
+def write_objects(of: Deployment, *kinds: str) -> Permission:
+    """Writing objects of these kinds, for every table."""
+    actions = ("s3:PutObject", "s3:AbortMultipartUpload")
+    return Permission(actions, _of_tables(of, kinds), _EVERY_TABLE)
+
+
+def delete_objects(of: Deployment, *kinds: str) -> Permission:
+    """Deleting objects of these kinds, of every table."""
+    return Permission(("s3:DeleteObject",), _of_tables(of, kinds), _EVERY_TABLE)
+
+
+def read_sources(of: Deployment) -> list[Permission]:
+    """Reading everything in the buckets that users ingest files from."""
+    arns = [f"arn:{Aws.PARTITION}:s3:::{name}" for name in of.get(INGEST_SOURCE_BUCKETS)]
+    if not arns:
+        return []
+    return [
+        Permission(("s3:ListBucket",), arns),
+        Permission(("s3:GetObject",), [f"{arn}/*" for arn in arns], "files to ingest"),
+    ]
+
+
+def empty(of: Deployment, *buckets: DeployedBucket) -> list[Permission]:
+    """Deleting everything in buckets, old versions too."""
+    arns = [of.bucket_arn(bucket) for bucket in buckets]
+    return [
+        Permission(("s3:ListBucket", "s3:ListBucketVersions"), arns),
+        Permission(
+            ("s3:DeleteObject", "s3:DeleteObjectVersion"),
+            [f"{arn}/*" for arn in arns],
+            "the bucket goes with its stack",
+        ),
+    ]
+
+
+def change_instance_properties(of: Deployment) -> list[Permission]:
+    """Reading and writing the file of the instance's properties."""
+    return [
+        Permission(("s3:GetObject", "s3:PutObject"), _objects(of, CONFIG, "instance.properties")),
+        Permission(("s3:ListBucket",), [of.bucket_arn(CONFIG)]),
+    ]
+
+
+_EVERY_TABLE = "objects of tables that are made later"
+
+
+def _of_tables(of: Deployment, kinds: Iterable[str]) -> list[str]:
+    return [f"{of.bucket_arn(TABLE_DATA)}/*/{kind}/*" for kind in kinds]
+
+
+def _objects(of: Deployment, bucket: DeployedBucket, *patterns: str) -> list[str]:
+    return [f"{of.bucket_arn(bucket)}/{pattern}" for pattern in patterns]

@@ -1,0 +1,38 @@
+"""The role of a function or task: only statements that stand here, no managed policy."""
+
+from collections.abc import Iterable
+
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from stacks.constructs.acknowledged import acknowledge_resource
+from stacks.constructs.permissions import Permission
+
+
+def make_role(
+    scope: Construct, construct_id: str, *, service: str, permissions: Iterable[Permission]
+) -> iam.Role:
+    """A role that a service takes on, such as `lambda`."""
+    principal = iam.ServicePrincipal(f"{service}.amazonaws.com")
+    role = iam.Role(scope, construct_id, assumed_by=principal)
+    allow(role, permissions)
+    return role
+
+
+def allow(role: iam.Role, permissions: Iterable[Permission]) -> None:
+    """Adds statements to a role."""
+    for permission in permissions:
+        conditions = None
+        if permission.condition is not None:
+            operator, key, value = permission.condition
+            conditions = {operator: {key: value}}
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=list(permission.actions),
+                resources=list(permission.resources),
+                conditions=conditions,
+            )
+        )
+        for arn in permission.resources:
+            if permission.why:
+                acknowledge_resource(role, arn, permission.why)

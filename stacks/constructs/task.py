@@ -1,0 +1,142 @@
+"""A kind of task: its definition for Fargate, and the function that starts as many as it takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import aws_cdk as cdk
+from aws_cdk import aws_ecs as ecs
+from constructs import Construct
+
+from sleeper.properties.declaration import Property
+from sleeper.properties.deployment import TASK_DISK_GIB
+from stacks.constructs.acknowledged import acknowledge
+from stacks.constructs.function import (
+    FunctionCode,
+    Size,
+    environment,
+    make_function,
+    make_log_group,
+)
+from stacks.constructs.image import image_asset
+from stacks.constructs.permissions import Permission, count, find_tables, read_state, track
+from stacks.constructs.role import make_role
+from stacks.constructs.schedule import start_every
+from stacks.deployment import Deployment
+
+_STOP_SECONDS = 120
+_STARTING_SECONDS = 55
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSize:
+    """What a task runs on."""
+
+    processor: str
+    cpu: int
+    memory_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskKind:
+    """`kind` is also the key of the queue whose jobs the tasks do."""
+
+    kind: str
+    place: Property[str | None]
+    size: TaskSize
+    starts_every_minutes: int
+    permissions: Sequence[Permission]
+
+
+class WorkerTask(Construct):
+    """The definition of a task, and what starts it while its queue has messages."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        cluster: ecs.ICluster,
+        kind: TaskKind,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        definition = _definition(self, deployment, kind)
+        # A family's newest revision, so that tasks started after a deployment are new ones.
+        deployment.record(kind.place, definition.family)
+        start = make_function(
+            self,
+            "Start",
+            deployment,
+            FunctionCode("start_tasks", environment={"SLEEPER_TASK_KIND": kind.kind}),
+            permissions=[
+                *find_tables(deployment),
+                *track(deployment),
+                count(deployment, kind.kind),
+                *_launching(deployment, definition, cluster),
+            ],
+            name=f"start-tasks-{kind.kind}",
+            size=Size(timeout_seconds=_STARTING_SECONDS, keeps_state=False),
+        )
+        start_every(start, deployment, kind.starts_every_minutes, f"start-tasks-{kind.kind}")
+
+
+def _definition(
+    scope: Construct, deployment: Deployment, kind: TaskKind
+) -> ecs.FargateTaskDefinition:
+    arm = kind.size.processor == "ARM64"
+    name = deployment.name(f"{kind.kind}-task")
+    role = make_role(
+        scope,
+        "Role",
+        service="ecs-tasks",
+        permissions=[*read_state(deployment), *kind.permissions],
+    )
+    definition = ecs.FargateTaskDefinition(
+        scope,
+        "Definition",
+        family=name,
+        cpu=kind.size.cpu,
+        memory_limit_mib=kind.size.memory_mb,
+        ephemeral_storage_gib=deployment.get(TASK_DISK_GIB),
+        task_role=role,
+        runtime_platform=ecs.RuntimePlatform(
+            cpu_architecture=ecs.CpuArchitecture.ARM64 if arm else ecs.CpuArchitecture.X86_64,
+            operating_system_family=ecs.OperatingSystemFamily.LINUX,
+        ),
+    )
+    image = image_asset(scope, f"{kind.kind}_task", kind.size.processor)
+    definition.add_container(
+        "worker",
+        image=ecs.ContainerImage.from_docker_image_asset(image),
+        environment=environment(deployment, f"{kind.kind}-task", traced=False),
+        logging=ecs.LogDriver.aws_logs(
+            stream_prefix=kind.kind,
+            log_group=make_log_group(scope, "Log", deployment, f"/sleeper/{name}"),
+        ),
+        stop_timeout=cdk.Duration.seconds(_STOP_SECONDS),
+    )
+    acknowledge(definition, "ECS2", "its environment says which instance it works for, no secret")
+    execution = definition.execution_role
+    assert execution is not None
+    acknowledge(execution, "IAM5[Resource::*]", "ecr:GetAuthorizationToken takes no resource")
+    return definition
+
+
+def _launching(
+    deployment: Deployment, definition: ecs.FargateTaskDefinition, cluster: ecs.ICluster
+) -> list[Permission]:
+    execution = definition.execution_role
+    assert execution is not None
+    family = deployment.arn("ecs", f"task-definition/{definition.family}")
+    in_cluster = ("ArnEquals", "ecs:cluster", cluster.cluster_arn)
+    return [
+        Permission(("ecs:RunTask",), [family, f"{family}:*"], "any revision", in_cluster),
+        Permission(("ecs:ListTasks",), ["*"], "listing tasks takes no resource", in_cluster),
+        Permission(
+            ("ecs:TagResource",),
+            [deployment.arn("ecs", f"task/{deployment.name('tasks')}/*")],
+            "tasks that are not there yet",
+            ("StringEquals", "ecs:CreateAction", "RunTask"),
+        ),
+        Permission(("iam:PassRole",), [definition.task_role.role_arn, execution.role_arn]),
+    ]

@@ -1,0 +1,81 @@
+"""What every stack is told of the instance that is deployed."""
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import aws_cdk as cdk
+from aws_cdk import aws_s3_assets as assets
+
+from sleeper.properties.declaration import Property
+from sleeper.properties.deployed import DEPLOYED_QUEUES, DeployedQueue
+from sleeper.properties.deployed_stores import DeployedBucket, DeployedTable
+from sleeper.properties.instance import ID, OPTIONAL_STACKS, RETAIN_INFRA
+from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.values import InstanceProperties
+
+T = TypeVar("T")
+
+_ARN = f"arn:{cdk.Aws.PARTITION}"
+_HERE = f"{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The instance's properties, the code of its functions, and the names of its resources.
+
+    `deployed` gathers, stack by stack, the properties that say where everything is.
+    """
+
+    properties: InstanceProperties
+    code: assets.Asset
+    deployed: dict[str, str] = field(default_factory=dict)
+
+    def get(self, declaration: Property[T]) -> T:
+        """The property's value."""
+        return self.properties.get(declaration)
+
+    def has(self, stack: OptionalStack) -> bool:
+        """Whether the optional stack is deployed."""
+        return stack in self.get(OPTIONAL_STACKS)
+
+    def record(self, place: Property[str | None], where: str) -> None:
+        """Writes down where something is, for the instance's properties."""
+        self.deployed[place.name] = where
+
+    @property
+    def id(self) -> str:
+        return self.get(ID)
+
+    @property
+    def removal_policy(self) -> cdk.RemovalPolicy:
+        """What becomes of buckets and tables when the stack is destroyed."""
+        keep = self.get(RETAIN_INFRA)
+        return cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY
+
+    def name(self, name: str) -> str:
+        """The name of a queue, function or rule."""
+        return f"sleeper-{self.id.lower().replace('.', '-')}-{name}"
+
+    def bucket_name(self, bucket: DeployedBucket) -> str:
+        return self.name(f"{bucket.name}-{cdk.Aws.ACCOUNT_ID}")
+
+    def table_name(self, table: DeployedTable) -> str:
+        return f"sleeper-{self.id}-{table.name}"
+
+    def arn(self, service: str, resource: str) -> str:
+        """The ARN of a resource in the stack's own region and account."""
+        return f"{_ARN}:{service}:{_HERE}:{resource}"
+
+    def bucket_arn(self, bucket: DeployedBucket) -> str:
+        return f"{_ARN}:s3:::{self.bucket_name(bucket)}"
+
+    def table_arn(self, table: DeployedTable) -> str:
+        return self.arn("dynamodb", f"table/{self.table_name(table)}")
+
+    def queue_arn(self, name: str) -> str:
+        return self.arn("sqs", self.name(name))
+
+
+def queue_named(key: str) -> DeployedQueue:
+    """The queue that the code calls so."""
+    return DEPLOYED_QUEUES[key]

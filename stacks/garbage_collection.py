@@ -1,0 +1,73 @@
+"""Collection: of files without references, of what dead runs left behind, of deleted tables."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.properties.engine import ORPHAN_PERIOD_HOURS
+from sleeper.properties.instance import COLLECTION_PERIOD_MINUTES
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.per_table_operation import Operation, PerTableOperation
+from stacks.constructs.permissions import (
+    COMMITS,
+    DATA,
+    LOG_BODIES,
+    STATE,
+    change_table_index,
+    commit,
+    delete_objects,
+    read_state,
+    trim_logs,
+)
+from stacks.constructs.schedule import start_every
+from stacks.deployment import Deployment
+
+_EVERYTHING = (DATA, STATE, LOG_BODIES, COMMITS)
+_HOUR_MINUTES = 60
+_LONGEST_SECONDS = 900
+
+
+class GarbageCollectionStack(cdk.NestedStack):
+    """Nothing else deletes data files."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        for construct, operation in {
+            "Files": Operation(
+                queue="garbage_collection",
+                handler="collect_garbage",
+                every_minutes=deployment.get(COLLECTION_PERIOD_MINUTES),
+                permissions=[*commit(deployment), delete_objects(deployment, DATA)],
+            ),
+            "Orphans": Operation(
+                queue="orphan_collection",
+                handler="collect_orphans",
+                every_minutes=_HOUR_MINUTES * deployment.get(ORPHAN_PERIOD_HOURS),
+                permissions=[delete_objects(deployment, *_EVERYTHING)],
+                size=Size(timeout_seconds=_LONGEST_SECONDS),
+            ),
+        }.items():
+            PerTableOperation(
+                self, construct, deployment=deployment, alarms=alarms, operation=operation
+            )
+        sweep = make_function(
+            self,
+            "Sweep",
+            deployment,
+            FunctionCode("sweep_instance"),
+            permissions=[
+                *read_state(deployment),
+                *trim_logs(deployment),
+                *change_table_index(deployment),
+                delete_objects(deployment, *_EVERYTHING),
+            ],
+            size=Size(timeout_seconds=_LONGEST_SECONDS),
+        )
+        start_every(sweep, deployment, _HOUR_MINUTES, "sweep-instance")

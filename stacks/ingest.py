@@ -1,0 +1,73 @@
+"""Ingest: the queue of jobs, and the tasks that do them."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.properties.deployed import INGEST_TASK_DEFINITION
+from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE, INGEST_TASK_PERIOD_MINUTES
+from sleeper.properties.instance import (
+    INGEST_TASK_CPU,
+    INGEST_TASK_MEMORY_MB,
+    INGEST_VISIBILITY_SECONDS,
+)
+from stacks.constructs.job_queue import make_job_queue
+from stacks.constructs.permissions import (
+    COMMITS,
+    DATA,
+    commit,
+    read_sources,
+    receive,
+    send,
+    track,
+    write_objects,
+)
+from stacks.constructs.task import TaskKind, TaskSize, WorkerTask
+from stacks.deployment import Deployment
+
+
+class IngestStack(cdk.NestedStack):
+    """Tasks start while the queue has messages."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+        cluster: ecs.ICluster,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        jobs = make_job_queue(
+            self,
+            deployment,
+            "ingest",
+            alarms=alarms,
+            visibility_seconds=deployment.get(INGEST_VISIBILITY_SECONDS),
+        )
+        WorkerTask(
+            self,
+            "Task",
+            deployment=deployment,
+            cluster=cluster,
+            kind=TaskKind(
+                kind="ingest",
+                place=INGEST_TASK_DEFINITION,
+                size=TaskSize(
+                    deployment.get(INGEST_CPU_ARCHITECTURE),
+                    deployment.get(INGEST_TASK_CPU),
+                    deployment.get(INGEST_TASK_MEMORY_MB),
+                ),
+                starts_every_minutes=deployment.get(INGEST_TASK_PERIOD_MINUTES),
+                permissions=[
+                    *commit(deployment),
+                    *track(deployment),
+                    *read_sources(deployment),
+                    write_objects(deployment, DATA, COMMITS),
+                    receive(deployment, jobs.declared),
+                    send(deployment, "commits"),
+                ],
+            ),
+        )

@@ -1,0 +1,82 @@
+"""The ingest batcher: files are sent to its queue, and become jobs by size, count and age."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.aws.dynamo_tables import WAITING
+from sleeper.properties.deployed_stores import INGEST_BATCHER
+from sleeper.properties.deployment import BATCHER_PERIOD_MINUTES, LAMBDA_TIMEOUT_SECONDS
+from stacks.constructs.dynamo_table import make_table
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.job_queue import JobQueue, feed, make_job_queue, visibility_for
+from stacks.constructs.permissions import (
+    find_tables,
+    read_sources,
+    receive,
+    send,
+    track,
+    use_table,
+)
+from stacks.constructs.schedule import start_every
+from stacks.deployment import Deployment
+
+
+class IngestBatcherStack(cdk.NestedStack):
+    """`job_queues` are the keys of those queues, of those that are there, that jobs go to."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+        job_queues: tuple[str, ...],
+    ) -> None:
+        super().__init__(scope, construct_id)
+        make_table(self, "Requests", deployment, INGEST_BATCHER)
+        timeout = deployment.get(LAMBDA_TIMEOUT_SECONDS)
+        files = make_job_queue(
+            self,
+            deployment,
+            "ingest_batcher",
+            alarms=alarms,
+            visibility_seconds=visibility_for(timeout),
+        )
+        self._receive(deployment, files)
+        self._create_batches(deployment, job_queues)
+
+    def _receive(self, deployment: Deployment, files: JobQueue) -> None:
+        function = make_function(
+            self,
+            "Receive",
+            deployment,
+            FunctionCode("receive_batch_files"),
+            permissions=[
+                *find_tables(deployment),
+                *read_sources(deployment),
+                *track(deployment),
+                *use_table(deployment, INGEST_BATCHER, WAITING),
+                receive(deployment, files.declared),
+            ],
+            size=Size(keeps_state=False),
+        )
+        feed(function, files)
+
+    def _create_batches(self, deployment: Deployment, job_queues: tuple[str, ...]) -> None:
+        function = make_function(
+            self,
+            "CreateBatches",
+            deployment,
+            FunctionCode("create_ingest_batches"),
+            permissions=[
+                *find_tables(deployment),
+                *track(deployment),
+                *use_table(deployment, INGEST_BATCHER, WAITING),
+                *([send(deployment, *job_queues)] if job_queues else []),
+            ],
+            size=Size(keeps_state=False),
+        )
+        minutes = deployment.get(BATCHER_PERIOD_MINUTES)
+        start_every(function, deployment, minutes, "create-ingest-batches")

@@ -1,0 +1,109 @@
+"""The instance: every stack that it is made of, and what each is given."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_ecs as ecs
+from constructs import Construct
+
+from sleeper.properties.deployed_stores import CONFIG
+from sleeper.properties.deployment import LAMBDA_CPU_ARCHITECTURE
+from sleeper.properties.instance import TAGS_OF_RESOURCES
+from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.values import InstanceProperties
+from sleeper.wiring.instance_folder import InstanceFolder
+from stacks.alarms import AlarmsStack
+from stacks.bulk_import import BulkExportStack, BulkImportStack
+from stacks.committer import CommitterStack
+from stacks.compaction import CompactionStack
+from stacks.constructs.code import make_code
+from stacks.deployment import Deployment
+from stacks.garbage_collection import GarbageCollectionStack
+from stacks.ingest import IngestStack
+from stacks.ingest_batcher import IngestBatcherStack
+from stacks.metrics import TableMetricsStack
+from stacks.network import NetworkStack
+from stacks.properties import PropertiesStack
+from stacks.query import QueryStack
+from stacks.splitting import SplittingStack
+from stacks.state_store import StateStoreStack
+from stacks.storage import StorageStack
+from stacks.table_index import TableIndexStack
+
+_BULK_IMPORT_QUEUES = {
+    OptionalStack.BULK_IMPORT_EMR_SERVERLESS: "bulk_import_emr_serverless",
+    OptionalStack.BULK_IMPORT_EMR: "bulk_import_emr",
+    OptionalStack.BULK_IMPORT_PERSISTENT_EMR: "bulk_import_persistent_emr",
+    OptionalStack.BULK_IMPORT_EKS: "bulk_import_eks",
+}
+
+
+class InstanceStack(cdk.Stack):
+    """One stack to deploy and destroy; each concern is a stack nested in it."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        folder: InstanceFolder,
+        code_platform: str,
+        **settings: Any,
+    ) -> None:
+        super().__init__(scope, construct_id, **settings)
+        properties = folder.properties
+        processor = properties.get(LAMBDA_CPU_ARCHITECTURE)
+        deployment = Deployment(properties, make_code(self, code_platform, processor))
+        TableIndexStack(self, "TableIndex", deployment=deployment)
+        storage = StorageStack(self, "Storage", deployment=deployment)
+        alarms = AlarmsStack(self, "Alarms", deployment=deployment).topic
+        network = NetworkStack(self, "Network", deployment=deployment)
+        every: dict[str, Any] = {"deployment": deployment, "alarms": alarms}
+        StateStoreStack(self, "StateStore", **every)
+        CommitterStack(self, "Committer", **every)
+        self._add_ingest(deployment, every, network.cluster)
+        self._add_care(deployment, every, network.cluster)
+        if deployment.has(OptionalStack.QUERY):
+            QueryStack(self, "Query", emptier=storage.emptier, **every)
+        if queues := _bulk_import_queues(deployment):
+            BulkImportStack(self, "BulkImport", emptier=storage.emptier, queues=queues, **every)
+        if deployment.has(OptionalStack.BULK_EXPORT):
+            BulkExportStack(self, "BulkExport", emptier=storage.emptier, **every)
+        others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
+        last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)
+        last.node.add_dependency(*others)
+        cdk.CfnOutput(self, "Instance", value=f"aws:{deployment.id}")
+        cdk.CfnOutput(self, "ConfigBucket", value=deployment.bucket_name(CONFIG))
+        for key, value in _tags(properties):
+            cdk.Tags.of(self).add(key, value)
+
+    def _add_ingest(
+        self, deployment: Deployment, every: dict[str, Any], cluster: ecs.ICluster
+    ) -> None:
+        queues = _bulk_import_queues(deployment)
+        if deployment.has(OptionalStack.INGEST):
+            IngestStack(self, "Ingest", cluster=cluster, **every)
+            queues = ("ingest", *queues)
+        if deployment.has(OptionalStack.INGEST_BATCHER):
+            IngestBatcherStack(self, "IngestBatcher", job_queues=queues, **every)
+
+    def _add_care(
+        self, deployment: Deployment, every: dict[str, Any], cluster: ecs.ICluster
+    ) -> None:
+        if deployment.has(OptionalStack.COMPACTION):
+            CompactionStack(self, "Compaction", cluster=cluster, **every)
+        if deployment.has(OptionalStack.SPLITTING):
+            SplittingStack(self, "Splitting", **every)
+        if deployment.has(OptionalStack.GARBAGE_COLLECTION):
+            GarbageCollectionStack(self, "GarbageCollection", **every)
+        if deployment.has(OptionalStack.TABLE_METRICS):
+            TableMetricsStack(self, "Metrics", **every)
+
+
+def _bulk_import_queues(deployment: Deployment) -> tuple[str, ...]:
+    return tuple(key for stack, key in _BULK_IMPORT_QUEUES.items() if deployment.has(stack))
+
+
+def _tags(properties: InstanceProperties) -> Sequence[tuple[str, str]]:
+    return properties.get(TAGS_OF_RESOURCES)

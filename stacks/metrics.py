@@ -1,0 +1,35 @@
+"""Metrics of tables: files, references, rows, partitions."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.properties.deployment import METRICS_PERIOD_MINUTES
+from stacks.constructs.per_table_operation import Operation, PerTableOperation
+from stacks.deployment import Deployment
+
+
+class TableMetricsStack(cdk.NestedStack):
+    """Metrics are written to the log in CloudWatch's embedded format, which costs no request."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        PerTableOperation(
+            self,
+            "Metrics",
+            deployment=deployment,
+            alarms=alarms,
+            operation=Operation(
+                queue="table_metrics",
+                handler="report_table_metrics",
+                every_minutes=deployment.get(METRICS_PERIOD_MINUTES),
+                permissions=[],
+            ),
+        )

@@ -1,0 +1,96 @@
+"""Where tasks run: a VPC, given or made, a security group that lets nothing in, a cluster."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_ecs as ecs
+from constructs import Construct
+
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.deployed import TASK_CLUSTER, TASK_SECURITY_GROUP, TASK_SUBNETS
+from sleeper.properties.instance import SUBNETS, VPC
+from stacks.constructs.acknowledged import acknowledge
+from stacks.deployment import Deployment
+
+_ZONES = 2
+_ADDRESSES = "10.0.0.0/16"
+_INTERFACES = {
+    "EcrApi": ec2.InterfaceVpcEndpointAwsService.ECR,
+    "EcrImages": ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER,
+    "Logs": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS,
+    "Queues": ec2.InterfaceVpcEndpointAwsService.SQS,
+}
+
+
+class NetworkStack(cdk.NestedStack):
+    """The network of tasks. Lambdas need none."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
+        super().__init__(scope, construct_id)
+        given = deployment.get(VPC)
+        subnets = deployment.get(SUBNETS)
+        if bool(given) != bool(subnets):
+            unset = SUBNETS if given else VPC
+            raise InvalidRequestError(
+                f"property {unset.name} is not set: {VPC.name} and {SUBNETS.name} go together"
+            )
+        if given:
+            vpc = _given_vpc(self, given, subnets)
+        else:
+            vpc = _made_vpc(self, deployment)
+            subnets = tuple(subnet.subnet_id for subnet in vpc.isolated_subnets)
+        group = ec2.SecurityGroup(
+            self, "Tasks", vpc=vpc, description=f"tasks of {deployment.id}: nothing comes in"
+        )
+        self.cluster = ecs.Cluster(self, "Cluster", cluster_name=deployment.name("tasks"), vpc=vpc)
+        acknowledge(self.cluster, "ECS4", "tasks report to trackers; Insights would cost at rest")
+        deployment.record(TASK_CLUSTER, self.cluster.cluster_name)
+        deployment.record(TASK_SECURITY_GROUP, group.security_group_id)
+        deployment.deployed[TASK_SUBNETS.name] = cdk.Fn.join(",", list(subnets))
+
+
+def _given_vpc(scope: Construct, vpc_id: str, subnets: tuple[str, ...]) -> ec2.IVpc:
+    # Zones are not known without a call to AWS, and nothing asks for them.
+    zones = [f"zone-{number}" for number in range(len(subnets))]
+    return ec2.Vpc.from_vpc_attributes(
+        scope,
+        "Vpc",
+        vpc_id=vpc_id,
+        availability_zones=zones,
+        isolated_subnet_ids=list(subnets),
+    )
+
+
+def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
+    """No way to the internet, and none to pay for: services are reached through endpoints."""
+    vpc = ec2.Vpc(
+        scope,
+        "Vpc",
+        vpc_name=deployment.name("vpc"),
+        ip_addresses=ec2.IpAddresses.cidr(_ADDRESSES),
+        max_azs=_ZONES,
+        nat_gateways=0,
+        restrict_default_security_group=False,
+        subnet_configuration=[
+            ec2.SubnetConfiguration(
+                name="tasks", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=20
+            )
+        ],
+        gateway_endpoints={
+            "Objects": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3),
+            "Items": ec2.GatewayVpcEndpointOptions(
+                service=ec2.GatewayVpcEndpointAwsService.DYNAMODB
+            ),
+        },
+    )
+    acknowledge(vpc, "VPC7", "nothing comes in and only AWS's own services are reached")
+    group = ec2.SecurityGroup(
+        scope,
+        "Endpoints",
+        vpc=vpc,
+        description="endpoints of AWS services",
+        allow_all_outbound=False,
+    )
+    group.add_ingress_rule(ec2.Peer.ipv4(_ADDRESSES), ec2.Port.tcp(443), "tasks")
+    for name, service in _INTERFACES.items():
+        vpc.add_interface_endpoint(name, service=service, security_groups=[group], open=False)
+    return vpc

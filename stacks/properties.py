@@ -1,0 +1,106 @@
+"""What a deployment writes down: the instance's properties, and the tables of its folder."""
+
+from collections.abc import Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.instance import ACCOUNT, REGION
+from sleeper.wiring.instance_folder import TableDefinition
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.permissions import (
+    STATE,
+    change_instance_properties,
+    change_table_index,
+    commit,
+    read_state,
+    write_objects,
+)
+from stacks.deployment import Deployment
+
+_TIMEOUT_SECONDS = 300
+# A custom resource is told of by one message, which Lambda bounds.
+_DEFINITION_BYTES_MAX = 200 * 1024
+
+
+class PropertiesStack(cdk.NestedStack):
+    """Made last: what it writes says where everything else is."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        tables: Sequence[TableDefinition],
+    ) -> None:
+        super().__init__(scope, construct_id)
+        write = make_function(
+            self,
+            "Write",
+            deployment,
+            FunctionCode("write_properties"),
+            permissions=change_instance_properties(deployment),
+            size=Size(timeout_seconds=_TIMEOUT_SECONDS, keeps_state=False),
+        )
+        deployment.record(ACCOUNT, cdk.Aws.ACCOUNT_ID)
+        deployment.record(REGION, cdk.Aws.REGION)
+        written = _resource(
+            self,
+            "Properties",
+            write,
+            "Custom::SleeperProperties",
+            {"Set": dict(deployment.properties.values), "Deployed": dict(deployment.deployed)},
+        )
+        define = make_function(
+            self,
+            "Define",
+            deployment,
+            FunctionCode("define_tables"),
+            permissions=[
+                *read_state(deployment),
+                *commit(deployment),
+                *change_table_index(deployment),
+                write_objects(deployment, STATE),
+            ],
+            size=Size(timeout_seconds=_TIMEOUT_SECONDS),
+        )
+        for table in tables:
+            defined = _resource(
+                self, f"Table-{table.name}", define, "Custom::SleeperTable", _described(table)
+            )
+            defined.node.add_dependency(written)
+
+
+def _resource(
+    scope: Construct,
+    construct_id: str,
+    function: lambda_.Function,
+    resource_type: str,
+    properties: dict[str, object],
+) -> cdk.CustomResource:
+    return cdk.CustomResource(
+        scope,
+        construct_id,
+        resource_type=resource_type,
+        service_token=function.function_arn,
+        service_timeout=cdk.Duration.seconds(_TIMEOUT_SECONDS + 60),
+        properties=properties,
+    )
+
+
+def _described(table: TableDefinition) -> dict[str, object]:
+    size = len((table.schema + table.split_points).encode())
+    if size > _DEFINITION_BYTES_MAX:
+        raise InvalidRequestError(
+            f"table {table.name!r}: schema and split points are {size:,} bytes, a deployment "
+            f"takes {_DEFINITION_BYTES_MAX:,}: make the table with `sleeper table create`"
+        )
+    return {
+        "Name": table.name,
+        "Schema": table.schema,
+        "Settings": dict(table.settings),
+        "SplitPoints": table.split_points,
+    }

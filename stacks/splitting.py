@@ -1,0 +1,74 @@
+"""Partition splitting: leaves to split are found per table, and split one by one."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.properties.deployment import SPLITTING_MEMORY_MB, SPLITTING_TIMEOUT_SECONDS
+from sleeper.properties.instance import SPLITTING_PERIOD_MINUTES
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
+from stacks.constructs.per_table_operation import Operation, PerTableOperation
+from stacks.constructs.permissions import (
+    DATA,
+    commit,
+    read_objects,
+    read_state,
+    receive,
+    send,
+    track,
+)
+from stacks.deployment import Deployment
+
+# Splits of one table wait for each other at its log; more at once only try again more often.
+_AT_ONCE_MAX = 20
+
+
+class SplittingStack(cdk.NestedStack):
+    """Splitting reads data files where their sketches cannot tell, hence the image."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        timeout = deployment.get(SPLITTING_TIMEOUT_SECONDS)
+        partitions = make_job_queue(
+            self, deployment, "splitting", alarms=alarms, visibility_seconds=visibility_for(timeout)
+        )
+        split = make_function(
+            self,
+            "Split",
+            deployment,
+            FunctionCode("split_partition", image="split_partition"),
+            permissions=[
+                *read_state(deployment),
+                *commit(deployment),
+                *track(deployment),
+                read_objects(deployment, DATA),
+                receive(deployment, partitions.declared),
+            ],
+            size=Size(memory_mb=deployment.get(SPLITTING_MEMORY_MB), timeout_seconds=timeout),
+        )
+        feed(split, partitions, at_once_max=_AT_ONCE_MAX)
+        PerTableOperation(
+            self,
+            "Find",
+            deployment=deployment,
+            alarms=alarms,
+            operation=Operation(
+                queue="find_partitions_to_split",
+                handler="find_partitions_to_split",
+                every_minutes=deployment.get(SPLITTING_PERIOD_MINUTES),
+                permissions=[
+                    *commit(deployment),
+                    *track(deployment),
+                    read_objects(deployment, DATA),
+                    send(deployment, "splitting"),
+                ],
+            ),
+        )

@@ -1,0 +1,52 @@
+"""The transaction logs, the trackers, and the snapshots of tables' states."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.properties.deployed_stores import JOB_TRACKER, TASK_TRACKER, TRANSACTION_LOG
+from sleeper.properties.engine import SNAPSHOT_PERIOD_MINUTES
+from stacks.constructs.dynamo_table import make_table
+from stacks.constructs.per_table_operation import Operation, PerTableOperation
+from stacks.constructs.permissions import (
+    STATE,
+    commit,
+    delete_objects,
+    trim_logs,
+    write_objects,
+)
+from stacks.deployment import Deployment
+
+
+class StateStoreStack(cdk.NestedStack):
+    """One log for all tables; snapshots are taken and logs trimmed on schedule."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        make_table(self, "Log", deployment, TRANSACTION_LOG)
+        make_table(self, "JobTracker", deployment, JOB_TRACKER)
+        make_table(self, "TaskTracker", deployment, TASK_TRACKER)
+        PerTableOperation(
+            self,
+            "Snapshots",
+            deployment=deployment,
+            alarms=alarms,
+            operation=Operation(
+                queue="state_snapshots",
+                handler="take_state_snapshots",
+                every_minutes=deployment.get(SNAPSHOT_PERIOD_MINUTES),
+                permissions=[
+                    *commit(deployment),
+                    *trim_logs(deployment),
+                    write_objects(deployment, STATE),
+                    delete_objects(deployment, STATE),
+                ],
+            ),
+        )

@@ -1,0 +1,46 @@
+"""The buckets of properties and of tables' data."""
+
+import aws_cdk as cdk
+from constructs import Construct
+
+from sleeper.properties.deployed_stores import (
+    BULK_EXPORT_RESULTS,
+    BULK_IMPORT,
+    CONFIG,
+    QUERY_RESULTS,
+    TABLE_DATA,
+    DeployedBucket,
+)
+from sleeper.properties.instance import RETAIN_INFRA
+from stacks.constructs.bucket import make_bucket
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.permissions import empty
+from stacks.deployment import Deployment
+
+_PASSING = (QUERY_RESULTS, BULK_IMPORT, BULK_EXPORT_RESULTS)
+_LASTING = (CONFIG, TABLE_DATA)
+_LONGEST_SECONDS = 900
+
+
+class StorageStack(cdk.NestedStack):
+    """What would hurt to lose is kept on destroy, unless the properties say otherwise.
+
+    `emptier` is the function that empties buckets that go with their stack.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
+        super().__init__(scope, construct_id)
+        kept = deployment.get(RETAIN_INFRA)
+        self.emptier = make_function(
+            self,
+            "Emptier",
+            deployment,
+            FunctionCode("empty_bucket"),
+            permissions=empty(deployment, *_PASSING, *(() if kept else _LASTING)),
+            size=Size(timeout_seconds=_LONGEST_SECONDS, keeps_state=False),
+        )
+        self._make(deployment, "Config", CONFIG)
+        self._make(deployment, "TableData", TABLE_DATA)
+
+    def _make(self, deployment: Deployment, name: str, bucket: DeployedBucket) -> None:
+        make_bucket(self, name, deployment, bucket, emptier=self.emptier, lasting=True)

@@ -1,0 +1,149 @@
+"""The port of task launchers, over ECS (moto's) and the fake of the handlers' tests."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from moto import mock_aws
+
+from sleeper.aws.task_launcher import EcsTaskLauncher
+from sleeper.errors import UnavailableError
+from sleeper.jobs.task_launcher import Launch, TaskLauncher
+from tests.handlers.fake_launcher import FakeLauncher
+
+FAMILY = "sleeper-test-ingest"
+
+
+@dataclass
+class Tasks:
+    """A launcher; `end` ends one of its tasks, as if it had nothing to do."""
+
+    launcher: TaskLauncher
+    end: Callable[[], object]
+
+
+@pytest.fixture
+def ecs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        yield boto3.client("ecs", region_name="eu-west-2")
+
+
+@pytest.fixture
+def ecs_launcher(ecs: Any) -> EcsTaskLauncher:
+    ec2 = boto3.client("ec2", region_name="eu-west-2")
+    vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    ec2.modify_vpc_attribute(VpcId=vpc, EnableDnsHostnames={"Value": True})
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24")["Subnet"]["SubnetId"]
+    group = ec2.create_security_group(GroupName="tasks", Description="tasks", VpcId=vpc)["GroupId"]
+    ecs.create_cluster(clusterName="tasks")
+    for family in (FAMILY, "another"):
+        made = ecs.register_task_definition(
+            family=family,
+            requiresCompatibilities=["FARGATE"],
+            networkMode="awsvpc",
+            cpu="1024",
+            memory="2048",
+            containerDefinitions=[{"name": "main", "image": "image", "memory": 2048}],
+        )
+        if family == FAMILY:
+            definition = made["taskDefinition"]["taskDefinitionArn"]
+    return EcsTaskLauncher(ecs, "tasks", definition, [subnet], group)
+
+
+@pytest.fixture(params=["fake", "ecs"])
+def tasks(request: pytest.FixtureRequest) -> Tasks:
+    if request.param == "fake":
+        fake = FakeLauncher()
+        return Tasks(fake, fake.end)
+    launcher = request.getfixturevalue("ecs_launcher")
+    client = request.getfixturevalue("ecs")
+
+    def end() -> None:
+        arns = client.list_tasks(cluster="tasks", family=FAMILY)["taskArns"]
+        client.stop_task(cluster="tasks", task=arns[0])
+
+    return Tasks(launcher, end)
+
+
+def test_tasks_that_were_started_run_until_they_end(tasks: Tasks) -> None:
+    assert tasks.launcher.running() == 0
+    assert tasks.launcher.start(3) == Launch(3)
+    assert tasks.launcher.start(0) == Launch(0)
+    assert tasks.launcher.running() == 3
+    tasks.end()
+    assert tasks.launcher.running() == 2
+
+
+def test_many_are_started_and_counted(tasks: Tasks) -> None:
+    assert tasks.launcher.start(123) == Launch(123)
+    assert tasks.launcher.running() == 123
+
+
+def test_ecs_is_asked_for_ten_at_a_time_on_fargate_without_a_public_address(
+    ecs: Any, ecs_launcher: EcsTaskLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    run_task = ecs.run_task
+    monkeypatch.setattr(ecs, "run_task", lambda **told: asked.append(told) or run_task(**told))
+    ecs_launcher.start(23)
+    assert [each["count"] for each in asked] == [10, 10, 3]
+    assert {each["launchType"] for each in asked} == {"FARGATE"}
+    network = asked[0]["networkConfiguration"]["awsvpcConfiguration"]
+    assert network["assignPublicIp"] == "DISABLED"
+    assert (len(network["subnets"]), len(network["securityGroups"])) == (1, 1)
+
+
+def test_tasks_of_other_families_are_not_counted(ecs: Any, ecs_launcher: EcsTaskLauncher) -> None:
+    EcsTaskLauncher(
+        ecs, "tasks", "another", ecs_launcher._subnets, ecs_launcher._security_group
+    ).start(2)
+    assert ecs_launcher.running() == 0
+
+
+ANSWERS: list[tuple[Any, str]] = [
+    (
+        {"tasks": [{}] * 4, "failures": [{"arn": "a", "reason": "RESOURCE:ENI"}] * 6},
+        "RESOURCE:ENI",
+    ),
+    (
+        ClientError(
+            {"Error": {"Code": "ClientException", "Message": "Capacity is unavailable."}}, "RunTask"
+        ),
+        "Capacity is unavailable",
+    ),
+    (ClientError({"Error": {"Code": "ThrottlingException"}}, "RunTask"), "ThrottlingException"),
+]
+
+
+@pytest.mark.parametrize(("answer", "reason"), ANSWERS)
+def test_what_ecs_cannot_start_now_is_told_with_what_it_could(
+    ecs: Any,
+    ecs_launcher: EcsTaskLauncher,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Any,
+    reason: str,
+) -> None:
+    answers = [{"tasks": [{}] * 10, "failures": []}, answer]
+
+    def run_task(**_: Any) -> Any:
+        given = answers.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    monkeypatch.setattr(ecs, "run_task", run_task)
+    launch = ecs_launcher.start(50)
+    assert launch.started == (14 if isinstance(answer, dict) else 10)
+    assert len(launch.failures) == 1
+    assert reason in launch.failures[0]
+    assert answers == []
+
+
+def test_a_cluster_that_is_gone_is_an_error(ecs: Any) -> None:
+    with pytest.raises(UnavailableError, match=r"tasks of ingest: .*[Cc]luster"):
+        EcsTaskLauncher(ecs, "gone", "ingest", [], "").running()

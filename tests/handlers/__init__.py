@@ -1,0 +1,1 @@
+"""Handlers with events as AWS sends them, against an instance in a folder."""

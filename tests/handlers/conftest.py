@@ -1,0 +1,128 @@
+"""An instance in a folder, and Lambda's part: it polls queues, calls handlers, deletes messages."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.jobs.queue import Message
+from sleeper.tables.table_ref import TableRef
+from sleeper.wiring import lambda_function
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.tables import create_table
+
+EVENTS = Path(__file__).parent / "events"
+SCHEMA = (
+    '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
+    ' "valueFields": [{"name": "v", "type": "StringType"}]}'
+)
+SCHEDULED = json.loads((EVENTS / "schedule.json").read_text())
+
+
+# What Lambda tells a function of itself.
+CONTEXT = SimpleNamespace(
+    function_name="sleeper-test-function",
+    memory_limit_in_mb=128,
+    invoked_function_arn="arn:aws:lambda:eu-west-2:123456789012:function:sleeper-test",
+    aws_request_id="52fdfc07-2182-154f-163f-5f0f9a621d72",
+)
+
+
+def batch_of(messages: Sequence[Message]) -> dict[str, Any]:
+    """The event of these messages."""
+    is_fifo = any(message.group for message in messages)
+    event = json.loads((EVENTS / ("sqs-fifo.json" if is_fifo else "sqs.json")).read_text())
+    (record,) = event["Records"]
+    event["Records"] = []
+    for message in messages:
+        each = copy.deepcopy(record)
+        each |= {"messageId": message.message_id, "body": message.body}
+        each["receiptHandle"] = message.receipt
+        each["attributes"]["ApproximateReceiveCount"] = str(message.receives)
+        if is_fifo:
+            each["attributes"]["MessageGroupId"] = message.group
+        event["Records"].append(each)
+    return event
+
+
+def messages_of(*bodies: str, groups: Sequence[str] | None = None) -> list[Message]:
+    """Messages that were received just now; each is its own group, unless said."""
+    chosen = groups or bodies
+    return [
+        Message(f"m{i}", body, f"receipt {i}", 1, 0, group)
+        for i, (body, group) in enumerate(zip(bodies, chosen, strict=True))
+    ]
+
+
+def failed(answer: dict[str, Any]) -> list[str]:
+    """Ids of the messages that a handler gives back."""
+    return [each["itemIdentifier"] for each in answer["batchItemFailures"]]
+
+
+@dataclass
+class Lambda:
+    """Calls handlers as Lambda does."""
+
+    instance: Instance
+
+    def call(self, handler: Callable[..., Any], event: dict[str, Any] | None = None) -> Any:
+        return handler(event if event is not None else copy.deepcopy(SCHEDULED), CONTEXT)
+
+    def take(self, name: QueueName, handler: Callable[..., Any]) -> int:
+        """Calls the handler with batches until none comes; returns how many messages it did."""
+        queue, done = self.instance.queue(name), 0
+        while messages := queue.receive(10):
+            returned = set(failed(self.call(handler, batch_of(messages))))
+            for message in messages:
+                if message.message_id in returned:
+                    queue.give_back(message.receipt, 60)
+                else:
+                    queue.delete(message.receipt)
+                    done += 1
+        return done
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
+    folder = tmp_path / "instance"
+    make_local_instance(folder, "test", {"sleeper.engine.threads": "1"})
+    monkeypatch.setenv("SLEEPER_INSTANCE", str(folder))
+    opened = open_local_instance(folder)
+    yield opened
+    opened.close()
+    monkeypatch.undo()
+    if lambda_function._opened.cache_info().currsize:
+        lambda_function._opened(str(folder)).close()
+        lambda_function._opened.cache_clear()
+
+
+@pytest.fixture
+def aws(instance: Instance) -> Lambda:
+    return Lambda(instance)
+
+
+def make_table(instance: Instance, name: str, **settings: str) -> TableRef:
+    """Properties by name, without their prefix and with underscores for dots."""
+    chosen = {f"sleeper.table.{k.replace('_', '.')}": v for k, v in settings.items()}
+    return create_table(instance, name, SCHEMA, chosen)
+
+
+def add_rows(instance: Instance, name: str, *keys: int) -> None:
+    """One file of these keys."""
+    rows = pa.table({"k": list(keys), "v": [f"v{key}" for key in keys]})
+    ingest_rows(instance, name, rows.to_batches())
+
+
+def write_parquet(path: Path, keys: Sequence[int]) -> Path:
+    pq.write_table(pa.table({"k": list(keys), "v": [f"v{key}" for key in keys]}), path)
+    return path

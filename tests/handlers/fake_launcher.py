@@ -1,0 +1,24 @@
+"""A launcher of tasks that are only counted."""
+
+from dataclasses import dataclass
+
+from sleeper.jobs.task_launcher import Launch
+
+
+@dataclass
+class FakeLauncher:
+    """Has room for so many tasks."""
+
+    room: int = 1000
+    tasks: int = 0
+
+    def running(self) -> int:
+        return self.tasks
+
+    def start(self, count: int) -> Launch:
+        started = min(count, self.room - self.tasks)
+        self.tasks += started
+        return Launch(started, () if started == count else ("RESOURCE:CPU",))
+
+    def end(self) -> None:
+        self.tasks -= 1

@@ -1,0 +1,22 @@
+"""The handlers, imported such that the logging of the test process stays as it is."""
+
+import logging
+
+_package = logging.getLogger("sleeper")
+_before = (_package.level, _package.propagate, list(_package.handlers))
+
+# ruff: noqa: E402, F401
+from lambdas.collect_garbage.handler import handler as collect_garbage
+from lambdas.collect_orphans.handler import handler as collect_orphans
+from lambdas.create_compaction_jobs.handler import handler as create_compaction_jobs
+from lambdas.fan_out_tables.handler import handler as fan_out_tables
+from lambdas.find_partitions_to_split.handler import handler as find_partitions_to_split
+from lambdas.report_table_metrics.handler import handler as report_table_metrics
+from lambdas.split_partition.handler import handler as split_partition
+from lambdas.start_tasks.handler import handler as start_tasks
+from lambdas.sweep_instance.handler import handler as sweep_instance
+from lambdas.take_state_snapshots.handler import handler as take_state_snapshots
+
+_package.setLevel(_before[0])
+_package.propagate = _before[1]
+_package.handlers = _before[2]

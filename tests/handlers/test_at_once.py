@@ -1,0 +1,92 @@
+"""What a FIFO queue keeps from happening, and may happen all the same: two handlers at once."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from sleeper.api import Instance as OpenInstance
+from sleeper.jobs.event import JobKind, new_task_id
+from sleeper.jobs.status import JobState
+from sleeper.tables.table_ref import TableRef
+from sleeper.wiring.collecting import collect_garbage_of, collect_orphans_of, snapshot_table
+from sleeper.wiring.compaction_creation import create_compaction_jobs_of
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import open_local_instance
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.split_sending import send_splits_once
+from sleeper.wiring.splitting import run_split_message
+from sleeper.wiring.worker import Worker
+from tests.handlers.conftest import add_rows, make_table
+
+AT_ONCE = 3
+KEYS = 60
+
+
+@pytest.fixture
+def table(instance: Instance) -> TableRef:
+    """Over the threshold, with files to compact."""
+    instance.change_properties({"sleeper.snapshot.transactions.min": "1"})
+    ref = make_table(
+        instance,
+        "t",
+        partition_splitting_threshold="20",
+        gc_delay_minutes="0",
+        compaction_strategy_class="BasicCompactionStrategy",
+        compaction_files_batch_size="2",
+    )
+    for start in range(6):
+        add_rows(instance, "t", *range(start, KEYS, 6))
+    return ref
+
+
+def at_once(instance: Instance, action: Callable[[Instance], object]) -> None:
+    """In several processes' views of the instance, beginning together."""
+    barrier = threading.Barrier(AT_ONCE)
+
+    def run(_: int) -> None:
+        own = open_local_instance(Path(instance.where))
+        try:
+            barrier.wait()
+            action(own)
+        finally:
+            own.close()
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(run, range(AT_ONCE)))
+
+
+def work_off(instance: Instance) -> None:
+    worker = Worker(instance, new_task_id(), threading.Event())
+    while worker.run_one():
+        pass
+
+
+def test_operations_that_run_at_once_do_no_harm(instance: Instance, table: TableRef) -> None:
+    at_once(instance, lambda own: send_splits_once(own, table))
+    at_once(instance, lambda own: _split_all(own))
+    for _ in range(3):
+        at_once(instance, lambda own: create_compaction_jobs_of(own, table))
+        work_off(instance)
+        at_once(instance, lambda own: collect_garbage_of(own, table))
+        at_once(instance, lambda own: collect_orphans_of(own, table))
+        at_once(instance, lambda own: snapshot_table(own, table))
+    with instance.state(table.id).reading() as state:
+        totals = state.files.totals()
+        assert state.jobs.count() == 0
+    assert (totals.rows, totals.leaves, totals.unreferenced_files) == (KEYS, 4, 0)
+    assert {job.state for job in instance.jobs.recent(JobKind.COMPACTION)} == {JobState.COMMITTED}
+    assert instance.queue(QueueName.COMPACTION).counts().dead == 0
+    keys = OpenInstance(instance).table("t").query().to_arrow()["k"].to_pylist()
+    assert keys == list(range(KEYS))
+
+
+def _split_all(own: Instance) -> None:
+    queue = own.queue(QueueName.SPLITTING)
+    while messages := queue.receive(10):
+        for message in messages:
+            for _again in range(2):
+                run_split_message(own, message.body)
+            queue.delete(message.receipt)

@@ -1,0 +1,89 @@
+"""What is no ingest job, or can never be run, is rejected with its reason; others go on."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.errors import InvalidRequestError
+from sleeper.ingest.job import MESSAGE_BYTES_MAX
+from sleeper.jobs.event import JobKind, new_task_id
+from sleeper.jobs.status import JobState
+from sleeper.wiring.ingest import submit_ingest
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.worker import Worker, WorkerSettings
+from tests.handlers.conftest import make_table, write_parquet
+
+INGEST = WorkerSettings("ingest", (QueueName.INGEST,))
+
+
+def message(**members: Any) -> str:
+    return json.dumps({"id": "j", "tableName": "t", "files": ["/nowhere.parquet"]} | members)
+
+
+NO_JOBS = {
+    "": "not JSON",
+    "{": "not JSON",
+    "[" * 100_000: "not JSON",
+    "[]": "JSON object",
+    '{"tableName":"t"}': '"files"',
+    '{"tableName":"t","files":[]}': '"files"',
+    '{"tableName":"t","files":[1]}': '"files"',
+    '{"files":["a.parquet"]}': '"tableName" or "tableId" is missing',
+    message(id={}): '"id" must be text',
+    message(id="j" * 501): '"id" is longer than 500 bytes',
+    message(id="\ud800"): '"id" has a character that is no text',
+    message(tableName="t\0"): '"tableName" has a character that is no text',
+    message(files=["a\0.parquet"]): "a path has a character that is no text",
+    message(files=["x" * MESSAGE_BYTES_MAX]): "over the limit of 1,048,576",
+}
+HOPELESS = {
+    message(): "/nowhere.parquet does not exist",
+    message(files=["/nowhere/"]): "does not exist",
+    message(tableName="unknown"): "'unknown'",
+    message(tableName="unknown" * 10_000): "unknownunknown",
+    message(tableName=None, tableId="0a1b2c3d"): "0a1b2c3d",
+    message(tableName=None, tableId="é" * 5_000): "no table has id",
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"), [*NO_JOBS.items(), *HOPELESS.items()], ids=lambda text: text[:50]
+)
+def test_a_bad_message_is_rejected_with_its_reason_and_the_good_ones_go_on(
+    instance: Instance, tmp_path: Path, body: str, reason: str
+) -> None:
+    ref = make_table(instance, "t")
+    good = [submit_ingest(instance, "t", [str(write_parquet(tmp_path / "a.parquet", [1]))])]
+    message_id = instance.queue(QueueName.INGEST).send(body)
+    good += [submit_ingest(instance, "t", [str(write_parquet(tmp_path / "b.parquet", [2]))])]
+    worker = Worker(instance, new_task_id(), threading.Event(), INGEST)
+    assert [worker.run_one() for _ in range(4)] == [True, True, True, False]
+    assert instance.queue(QueueName.INGEST).counts().unfinished == 0
+    jobs = {job.job_id: job for job in instance.jobs.recent(JobKind.INGEST)}
+    bad = jobs["j" if body in HOPELESS else message_id]
+    assert bad.state is JobState.REJECTED
+    assert reason in bad.reasons[0]
+    assert len(bad.reasons[0]) <= 2_000
+    assert {jobs[job_id].state for job_id in good} == {JobState.COMMITTED}
+    with instance.state(ref.id).reading() as state:
+        assert state.files.totals().rows == 2
+
+
+def test_a_job_too_large_for_a_message_is_refused_when_it_is_submitted(
+    instance: Instance, tmp_path: Path
+) -> None:
+    make_table(instance, "t")
+    path = write_parquet(tmp_path / "a.parquet", [1])
+    with pytest.raises(InvalidRequestError, match=r"ingest message of .* is over the limit"):
+        submit_ingest(instance, "t", [str(path)] * 40_000)
+    assert instance.queue(QueueName.INGEST).counts().unfinished == 0
+    assert instance.jobs.recent(JobKind.INGEST) == ()
+
+
+def test_trackers_keep_a_rejection_for_a_week_at_least(instance: Instance) -> None:
+    with pytest.raises(InvalidRequestError, match=r"sleeper\.tracker\.days"):
+        instance.change_properties({"sleeper.tracker.days": "6"})

@@ -1,0 +1,89 @@
+"""Tasks are started as the queue's length says."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.errors import InvalidRequestError
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import QueueCounts
+from sleeper.jobs.task_launcher import tasks_to_start
+from sleeper.wiring import lambda_function
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
+from tests.handlers import functions
+from tests.handlers.conftest import Lambda
+from tests.handlers.fake_launcher import FakeLauncher
+
+
+@pytest.fixture
+def launcher(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeLauncher:
+    fake = FakeLauncher()
+    known = replace(instance, launcher=lambda kind: fake)
+    monkeypatch.setattr(lambda_function, "_opened", lambda where: known)
+    return fake
+
+
+def start(aws: Lambda, monkeypatch: pytest.MonkeyPatch, kind: str) -> dict[str, int]:
+    monkeypatch.setenv("SLEEPER_TASK_KIND", kind)
+    return aws.call(functions.start_tasks)
+
+
+def test_a_task_is_started_for_each_message_up_to_the_maximum(
+    aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws.instance.change_properties({"sleeper.compaction.max.concurrent.tasks": "5"})
+    aws.instance.queue(QueueName.COMPACTION).send_all(["{}"] * 3)
+    assert start(aws, monkeypatch, "compaction") == {"running": 0, "started": 3, "failures": 0}
+    # Asked again before these took anything.
+    assert start(aws, monkeypatch, "compaction") == {"running": 3, "started": 0, "failures": 0}
+    aws.instance.queue(QueueName.COMPACTION).send_all(["{}"] * 10)
+    assert start(aws, monkeypatch, "compaction") == {"running": 3, "started": 2, "failures": 0}
+
+
+def test_what_works_already_is_not_taken_for_idle(
+    aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = aws.instance.queue(QueueName.INGEST)
+    queue.send_all(["{}"] * 3)
+    queue.receive(2)
+    launcher.tasks = 2
+    assert start(aws, monkeypatch, "ingest")["started"] == 1
+
+
+def test_nothing_is_asked_while_no_message_waits(
+    aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = aws.instance.queue(QueueName.INGEST)
+    queue.send("{}")
+    queue.receive()
+    assert start(aws, monkeypatch, "ingest") == {"running": 0, "started": 0, "failures": 0}
+
+
+def test_a_lack_of_capacity_is_told_and_no_failure(
+    aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.room = 2
+    aws.instance.queue(QueueName.INGEST).send_all(["{}"] * 5)
+    assert start(aws, monkeypatch, "ingest") == {"running": 0, "started": 2, "failures": 1}
+
+
+def test_a_local_instance_starts_no_tasks(aws: Lambda, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws.instance.queue(QueueName.INGEST).send("{}")
+    with pytest.raises(InvalidRequestError, match="`sleeper run` has its own workers"):
+        start(aws, monkeypatch, "ingest")
+    with pytest.raises(InvalidRequestError, match="no tasks of kind query"):
+        start(aws, monkeypatch, JobKind.QUERY.value)
+
+
+@given(st.integers(0, 500), st.integers(0, 300), st.integers(0, 400), st.integers(0, 300))
+def test_never_more_than_the_maximum_and_enough_for_every_message(
+    visible: int, in_flight: int, running: int, running_max: int
+) -> None:
+    more = tasks_to_start(QueueCounts(visible, in_flight, 7, 7), running, running_max)
+    assert more >= 0
+    assert more == 0 or running + more <= running_max
+    assert running + more >= min(visible + in_flight, running_max)
+    assert running + more <= max(running, visible + in_flight)

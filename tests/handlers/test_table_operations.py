@@ -1,0 +1,273 @@
+"""From a rule's event to the work: fan out, FIFO queue, handler, workflow."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.errors import DataError, UnavailableError
+from sleeper.jobs.event import JobKind
+from sleeper.tables.table_ref import TableState
+from sleeper.wiring import message_batches
+from sleeper.wiring.collecting import finish_deletions
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.tables import delete_table, set_online
+from tests.handlers import functions
+from tests.handlers.conftest import Lambda, add_rows, batch_of, failed, make_table, messages_of
+
+OPERATIONS = {
+    QueueName.COMPACTION_JOB_CREATION: functions.create_compaction_jobs,
+    QueueName.FIND_PARTITIONS_TO_SPLIT: functions.find_partitions_to_split,
+    QueueName.GARBAGE_COLLECTION: functions.collect_garbage,
+    QueueName.ORPHAN_COLLECTION: functions.collect_orphans,
+    QueueName.STATE_SNAPSHOTS: functions.take_state_snapshots,
+    QueueName.TABLE_METRICS: functions.report_table_metrics,
+}
+ONLINE_ONLY = {QueueName.COMPACTION_JOB_CREATION, QueueName.FIND_PARTITIONS_TO_SPLIT}
+
+
+@pytest.fixture
+def fan_out(aws: Lambda, monkeypatch: pytest.MonkeyPatch) -> Callable[[QueueName], int]:
+    def call(operation: QueueName) -> int:
+        monkeypatch.setenv("SLEEPER_OPERATION", operation.value)
+        return aws.call(functions.fan_out_tables)["tables"]
+
+    return call
+
+
+def metrics_in(said: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in said.splitlines() if '"_aws"' in line]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_rule_has_an_operation_done_for_every_table_that_it_is_for(
+    aws: Lambda, fan_out: Any, operation: QueueName
+) -> None:
+    for name in ("a", "b", "off"):
+        make_table(aws.instance, name)
+    set_online(aws.instance, "off", False)
+    delete_table(aws.instance, make_table(aws.instance, "gone").name)
+    tables = 2 if operation in ONLINE_ONLY else 3
+    assert fan_out(operation) == tables
+    assert aws.take(operation, OPERATIONS[operation]) == tables
+    assert aws.instance.queue(operation).counts().unfinished == 0
+
+
+def test_messages_are_ids_of_tables_each_in_a_group_of_its_own(aws: Lambda, fan_out: Any) -> None:
+    ids = [make_table(aws.instance, name).id for name in ("a", "b")]
+    fan_out(QueueName.GARBAGE_COLLECTION)
+    received = aws.instance.queue(QueueName.GARBAGE_COLLECTION).receive(10)
+    assert [(m.body, m.group) for m in received] == [(i, i) for i in ids]
+
+
+def test_nothing_more_is_sent_while_ten_rounds_wait(aws: Lambda, fan_out: Any) -> None:
+    make_table(aws.instance, "a")
+    assert [fan_out(QueueName.TABLE_METRICS) for _ in range(12)] == [1] * 10 + [0, 0]
+
+
+def test_a_queue_that_is_no_operations_is_refused(fan_out: Any) -> None:
+    with pytest.raises(Exception, match="queue ingest is of no operation on tables"):
+        fan_out(QueueName.INGEST)
+
+
+def test_compaction_jobs_are_created_and_sent(
+    aws: Lambda, fan_out: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_table(
+        aws.instance,
+        "t",
+        compaction_strategy_class="BasicCompactionStrategy",
+        compaction_files_batch_size="2",
+    )
+    add_rows(aws.instance, "t", 1)
+    add_rows(aws.instance, "t", 2)
+    fan_out(QueueName.COMPACTION_JOB_CREATION)
+    aws.take(QueueName.COMPACTION_JOB_CREATION, functions.create_compaction_jobs)
+    assert aws.instance.queue(QueueName.COMPACTION).counts().visible == 1
+    (job,) = aws.instance.jobs.recent(JobKind.COMPACTION)
+    assert job.inputs == 2
+    (measured,) = metrics_in(capsys.readouterr().out)
+    assert (measured["instance"], measured["table"]) == ("test", "t")
+    assert measured["CompactionJobsCreated"] == [1.0]
+    (described,) = measured["_aws"]["CloudWatchMetrics"]
+    assert described["Namespace"] == "Sleeper"
+    assert described["Dimensions"] == [["instance", "table"]]
+
+
+def test_creation_that_comes_twice_creates_nothing_more(aws: Lambda, fan_out: Any) -> None:
+    ref = make_table(
+        aws.instance,
+        "t",
+        compaction_strategy_class="BasicCompactionStrategy",
+        compaction_files_batch_size="2",
+    )
+    add_rows(aws.instance, "t", 1)
+    add_rows(aws.instance, "t", 2)
+    for _ in range(3):
+        aws.call(functions.create_compaction_jobs, batch_of(messages_of(ref.id)))
+    assert aws.instance.queue(QueueName.COMPACTION).counts().visible == 1
+
+
+def test_a_table_that_a_batch_names_twice_is_done_once(
+    aws: Lambda, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (make_table(aws.instance, name).id for name in ("a", "b"))
+    answer = aws.call(
+        functions.report_table_metrics, batch_of(messages_of(one, two, one, one, two))
+    )
+    assert failed(answer) == []
+    assert [m["table"] for m in metrics_in(capsys.readouterr().out)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("body", ["0a1b2c3d", "", "no table", "{", "é" * 3000, "\x00"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_message_that_names_no_table_is_done_and_the_others_are_too(
+    aws: Lambda, operation: QueueName, body: str
+) -> None:
+    ref = make_table(aws.instance, "t")
+    answer = aws.call(OPERATIONS[operation], batch_of(messages_of(body, ref.id)))
+    assert failed(answer) == []
+
+
+def test_a_table_that_went_offline_or_is_deleted_meanwhile_is_let_be(
+    aws: Lambda, capsys: pytest.CaptureFixture[str]
+) -> None:
+    off, gone = (make_table(aws.instance, n, partition_splitting_threshold="1").id for n in "ab")
+    add_rows(aws.instance, "a", 1, 2, 3)
+    add_rows(aws.instance, "b", 1, 2, 3)
+    set_online(aws.instance, "a", False)
+    delete_table(aws.instance, "b")
+    for handler in (functions.find_partitions_to_split, functions.create_compaction_jobs):
+        assert failed(aws.call(handler, batch_of(messages_of(off, gone)))) == []
+    assert aws.instance.queue(QueueName.SPLITTING).counts().unfinished == 0
+    assert aws.instance.queue(QueueName.COMPACTION).counts().unfinished == 0
+
+
+class Operation:
+    """Fails for some tables."""
+
+    def __init__(self, **errors: Exception) -> None:
+        self.errors = errors
+        self.done: list[str] = []
+
+    def __call__(self, ref: Any) -> None:
+        if ref.name in self.errors:
+            raise self.errors[ref.name]
+        self.done.append(ref.name)
+
+
+def test_what_fails_returns_with_what_follows_in_its_group_and_the_others_are_done(
+    instance: Instance,
+) -> None:
+    bad, good = make_table(instance, "bad").id, make_table(instance, "good").id
+    operation = Operation(bad=UnavailableError("no answer"))
+    event = batch_of(messages_of(bad, good, bad, good))
+    assert failed(message_batches.run_for_tables(event, instance, operation)) == ["m0", "m2"]
+    assert operation.done == ["good"]
+
+
+def test_a_batch_of_failures_only_is_answered_and_not_raised(instance: Instance) -> None:
+    bad = make_table(instance, "bad").id
+    operation = Operation(bad=DataError("torn"))
+    event = batch_of(messages_of(bad, bad))
+    assert failed(message_batches.run_for_tables(event, instance, operation)) == ["m0", "m1"]
+
+
+def test_a_poison_table_ends_on_the_dead_letters_and_the_others_go_on(
+    aws: Lambda, fan_out: Any, instance: Instance
+) -> None:
+    bad = make_table(instance, "bad")
+    make_table(instance, "good")
+    # Its properties are gone, so that nothing can be done for it.
+    (path,) = (p for p in (Path(instance.where) / "tables").iterdir() if bad.id in p.name)
+    path.unlink()
+    queue = instance.queue(QueueName.GARBAGE_COLLECTION)
+    fan_out(QueueName.GARBAGE_COLLECTION)
+    for _ in range(3):
+        messages = queue.receive(10)
+        returned = failed(aws.call(functions.collect_garbage, batch_of(messages)))
+        assert returned == [m.message_id for m in messages if m.body == bad.id]
+        for message in messages:
+            (queue.give_back if message.message_id in returned else queue.delete)(message.receipt)
+    assert queue.receive(10) == ()
+    (letter,) = instance.dead_letters(QueueName.GARBAGE_COLLECTION).list()
+    assert letter.body == bad.id
+
+
+def test_a_table_deleted_while_it_is_worked_on_is_no_failure(instance: Instance) -> None:
+    ref = make_table(instance, "t")
+
+    def operate(_: Any) -> None:
+        delete_table(instance, "t")
+        raise UnavailableError("its files went away")
+
+    assert (
+        failed(message_batches.run_for_tables(batch_of(messages_of(ref.id)), instance, operate))
+        == []
+    )
+
+
+def test_a_change_of_properties_reaches_a_container_that_is_warm(
+    aws: Lambda, instance: Instance
+) -> None:
+    ref = make_table(instance, "t", partition_splitting_threshold="1000")
+    add_rows(instance, "t", *range(30))
+    event = batch_of(messages_of(ref.id))
+    aws.call(functions.find_partitions_to_split, event)
+    assert instance.queue(QueueName.SPLITTING).counts().visible == 0
+    instance.table_properties.change(ref.id, {"sleeper.table.partition.splitting.threshold": "10"})
+    aws.call(functions.find_partitions_to_split, event)
+    assert instance.queue(QueueName.SPLITTING).counts().visible == 1
+
+
+def test_snapshots_are_taken_and_said(aws: Lambda, capsys: pytest.CaptureFixture[str]) -> None:
+    aws.instance.change_properties({"sleeper.snapshot.transactions.min": "1"})
+    ref = make_table(aws.instance, "t")
+    add_rows(aws.instance, "t", 1)
+    event = batch_of(messages_of(ref.id))
+    assert failed(aws.call(functions.take_state_snapshots, event)) == []
+    assert [m["StateSnapshots"] for m in metrics_in(capsys.readouterr().out)] == [[1.0]]
+    assert aws.instance.state(ref.id).newest_snapshot() == 2
+    aws.call(functions.take_state_snapshots, event)
+    assert metrics_in(capsys.readouterr().out) == []
+
+
+def test_metrics_tell_what_a_table_holds(aws: Lambda, capsys: pytest.CaptureFixture[str]) -> None:
+    ref = make_table(aws.instance, "t")
+    add_rows(aws.instance, "t", 1, 2, 3)
+    aws.call(functions.report_table_metrics, batch_of(messages_of(ref.id)))
+    (measured,) = metrics_in(capsys.readouterr().out)
+    counts = {k: v[0] for k, v in measured.items() if isinstance(v, list)}
+    assert counts.pop("Bytes") > 0
+    assert counts == {
+        "Rows": 3,
+        "Files": 1,
+        "FilesWithoutReferences": 0,
+        "FileReferences": 1,
+        "Partitions": 1,
+        "LeafPartitions": 1,
+        "UnfinishedCompactionJobs": 0,
+        "TransactionNumber": 2,
+    }
+
+
+def test_a_sweep_finishes_deletions_past_one_that_fails(aws: Lambda, instance: Instance) -> None:
+    for name in ("a", "b"):
+        make_table(instance, name)
+        delete_table(instance, name)
+    first, _ = instance.tables.list(TableState.DELETING)
+
+    def remove(table_id: str) -> None:
+        if table_id == first.id:
+            raise UnavailableError("busy")
+        instance.remove_table(table_id)  # type: ignore[arg-type]
+
+    with pytest.raises(UnavailableError, match="busy"):
+        finish_deletions(replace(instance, remove_table=remove))
+    assert instance.tables.list(TableState.DELETING) == (first,)
+    assert aws.call(functions.sweep_instance) == {"abandoned": 0, "deleted": 1}
+    assert aws.call(functions.sweep_instance) == {"abandoned": 0, "deleted": 0}

@@ -1,0 +1,241 @@
+"""Containers' entry points as real processes, on an instance in a folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sleeper.api import open_instance
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.status import JobState
+from sleeper.wiring.compaction_creation import compact_table
+from sleeper.wiring.ingest import ingest_rows, submit_ingest
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
+from tests.handlers.conftest import add_rows, make_table, write_parquet
+
+ROOT = Path(__file__).parents[2]
+# Of one job, that it takes some seconds.
+ROWS = 2_000_000
+WAIT_SECONDS = 120.0
+# What ECS leaves a task between SIGTERM and SIGKILL.
+ECS_STOP_SECONDS = 30.0
+
+
+class Task:
+    """A container's process."""
+
+    def __init__(self, instance: Instance, kind: str) -> None:
+        settings = {**os.environ, "SLEEPER_INSTANCE": instance.where, "PYTHONPATH": ""}
+        command = [sys.executable, str(ROOT / "containers" / f"{kind}_task" / "main.py")]
+        self.process = subprocess.Popen(
+            command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def end(self, number: int | None = None) -> list[dict[str, Any]]:
+        """Sends the signal, if any, and gives what it logged until its end."""
+        if number is not None:
+            self.process.send_signal(number)
+        said, _ = self.process.communicate(timeout=WAIT_SECONDS)
+        return [json.loads(line) for line in said.splitlines()]
+
+
+@pytest.fixture
+def start(instance: Instance) -> Iterator[Callable[[str], Task]]:
+    instance.change_properties({"sleeper.task.idle.stop.seconds": "1"})
+    tasks: list[Task] = []
+
+    def begin(kind: str) -> Task:
+        tasks.append(Task(instance, kind))
+        return tasks[-1]
+
+    yield begin
+    for task in tasks:
+        task.process.kill()
+        task.process.communicate()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_running(instance: Instance, kind: JobKind) -> bool:
+    jobs = instance.jobs.recent(kind)
+    return bool(jobs) and jobs[0].state is JobState.RUNNING
+
+
+def keys(instance: Instance) -> pa.Array:
+    """All keys of the table, in order."""
+    with open_instance(instance.where) as opened:
+        return opened.table("t").query().to_arrow()["k"].combine_chunks()
+
+
+def test_an_ingest_task_runs_what_there_is_tells_the_trackers_and_ends_when_idle(
+    instance: Instance, start: Callable[[str], Task], tmp_path: Path
+) -> None:
+    make_table(instance, "t")
+    for part in range(3):
+        path = write_parquet(tmp_path / f"{part}.parquet", range(part * 10, part * 10 + 10))
+        submit_ingest(instance, "t", [str(path)])
+    instance.queue(QueueName.INGEST).send("{")
+    task = start("ingest")
+    logged = task.end()
+    assert task.process.returncode == 0
+    assert keys(instance).to_pylist() == list(range(30))
+    (status,) = instance.tasks.recent("ingest")
+    assert (status.jobs, status.rows_written, status.reason) == (4, 30, None)
+    assert not status.running
+    states = sorted(job.state.value for job in instance.jobs.recent(JobKind.INGEST))
+    assert states == ["committed"] * 3 + ["rejected"]
+    assert {line["service"] for line in logged} == {"ingest-task"}
+    assert any("not JSON" in line["message"] for line in logged)
+
+
+def test_a_compaction_task_runs_compactions_only(
+    instance: Instance, start: Callable[[str], Task]
+) -> None:
+    make_table(instance, "t")
+    for key in range(3):
+        add_rows(instance, "t", key)
+    compact_table(instance, "t", full=True)
+    instance.queue(QueueName.INGEST).send("{")
+    start("compaction").end()
+    assert instance.queue(QueueName.INGEST).counts().visible == 1
+    assert keys(instance).to_pylist() == [0, 1, 2]
+    (job,) = instance.jobs.recent(JobKind.COMPACTION)
+    assert job.state is JobState.COMMITTED
+    (status,) = instance.tasks.recent("compaction")
+    assert (status.jobs, status.rows_read) == (1, 3)
+
+
+def submit_much(instance: Instance, tmp_path: Path) -> None:
+    """Rows in no order, so that they must be sorted."""
+    make_table(instance, "t")
+    shuffled = [(i * 7_919) % ROWS for i in range(ROWS)]
+    submit_ingest(instance, "t", [str(write_parquet(tmp_path / "much.parquet", shuffled))])
+
+
+def create_a_big_compaction(instance: Instance, _: Path) -> None:
+    make_table(instance, "t")
+    half = ROWS // 2
+    for start in (0, half):
+        rows = pa.table({"k": range(start, start + half), "v": ["v"] * half})
+        ingest_rows(instance, "t", rows.to_batches(10_000))
+    compact_table(instance, "t", full=True)
+
+
+WORK = {
+    JobKind.INGEST: (QueueName.INGEST, submit_much),
+    JobKind.COMPACTION: (QueueName.COMPACTION, create_a_big_compaction),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WORK)
+def test_a_task_that_is_told_to_stop_gives_its_job_back_and_the_next_one_runs_it(
+    instance: Instance, start: Callable[[str], Task], tmp_path: Path, kind: JobKind
+) -> None:
+    name, submit = WORK[kind]
+    submit(instance, tmp_path)
+    task = start(kind.value)
+    wait_for(lambda: is_running(instance, kind))
+    begun = time.monotonic()
+    task.end(signal.SIGTERM)
+    assert time.monotonic() - begun < ECS_STOP_SECONDS
+    counts = instance.queue(name).counts()
+    assert (counts.visible, counts.in_flight) == (1, 0)
+    (status,) = instance.tasks.recent(kind.value)
+    assert not status.running
+    assert "told to end at once" in str(status.reason)
+    assert_the_next_one_runs_it(instance, start, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WORK)
+def test_the_job_of_a_task_that_is_killed_is_run_by_the_next_one(
+    instance: Instance, start: Callable[[str], Task], tmp_path: Path, kind: JobKind
+) -> None:
+    name, submit = WORK[kind]
+    submit(instance, tmp_path)
+    task = start(kind.value)
+    wait_for(lambda: is_running(instance, kind))
+    task.end(signal.SIGKILL)
+    assert instance.queue(name).counts().in_flight == 1
+    # In AWS the message's visibility timeout ends.
+    assert instance.recover_dead_workers() == 1
+    assert_the_next_one_runs_it(instance, start, kind)
+
+
+def assert_the_next_one_runs_it(
+    instance: Instance, start: Callable[[str], Task], kind: JobKind
+) -> None:
+    task = start(kind.value)
+    task.end()
+    assert task.process.returncode == 0
+    assert instance.queue(WORK[kind][0]).counts().unfinished == 0
+    assert instance.jobs.recent(kind)[0].state is JobState.COMMITTED
+    assert keys(instance).equals(pa.array(range(ROWS), pa.int64()))
+
+
+@pytest.mark.slow
+def test_a_task_that_waits_for_work_ends_on_sigterm_and_takes_nothing_with_it(
+    instance: Instance, start: Callable[[str], Task]
+) -> None:
+    instance.change_properties({"sleeper.task.idle.stop.seconds": "600"})
+    task = start("ingest")
+    wait_for(lambda: instance.tasks.recent("ingest"))
+    begun = time.monotonic()
+    task.end(signal.SIGTERM)
+    assert task.process.returncode == 0
+    assert time.monotonic() - begun < ECS_STOP_SECONDS
+    (status,) = instance.tasks.recent("ingest")
+    assert (status.running, status.jobs) == (False, 0)
+
+
+STUCK = """
+import sqlite3, sys, threading
+from sleeper.jobs.event import new_task_id
+from sleeper.wiring import worker, worker_process
+from sleeper.wiring.opening import open_instance
+def stuck(*_):
+    threading.Timer(0.5, lambda: print("at work", flush=True)).start()
+    # In native code for a minute and more, without a look at signals.
+    sqlite3.connect(":memory:").execute(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000000)"
+        " SELECT count(*) FROM n"
+    ).fetchall()
+worker.run_ingest_message = stuck
+worker_process._SECONDS_TO_STOP = 0.5
+instance = open_instance(sys.argv[1])
+worker_process.run_worker_process(worker.Worker(instance, new_task_id(), threading.Event()))
+"""
+
+
+def test_a_job_that_no_interruption_reaches_is_given_back_past_it(instance: Instance) -> None:
+    instance.queue(QueueName.INGEST).send("{}")
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK, instance.where], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "at work\n"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=ECS_STOP_SECONDS)
+    finally:
+        process.kill()
+    counts = instance.queue(QueueName.INGEST).counts()
+    assert (counts.visible, counts.in_flight) == (1, 0)
+    (status,) = instance.tasks.recent("worker")
+    assert (status.running, status.jobs) == (False, 0)
+    assert "in the midst of a job" in str(status.reason)

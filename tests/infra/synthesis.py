@@ -1,0 +1,90 @@
+"""Templates as tests look at them."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+# Node releases are for those who deploy to choose.
+os.environ.setdefault("JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION", "18,20,22")
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "deploy" / "instance.properties"
+Resource = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """A folder of templates."""
+
+    folder: Path
+
+    @cached_property
+    def templates(self) -> dict[str, Resource]:
+        """By the name of the concern; the one they are nested in is `Instance`."""
+        found = {}
+        for path in sorted(self.folder.glob("*.template.json")):
+            stem = path.name.split(".")[0]
+            nested = ".nested." in path.name
+            concern = stem.removeprefix("sleeperexample")[:-8] if nested else "Instance"
+            found[concern] = json.loads(path.read_text())
+        return found
+
+    def of_type(self, kind: str) -> dict[str, Resource]:
+        """Resources of a type, in all templates, by template and logical id."""
+        return {
+            f"{concern}/{logical_id}": resource
+            for concern, template in self.templates.items()
+            for logical_id, resource in template["Resources"].items()
+            if resource["Type"] == kind
+        }
+
+    def properties(self, kind: str) -> list[Resource]:
+        """What resources of a type are made with."""
+        return [resource["Properties"] for resource in self.of_type(kind).values()]
+
+    def named(self, kind: str, name: str, value: str) -> Resource:
+        """The one resource of a type whose property has that value."""
+        (found,) = (p for p in self.properties(kind) if p.get(name) == value)
+        return found
+
+    def statements(self) -> Iterator[tuple[str, Resource]]:
+        """Every statement of every policy, with where it is."""
+        for concern, template in self.templates.items():
+            for logical_id, resource in template["Resources"].items():
+                for document in _documents(resource.get("Properties", {})):
+                    for statement in document["Statement"]:
+                        yield f"{concern}/{logical_id}", statement
+
+
+def synthesise(folder: Path, instance_file: Path | None = EXAMPLE, **context: str) -> Synthesis:
+    """Templates of a folder of properties, with functions' code left out."""
+    from app import make_app
+
+    settings = {
+        **json.loads((ROOT / "cdk.json").read_text())["context"],
+        "aws:cdk:bundling-stacks": [],
+        "instance": str(instance_file or ""),
+        **context,
+    }
+    make_app(settings, str(folder)).synth()
+    return Synthesis(folder)
+
+
+def as_list(value: Any) -> list[Any]:
+    """CloudFormation takes one thing where a list of one is meant."""
+    return value if isinstance(value, list) else [value]
+
+
+def _documents(value: Any) -> Iterator[Resource]:
+    if isinstance(value, dict):
+        if "Statement" in value and "Version" in value:
+            yield value
+        for each in value.values():
+            yield from _documents(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _documents(each)

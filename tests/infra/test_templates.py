@@ -1,0 +1,245 @@
+"""The templates of the example: what each resource must have."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.aws.dynamo_tables import DYNAMO_TABLES
+from sleeper.properties.deployed import DEPLOYED_QUEUES
+from tests.approved.approval import check_approved
+from tests.infra.synthesis import Synthesis, as_list
+
+pytestmark = pytest.mark.slow
+
+QUEUE = "AWS::SQS::Queue"
+FUNCTION = "AWS::Lambda::Function"
+BUCKET = "AWS::S3::Bucket"
+TABLE = "AWS::DynamoDB::Table"
+
+
+def _text(value: Any) -> str:
+    """A name with its references as CloudFormation writes them in `Fn::Sub`."""
+    if isinstance(value, str):
+        return value
+    if "Ref" in value:
+        return f"${{{value['Ref']}}}"
+    return "".join(map(_text, value["Fn::Join"][1])) if "Fn::Join" in value else str(value)
+
+
+def test_resources_are_these(example: Synthesis) -> None:
+    lines: list[str] = []
+    for concern, template in example.templates.items():
+        lines.append(f"{concern}: {len(template['Resources'])} resources")
+        named: dict[str, list[str]] = {}
+        for resource in template["Resources"].values():
+            attribute = _NAMED_BY.get(resource["Type"])
+            if attribute is not None:
+                name = _text(resource["Properties"][attribute])
+                named.setdefault(resource["Type"], []).append(name.removeprefix(PREFIX))
+        for kind, names in sorted(named.items()):
+            lines.append(f"  {kind}: {', '.join(sorted(names))}")
+    check_approved("infra-resources.txt", "\n".join(lines) + "\n")
+
+
+PREFIX = "sleeper-example-"
+_NAMED_BY = {
+    "AWS::SQS::Queue": "QueueName",
+    "AWS::Lambda::Function": "FunctionName",
+    "AWS::S3::Bucket": "BucketName",
+    "AWS::DynamoDB::Table": "TableName",
+    "AWS::Events::Rule": "Name",
+    "AWS::ECS::TaskDefinition": "Family",
+    "AWS::ECS::Cluster": "ClusterName",
+    "AWS::SNS::Topic": "TopicName",
+    "AWS::EC2::VPCEndpoint": "VpcEndpointType",
+    "Custom::SleeperTable": "Name",
+}
+
+
+def test_every_queue_has_dead_letters_and_an_alarm_on_them(example: Synthesis) -> None:
+    queues = {p["QueueName"]: p for p in example.properties(QUEUE)}
+    alarms = {
+        json.dumps(dimension["Value"])
+        for alarm in example.properties("AWS::CloudWatch::Alarm")
+        for dimension in alarm["Dimensions"]
+        if alarm["AlarmActions"]
+    }
+    made = [q for q in DEPLOYED_QUEUES.values() if f"sleeper-example-{q.name}" in queues]
+    assert len(queues) == 2 * len(made)
+    assert len(alarms) == len(made)
+    for queue in made:
+        properties = queues[f"sleeper-example-{queue.name}"]
+        dead = f"sleeper-example-{queue.dead_letters_name}"
+        target = properties["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0]
+        assert _named(example, target)["QueueName"] == dead
+        assert properties["SqsManagedSseEnabled"]
+        assert json.dumps({"Fn::GetAtt": [target, "QueueName"]}) in alarms
+
+
+def _named(example: Synthesis, logical_id: str) -> dict[str, Any]:
+    return next(
+        t["Resources"][logical_id]["Properties"]
+        for t in example.templates.values()
+        if logical_id in t["Resources"]
+    )
+
+
+def test_a_message_is_given_to_nobody_else_while_a_function_may_work_on_it(
+    example: Synthesis,
+) -> None:
+    seen = 0
+    for template in example.templates.values():
+        resources = template["Resources"]
+        for mapping in resources.values():
+            if mapping["Type"] != "AWS::Lambda::EventSourceMapping":
+                continue
+            properties = mapping["Properties"]
+            queue = resources[properties["EventSourceArn"]["Fn::GetAtt"][0]]["Properties"]
+            function = resources[properties["FunctionName"]["Ref"]]["Properties"]
+            assert queue["VisibilityTimeout"] >= 6 * function["Timeout"], queue["QueueName"]
+            assert properties["BatchSize"] == 10
+            assert properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+            seen += 1
+    assert seen == 9
+
+
+def test_nobody_may_do_actions_by_a_wildcard(example: Synthesis) -> None:
+    allowed = [s for _, s in example.statements() if s["Effect"] == "Allow"]
+    assert len(allowed) > 100
+    for where, statement in example.statements():
+        if statement["Effect"] == "Allow":
+            assert "NotAction" not in statement
+            assert [a for a in as_list(statement["Action"]) if "*" in a] == [], where
+
+
+def test_only_what_takes_no_resource_is_allowed_on_all(example: Synthesis) -> None:
+    on_all = {
+        action
+        for _, statement in example.statements()
+        if statement["Effect"] == "Allow" and "*" in as_list(statement.get("Resource", ""))
+        for action in as_list(statement["Action"])
+    }
+    assert on_all == {
+        "ecr:GetAuthorizationToken",
+        "ecs:ListTasks",
+        "xray:PutTelemetryRecords",
+        "xray:PutTraceSegments",
+    }
+
+
+def test_only_collection_and_the_emptier_delete_data(example: Synthesis) -> None:
+    deleting = {
+        where.split("/")[0]
+        for where, statement in example.statements()
+        if statement["Effect"] == "Allow"
+        and "s3:DeleteObject" in as_list(statement["Action"])
+        and any(_text(r).endswith("/data/*") for r in as_list(statement["Resource"]))
+    }
+    assert deleting == {"GarbageCollection"}
+
+
+def test_every_function_knows_its_instance_and_is_traced(example: Synthesis) -> None:
+    functions = example.properties(FUNCTION)
+    assert len(functions) == 22
+    for function in functions:
+        told = function["Environment"]["Variables"]
+        assert told["SLEEPER_INSTANCE"] == "aws:example"
+        assert _text(told["SLEEPER_CONFIG_BUCKET"]) == ("sleeper-example-config-${AWS::AccountId}")
+        assert told["POWERTOOLS_METRICS_NAMESPACE"] == "Sleeper"
+        assert function["TracingConfig"] == {"Mode": "Active"}
+        assert function["Architectures"] == ["arm64"]
+
+
+def test_functions_from_the_zip_name_a_handler_of_the_folder(example: Synthesis) -> None:
+    handlers = {p["Handler"] for p in example.properties(FUNCTION) if "Handler" in p}
+    for name in ("write_properties", "fan_out_tables", "commit_transactions"):
+        assert f"lambdas.{name}.handler.handler" in handlers
+    assert all(h.startswith("lambdas.") and h.endswith(".handler.handler") for h in handlers)
+    images = [p["FunctionName"] for p in example.properties(FUNCTION) if p.get("PackageType")]
+    assert images == ["sleeper-example-split-partition"]
+
+
+def test_buckets_are_private_encrypted_and_kept_where_loss_would_hurt(example: Synthesis) -> None:
+    for resource in example.of_type(BUCKET).values():
+        properties = resource["Properties"]
+        assert properties["BucketEncryption"]
+        assert all(properties["PublicAccessBlockConfiguration"].values())
+        rules = properties["LifecycleConfiguration"]["Rules"]
+        assert any("AbortIncompleteMultipartUpload" in rule for rule in rules)
+        lasting = _text(properties["BucketName"]).startswith(
+            ("sleeper-example-config", "sleeper-example-table-data")
+        )
+        assert ("VersioningConfiguration" in properties) == lasting
+        assert resource["DeletionPolicy"] == ("Retain" if lasting else "Delete")
+
+
+def test_buckets_and_queues_are_spoken_to_over_tls_only(example: Synthesis) -> None:
+    refused = [
+        where
+        for where, statement in example.statements()
+        if statement["Effect"] == "Deny"
+        and statement.get("Condition") == {"Bool": {"aws:SecureTransport": "false"}}
+    ]
+    topics = 1
+    assert len(refused) == len(example.of_type(BUCKET)) + len(example.of_type(QUEUE)) + topics
+
+
+def test_tables_are_keyed_as_their_adapters_say(example: Synthesis) -> None:
+    keys = {
+        p["TableName"]: [key["AttributeName"] for key in p["KeySchema"]]
+        for p in example.properties(TABLE)
+    }
+    expected = [[t.key.hash] + ([t.key.range] if t.key.range else []) for t in DYNAMO_TABLES]
+    assert sorted(keys.values()) == sorted([*expected, ["queryId", "subQueryId"]])
+    assert keys["sleeper-example-transaction-log"] == ["tableId", "item"]
+
+
+def test_tables_that_cannot_be_made_again_are_kept_and_backed_up(example: Synthesis) -> None:
+    for resource in example.of_type(TABLE).values():
+        name = resource["Properties"]["TableName"].removeprefix("sleeper-example-")
+        recovery = resource["Properties"]["PointInTimeRecoverySpecification"]
+        lasting = name.startswith(("table-index", "transaction-log", "ingest-batcher"))
+        assert recovery["PointInTimeRecoveryEnabled"] == lasting, name
+        assert resource["DeletionPolicy"] == ("Retain" if lasting else "Delete"), name
+
+
+def test_properties_are_written_of_everything_that_was_made(example: Synthesis) -> None:
+    (written,) = example.properties("Custom::SleeperProperties")
+    deployed = written["Deployed"]
+    made = {p["QueueName"] for p in example.properties(QUEUE)}
+    for queue in DEPLOYED_QUEUES.values():
+        there = f"sleeper-example-{queue.name}" in made
+        for place in (queue.url, queue.arn, queue.dead_letters_url, queue.dead_letters_arn):
+            assert (place.name in deployed) == there
+    rules = {p["Name"] for p in example.properties("AWS::Events::Rule")}
+    assert set(deployed["sleeper.schedule.rules"].split(",")) == rules
+    assert written["Set"]["sleeper.tags"] == "Project,sleeper"
+
+
+def test_the_tables_of_the_folder_are_defined_after_the_properties(example: Synthesis) -> None:
+    (table,) = example.of_type("Custom::SleeperTable").values()
+    assert table["Properties"]["Name"] == "flights"
+    assert table["Properties"]["SplitPoints"] == "N3\nN6\n"
+    assert any(each.startswith("Properties") for each in table["DependsOn"])
+
+
+def test_tasks_reach_services_without_the_internet(example: Synthesis) -> None:
+    endpoints = example.properties("AWS::EC2::VPCEndpoint")
+    kinds = sorted(p["VpcEndpointType"] for p in endpoints)
+    assert kinds == ["Gateway"] * 2 + ["Interface"] * 4
+    for kind in ("AWS::EC2::NatGateway", "AWS::EC2::InternetGateway"):
+        assert example.of_type(kind) == {}
+
+
+def test_cfn_lint_finds_nothing(example: Synthesis) -> None:
+    # W3005: a nested stack waits for another although it also refers to it.
+    program = [Path(sys.executable).with_name("cfn-lint"), "--ignore-checks", "W3005"]
+    program += ["--format", "parseable", "--"]
+    templates = map(str, example.folder.glob("*.template.json"))
+    done = subprocess.run([*program, *templates], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+    assert done.returncode == 0

@@ -1,0 +1,160 @@
+"""Deploys the synthesised templates to an emulator of AWS, as `cdk deploy` does to AWS.
+
+    with deployed(client, folder / "instance.properties", work) as instance:
+        instance.outputs["ConfigBucket"]
+
+What an emulator without Docker cannot do: functions from images and tasks. Both stand in the
+templates with their environments; `DeployedInstance.environment` has them, for a test that runs
+what the image runs as a process of its own.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Client = Callable[[str], Any]
+
+_BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version"
+_BOOTSTRAP = "21"
+_POLL_SECONDS, _POLLS_MAX = 1, 300
+
+
+@dataclass(frozen=True)
+class DeployedInstance:
+    """An instance whose stack is complete."""
+
+    stack_name: str
+    outputs: Mapping[str, str]
+    client: Client
+
+    def stacks(self) -> dict[str, list[dict[str, Any]]]:
+        """The resources of each stack, nested ones too, by the stack's name."""
+        found = {}
+        waiting = [self.stack_name]
+        while waiting:
+            name = waiting.pop()
+            listed = self.client("cloudformation").describe_stack_resources(StackName=name)
+            found[name] = listed["StackResources"]
+            waiting += [
+                resource["PhysicalResourceId"]
+                for resource in found[name]
+                if resource["ResourceType"] == "AWS::CloudFormation::Stack"
+            ]
+        return found
+
+    def function_environment(self, name: str) -> dict[str, str]:
+        """What a function is told."""
+        told = self.client("lambda").get_function_configuration(FunctionName=name)
+        return dict(told["Environment"]["Variables"])
+
+    def task_environment(self, family: str) -> dict[str, str]:
+        """What the tasks of a definition are told."""
+        told = self.client("ecs").describe_task_definition(taskDefinition=family)
+        (container,) = told["taskDefinition"]["containerDefinitions"]
+        return {each["name"]: each["value"] for each in container["environment"]}
+
+
+def synthesise(instance_file: Path, output: Path, **context: str) -> Path:
+    """Writes the templates and assets of a folder of properties; answers with the folder."""
+    # Loading the CDK takes seconds, which tests that do not deploy need not wait for.
+    from app import make_app
+
+    given = {
+        **json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"],
+        "instance": str(instance_file),
+        **context,
+    }
+    shutil.rmtree(output, ignore_errors=True)
+    make_app(given, str(output)).synth()
+    return output
+
+
+@contextmanager
+def deployed(
+    client: Client, instance_file: Path, output: Path, **context: str
+) -> Iterator[DeployedInstance]:
+    """Synthesises, deploys, and destroys at the end. RuntimeError if it cannot be deployed."""
+    instance = deploy(client, synthesise(instance_file, output, **context))
+    try:
+        yield instance
+    finally:
+        destroy(instance)
+
+
+def deploy(client: Client, output: Path) -> DeployedInstance:
+    """Makes the stack of a folder of templates, or updates it."""
+    _bootstrap(client)
+    (template,) = (p for p in output.glob("*.template.json") if ".nested." not in p.name)
+    name = template.name.removesuffix(".template.json")
+    where = _upload(client, output, output / f"{name}.assets.json")
+    formation = client("cloudformation")
+    do, waiter = formation.create_stack, "stack_create_complete"
+    if _exists(formation, name):
+        do, waiter = formation.update_stack, "stack_update_complete"
+    do(StackName=name, TemplateURL=where[template.name], Capabilities=["CAPABILITY_NAMED_IAM"])
+    try:
+        config = {"Delay": _POLL_SECONDS, "MaxAttempts": _POLLS_MAX}
+        formation.get_waiter(waiter).wait(StackName=name, WaiterConfig=config)
+    except Exception as error:
+        raise RuntimeError(f"{name} is not deployed: {_failures(formation, name)}") from error
+    (stack,) = formation.describe_stacks(StackName=name)["Stacks"]
+    outputs = {each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}
+    return DeployedInstance(name, outputs, client)
+
+
+def destroy(instance: DeployedInstance) -> None:
+    """Deletes the stack, but what it is told to keep."""
+    formation = instance.client("cloudformation")
+    formation.delete_stack(StackName=instance.stack_name)
+    config = {"Delay": _POLL_SECONDS, "MaxAttempts": _POLLS_MAX}
+    waiter = formation.get_waiter("stack_delete_complete")
+    waiter.wait(StackName=instance.stack_name, WaiterConfig=config)
+
+
+def _bootstrap(client: Client) -> None:
+    """What `cdk bootstrap` leaves: the number of its version."""
+    client("ssm").put_parameter(
+        Name=_BOOTSTRAP_VERSION, Value=_BOOTSTRAP, Type="String", Overwrite=True
+    )
+
+
+def _upload(client: Client, output: Path, manifest: Path) -> dict[str, str]:
+    """Uploads the files of a manifest; the address of each by its name. Images are left out."""
+    here = client("sts")
+    account = here.get_caller_identity()["Account"]
+    region = here.meta.region_name
+    s3 = client("s3")
+    addresses = {}
+    for asset in json.loads(manifest.read_text())["files"].values():
+        source = output / asset["source"]["path"]
+        if asset["source"]["packaging"] == "zip":
+            source = Path(shutil.make_archive(str(source), "zip", source))
+        (place,) = asset["destinations"].values()
+        bucket = place["bucketName"]
+        for placeholder, value in (("AccountId", account), ("Region", region)):
+            bucket = bucket.replace(f"${{AWS::{placeholder}}}", value)
+        s3.create_bucket(Bucket=bucket)
+        s3.upload_file(str(source), bucket, place["objectKey"])
+        name = os.path.basename(asset["source"]["path"])
+        addresses[name] = f"{s3.meta.endpoint_url}/{bucket}/{place['objectKey']}"
+    return addresses
+
+
+def _exists(formation: Any, name: str) -> bool:
+    listed = formation.list_stacks()["StackSummaries"]
+    gone = "DELETE_COMPLETE"
+    return any(s["StackName"] == name and s["StackStatus"] != gone for s in listed)
+
+
+def _failures(formation: Any, name: str) -> str:
+    told = formation.describe_stack_events(StackName=name)["StackEvents"]
+    return "; ".join(
+        f"{event['LogicalResourceId']}: {event['ResourceStatusReason']}"
+        for event in told
+        if event["ResourceStatus"].endswith("FAILED") and event.get("ResourceStatusReason")
+    )

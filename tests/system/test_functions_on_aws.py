@@ -1,0 +1,127 @@
+"""Functions and tasks on an AWS instance over real servers: from rules to a table in shape.
+
+S3 is SeaweedFS, DynamoDB is dynoxide, SQS is ministack's. The test does what Lambda and ECS do:
+it hands messages to handlers, and starts containers' entry points as processes.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sleeper.api import Instance as OpenInstance
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.status import JobState
+from sleeper.tables.table_ref import TableRef, new_table_id
+from sleeper.wiring import lambda_function
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.table_operations import fan_out_tables
+from tests.handlers import functions
+from tests.handlers.conftest import Lambda, add_rows, make_table
+from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
+from tests.servers.dynoxide import DynamoServer
+from tests.servers.ministack import Ministack
+from tests.servers.seaweedfs import S3Server
+
+ROOT = Path(__file__).parents[2]
+TASK_SECONDS_MAX = 120
+
+
+@pytest.fixture
+def deployed(
+    s3_server: S3Server,
+    dynamo_server: DynamoServer,
+    ministack_server: Ministack,
+    tmp_path: Path,
+) -> Iterator[AwsInstance]:
+    servers = AwsServers(s3_server, dynamo_server, ministack_server)
+    with aws_instance(servers, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def instance(deployed: AwsInstance, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
+    monkeypatch.setenv("SLEEPER_INSTANCE", deployed.where)
+    opened = open_instance()
+    yield opened
+    opened.close()
+    if lambda_function._opened.cache_info().currsize:
+        lambda_function._opened(deployed.where).close()
+        lambda_function._opened.cache_clear()
+
+
+@pytest.fixture
+def aws(instance: Instance) -> Lambda:
+    return Lambda(instance)
+
+
+def run_task(deployed: AwsInstance, kind: str) -> None:
+    """Runs a container's process until it ends."""
+    settings = {**os.environ, **deployed.environment, "SLEEPER_INSTANCE": deployed.where}
+    command = [sys.executable, str(ROOT / "containers" / f"{kind}_task" / "main.py")]
+    subprocess.run(command, env=settings, check=True, timeout=TASK_SECONDS_MAX)
+
+
+@pytest.mark.slow
+def test_rules_get_a_table_into_shape(
+    aws: Lambda, deployed: AwsInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = aws.instance
+    instance.change_properties(
+        {"sleeper.task.idle.stop.seconds": "1", "sleeper.snapshot.transactions.min": "1"}
+    )
+    ref = make_table(
+        instance,
+        "t",
+        partition_splitting_threshold="10",
+        gc_delay_minutes="0",
+        compaction_strategy_class="BasicCompactionStrategy",
+        compaction_files_batch_size="2",
+    )
+    for start in (0, 1):
+        add_rows(instance, "t", *range(start, 40, 2))
+
+    def operate(operation: QueueName, handler: object) -> None:
+        monkeypatch.setenv("SLEEPER_OPERATION", operation.value)
+        assert aws.call(functions.fan_out_tables) == {"tables": 1}
+        assert aws.take(operation, handler) == 1  # type: ignore[arg-type]
+
+    operate(QueueName.FIND_PARTITIONS_TO_SPLIT, functions.find_partitions_to_split)
+    assert aws.take(QueueName.SPLITTING, functions.split_partition) == 1
+    operate(QueueName.FIND_PARTITIONS_TO_SPLIT, functions.find_partitions_to_split)
+    assert aws.take(QueueName.SPLITTING, functions.split_partition) == 0
+    operate(QueueName.COMPACTION_JOB_CREATION, functions.create_compaction_jobs)
+    run_task(deployed, "compaction")
+    operate(QueueName.GARBAGE_COLLECTION, functions.collect_garbage)
+    operate(QueueName.STATE_SNAPSHOTS, functions.take_state_snapshots)
+    operate(QueueName.ORPHAN_COLLECTION, functions.collect_orphans)
+    operate(QueueName.TABLE_METRICS, functions.report_table_metrics)
+    assert set(aws.call(functions.sweep_instance).values()) == {0}
+
+    with instance.state(ref.id).reading() as state:
+        totals = state.files.totals()
+    assert (totals.rows, totals.leaves, totals.files, totals.unreferenced_files) == (40, 4, 4, 0)
+    assert instance.state(ref.id).newest_snapshot() is not None
+    jobs = instance.jobs.recent(JobKind.COMPACTION)
+    assert [job.state for job in jobs] == [JobState.COMMITTED] * 4
+    (task,) = instance.tasks.recent("compaction")
+    assert (task.jobs, task.running) == (4, False)
+    keys = OpenInstance(instance).table("t").query().to_arrow()["k"].to_pylist()
+    assert keys == list(range(40))
+
+
+def test_a_thousand_tables_are_fanned_out_within_seconds(instance: Instance) -> None:
+    refs = tuple(TableRef(new_table_id(), f"t{i}") for i in range(1000))
+    many = replace(instance, tables=SimpleNamespace(list=lambda: refs))  # type: ignore[arg-type]
+    assert fan_out_tables(many, QueueName.GARBAGE_COLLECTION) == 1000
+    queue = instance.queue(QueueName.GARBAGE_COLLECTION)
+    assert queue.counts().visible == 1000
+    received = queue.receive(10)
+    assert all(message.body == message.group for message in received)

@@ -1,0 +1,101 @@
+"""What a deployment does to properties and tables."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.table import ONLINE, SPLIT_THRESHOLD_ROWS
+from sleeper.wiring.deployment import define_table, deployed_properties
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.instance_folder import TableDefinition
+from sleeper.wiring.opening import make_instance, open_instance
+
+TASKS = "sleeper.ingest.max.concurrent.tasks"
+GC = "sleeper.gc.period.minutes"
+URL = "sleeper.ingest.job.queue.url"
+THRESHOLD = SPLIT_THRESHOLD_ROWS.name
+SCHEMA = '{"rowKeyFields":[{"name":"key","type":"LongType"}]}'
+TABLE = TableDefinition("events", SCHEMA, {THRESHOLD: "5000"}, "10\n20\n")
+
+
+def _deploy(
+    standing: Mapping[str, str], before: Mapping[str, str], after: Mapping[str, str]
+) -> Mapping[str, str]:
+    named = {"sleeper.id": "a"}
+    return deployed_properties(
+        standing, {**named, **before}, {**named, **after}, {URL: "new"}
+    ).values
+
+
+def test_a_first_deployment_writes_the_folder_and_where_things_are() -> None:
+    written = deployed_properties({}, {}, {"sleeper.id": "a", TASKS: "3"}, {URL: "u"})
+    assert written.values == {"sleeper.id": "a", TASKS: "3", URL: "u"}
+
+
+def test_what_was_set_from_the_command_line_is_kept() -> None:
+    standing = {"sleeper.id": "a", TASKS: "3", GC: "99"}
+    assert _deploy(standing, {TASKS: "3"}, {TASKS: "3"})[GC] == "99"
+
+
+def test_a_value_that_the_folder_did_not_change_is_not_set_back() -> None:
+    assert _deploy({"sleeper.id": "a", TASKS: "50"}, {TASKS: "3"}, {TASKS: "3"})[TASKS] == "50"
+
+
+def test_what_changed_in_the_folder_is_set() -> None:
+    assert _deploy({"sleeper.id": "a", TASKS: "50"}, {TASKS: "3"}, {TASKS: "4"})[TASKS] == "4"
+
+
+def test_what_was_taken_out_of_the_folder_is_unset() -> None:
+    assert TASKS not in _deploy({"sleeper.id": "a", TASKS: "3"}, {TASKS: "3"}, {})
+
+
+def test_where_things_are_is_what_this_deployment_says_and_nothing_else() -> None:
+    standing = {"sleeper.id": "a", URL: "old", "sleeper.query.queue.url": "gone"}
+    assert _deploy(standing, {}, {}) == {"sleeper.id": "a", URL: "new"}
+
+
+def test_a_deployment_that_comes_twice_changes_nothing() -> None:
+    once = _deploy({"sleeper.id": "a", GC: "99"}, {TASKS: "3"}, {TASKS: "4"})
+    assert _deploy(once, {TASKS: "3"}, {TASKS: "4"}) == once
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    make_instance(tmp_path / "instance")
+    opened = open_instance(tmp_path / "instance")
+    yield opened
+    opened.close()
+
+
+def test_a_table_that_is_not_there_is_made(instance: Instance) -> None:
+    define_table(instance, TABLE, None)
+    table = instance.table("events")
+    assert table.properties().get(SPLIT_THRESHOLD_ROWS) == 5000
+    with table.state.reading() as state:
+        assert len(list(state.partitions.leaves())) == 3
+
+
+def test_a_table_that_is_there_is_left_alone_at_its_first_deployment(instance: Instance) -> None:
+    define_table(instance, TABLE, None)
+    ref = instance.table("events").ref
+    define_table(instance, replace(TABLE, settings={THRESHOLD: "1"}), None)
+    assert instance.table("events").ref == ref
+    assert instance.table("events").properties().get(SPLIT_THRESHOLD_ROWS) == 5000
+
+
+def test_properties_of_a_table_that_changed_are_set(instance: Instance) -> None:
+    define_table(instance, TABLE, None)
+    define_table(instance, replace(TABLE, settings={ONLINE.name: "false"}), TABLE)
+    table = instance.table("events")
+    assert not table.ref.online
+    assert table.properties().get(SPLIT_THRESHOLD_ROWS) == SPLIT_THRESHOLD_ROWS.default
+
+
+def test_a_schema_cannot_change(instance: Instance) -> None:
+    define_table(instance, TABLE, None)
+    changed = replace(TABLE, schema=SCHEMA.replace("LongType", "StringType"))
+    with pytest.raises(InvalidRequestError, match="'events': the schema"):
+        define_table(instance, changed, TABLE)
