@@ -22,6 +22,8 @@ NAMES = (
     "lookup-s3",
     "commits",
     "state",
+    "commits-dynamo",
+    "job-creation",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -30,11 +32,13 @@ def main() -> int:
     """Runs them and writes what was found."""
     parser = argparse.ArgumentParser("benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
-    parser.add_argument("--rows", type=int, help="instead of the benchmark's own number")
+    own = "instead of the benchmark's own number"
+    parser.add_argument("--rows", "--partitions", dest="rows", type=int, help=own)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=_ROOT / ".bench", help="for rows and files")
     parser.add_argument("--output", type=Path, help="where the table goes; docs/ if all are run")
     chosen = parser.parse_args()
+    chosen.names = [name.replace("_", "-") for name in chosen.names]
     unknown = set(chosen.names) - set(NAMES)
     if unknown:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")

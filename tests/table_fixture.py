@@ -53,11 +53,13 @@ class FaultyLog:
     before_next_append: Callable[[], object] | None = None
     lose_next_answer: bool = False
     appended: list[LogEntry] = field(default_factory=list)
+    reads: int = 0
 
     def head(self) -> int:
         return self.inner.head()
 
     def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
+        self.reads += 1
         return self.inner.read(after, limit)
 
     def append(self, entry: LogEntry) -> None:

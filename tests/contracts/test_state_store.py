@@ -158,6 +158,35 @@ def test_a_commit_that_loses_a_race_is_judged_again(remote):
     assert remote.paths_in("root") == ["a", "b", "c"]
 
 
+def test_a_writer_that_meets_nobody_else_appends_without_reading_the_log(remote):
+    remote.ingest("a")
+    reads = remote.log.reads
+    assert remote.ingest("b").number == 3
+    assert remote.ingest("c").number == 4
+    assert remote.log.reads == reads
+
+
+def test_what_looks_wrong_to_a_copy_that_is_behind_is_judged_by_the_log(remote):
+    remote.ingest("a")
+    other = remote.another_store()
+    job = remote.ingest_job("b")
+    other.commit(job)
+    assert remote.assign("j", "b").status is Status.APPLIED
+    assert remote.ingest("b").refused
+    other.commit(remote.ingest_job("c"))
+    assert remote.commit(job) == Outcome(Status.ALREADY_DONE, 3, "applied as transaction 3")
+    assert remote.ingest("d").number == 6
+
+
+def test_one_entry_of_a_copy_that_is_behind_takes_no_number_twice(remote):
+    remote.ingest("a")
+    other = remote.another_store()
+    other.commit(remote.ingest_job("b"), remote.ingest_job("c"))
+    outcomes = remote.store.commit(remote.ingest_job("d"), remote.ingest_job("c"))
+    assert [o.number for o in outcomes] == [5, None]
+    assert remote.paths_in("root") == ["a", "b", "c", "d"]
+
+
 def test_a_file_assigned_by_another_meanwhile_is_not_assigned_twice(remote):
     remote.ingest("a")
     winner = remote.another_store()

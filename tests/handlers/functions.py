@@ -8,6 +8,7 @@ _before = (_package.level, _package.propagate, list(_package.handlers))
 # ruff: noqa: E402, F401
 from lambdas.collect_garbage.handler import handler as collect_garbage
 from lambdas.collect_orphans.handler import handler as collect_orphans
+from lambdas.commit_transactions.handler import handler as commit_transactions
 from lambdas.create_compaction_jobs.handler import handler as create_compaction_jobs
 from lambdas.fan_out_tables.handler import handler as fan_out_tables
 from lambdas.find_partitions_to_split.handler import handler as find_partitions_to_split

@@ -26,6 +26,7 @@ from sleeper.properties.deployed import DEPLOYED_QUEUES, SCHEDULE_RULES
 from sleeper.reports.kind import ReportKind
 from sleeper.tables.table_ref import TableId, TableState
 from sleeper.wiring.collecting import finish_deletions, sweep_abandoned
+from sleeper.wiring.committing import commit_messages
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
@@ -91,12 +92,17 @@ def cities(sleeper: Sleeper, tmp_path: Path) -> Sleeper:
 
 @pytest.fixture
 def work(instance: Instance) -> Callable[[], None]:
-    """Does the jobs that are on queues, as a task would."""
+    """Does the jobs that are on queues, as a task would, and commits what they hand over."""
 
     def until_idle() -> None:
         worker = Worker(instance, new_task_id(), threading.Event())
         while worker.run_one():
             pass
+        commits = instance.queue(QueueName.COMMITS)
+        while messages := commits.receive(10):
+            assert commit_messages(instance, messages).failed == []
+            for message in messages:
+                commits.delete(message.receipt)
 
     return until_idle
 

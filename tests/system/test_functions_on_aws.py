@@ -99,6 +99,9 @@ def test_rules_get_a_table_into_shape(
     assert aws.take(QueueName.SPLITTING, functions.split_partition) == 0
     operate(QueueName.COMPACTION_JOB_CREATION, functions.create_compaction_jobs)
     run_task(deployed, "compaction")
+    states = [job.state for job in instance.jobs.recent(JobKind.COMPACTION)]
+    assert states == [JobState.FINISHED] * 4
+    assert aws.take(QueueName.COMMITS, functions.commit_transactions) == 4
     operate(QueueName.GARBAGE_COLLECTION, functions.collect_garbage)
     operate(QueueName.STATE_SNAPSHOTS, functions.take_state_snapshots)
     operate(QueueName.ORPHAN_COLLECTION, functions.collect_orphans)

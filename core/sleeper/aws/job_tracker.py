@@ -25,8 +25,8 @@ from sleeper.tables.table_ref import TableId
 REJECTED_DAYS_MIN = 7
 _READERS = 8
 # An item holds 400 KB in all; nobody reads so much.
-_REASON_CHARACTERS_MAX = 10_000
-_REASONS_MAX = 20
+_REASON_CHARACTERS_MAX = 5_000
+_REASONS_MAX = 10
 
 
 class DynamoJobTracker:

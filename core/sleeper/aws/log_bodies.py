@@ -1,16 +1,15 @@
 """Bodies of log entries: compressed, the big ones as objects."""
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 
 import obstore
 import zstandard
-from obstore.exceptions import BaseError
-from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import ObjectStore
 
-from sleeper.errors import DataError, NotFoundError, UnavailableError
+from sleeper.datafiles.bucket_folder import store_errors
+from sleeper.errors import DataError, NotFoundError
 
 _LEVEL = 3
 _NAME = re.compile(r"/log/(\d{19})-[0-9a-f]+\.json\.zst$")
@@ -26,26 +25,20 @@ class LogBodies:
     def put(self, first_number: int, write_id: str, compressed: bytes) -> str:
         """Stores a body; its path. The entry that names it is to be written after."""
         path = f"{self._folder}/{first_number:019d}-{write_id}.json.zst"
-        with _translated(path):
+        with store_errors(path):
             obstore.put(self._objects, path, compressed)
         return path
 
     def get(self, path: str) -> bytes:
         """A body as it was stored. NotFoundError names the object if it is gone."""
-        try:
-            with _translated(path):
-                return bytes(obstore.get(self._objects, path).bytes())
-        except (ObjectNotFoundError, FileNotFoundError) as error:
-            raise NotFoundError(f"object {path}, the body of an entry, is gone") from error
+        with store_errors(path):
+            return bytes(obstore.get(self._objects, path).bytes())
 
     def delete(self, paths: Sequence[str]) -> None:
         """Deletes bodies; those that are gone already are no error."""
         for path in paths:
-            try:
-                with _translated(path):
-                    obstore.delete(self._objects, path)
-            except (ObjectNotFoundError, FileNotFoundError):
-                continue
+            with suppress(NotFoundError), store_errors(path):
+                obstore.delete(self._objects, path)
 
 
 def compress_body(body: str) -> bytes:
@@ -65,13 +58,3 @@ def number_of_body(path: str) -> int | None:
     """The first number of the entry that the object was written for, by its name."""
     found = _NAME.search(path)
     return int(found[1]) if found else None
-
-
-@contextmanager
-def _translated(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (ObjectNotFoundError, FileNotFoundError):
-        raise
-    except (BaseError, OSError) as error:
-        raise UnavailableError(f"object {path}: {error}") from error

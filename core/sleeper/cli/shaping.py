@@ -36,6 +36,8 @@ def compact(
 
         done = compact_table(instance, name, full)
         note(f"{counted(done.created, 'compaction job')} created")
+        if done.is_waiting:
+            note("too many commits of earlier jobs wait for the committer: try again later")
         if done.references_pushed_down:
             note(f"{counted(done.references_pushed_down, 'reference')} pushed down to leaves")
         if done.released:

@@ -31,12 +31,16 @@ _FILES_PER_ENTRY = 5_000
 
 @dataclass(frozen=True, slots=True)
 class CreationReport:
-    """What one creation did. `dispatched_again` were assigned by one that died."""
+    """What one creation did. `dispatched_again` were assigned by one that died.
+
+    `is_waiting`: it did nothing, because commits of earlier jobs still wait.
+    """
 
     released: int
     references_pushed_down: int
     created: int
     dispatched_again: int
+    is_waiting: bool = False
 
     @property
     def did_anything(self) -> bool:

@@ -4,7 +4,7 @@ import logging
 
 from sleeper.clock import Clock
 from sleeper.errors import SleeperError
-from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
+from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, new_run_id
 from sleeper.jobs.tracker import JobTracker
 from sleeper.tables.table_ref import TableId
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunRecord:
-    """Tells the tracker of each step. A tracker that does not answer fails no run."""
+    """Tells the tracker of each step of a `run`. A tracker that does not answer fails none."""
 
     def __init__(
         self,
@@ -23,55 +23,35 @@ class RunRecord:
         clock: Clock,
     ) -> None:
         self._tracker = tracker
-        self._table_id = table_id
-        self._job_id = job_id
-        self._task_id = task_id
         self._clock = clock
-        self._run_id = new_run_id()
+        self.run = JobRunRef(table_id, job_id, JobKind.COMPACTION, new_run_id(), task_id)
 
     def started(self) -> None:
         """The run has begun."""
-        self._record(self._event(JobStep.STARTED))
+        self._record(self.run.event(JobStep.STARTED, self._clock()))
 
-    def finished_and_committed(self, rows_read: int, rows_written: int) -> None:
-        """The output is written and stands in the state."""
-        self._record(
-            self._event(JobStep.FINISHED, rows_read=rows_read, rows_written=rows_written),
-            self._event(JobStep.COMMITTED),
-        )
+    def finished(self, rows_read: int, rows_written: int, is_committed: bool) -> None:
+        """The output is written. It stands in the state, or its commit is queued."""
+        now_ms = self._clock()
+        events = [
+            self.run.event(JobStep.FINISHED, now_ms, rows_read=rows_read, rows_written=rows_written)
+        ]
+        if is_committed:
+            events.append(self.run.event(JobStep.COMMITTED, now_ms))
+        self._record(*events)
 
     def committed_earlier(self, at_ms: int) -> None:
         """Another run committed the job then; it may have died before it could say so."""
-        self._record(
-            JobEvent(self._table_id, self._job_id, JobKind.COMPACTION, JobStep.COMMITTED, at_ms)
-        )
+        run = self.run
+        self._record(JobEvent(run.table_id, run.job_id, run.kind, JobStep.COMMITTED, at_ms))
 
     def failed(self, reason: str) -> None:
         """The run ended without a commit, because."""
-        self._record(self._event(JobStep.FAILED, reasons=(reason,)))
-
-    def _event(
-        self,
-        step: JobStep,
-        rows_read: int | None = None,
-        rows_written: int | None = None,
-        reasons: tuple[str, ...] = (),
-    ) -> JobEvent:
-        return JobEvent(
-            self._table_id,
-            self._job_id,
-            JobKind.COMPACTION,
-            step,
-            self._clock(),
-            self._run_id,
-            self._task_id,
-            rows_read=rows_read,
-            rows_written=rows_written,
-            reasons=reasons,
-        )
+        self._record(self.run.event(JobStep.FAILED, self._clock(), reasons=(reason,)))
 
     def _record(self, *events: JobEvent) -> None:
-        extra = {"table": self._table_id, "job_id": self._job_id, "task_id": self._task_id}
+        run = self.run
+        extra = {"table": run.table_id, "job_id": run.job_id, "task_id": run.task_id}
         for event in events:
             logger.info("compaction job %s", event.step.value, extra=extra)
         try:

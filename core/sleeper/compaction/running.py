@@ -17,6 +17,7 @@ from sleeper.datafiles.writer import FileSettings
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError, UserCodeError
 from sleeper.files.data_file import DataFile
 from sleeper.jobs.tracker import JobTracker
+from sleeper.statestore.run_commit import CommitRun, commit_now, not_refused
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.statestore.transactions.compaction_jobs import ShortenLeases
@@ -41,12 +42,16 @@ class CompactionSettings:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What became of a run. `output` is None if no row was left, or nothing was left to do."""
+    """What became of a run. `output` is None if no row was left, or nothing was left to do.
+
+    `queued` says that its commit waits for the committer.
+    """
 
     output: DataFile | None = None
     rows_read: int = 0
     rows_written: int = 0
     already_done: bool = False
+    queued: bool = False
 
 
 def run_compaction(
@@ -57,10 +62,12 @@ def run_compaction(
     settings: CompactionSettings,
     clock: Clock = system_clock,
     on_rows: Callable[[int], None] = lambda _: None,
+    commit: CommitRun | None = None,
 ) -> CompactionResult:
     """Runs the job and commits its output; durable on return, so the message may be deleted.
 
-    A job whose commit was applied is already done. `on_rows` hears of progress. Errors,
+    A job whose commit was applied is already done. `on_rows` hears of progress. `commit` may
+    queue the commit; without it, it is done here. Errors,
     each told to the tracker: StateMovedOnError if the job does not hold its files any more
     (delete the message); DataError if an input is damaged or gone (delete the message: the
     files stay assigned until the lease runs out, so that a damaged file is not tried every
@@ -75,7 +82,8 @@ def run_compaction(
         with Lease(store, job.id, settings.lease_seconds, clock) as lease:
             record.started()
             merge = _merge_of(job, store, clock(), settings.iterators)
-            result = _run(job, merge, store, root, settings, lease, on_rows)
+            output, rows_read = _write(job, merge, store, root, settings, lease, on_rows)
+            is_queued = _commit(merge, output, job, record, commit or commit_now(store))
     except StateMovedOnError as error:
         if _is_committed(store, job.id, record):
             return CompactionResult(already_done=True)
@@ -90,11 +98,25 @@ def run_compaction(
     except Exception as error:
         record.failed(str(error))
         raise
-    record.finished_and_committed(result.rows_read, result.rows_written)
-    return result
+    rows_written = output.rows if output else 0
+    record.finished(rows_read, rows_written, is_committed=not is_queued)
+    return CompactionResult(output, rows_read, rows_written, queued=is_queued)
 
 
-def _run(
+def _commit(
+    merge: MergeJob,
+    output: DataFile | None,
+    job: CompactionJob,
+    record: RunRecord,
+    commit: CommitRun,
+) -> bool:
+    """True if the commit is only queued. StateMovedOnError if it is refused."""
+    inputs = tuple(file.path for file in merge.inputs)
+    transaction = CommitCompaction(job.id, merge.partition.id, inputs, output, merge.run_start_ms)
+    return not_refused(transaction, commit(record.run, transaction)) is None
+
+
+def _write(
     job: CompactionJob,
     merge: MergeJob,
     store: StateStore,
@@ -102,7 +124,8 @@ def _run(
     settings: CompactionSettings,
     lease: Lease,
     on_rows: Callable[[int], None],
-) -> CompactionResult:
+) -> tuple[DataFile | None, int]:
+    """The output, and how many rows were read for it."""
     rows_read = 0
 
     def heard(rows: int) -> None:
@@ -123,14 +146,10 @@ def _run(
         # So whatever cannot be read or found is damage.
         raise damaged_input(merge, root, settings.engine, error) from error
     lease.check()
-    inputs = tuple(file.path for file in merge.inputs)
-    store.commit_or_raise(
-        CommitCompaction(job.id, merge.partition.id, inputs, output, merge.run_start_ms)
-    )
     if not merge.step.processing.keeps_rows:
         # What came out of the merge is fewer; of files read in part that is all we know.
         rows_read = _rows_held(merge) or rows_read
-    return CompactionResult(output, rows_read, output.rows if output else 0)
+    return output, rows_read
 
 
 def _merge_of(

@@ -35,7 +35,7 @@ from sleeper.datafiles.text_sources import read_csv, read_json_lines
 from sleeper.datafiles.writer import FileSettings
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.schema.model import Schema
-from sleeper.statestore.outcome import Status
+from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import fingerprint_of_request
@@ -51,7 +51,10 @@ def _ignore_rows(_: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IngestTable:
-    """The table that rows go to, and what an ingest may use."""
+    """The table that rows go to, and what an ingest may use.
+
+    `commit` may queue the commit (see `CommitRun`); without it, it is done here.
+    """
 
     table_id: str
     schema: Schema
@@ -61,6 +64,7 @@ class IngestTable:
     clock: Clock
     files: FileSettings = field(default_factory=FileSettings)
     strategy: FileStrategy = FileStrategy.ONE_REFERENCE_PER_LEAF
+    commit: Callable[[AddFiles], Outcome | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,17 @@ class IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What an ingest did. `number` is its transaction; `done_before` if it came again."""
+    """What an ingest did. `number` is its transaction; `done_before` if it came again.
+
+    `queued` says that its commit waits for the committer; then there is no number yet.
+    """
 
     job_id: str
     rows: int
     files: int
     number: int | None
     done_before: bool = False
+    queued: bool = False
 
 
 def ingest_files(
@@ -146,14 +154,23 @@ def _run(
     files = tuple(
         NewFile(w.file, tuple((r.partition_id, r.rows) for r in w.references)) for w in written
     )
-    (outcome,) = table.state.commit(AddFiles(job_id, run_start_ms, files, request))
+    rows = sum(w.file.rows for w in written)
+    outcome = _commit(table, AddFiles(job_id, run_start_ms, files, request))
+    if outcome is None:
+        return IngestResult(job_id, rows, len(written), None, queued=True)
     if outcome.refused:
         _done_before(table, job_id, request)  # says so if the id was used for other files
         raise StateMovedOnError(f"ingest job {job_id} came too late: {outcome.reason}")
     if outcome.status is Status.ALREADY_DONE:
         return IngestResult(job_id, 0, 0, outcome.number, done_before=True)
-    rows = sum(w.file.rows for w in written)
     return IngestResult(job_id, rows, len(written), outcome.number)
+
+
+def _commit(table: IngestTable, transaction: AddFiles) -> Outcome | None:
+    if table.commit is not None:
+        return table.commit(transaction)
+    (outcome,) = table.state.commit(transaction)
+    return outcome
 
 
 def _done_before(table: IngestTable, job_id: str, request: str) -> IngestResult | None:

@@ -50,6 +50,42 @@ class JobEvent:
     reasons: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class JobRunRef:
+    """Which run of which job: what happens to it is told of this."""
+
+    table_id: TableId
+    job_id: str
+    kind: JobKind
+    run_id: str
+    task_id: str | None = None
+
+    def event(
+        self,
+        step: JobStep,
+        at_ms: int,
+        *,
+        inputs: int | None = None,
+        rows_read: int | None = None,
+        rows_written: int | None = None,
+        reasons: tuple[str, ...] = (),
+    ) -> JobEvent:
+        """A step of the run."""
+        return JobEvent(
+            self.table_id,
+            self.job_id,
+            self.kind,
+            step,
+            at_ms,
+            self.run_id,
+            self.task_id,
+            inputs,
+            rows_read,
+            rows_written,
+            reasons,
+        )
+
+
 class TaskStep(Enum):
     """A task's start or end."""
 

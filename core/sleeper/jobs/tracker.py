@@ -15,7 +15,10 @@ class JobTracker(Protocol):
     """What became of jobs. Events may come twice and in any order."""
 
     def record(self, *events: JobEvent) -> None:
-        """Keeps the events, all or none. One that is kept already changes nothing."""
+        """Keeps the events: those of a run all or none. One that is kept already changes nothing.
+
+        After an error it is not known which jobs' events were kept: record them again.
+        """
 
     def job(self, table_id: TableId, job_id: str) -> JobStatus:
         """The job of that id, or NotFoundError."""

@@ -27,6 +27,7 @@ SNAPSHOT_PERIOD_MINUTES = declare("snapshot.period.minutes", whole_number(1), 60
 SNAPSHOT_TRANSACTIONS_MIN = declare("snapshot.transactions.min", whole_number(1), 1000, Group.STATE, "How many new transactions a new snapshot needs.")
 QUEUE_RECEIVES_MAX = declare("queue.receives.max", whole_number(1, 1000), 3, Group.STATE, "How often a message is received before it is a dead letter, except compaction jobs.", redeploy=True)
 QUEUE_VISIBILITY_SECONDS = declare("queue.visibility.timeout.seconds", whole_number(1, 43_200), 900, Group.STATE, "After how long without a sign of life a message is given to another receiver, on queues without a property of their own.", redeploy=True)
+COMMIT_BACKLOG_MAX = declare("statestore.commit.backlog.max", whole_number(0), 5000, Group.STATE, "On AWS: while more commits than this wait for the committer, no compaction jobs are created.")
 STATE_COPIES_MAX = declare("state.copies.max", whole_number(1), 100, Group.STATE, "How many tables' states a process of an AWS instance keeps on its own disk.")
 STATE_COPIES_BYTES = declare("state.copies.bytes.max", byte_count(0), 256 * _MIB, Group.STATE, "How many bytes of tables' states a process of an AWS instance keeps on its own disk, besides the one that it needs now.")
 TASK_IDLE_STOP_SECONDS = declare("task.idle.stop.seconds", whole_number(0, _DAY_SECONDS), 60, Group.STATE, "After how long without a job a task on AWS ends.")

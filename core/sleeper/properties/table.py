@@ -167,8 +167,10 @@ COMPACTION_FILES_BATCH_SIZE = _with_default("compaction.files.batch.size", whole
 SIZE_RATIO = _with_default("compaction.strategy.sizeratio.ratio", whole_number(1), 3, Group.COMPACTION, "A file is compacted with smaller ones if these have at least this many times its rows together.")
 SIZE_RATIO_JOBS_MAX = _with_default("compaction.strategy.sizeratio.max.concurrent.jobs.per.partition", whole_number(1), 2**31 - 1, Group.COMPACTION, "How many compaction jobs a partition has at once.")
 COMPACTION_JOBS_MAX = _with_default("compaction.job.creation.limit", whole_number(1), 100_000, Group.COMPACTION, "How many compaction jobs a table has at once.")
+COMPACTION_COMMIT_ASYNC = _with_default("compaction.job.commit.async", FLAG, True, Group.COMPACTION, "On AWS: whether compaction tasks hand their commits to the committer, which commits those of several jobs together, rather than commit themselves.")
 
 FILE_WRITING_STRATEGY = _with_default("ingest.file.writing.strategy", choice(FileWritingStrategy), FileWritingStrategy.ONE_REFERENCE_PER_LEAF, Group.INGEST, "Whether ingest writes a file for each leaf, or one file that all leaves refer to.")
+INGEST_COMMIT_ASYNC = _with_default("ingest.files.commit.async", FLAG, False, Group.INGEST, "On AWS: whether ingest tasks hand their commits to the committer rather than commit themselves.")
 
 BATCHER_JOB_SIZE_MIN = _with_default("ingest.batcher.job.min.size", byte_count(0), 1024**3, Group.INGEST_BATCHER, "How much must wait before a job is made.")
 BATCHER_JOB_SIZE_MAX = _with_default("ingest.batcher.job.max.size", byte_count(), 5 * 1024**3, Group.INGEST_BATCHER, "How much a job takes at most.")

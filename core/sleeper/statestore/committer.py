@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sleeper.clock import Clock
@@ -41,6 +42,10 @@ class _Request:
     done: bool = False
 
 
+class _NotAllAppliedError(Exception):
+    """Judged by a copy of the state that may be behind, some could not be applied."""
+
+
 class Committer:
     """Commits to one table's log and state. Safe for threads; processes queue at the database."""
 
@@ -50,6 +55,8 @@ class Committer:
         self._clock = clock
         self._waiting: deque[_Request] = deque()
         self._leading = threading.Lock()
+        # Whether nobody else was seen to write when the log was last looked at.
+        self._is_alone = False
 
     def commit(self, transactions: Sequence[EncodedTransaction]) -> list[Outcome]:
         """One outcome per transaction. ConflictError if other writers were always first.
@@ -100,9 +107,12 @@ class Committer:
             request.done = True
 
     def _commit_entry(self, transactions: Sequence[EncodedTransaction]) -> list[Outcome]:
+        if self._is_alone:
+            with suppress(ConflictError, _NotAllAppliedError):
+                return self._try_commit(transactions, catches_up=False)
         for tries in range(1, _CONFLICTS_MAX + 1):
             try:
-                return self._try_commit(transactions)
+                return self._try_commit(transactions, catches_up=True)
             except ConflictError:
                 if tries == _CONFLICTS_MAX:
                     raise
@@ -110,13 +120,26 @@ class Committer:
                 time.sleep(random.uniform(0, min(_PAUSE_SECONDS_MAX, 0.005 * 2**tries)))
         raise AssertionError("unreachable")
 
-    def _try_commit(self, transactions: Sequence[EncodedTransaction]) -> list[Outcome]:
+    def _try_commit(
+        self, transactions: Sequence[EncodedTransaction], catches_up: bool
+    ) -> list[Outcome]:
+        """ConflictError if others wrote since this copy of the state was brought up to date.
+
+        One that does not catch up first spares a request. It can append at the head or not at
+        all, so nothing is lost if it did not know of others; but what it could not apply is to
+        be judged again by what they wrote: _NotAllAppliedError.
+        """
         with self._database.writing() as connection:
             fold = Fold(connection)
-            catch_up(fold, self._log)
+            if catches_up:
+                number = fold.number
+                catch_up(fold, self._log)
+                self._is_alone = fold.number == number
             first = fold.next_number
             fold.time_ms = max(self._clock(), fold.time_ms)
             outcomes = [offer(fold, t) for t in transactions]
+            if not catches_up and fold.number - first + 1 < len(transactions):
+                raise _NotAllAppliedError
             if fold.number >= first:
                 fold.finish_entry()
                 lines = [

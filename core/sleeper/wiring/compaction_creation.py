@@ -1,10 +1,15 @@
 """Creation of compaction jobs for the tables of an instance."""
 
+import logging
+
 from sleeper.compaction.planning import CreationReport, create_compaction_jobs
 from sleeper.errors import InvalidRequestError
 from sleeper.tables.table_ref import TableRef
+from sleeper.wiring.commits import is_committer_behind
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.queue_name import QueueName
+
+logger = logging.getLogger(__name__)
 
 
 def compact_table(instance: Instance, name: str, full: bool = False) -> CreationReport:
@@ -21,7 +26,10 @@ def compact_table(instance: Instance, name: str, full: bool = False) -> Creation
 def create_compaction_jobs_of(
     instance: Instance, ref: TableRef, full: bool = False
 ) -> CreationReport:
-    """Creates and sends the jobs of one table."""
+    """Creates and sends the jobs of one table; none while the committer is behind."""
+    if is_committer_behind(instance):
+        logger.warning("no compaction jobs are created meanwhile", extra={"table": ref.id})
+        return CreationReport(0, 0, 0, 0, is_waiting=True)
     table = OpenTable(instance, ref)
     send = instance.queue(QueueName.COMPACTION).send_all
     return create_compaction_jobs(

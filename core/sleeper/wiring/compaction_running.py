@@ -4,8 +4,9 @@ from sleeper.compaction.job import compaction_job_from_json
 from sleeper.compaction.running import CompactionSettings, run_compaction
 from sleeper.datafiles.bound_iterator import TableIterators
 from sleeper.properties.engine import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_BYTES
-from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX
+from sleeper.properties.table import COMPACTION_COMMIT_ASYNC, ITERATOR_GROUP_ROWS_MAX
 from sleeper.tables.table_index import find_table
+from sleeper.wiring.commits import commits_of
 from sleeper.wiring.engine import engine_settings, file_settings
 from sleeper.wiring.instance import Instance, OpenTable
 
@@ -27,6 +28,12 @@ def run_compaction_message(
         ),
     )
     result = run_compaction(
-        job, table.state, instance.root, instance.jobs, settings, instance.clock
+        job,
+        table.state,
+        instance.root,
+        instance.jobs,
+        settings,
+        instance.clock,
+        commit=commits_of(table, COMPACTION_COMMIT_ASYNC),
     )
     return result.rows_read, result.rows_written

@@ -3,6 +3,8 @@
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,14 +22,15 @@ from sleeper.ingest.run import (
     ingest_batches,
     ingest_files,
 )
-from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
+from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, new_run_id
 from sleeper.jobs.queue import Message
 from sleeper.properties.engine import SORT_MEMORY_BYTES
-from sleeper.properties.table import FILE_WRITING_STRATEGY
+from sleeper.properties.table import FILE_WRITING_STRATEGY, INGEST_COMMIT_ASYNC
 from sleeper.schema.json import schema_from_json
 from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId
+from sleeper.wiring.commits import commits_of
 from sleeper.wiring.engine import engine_settings, file_settings
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.own_task import own_task
@@ -95,7 +98,7 @@ def ingest_rows(
             chosen,
             task_id,
             None,
-            lambda: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
+            lambda _: ingest_batches(_ingest_table(table), chosen, batches, request, progress),
         )
         done(result.rows)
     return result
@@ -123,7 +126,7 @@ def run_ingest_message(
         )
         _record_rejection(instance, _table_id_of(job), job.id, too_old)
         raise too_old
-    return run_ingest_job(instance, job, task_id)
+    return run_ingest_job(instance, job, task_id, may_queue=True)
 
 
 def run_ingest_job(
@@ -132,8 +135,12 @@ def run_ingest_job(
     task_id: str | None = None,
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
+    may_queue: bool = False,
 ) -> IngestResult:
-    """Runs a job and tracks it. A job that cannot ever succeed is tracked as rejected."""
+    """Runs a job and tracks it. A job that cannot ever succeed is tracked as rejected.
+
+    With `may_queue` the committer commits it, if the table's properties say so.
+    """
     try:
         ref = find_table(instance.tables, job.table_name, job.table_id)
     except (NotFoundError, InvalidRequestError) as error:
@@ -141,9 +148,12 @@ def run_ingest_job(
         raise InvalidRequestError(str(error)) from error
     table = OpenTable(instance, ref)
 
-    def run() -> IngestResult:
+    def run(this: JobRunRef) -> IngestResult:
         files = [_source_file(instance, name) for name in job.files]
-        return ingest_files(_ingest_table(table), job.id, files, job.request, rejects, progress)
+        place = _ingest_table(table)
+        if may_queue:
+            place = replace(place, commit=partial(commits_of(table, INGEST_COMMIT_ASYNC), this))
+        return ingest_files(place, job.id, files, job.request, rejects, progress)
 
     return _tracked(table, job.id, task_id, len(job.files), run)
 
@@ -153,32 +163,35 @@ def _tracked(
     job_id: str,
     task_id: str | None,
     inputs: int | None,
-    run: Callable[[], IngestResult],
+    work: Callable[[JobRunRef], IngestResult],
 ) -> IngestResult:
-    instance, run_id = table.instance, new_run_id()
-
-    def event(step: JobStep, **more: object) -> JobEvent:
-        now = instance.clock()
-        return JobEvent(table.ref.id, job_id, JobKind.INGEST, step, now, run_id, task_id, **more)  # type: ignore[arg-type]
-
-    instance.jobs.record(event(JobStep.STARTED, inputs=inputs))
+    instance = table.instance
+    run = JobRunRef(table.ref.id, job_id, JobKind.INGEST, new_run_id(), task_id)
+    instance.jobs.record(run.event(JobStep.STARTED, instance.clock(), inputs=inputs))
     try:
-        result = run()
+        result = work(run)
     except SleeperError as error:
         is_hopeless = isinstance(error, InvalidRequestError)
         step = JobStep.REJECTED if is_hopeless else JobStep.FAILED
-        _record_end(instance, event(step, reasons=(str(error),)))
+        _record_end(instance, run.event(step, instance.clock(), reasons=(str(error),)))
         raise
     except BaseException as error:
-        _record_end(instance, event(JobStep.FAILED, reasons=(repr(error),)))
+        reasons = (repr(error),)
+        _record_end(instance, run.event(JobStep.FAILED, instance.clock(), reasons=reasons))
         raise
-    rows = {} if result.done_before else {"rows_read": result.rows, "rows_written": result.rows}
-    instance.jobs.record(event(JobStep.FINISHED, **rows), event(JobStep.COMMITTED))
+    now_ms = instance.clock()
+    rows = None if result.done_before else result.rows
+    finished = run.event(JobStep.FINISHED, now_ms, rows_read=rows, rows_written=rows)
+    if result.queued:
+        # The message is done: it must not return because of a tracker.
+        _record_end(instance, finished)
+    else:
+        instance.jobs.record(finished, run.event(JobStep.COMMITTED, now_ms))
     return result
 
 
 def _record_end(instance: Instance, end: JobEvent) -> None:
-    """A tracker that does not answer, on a full disk perhaps, must not hide why a job failed."""
+    """A tracker that does not answer, on a full disk perhaps, must not hide how a job ended."""
     logger.info("ingest job %s", end.step.value, extra={"job_id": end.job_id})
     try:
         instance.jobs.record(end)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import obstore
 import pytest
 from botocore.exceptions import ConnectionClosedError
-from obstore.store import MemoryStore
+from obstore.store import MemoryStore, ObjectStore
 
 from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.datafiles.bucket import Bucket, open_bucket
 from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
 from sleeper.statestore.log import LogEntry
@@ -26,9 +27,9 @@ class Killed(BaseException):
 
 
 class LogUnderTest:
-    def __init__(self, tables: DynamoTables) -> None:
+    def __init__(self, tables: DynamoTables, objects: ObjectStore | None = None) -> None:
         self.client = FaultyClient(tables.client)
-        self.objects = MemoryStore()
+        self.objects = objects or MemoryStore()
         self.name = tables.name(TRANSACTION_LOG_TABLE)
         self.log = self.of_table(TABLE)
 
@@ -67,6 +68,21 @@ def test_a_big_body_goes_to_an_object_and_comes_back(under_test: LogUnderTest) -
     (path,) = under_test.object_paths()
     assert path == f"{TABLE}/log/{2:019d}-{entries[1].write_id}.json.zst"
     assert under_test.log.bodies_in_use([path, "0000000a/log/x"]) == {path}
+
+
+def test_big_bodies_are_written_read_and_trimmed_in_a_real_bucket(
+    tables: DynamoTables, data_bucket: Bucket
+) -> None:
+    under_test = LogUnderTest(tables, open_bucket(data_bucket))
+    entries = [big_entry(1), big_entry(2)]
+    for each in entries:
+        under_test.log.append(each)
+    assert list(under_test.log.read(0)) == entries
+    under_test.log.trim(1)
+    assert len(under_test.object_paths()) == 1
+    obstore.delete(under_test.objects, under_test.object_paths())
+    with pytest.raises(DataError, match="does not exist"):
+        under_test.log.read(1)
 
 
 def test_a_big_body_that_compresses_well_stays_in_its_item(under_test: LogUnderTest) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import ingest, state
+from benchmarks import commits_dynamo, ingest, job_creation, state
 from benchmarks.measuring import Watch
 from benchmarks.report import table, write_reports
 from benchmarks.result import Aim, CheckFailedError, Result, figure, ratios
@@ -45,6 +45,19 @@ def test_an_ingest_is_measured_and_its_rows_are_held_against_the_source(tmp_path
 def test_the_state_benchmark_finds_every_reference(tmp_path: Path) -> None:
     found = state.measure(Settings(tmp_path, rows=1_000, repeats=1))
     assert {f.what for f in found.figures} >= {"open from a snapshot", "plan all compactions"}
+
+
+def test_the_committer_commits_every_message_of_every_table(tmp_path: Path) -> None:
+    watch = Watch()
+    commits_dynamo.ours(watch, str(tmp_path / "one"), commits=40, tables=1, in_batch=1)
+    commits_dynamo.ours(watch, str(tmp_path / "mixed"), commits=40, tables=5, in_batch=5)
+    assert watch.seconds > 0
+
+
+def test_a_compaction_job_is_created_for_every_partition(tmp_path: Path) -> None:
+    watch = Watch()
+    job_creation.ours(watch, str(tmp_path / "jobs"), partitions=32)
+    assert watch.seconds > 0
 
 
 def test_a_figure_is_the_median_and_says_whether_its_aim_is_met(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sleeper.errors import DataError
+from sleeper.errors import DataError, InvalidRequestError
 from sleeper.statestore.log import ENTRY_FORMAT_VERSION, LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.change_processing import ChangeProcessing
@@ -85,22 +85,36 @@ def decode_entry(entry: LogEntry) -> Sequence[EncodedTransaction]:
         raise DataError(
             f"log entry {entry.first_number} to {entry.last_number} holds {len(lines)} transactions"
         )
-    return [_decode(line, entry.first_number + i) for i, line in enumerate(lines)]
+    return [_decode_logged(line, entry.first_number + i) for i, line in enumerate(lines)]
 
 
-def _decode(line: str, number: int) -> EncodedTransaction:
+def decode_line(line: str) -> EncodedTransaction:
+    """A transaction that was sent. InvalidRequestError if it is none.
+
+    DataError if this version cannot know what it means.
+    """
     try:
-        raw: dict[str, Any] = json.loads(line)
-        kind, version = raw["kind"], raw["version"]
-        found = KINDS.get(kind)
-        if found is None or version > found.json_version:
-            raise DataError(
-                f"transaction {number} is a {kind!r} of version {version}, unknown here: the log "
-                "was written by a newer version"
-            )
-        transaction = found.from_json(raw["id"], raw)
-    except (ValueError, KeyError, TypeError) as error:
+        return _decode(line)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise InvalidRequestError(f"a transaction cannot be read: {error!r}") from error
+
+
+def _decode_logged(line: str, number: int) -> EncodedTransaction:
+    try:
+        return _decode(line)
+    except (DataError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"transaction {number} cannot be read: {error!r}") from error
+
+
+def _decode(line: str) -> EncodedTransaction:
+    raw: dict[str, Any] = json.loads(line)
+    kind, version = raw["kind"], raw["version"]
+    found = KINDS.get(kind)
+    if found is None or version > found.json_version:
+        raise DataError(
+            f"a {kind!r} of version {version} is unknown here: a newer version wrote it"
+        )
+    transaction = found.from_json(raw["id"], raw)
     return EncodedTransaction(transaction, line, _fingerprint(transaction, line))
 
 

@@ -1,0 +1,46 @@
+"""An instance whose logs and trackers are on a DynamoDB server of this machine, for benchmarks."""
+
+import functools
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from sleeper.aws.job_tracker import DynamoJobTracker
+from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.properties.deployed import JOB_TRACKER_TABLE, TRANSACTION_LOG_TABLE
+from sleeper.statestore.database import Database
+from sleeper.statestore.snapshots import SnapshotStore
+from sleeper.statestore.store import StateStore
+from sleeper.tables.table_ref import TableId
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from tests.servers.dynoxide import dynoxide
+
+_TRACKER_DAYS = 30
+
+
+@contextmanager
+def dynamo_instance(folder: Path) -> Iterator[Instance]:
+    """In a folder that is made anew: index and objects, and the copies of the tables' states."""
+    shutil.rmtree(folder, ignore_errors=True)
+    place, copies = folder / "instance", folder / "copies"
+    copies.mkdir(parents=True)
+    make_local_instance(place, "benchmark")
+    local = open_local_instance(place)
+    with dynoxide(folder) as server:
+        tables = server.make_tables()
+        log_table = tables.name(TRANSACTION_LOG_TABLE)
+
+        @functools.cache
+        def state(table_id: TableId) -> StateStore:
+            objects = local.root.store
+            log = DynamoTransactionLog(tables.client, log_table, table_id, objects)
+            database = Database(copies / f"{table_id}.db", durable=False)
+            return StateStore(database, log, local.clock, SnapshotStore(objects, table_id))
+
+        tracker = DynamoJobTracker(tables.client, tables.name(JOB_TRACKER_TABLE), _TRACKER_DAYS)
+        yield replace(local, state=state, jobs=tracker)
+    local.close()
+    shutil.rmtree(folder)

@@ -1,0 +1,117 @@
+"""Messages to the committer: what a run wants committed, and whom to tell of it.
+
+`{"tableId": …, "event": {"kind", "jobId", "runId", "taskId"}, "transactions": [line…]}`, where a
+line is a transaction as it stands in the log. Instead of transactions there may be `"object"`, the
+path of an object below `<table id>/commits/` that holds them as a JSON list.
+"""
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sleeper.errors import InvalidRequestError
+from sleeper.jobs.event import JobKind, JobRunRef
+from sleeper.statestore.transactions.codec import decode_line, encode
+from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.tables.table_ref import TableId
+
+MESSAGE_BYTES_MAX = 200 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMessage:
+    """A message as it is parsed, its transactions still as text.
+
+    `lines` are None where they are in an object. `run` is whom to tell.
+    """
+
+    table_id: TableId
+    run: JobRunRef | None
+    lines: tuple[str, ...] | None
+    object_path: str | None = None
+
+    def to_json(self) -> str:
+        """The body of the message."""
+        raw: dict[str, Any] = {"tableId": self.table_id}
+        if self.run is not None:
+            raw["event"] = {
+                "kind": self.run.kind.value,
+                "jobId": self.run.job_id,
+                "runId": self.run.run_id,
+                "taskId": self.run.task_id,
+            }
+        if self.lines is not None:
+            raw["transactions"] = list(self.lines)
+        else:
+            raw["object"] = self.object_path
+        return json.dumps(raw, separators=(",", ":"))
+
+
+def message_of(run: JobRunRef, transaction: Transaction) -> CommitMessage:
+    """The message that has the run's transaction committed."""
+    return CommitMessage(run.table_id, run, (encode(transaction).line,))
+
+
+def in_object(message: CommitMessage) -> tuple[CommitMessage, bytes]:
+    """The message that stands for one too big to send, and what its object holds."""
+    path = f"{message.table_id}/commits/{uuid.uuid4().hex}.json"
+    body = json.dumps(list(message.lines or ()), separators=(",", ":")).encode()
+    return CommitMessage(message.table_id, message.run, None, path), body
+
+
+def commit_message_from_json(body: str) -> CommitMessage:
+    """Parses a message. InvalidRequestError if it names no table, or nothing to commit."""
+    raw = _parsed(body)
+    if not isinstance(raw, dict) or not isinstance(raw.get("tableId"), str):
+        raise InvalidRequestError('not a commit: "tableId" is missing')
+    table_id = TableId(raw["tableId"])
+    path, lines = raw.get("object"), raw.get("transactions")
+    if isinstance(path, str):
+        lines = None
+    elif not _is_lines(lines):
+        raise InvalidRequestError('not a commit: "transactions" must be a list of text')
+    return CommitMessage(
+        table_id, _run(table_id, raw.get("event")), None if lines is None else tuple(lines), path
+    )
+
+
+def lines_of_object(body: bytes) -> tuple[str, ...]:
+    """The transactions that an object holds. InvalidRequestError if it holds none."""
+    lines = _parsed(body)
+    if not _is_lines(lines):
+        raise InvalidRequestError("the object of a commit must hold a list of text")
+    return tuple(lines)
+
+
+def transactions_of(lines: Sequence[str]) -> list[Transaction]:
+    """What the lines say. InvalidRequestError if one is no transaction."""
+    return [decode_line(line).transaction for line in lines]
+
+
+def _parsed(body: str | bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise InvalidRequestError(f"a commit is not JSON: {error}") from error
+
+
+def _is_lines(lines: Any) -> bool:
+    return isinstance(lines, list) and all(isinstance(line, str) for line in lines) and bool(lines)
+
+
+def _run(table_id: TableId, raw: Any) -> JobRunRef | None:
+    if raw is None:
+        return None
+    try:
+        task_id = raw["taskId"]
+        return JobRunRef(
+            table_id,
+            str(raw["jobId"]),
+            JobKind(raw["kind"]),
+            str(raw["runId"]),
+            None if task_id is None else str(task_id),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidRequestError(f'not a commit: "event" cannot be read: {error!r}') from error

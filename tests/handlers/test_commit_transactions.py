@@ -1,0 +1,432 @@
+"""From a run that hands its commit over to what becomes of it: queue, handler, log, tracker."""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.clock import system_clock
+from sleeper.compaction.job import compaction_job_from_json
+from sleeper.errors import UnavailableError
+from sleeper.files.data_file import DataFile, new_data_path
+from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, new_run_id
+from sleeper.jobs.queue import Message
+from sleeper.jobs.status import JobState, JobStatus
+from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
+from sleeper.statestore.fold import DAY_MS
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.wiring.commits import commit_later, has_committer
+from sleeper.wiring.compaction_creation import compact_table
+from sleeper.wiring.compaction_running import run_compaction_message
+from sleeper.wiring.ingest import run_ingest_message
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.tables import delete_table
+from tests.handlers import functions
+from tests.handlers.conftest import (
+    Lambda,
+    add_rows,
+    batch_of,
+    failed,
+    make_table,
+    messages_of,
+    write_parquet,
+)
+
+COMMITS = QueueName.COMMITS
+
+
+@pytest.fixture
+def aws(instance: Instance) -> Lambda:
+    """With a queue of commits, as on AWS. The handler's own instance needs none."""
+    return Lambda(replace(instance, queues=(*instance.queues, COMMITS)))
+
+
+def transaction(job_id: str, start_ms: int | None = None, request: str | None = None) -> AddFiles:
+    """What an ingest of one file of 10 rows commits."""
+    start_ms = start_ms or system_clock()
+    file = DataFile(new_data_path("0a0b0c0d", ROOT, start_ms), 10, 100, (1,), (9,))
+    return AddFiles(job_id, start_ms, (NewFile(file, ((ROOT, 10),)),), request)
+
+
+def run_of(ref: TableRef, job_id: str) -> JobRunRef:
+    return JobRunRef(ref.id, job_id, JobKind.INGEST, new_run_id(), "task")
+
+
+def hand_over(aws: Lambda, ref: TableRef, added: AddFiles) -> JobRunRef:
+    """A run has its work committed, after it told the tracker that it began."""
+    run = run_of(ref, added.id)
+    aws.instance.jobs.record(run.event(JobStep.STARTED, system_clock()))
+    assert commit_later(aws.instance)(run, added) is None
+    return run
+
+
+def job(aws: Lambda, ref: TableRef, job_id: str) -> JobStatus:
+    return aws.instance.jobs.job(ref.id, job_id)
+
+
+def files(aws: Lambda, ref: TableRef) -> set[str]:
+    with aws.instance.state(ref.id).reading() as state:
+        return {file.path for file in state.files.all()}
+
+
+def paths_of(*added: AddFiles) -> set[str]:
+    return {new.file.path for each in added for new in each.files}
+
+
+def number(aws: Lambda, ref: TableRef) -> int:
+    with aws.instance.state(ref.id).reading() as state:
+        return state.number
+
+
+def entries(aws: Lambda, ref: TableRef) -> int:
+    log = aws.instance.state(ref.id)._log
+    return len(log.read(0))
+
+
+def commit(aws: Lambda) -> int:
+    return aws.take(COMMITS, functions.commit_transactions)
+
+
+def call(aws: Lambda, messages: Sequence[Message]) -> list[str]:
+    return failed(aws.call(functions.commit_transactions, batch_of(messages)))
+
+
+def test_the_messages_of_a_table_are_one_entry_and_their_jobs_are_told(
+    aws: Lambda, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = make_table(aws.instance, "a"), make_table(aws.instance, "b")
+    of_a = [transaction(f"a{i}") for i in range(6)]
+    of_b = [transaction(f"b{i}") for i in range(4)]
+    for added in of_a:
+        hand_over(aws, a, added)
+    for added in of_b:
+        hand_over(aws, b, added)
+    assert commit(aws) == 10
+    assert (files(aws, a), files(aws, b)) == (paths_of(*of_a), paths_of(*of_b))
+    assert (entries(aws, a), entries(aws, b)) == (2, 2)
+    assert {job(aws, a, added.id).state for added in of_a} == {JobState.COMMITTED}
+    assert aws.instance.queue(COMMITS).counts().unfinished == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    metrics = [line for line in lines if "_aws" in line]
+    assert {(m["table"], m["CommitsApplied"][0]) for m in metrics} == {("a", 6), ("b", 4)}
+
+
+def test_a_refusal_is_told_with_its_reason_and_blocks_nobody(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t")
+    good, late = transaction("good"), transaction("late", system_clock() - 8 * DAY_MS)
+    for added in (late, good):
+        hand_over(aws, ref, added)
+    assert commit(aws) == 2
+    assert files(aws, ref) == paths_of(good)
+    refused = job(aws, ref, "late")
+    assert refused.state is JobState.FAILED
+    assert "half the orphan age" in refused.reasons[0]
+    assert job(aws, ref, "good").state is JobState.COMMITTED
+
+
+def test_messages_that_come_again_change_nothing(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t")
+    good, late = transaction("good"), transaction("late", system_clock() - 8 * DAY_MS)
+    for added in (good, late):
+        hand_over(aws, ref, added)
+    messages = aws.instance.queue(COMMITS).receive(10)
+    assert call(aws, messages) == []
+    before = (number(aws, ref), job(aws, ref, "good"), job(aws, ref, "late").state)
+    assert call(aws, list(reversed(messages))) == []
+    assert call(aws, [*messages, *messages]) == []
+    assert (number(aws, ref), job(aws, ref, "good"), job(aws, ref, "late").state) == before
+
+
+def test_a_second_run_of_a_committed_job_leaves_it_committed(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t")
+    first, second = transaction("job"), transaction("job")
+    hand_over(aws, ref, first)
+    hand_over(aws, ref, second)
+    assert commit(aws) == 2
+    assert files(aws, ref) == paths_of(first)
+    found = job(aws, ref, "job")
+    assert found.state is JobState.COMMITTED
+    assert sorted(run.state.value for run in found.runs) == ["committed", "failed"]
+
+
+def test_a_second_run_of_the_same_request_is_already_done(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t")
+    first, second = transaction("job", request="files"), transaction("job", request="files")
+    hand_over(aws, ref, first)
+    hand_over(aws, ref, second)
+    assert commit(aws) == 2
+    assert files(aws, ref) == paths_of(first)
+    assert {run.state for run in job(aws, ref, "job").runs} == {JobState.COMMITTED}
+
+
+def test_a_big_commit_goes_by_an_object_that_is_gone_when_it_is_done(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t")
+    big = transaction("big", request=random.Random(1).randbytes(150_000).hex())
+    hand_over(aws, ref, big)
+    (message,) = aws.instance.queue(COMMITS).receive(10)
+    assert len(message.body) < 1000
+    path = json.loads(message.body)["object"]
+    assert path.startswith(f"{ref.id}/commits/")
+    assert call(aws, [message]) == []
+    assert files(aws, ref) == paths_of(big)
+    assert not Path(aws.instance.where, path).exists()
+    # The answer was lost, so it comes again.
+    assert call(aws, [message]) == []
+    assert job(aws, ref, "big").state is JobState.COMMITTED
+
+
+def test_a_big_commit_whose_object_was_lost_is_told(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t")
+    hand_over(aws, ref, transaction("big", request=random.Random(1).randbytes(150_000).hex()))
+    (message,) = aws.instance.queue(COMMITS).receive(10)
+    Path(aws.instance.where, json.loads(message.body)["object"]).unlink()
+    assert call(aws, [message]) == []
+    assert "the commit is gone" in job(aws, ref, "big").reasons[0]
+
+
+def test_a_commit_to_a_table_that_was_deleted_is_rejected(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t")
+    other = make_table(aws.instance, "other")
+    hand_over(aws, ref, transaction("late"))
+    hand_over(aws, other, transaction("good"))
+    delete_table(aws.instance, "t")
+    assert commit(aws) == 2
+    found = job(aws, ref, "late")
+    assert (found.state, "being deleted" in found.reasons[0]) == (JobState.REJECTED, True)
+    assert job(aws, other, "good").state is JobState.COMMITTED
+
+
+def event_of(job_id: str) -> dict[str, Any]:
+    return {"kind": "ingest", "jobId": job_id, "runId": "r", "taskId": None}
+
+
+UNREADABLE = [
+    "no json",
+    "[]",
+    "{}",
+    '{"tableId": "0a0b0c0d"}',
+    '{"tableId": "0a0b0c0d", "transactions": []}',
+    '{"tableId": "0a0b0c0d", "transactions": [1]}',
+    '{"tableId": "0a0b0c0d", "transactions": ["{}"], "event": {"kind": "x"}}',
+    '{"tableId": "0a0b0c0d", "transactions": ["{}"]}',
+]
+
+
+@pytest.mark.parametrize("body", UNREADABLE)
+def test_a_message_that_names_no_run_is_left_to_the_dead_letters_and_the_others_go_on(
+    aws: Lambda, body: str
+) -> None:
+    ref = make_table(aws.instance, "t")
+    good = transaction("good")
+    hand_over(aws, ref, good)
+    (message,) = aws.instance.queue(COMMITS).receive(10)
+    poison = replace(message, message_id="poison", body=body)
+    assert call(aws, [poison, message]) == ["poison"]
+    assert files(aws, ref) == paths_of(good)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "no json",
+        "{}",
+        '{"kind": "add_files", "version": 1, "id": "bad"}',
+        '{"kind": "add_files", "version": 1, "id": "bad", "run_start": "x", "files": []}',
+    ],
+)
+def test_a_transaction_that_cannot_be_read_or_judged_is_rejected_alone(
+    aws: Lambda, line: str
+) -> None:
+    ref = make_table(aws.instance, "t")
+    good = transaction("good")
+    hand_over(aws, ref, good)
+    (message,) = aws.instance.queue(COMMITS).receive(10)
+    body = json.dumps({"tableId": ref.id, "event": event_of("bad"), "transactions": [line]})
+    assert call(aws, [replace(message, message_id="bad", body=body), message]) == []
+    assert files(aws, ref) == paths_of(good)
+    assert job(aws, ref, "bad").state is JobState.REJECTED
+
+
+def test_a_transaction_of_a_newer_version_waits_for_a_newer_committer(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t")
+    line = json.dumps({"kind": "add_files", "version": 99, "id": "new"})
+    body = json.dumps({"tableId": ref.id, "event": event_of("new"), "transactions": [line]})
+    assert call(aws, messages_of(body, groups=[ref.id])) == ["m0"]
+
+
+def test_what_cannot_be_done_now_returns_with_its_table_and_the_others_go_on(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, fine = make_table(aws.instance, "stuck"), make_table(aws.instance, "fine")
+    added = {ref: [transaction(f"{ref.name}{i}") for i in range(2)] for ref in (stuck, fine)}
+    for ref in (stuck, fine):
+        for each in added[ref]:
+            hand_over(aws, ref, each)
+    state = functions_instance(aws).state
+
+    def unavailable(table_id: TableId) -> Any:
+        if table_id == stuck.id:
+            raise UnavailableError("throttled")
+        return state(table_id)
+
+    with monkeypatch.context() as patch:
+        replace_ports(patch, aws, state=unavailable)
+        assert commit(aws) == 2
+    assert files(aws, fine) == paths_of(*added[fine])
+    assert files(aws, stuck) == set()
+    assert job(aws, stuck, "stuck0").state is JobState.RUNNING
+
+
+def test_an_outcome_that_the_tracker_does_not_take_is_told_when_the_message_returns(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = make_table(aws.instance, "t")
+    late = transaction("late", system_clock() - 8 * DAY_MS)
+    hand_over(aws, ref, transaction("good"))
+    hand_over(aws, ref, late)
+    messages = aws.instance.queue(COMMITS).receive(10)
+
+    class Silent:
+        def record(self, *events: JobEvent) -> None:
+            raise UnavailableError("no answer")
+
+    with monkeypatch.context() as patch:
+        replace_ports(patch, aws, jobs=Silent())
+        assert set(call(aws, messages)) == {m.message_id for m in messages}
+    assert call(aws, messages) == []
+    assert job(aws, ref, "good").state is JobState.COMMITTED
+    assert job(aws, ref, "late").state is JobState.FAILED
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_comes_again_in_whatever_batches_each_job_is_committed_once(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    choice = random.Random(seed)
+    refs = [make_table(aws.instance, name) for name in ("a", "b", "c")]
+    added = {(ref, i): transaction(f"{ref.name}{i}") for ref in refs for i in range(8)}
+    for (ref, _), each in added.items():
+        hand_over(aws, ref, each)
+    waiting: list[Message] = []
+    while some := aws.instance.queue(COMMITS).receive(10):
+        waiting += some
+        for message in some:
+            aws.instance.queue(COMMITS).delete(message.receipt)
+    assert len(waiting) == len(added)
+    state = functions_instance(aws).state
+
+    def often_unavailable(table_id: TableId) -> Any:
+        if choice.random() < 0.3:
+            raise UnavailableError("throttled")
+        return state(table_id)
+
+    with monkeypatch.context() as patch:
+        replace_ports(patch, aws, state=often_unavailable)
+        while waiting:
+            batch = choice.sample(waiting, min(len(waiting), 10))
+            returned = call(aws, batch)
+            # Of what was done, some come again all the same: the answer was lost.
+            waiting = [
+                m
+                for m in waiting
+                if m not in batch or m.message_id in returned or choice.random() < 0.2
+            ]
+    for ref in refs:
+        of_table = [each for (table, _), each in added.items() if table == ref]
+        assert files(aws, ref) == paths_of(*of_table)
+        assert number(aws, ref) == 1 + len(of_table)
+        assert {job(aws, ref, each.id).state for each in of_table} == {JobState.COMMITTED}
+
+
+def functions_instance(aws: Lambda) -> Instance:
+    """The handler's own instance."""
+    from sleeper.wiring import lambda_function
+
+    return lambda_function._opened(aws.instance.where)
+
+
+def replace_ports(patch: pytest.MonkeyPatch, aws: Lambda, **ports: Any) -> None:
+    changed = replace(functions_instance(aws), **ports)
+    opened: Callable[[object], Instance] = lambda _: changed  # noqa: E731
+    patch.setattr("sleeper.wiring.lambda_function._opened", opened)
+
+
+def test_an_ingest_hands_over_where_the_table_says_so(aws: Lambda, tmp_path: Path) -> None:
+    ref = make_table(aws.instance, "t", ingest_files_commit_async="true")
+    path = write_parquet(tmp_path / "rows.parquet", [1, 2, 3])
+    body = json.dumps({"id": "j", "tableName": "t", "files": [str(path)]})
+    message = Message("m", body, "receipt", 1, system_clock())
+    result = run_ingest_message(aws.instance, message, "task")
+    assert (result.rows, result.number, result.queued) == (3, None, True)
+    assert job(aws, ref, "j").state is JobState.FINISHED
+    assert files(aws, ref) == set()
+    assert commit(aws) == 1
+    found = job(aws, ref, "j")
+    assert found.state is JobState.COMMITTED
+    assert len(found.runs) == 1
+    assert found.last_run is not None
+    assert (found.last_run.rows_written, found.last_run.task_id) == (3, "task")
+    assert len(files(aws, ref)) == 1
+    assert run_ingest_message(aws.instance, message).done_before
+
+
+def test_an_ingest_commits_by_itself_unless_the_table_says_otherwise(
+    aws: Lambda, tmp_path: Path
+) -> None:
+    ref = make_table(aws.instance, "t")
+    path = write_parquet(tmp_path / "rows.parquet", [1])
+    body = json.dumps({"id": "j", "tableName": "t", "files": [str(path)]})
+    assert not run_ingest_message(aws.instance, Message("m", body, "r", 1, system_clock())).queued
+    assert job(aws, ref, "j").state is JobState.COMMITTED
+
+
+def test_a_compaction_hands_over_and_is_finished_by_the_committer(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t")
+    add_rows(aws.instance, "t", 1, 2)
+    add_rows(aws.instance, "t", 3)
+    compact_table(aws.instance, "t", full=True)
+    (message,) = aws.instance.queue(QueueName.COMPACTION).receive()
+    job_id = compaction_job_from_json(message.body).id
+    assert run_compaction_message(aws.instance, message.body, "task") == (3, 3)
+    assert job(aws, ref, job_id).state is JobState.FINISHED
+    assert len(files(aws, ref)) == 2
+    assert commit(aws) == 1
+    assert len(files(aws, ref)) == 1
+    found = job(aws, ref, job_id)
+    assert (found.state, len(found.runs)) == (JobState.COMMITTED, 1)
+
+
+def test_a_compaction_commits_by_itself_where_the_table_says_so(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t", compaction_job_commit_async="false")
+    add_rows(aws.instance, "t", 1)
+    add_rows(aws.instance, "t", 2)
+    compact_table(aws.instance, "t", full=True)
+    (message,) = aws.instance.queue(QueueName.COMPACTION).receive()
+    run_compaction_message(aws.instance, message.body)
+    assert len(files(aws, ref)) == 1
+
+
+def test_a_folder_has_no_committer(instance: Instance) -> None:
+    assert not has_committer(instance)
+
+
+def test_no_compaction_jobs_are_created_while_the_committer_is_behind(
+    aws: Lambda, caplog: pytest.LogCaptureFixture
+) -> None:
+    ref = make_table(aws.instance, "t")
+    add_rows(aws.instance, "t", 1)
+    add_rows(aws.instance, "t", 2)
+    aws.instance.change_properties({"sleeper.statestore.commit.backlog.max": "2"})
+    for i in range(3):
+        hand_over(aws, ref, transaction(f"j{i}"))
+    assert compact_table(aws.instance, "t", full=True).is_waiting
+    assert "3 commits wait for the committer, more than 2" in caplog.text
+    assert aws.instance.queue(QueueName.COMPACTION).counts().unfinished == 0
+    commit(aws)
+    assert compact_table(aws.instance, "t", full=True).created == 1

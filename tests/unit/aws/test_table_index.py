@@ -1,0 +1,97 @@
+"""What existing clients find in the three DynamoDB tables of the index."""
+
+from typing import Any
+
+import pytest
+
+from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
+from sleeper.errors import UnavailableError
+from sleeper.properties.deployed import TABLE_ID_INDEX, TABLE_NAME_INDEX, TABLE_ONLINE_INDEX
+from sleeper.tables.table_index import mark_table_deleting, rename_table, set_table_online
+from sleeper.tables.table_ref import TableId, TableRef
+from tests.servers.dynoxide import DynamoTables
+from tests.unit.aws.conftest import FaultyClient
+from tests.unit.aws.test_errors import client_error
+
+A = TableRef(TableId("0000000a"), "apples")
+B = TableRef(TableId("0000000b"), "bananas", online=False)
+THREE = (TABLE_NAME_INDEX, TABLE_ID_INDEX, TABLE_ONLINE_INDEX)
+
+
+def index_of(tables: DynamoTables, client: Any = None) -> DynamoTableIndex:
+    names = TableIndexNames(*(tables.name(each) for each in THREE))
+    return DynamoTableIndex(client or tables.client, names)
+
+
+def items(tables: DynamoTables) -> list[list[dict[str, Any]]]:
+    """By name, by id and by online, each in the order of the ids."""
+    scans = [tables.client.scan(TableName=tables.name(each)) for each in THREE]
+    return [sorted(scan["Items"], key=lambda i: i["TableId"]["S"]) for scan in scans]
+
+
+def item(table_id: str, name: str, online: str, **more: str) -> dict[str, Any]:
+    values = {"TableId": table_id, "TableName": name, "Online": online, **more}
+    return {key: {"S": value} for key, value in values.items()}
+
+
+def test_a_table_is_the_same_item_in_all_three(tables: DynamoTables) -> None:
+    index = index_of(tables)
+    index.create(A)
+    index.create(B)
+    expected = [item("0000000a", "apples", "true"), item("0000000b", "bananas", "false")]
+    assert items(tables) == [expected] * 3
+
+
+def test_a_change_leaves_nothing_old_behind(tables: DynamoTables) -> None:
+    index = index_of(tables)
+    index.create(A)
+    rename_table(index, "apples", "pears")
+    set_table_online(index, "pears", online=False)
+    assert items(tables) == [[item("0000000a", "pears", "false")]] * 3
+
+
+def test_a_table_that_is_being_deleted_stands_by_its_id_alone(tables: DynamoTables) -> None:
+    index = index_of(tables)
+    index.create(A)
+    mark_table_deleting(index, "apples")
+    assert items(tables) == [[], [item("0000000a", "apples", "true", State="deleting")], []]
+    index.remove(A.id)
+    assert items(tables) == [[], [], []]
+
+
+def test_an_item_of_another_client_is_read(tables: DynamoTables) -> None:
+    for each in THREE:
+        table = tables.name(each)
+        tables.client.put_item(TableName=table, Item=item("0000000a", "apples", "true"))
+    index = index_of(tables)
+    assert index.by_name("apples") == index.by_id(A.id) == A
+    rename_table(index, "apples", "pears")
+    assert [t.name for t in index.list()] == ["pears"]
+
+
+def test_tables_are_listed_over_more_than_a_page(tables: DynamoTables) -> None:
+    index = index_of(tables)
+    refs = [TableRef(TableId(f"{n:08x}"), f"t{n:04}", n % 3 > 0) for n in range(60)]
+    for ref in refs:
+        index.create(ref)
+    assert index.list() == tuple(refs)
+
+
+def test_another_change_under_way_is_waited_for(tables: DynamoTables) -> None:
+    client = FaultyClient(tables.client)
+    index = index_of(tables, client)
+    busy = client_error("TransactionCanceledException", "None", "TransactionConflict", "None")
+    client.fail("transact_write_items", busy)
+    client.fail("transact_write_items", busy)
+    index.create(A)
+    assert index.list() == (A,)
+    assert client.calls.count("transact_write_items") == 3
+
+
+def test_throttling_is_told_and_changes_nothing(tables: DynamoTables) -> None:
+    client = FaultyClient(tables.client)
+    index = index_of(tables, client)
+    client.fail("transact_write_items", client_error("ThrottlingException"))
+    with pytest.raises(UnavailableError, match="ThrottlingException"):
+        index.create(A)
+    assert items(tables) == [[], [], []]

@@ -1,0 +1,124 @@
+"""What only trackers on DynamoDB must do: expiry, batches, and listing without scans."""
+
+from dataclasses import replace
+
+import pytest
+
+from sleeper.aws.job_tracker import DynamoJobTracker
+from sleeper.aws.task_tracker import DynamoTaskTracker
+from sleeper.errors import UnavailableError
+from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
+from sleeper.jobs.status import JobState
+from sleeper.properties.deployed import JOB_TRACKER_TABLE, TASK_TRACKER_TABLE
+from sleeper.tables.table_ref import TableId
+from tests.servers.dynoxide import DynamoTables
+from tests.unit.aws.conftest import FaultyClient
+from tests.unit.aws.test_errors import client_error
+
+TABLE, OTHER = TableId("0000000a"), TableId("0000000b")
+AT_MS = 1_767_225_600_000
+DAY_SECONDS = 86_400
+CREATED = JobEvent(TABLE, "j", JobKind.COMPACTION, JobStep.CREATED, AT_MS, inputs=2)
+
+
+class JobTrackerUnderTest:
+    def __init__(self, tables: DynamoTables, days: int = 30) -> None:
+        self.client = FaultyClient(tables.client)
+        self.name = tables.name(JOB_TRACKER_TABLE)
+        self.tracker = DynamoJobTracker(self.client, self.name, days)
+
+    def days_kept(self) -> dict[str, int]:
+        """Of each event by its step."""
+        items = self.client.inner.scan(TableName=self.name)["Items"]
+        kept = {i["step"]["S"]: int(i["expiryDate"]["N"]) - AT_MS // 1000 for i in items}
+        return {step: seconds // DAY_SECONDS for step, seconds in kept.items()}
+
+
+@pytest.mark.parametrize(("days", "rejected_days"), [(2, 7), (30, 30)])
+def test_events_expire_but_a_rejection_is_kept_a_week(
+    tables: DynamoTables, days: int, rejected_days: int
+) -> None:
+    under_test = JobTrackerUnderTest(tables, days)
+    rejected = replace(CREATED, step=JobStep.REJECTED, reasons=("no such field",))
+    under_test.tracker.record(CREATED, rejected)
+    assert under_test.days_kept() == {"created": days, "rejected": rejected_days}
+
+
+def test_tasks_expire(tables: DynamoTables) -> None:
+    name = tables.name(TASK_TRACKER_TABLE)
+    tracker = DynamoTaskTracker(tables.client, name, 30)
+    tracker.record(TaskEvent("t", "ingest", TaskStep.STARTED, AT_MS))
+    (item,) = tables.client.scan(TableName=name)["Items"]
+    assert int(item["expiryDate"]["N"]) == AT_MS // 1000 + 30 * DAY_SECONDS
+
+
+def test_hundreds_of_events_are_recorded_and_only_repeats_are_left_out(
+    tables: DynamoTables,
+) -> None:
+    tracker = JobTrackerUnderTest(tables).tracker
+    events = [replace(CREATED, job_id=f"j{n}", at_ms=AT_MS + n) for n in range(250)]
+    tracker.record(*events[40:60], *events[150:160])
+    later = [replace(event, at_ms=event.at_ms + 1_000_000) for event in events]
+    tracker.record(*later[30:70])
+    tracker.record(*events)
+    assert tracker.unknown(TABLE, [f"j{n}" for n in range(251)]) == ("j250",)
+    assert tracker.job(TABLE, "j65").created_ms == AT_MS + 65
+    newest = tracker.recent(limit=3)
+    assert [job.job_id for job in newest] == ["j249", "j248", "j247"]
+
+
+def test_the_newest_jobs_of_a_table_are_found_among_many_of_others(tables: DynamoTables) -> None:
+    under_test = JobTrackerUnderTest(tables)
+    ours = [replace(CREATED, job_id=f"j{n}", at_ms=AT_MS + n) for n in range(3)]
+    others = [
+        replace(CREATED, table_id=OTHER, job_id=f"o{n}", at_ms=AT_MS + 10 + n) for n in range(1_200)
+    ]
+    under_test.tracker.record(*ours, *others)
+    found = under_test.tracker.recent(JobKind.COMPACTION, TABLE, limit=2)
+    assert [job.job_id for job in found] == ["j2", "j1"]
+    assert "scan" not in under_test.client.calls
+
+
+def test_a_job_that_only_a_run_told_of_is_known(tables: DynamoTables) -> None:
+    tracker = JobTrackerUnderTest(tables).tracker
+    tracker.record(replace(CREATED, step=JobStep.STARTED, run_id="r"))
+    assert tracker.unknown(TABLE, ["j", "k"]) == ("k",)
+
+
+def test_reasons_that_do_not_fit_an_item_are_cut(tables: DynamoTables) -> None:
+    tracker = JobTrackerUnderTest(tables).tracker
+    tracker.record(replace(CREATED, step=JobStep.REJECTED, reasons=("\U0001f40b" * 500_000,) * 100))
+    job = tracker.job(TABLE, "j")
+    assert job.state is JobState.REJECTED
+    assert (len(job.reasons), len(job.reasons[0])) == (10, 5_000)
+
+
+def test_a_throttled_tracker_says_so_and_takes_the_events_again(tables: DynamoTables) -> None:
+    under_test = JobTrackerUnderTest(tables)
+    throttled = client_error("TransactionCanceledException", "ThrottlingError", "None")
+    under_test.client.fail("transact_write_items", throttled)
+    finished = replace(CREATED, step=JobStep.FINISHED, run_id="r")
+    with pytest.raises(UnavailableError, match="job tracker"):
+        under_test.tracker.record(CREATED, finished)
+    under_test.tracker.record(CREATED, finished)
+    assert under_test.tracker.job(TABLE, "j").state is JobState.FINISHED
+
+
+def test_items_that_a_throttled_batch_left_are_asked_for_again(tables: DynamoTables) -> None:
+    under_test = JobTrackerUnderTest(tables)
+    under_test.tracker.record(CREATED, replace(CREATED, job_id="k"))
+    ask = under_test.client.inner.batch_get_item
+    answers = []
+
+    def half(RequestItems: dict[str, dict[str, list[object]]]) -> object:
+        (wanted,) = RequestItems.values()
+        keys = wanted["Keys"]
+        answer = ask(RequestItems={under_test.name: {**wanted, "Keys": keys[:1]}})
+        if len(keys) > 1:
+            answer["UnprocessedKeys"] = {under_test.name: {**wanted, "Keys": keys[1:]}}
+        answers.append(answer)
+        return answer
+
+    under_test.client.batch_get_item = half  # type: ignore[method-assign, assignment]
+    assert under_test.tracker.unknown(TABLE, ["j", "k", "l"]) == ("l",)
+    assert len(answers) == 3
