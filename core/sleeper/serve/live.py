@@ -1,0 +1,169 @@
+"""Queries over a WebSocket (FORMATS: Query results, WebSocket).
+
+A connection may have several queries at once. Each ends with one frame, `completed` or
+`error`. While there is nothing to say of a query, a frame of no rows is sent every 15 s: a
+client that knows the frames takes it for rows, and none gives up.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import anyio
+from starlette.websockets import WebSocket
+
+from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.query.destination import Connection, DestinationKind
+from sleeper.query.json_pages import JsonPage, json_pages
+from sleeper.query.message import (
+    QUERY_TYPE,
+    QueryMessage,
+    query_id_of,
+    query_message_from_json,
+    query_of,
+)
+from sleeper.query.result import QueryResult
+from sleeper.query.interruption import TimeLimit
+from sleeper.query.websocket_message import with_connection
+from sleeper.serve.fetching import Fetching, Service
+from sleeper.serve.problems import problem_of
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.query import open_query, schema_of
+
+FRAME_BYTES_MAX = 120 * 1024
+KEEP_ALIVE_SECONDS = 15.0
+_QUERIES_MAX = 8
+_HERE = Connection("here", "here")
+
+
+@dataclass(slots=True)
+class LiveConnection:
+    """An open WebSocket and the queries that run for it."""
+
+    websocket: WebSocket
+    instance: Instance
+    service: Service
+    keep_alive_seconds: float = KEEP_ALIVE_SECONDS
+    _running: set[int] = field(default_factory=set)
+    _sending: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def serve(self) -> None:
+        """Answers queries until the connection is closed, which stops those that run."""
+        await self.websocket.accept()
+        async with anyio.create_task_group() as tasks:
+            while (message := await self.websocket.receive())["type"] == "websocket.receive":
+                text = message.get("text")
+                tasks.start_soon(self._answer, text if text is not None else "")
+            tasks.cancel_scope.cancel()
+
+    async def _answer(self, body: str) -> None:
+        query = LiveQuery(self, query_id_of(body, uuid.uuid4().hex))
+        try:
+            if len(self._running) >= _QUERIES_MAX:
+                raise UnavailableError(f"{_QUERIES_MAX} queries run on this connection already")
+            self._running.add(id(query))
+            end = await query.run(body)
+        except Exception as error:
+            end = {"message": "error", "error": problem_of(error)[1]["reason"]}
+        finally:
+            self._running.discard(id(query))
+        await query.tell(json.dumps({**end, "queryId": query.id}))
+
+    async def send(self, frame: str, seconds_left: float | None) -> None:
+        """Waits for a reader who is slow, but not longer than his query may take."""
+        with anyio.move_on_after(seconds_left) as time_to_read:
+            async with self._sending:
+                await self.websocket.send_text(frame)
+        if time_to_read.cancelled_caught:
+            await self.websocket.close(1008, "frames were not read in time")
+
+
+@dataclass(slots=True)
+class LiveQuery:
+    """One query of a connection."""
+
+    connection: LiveConnection
+    id: str
+    _told: float = field(default_factory=time.monotonic)
+
+    async def run(self, body: str) -> dict[str, object]:
+        """Sends the rows; the members of the last frame. Errors as of the query."""
+        message = _message_of(body, self.id)
+        sends_rows = message.results.kind is DestinationKind.WEBSOCKET
+        opening = _Opening(self.connection.instance, message)
+        room = FRAME_BYTES_MAX - len(self._rows("").encode())
+        most = message.results.batch_size
+
+        def cut(result: QueryResult) -> Iterator[JsonPage]:
+            return json_pages(result, room, most)
+
+        fetching = Fetching(self.connection.service, opening.rows, cut)
+        rows = 0
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_alive)
+            async with fetching.admitted():
+                is_last = False
+                while not is_last:
+                    pages, is_last = await fetching.fetch(lambda pages: len(pages) > 0)
+                    if not rows:
+                        await self.tell(self._frame("subqueries", queryIds=[self.id]))
+                    for page in pages:
+                        rows += page.rows
+                        if sends_rows:
+                            await self.tell(self._rows(page.text), fetching.limit)
+            tasks.cancel_scope.cancel()
+        return {"message": "completed", "rowCount": rows, "locations": []}
+
+    async def tell(self, frame: str, limit: TimeLimit | None = None) -> None:
+        """Sends a frame."""
+        await self.connection.send(frame, None if limit is None else limit.seconds_left)
+        self._told = time.monotonic()
+
+    async def _keep_alive(self) -> None:
+        seconds = self.connection.keep_alive_seconds
+        while True:
+            await anyio.sleep(max(0.01, self._told + seconds - time.monotonic()))
+            if time.monotonic() - self._told >= seconds:
+                await self.tell(self._rows("[]"))
+
+    def _frame(self, message: str, **members: object) -> str:
+        return json.dumps({"message": message, "queryId": self.id, **members})
+
+    def _rows(self, rows: str) -> str:
+        """Rows are JSON already."""
+        return f'{self._frame("rows")[:-1]}, "rows": {rows}}}'
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """What a thread does to start the message's query."""
+
+    instance: Instance
+    message: QueryMessage
+
+    def rows(self, limit: TimeLimit) -> QueryResult:
+        name = self.message.table_name
+        if name is None:
+            refs = {ref.id: ref.name for ref in self.instance.tables.list()}
+            name = refs.get(self.message.table_id or "")
+            if name is None:
+                raise InvalidRequestError(f"there is no table with id {self.message.table_id!r}")
+        query = query_of(self.message, schema_of(self.instance, name))
+        return open_query(self.instance, name, query, limit)
+
+
+def _message_of(body: str, query_id: str) -> QueryMessage:
+    raw = with_connection(body, _HERE, query_id)
+    if raw.get("type", QUERY_TYPE) != QUERY_TYPE:
+        raise InvalidRequestError(
+            f'query message: "type" is {raw["type"]!r}: expected {QUERY_TYPE!r}'
+        )
+    message = query_message_from_json(raw, query_id)
+    if message.results.kind not in {DestinationKind.WEBSOCKET, DestinationKind.NOWHERE}:
+        raise InvalidRequestError(
+            f'query message: results to {message.results.kind.value} are for the query queue: here '
+            "they go to the WebSocket, or nowhere"
+        )
+    return message
