@@ -16,6 +16,7 @@ from sleeper.cli import (
     report,
     run,
     schedules,
+    serve,
     shaping,
     snapshot,
     table,
@@ -51,6 +52,7 @@ app.command("ingest")(ingest.ingest)
 app.command("query")(query.query)
 app.command("sql")(query.sql)
 app.command("run")(run.run)
+app.command("serve")(serve.serve)
 app.command("compact")(shaping.compact)
 app.command("split")(shaping.split)
 app.command("gc")(shaping.gc)

@@ -20,7 +20,6 @@ from datafusion import RecordBatch, RecordBatchStream
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.engine import QUERY_SECONDS_MAX
 
-
 _STOP_CHECK_SECONDS = 0.2
 
 

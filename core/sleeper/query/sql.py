@@ -75,9 +75,7 @@ class StatementRun:
     for all rows). `local_files` hold the rows of tables with an iterator, until `release`.
     """
 
-    def __init__(
-        self, statement: str, engine: QueryEngine, limit: TimeLimit | None = None
-    ) -> None:
+    def __init__(self, statement: str, engine: QueryEngine, limit: TimeLimit | None = None) -> None:
         self._statement = statement
         self._engine = engine
         self._files: list[str] = []

@@ -15,7 +15,9 @@ import anyio
 from starlette.websockets import WebSocket
 
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.jobs.queue import LOCAL_SENDER
 from sleeper.query.destination import Connection, DestinationKind
+from sleeper.query.interruption import TimeLimit
 from sleeper.query.json_pages import JsonPage, json_pages
 from sleeper.query.message import (
     QUERY_TYPE,
@@ -25,15 +27,14 @@ from sleeper.query.message import (
     query_of,
 )
 from sleeper.query.result import QueryResult
-from sleeper.query.interruption import TimeLimit
 from sleeper.query.websocket_message import with_connection
 from sleeper.serve.fetching import Fetching, Service
 from sleeper.serve.problems import problem_of
+from sleeper.tables.table_index import find_table
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.query import open_query, schema_of
 
 FRAME_BYTES_MAX = 120 * 1024
-KEEP_ALIVE_SECONDS = 15.0
 _QUERIES_MAX = 8
 _HERE = Connection("here", "here")
 
@@ -45,7 +46,6 @@ class LiveConnection:
     websocket: WebSocket
     instance: Instance
     service: Service
-    keep_alive_seconds: float = KEEP_ALIVE_SECONDS
     _running: set[int] = field(default_factory=set)
     _sending: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -122,7 +122,7 @@ class LiveQuery:
         self._told = time.monotonic()
 
     async def _keep_alive(self) -> None:
-        seconds = self.connection.keep_alive_seconds
+        seconds = self.connection.service.terms.keep_alive_seconds
         while True:
             await anyio.sleep(max(0.01, self._told + seconds - time.monotonic()))
             if time.monotonic() - self._told >= seconds:
@@ -144,14 +144,10 @@ class _Opening:
     message: QueryMessage
 
     def rows(self, limit: TimeLimit) -> QueryResult:
-        name = self.message.table_name
-        if name is None:
-            refs = {ref.id: ref.name for ref in self.instance.tables.list()}
-            name = refs.get(self.message.table_id or "")
-            if name is None:
-                raise InvalidRequestError(f"there is no table with id {self.message.table_id!r}")
-        query = query_of(self.message, schema_of(self.instance, name))
-        return open_query(self.instance, name, query, limit)
+        message, instance = self.message, self.instance
+        name = find_table(instance.tables, message.table_name, message.table_id).name
+        query = query_of(message, schema_of(instance, name))
+        return open_query(instance, name, query, limit, LOCAL_SENDER)
 
 
 def _message_of(body: str, query_id: str) -> QueryMessage:
@@ -163,7 +159,7 @@ def _message_of(body: str, query_id: str) -> QueryMessage:
     message = query_message_from_json(raw, query_id)
     if message.results.kind not in {DestinationKind.WEBSOCKET, DestinationKind.NOWHERE}:
         raise InvalidRequestError(
-            f'query message: results to {message.results.kind.value} are for the query queue: here '
+            f"query message: results to {message.results.kind.value} are for the query queue: here "
             "they go to the WebSocket, or nowhere"
         )
     return message

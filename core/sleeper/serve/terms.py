@@ -16,7 +16,8 @@ from sleeper.wiring.instance import Instance
 class Terms:
     """`answer_bytes_max` None streams answers, however large; else they are whole, or refused.
 
-    `seconds_set_by` names what bounds the time of a query.
+    `seconds_set_by` names what bounds the time of a query. On a WebSocket no query is silent
+    for longer than `keep_alive_seconds`.
     """
 
     queries_max: int = 16
@@ -25,6 +26,7 @@ class Terms:
     seconds_set_by: str = SERVE_SECONDS_MAX.name
     body_bytes_max: int = 1024**2
     answer_bytes_max: int | None = None
+    keep_alive_seconds: float = 15.0
 
 
 def terms_of(instance: Instance) -> Terms:
