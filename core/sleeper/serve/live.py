@@ -46,7 +46,7 @@ class LiveConnection:
     websocket: WebSocket
     instance: Instance
     service: Service
-    _running: set[int] = field(default_factory=set)
+    _running: "list[LiveQuery]" = field(default_factory=list)
     _sending: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def serve(self) -> None:
@@ -54,8 +54,9 @@ class LiveConnection:
         await self.websocket.accept()
         async with anyio.create_task_group() as tasks:
             while (message := await self.websocket.receive())["type"] == "websocket.receive":
-                text = message.get("text")
-                tasks.start_soon(self._answer, text if text is not None else "")
+                tasks.start_soon(self._answer, message.get("text") or "")
+            for query in self._running:
+                query.stop()
             tasks.cancel_scope.cancel()
 
     async def _answer(self, body: str) -> None:
@@ -63,62 +64,81 @@ class LiveConnection:
         try:
             if len(self._running) >= _QUERIES_MAX:
                 raise UnavailableError(f"{_QUERIES_MAX} queries run on this connection already")
-            self._running.add(id(query))
-            end = await query.run(body)
+            self._running.append(query)
+            try:
+                await query.run(body)
+            finally:
+                self._running.remove(query)
         except Exception as error:
-            end = {"message": "error", "error": problem_of(error)[1]["reason"]}
-        finally:
-            self._running.discard(id(query))
-        await query.tell(json.dumps({**end, "queryId": query.id}))
+            await query.tell("error", error=problem_of(error)[1]["reason"])
 
-    async def send(self, frame: str, seconds_left: float | None) -> None:
+    async def send(self, frame: str, seconds_max: float | None = None) -> None:
         """Waits for a reader who is slow, but not longer than his query may take."""
-        with anyio.move_on_after(seconds_left) as time_to_read:
+        with anyio.move_on_after(seconds_max) as time_to_read:
             async with self._sending:
                 await self.websocket.send_text(frame)
         if time_to_read.cancelled_caught:
             await self.websocket.close(1008, "frames were not read in time")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LiveQuery:
     """One query of a connection."""
 
     connection: LiveConnection
     id: str
+    _fetching: Fetching[JsonPage] | None = None
     _told: float = field(default_factory=time.monotonic)
 
-    async def run(self, body: str) -> dict[str, object]:
-        """Sends the rows; the members of the last frame. Errors as of the query."""
+    def stop(self) -> None:
+        """Nobody waits for it any more."""
+        if self._fetching is not None:
+            self._fetching.stop()
+
+    async def run(self, body: str) -> None:
+        """Sends the rows and that they are complete. Errors as of the query."""
         message = _message_of(body, self.id)
-        sends_rows = message.results.kind is DestinationKind.WEBSOCKET
         opening = _Opening(self.connection.instance, message)
         room = FRAME_BYTES_MAX - len(self._rows("").encode())
-        most = message.results.batch_size
 
         def cut(result: QueryResult) -> Iterator[JsonPage]:
-            return json_pages(result, room, most)
+            return json_pages(result, room, message.results.batch_size)
 
-        fetching = Fetching(self.connection.service, opening.rows, cut)
-        rows = 0
+        self._fetching = Fetching(self.connection.service, opening.rows, cut)
+        failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_alive)
-            async with fetching.admitted():
-                is_last = False
-                while not is_last:
-                    pages, is_last = await fetching.fetch(lambda pages: len(pages) > 0)
-                    if not rows:
-                        await self.tell(self._frame("subqueries", queryIds=[self.id]))
-                    for page in pages:
-                        rows += page.rows
-                        if sends_rows:
-                            await self.tell(self._rows(page.text), fetching.limit)
+            try:
+                rows = await self._send_rows(self._fetching, message)
+            except Exception as error:
+                # As it is, and not as one of a group.
+                failure = error
             tasks.cancel_scope.cancel()
-        return {"message": "completed", "rowCount": rows, "locations": []}
+        if failure is not None:
+            raise failure
+        await self.tell("completed", rowCount=rows, locations=[])
 
-    async def tell(self, frame: str, limit: TimeLimit | None = None) -> None:
-        """Sends a frame."""
-        await self.connection.send(frame, None if limit is None else limit.seconds_left)
+    async def _send_rows(self, fetching: Fetching[JsonPage], message: QueryMessage) -> int:
+        """How many there were."""
+        rows, is_last = 0, False
+        async with fetching.admitted():
+            pages, is_last = await fetching.fetch(bool)
+            await self.tell("subqueries", queryIds=[self.id])
+            while True:
+                for page in pages:
+                    rows += page.rows
+                    if message.results.kind is DestinationKind.WEBSOCKET:
+                        await self._send(self._rows(page.text), fetching.limit.seconds_left)
+                if is_last:
+                    return rows
+                pages, is_last = await fetching.fetch(bool)
+
+    async def tell(self, frame: str, **members: object) -> None:
+        """Sends a frame without rows."""
+        await self._send(json.dumps({"message": frame, "queryId": self.id, **members}))
+
+    async def _send(self, frame: str, seconds_max: float | None = None) -> None:
+        await self.connection.send(frame, seconds_max)
         self._told = time.monotonic()
 
     async def _keep_alive(self) -> None:
@@ -126,14 +146,12 @@ class LiveQuery:
         while True:
             await anyio.sleep(max(0.01, self._told + seconds - time.monotonic()))
             if time.monotonic() - self._told >= seconds:
-                await self.tell(self._rows("[]"))
-
-    def _frame(self, message: str, **members: object) -> str:
-        return json.dumps({"message": message, "queryId": self.id, **members})
+                await self._send(self._rows("[]"))
 
     def _rows(self, rows: str) -> str:
-        """Rows are JSON already."""
-        return f'{self._frame("rows")[:-1]}, "rows": {rows}}}'
+        """A frame of rows, which are JSON already."""
+        members = json.dumps({"message": "rows", "queryId": self.id})
+        return f'{members[:-1]}, "rows": {rows}}}'
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,8 +63,9 @@ async def answer_problem(_request: Request, error: Exception) -> Response:
 async def answer_http_problem(_request: Request, error: Exception) -> Response:
     """For what is wrong with the request as HTTP: the path, the method, what it accepts."""
     assert isinstance(error, HTTPException)
-    kind = HTTPStatus(error.status_code).phrase.title().replace(" ", "")
-    body = _body(kind, error.detail[:1].lower() + error.detail[1:])
+    phrase = HTTPStatus(error.status_code).phrase
+    detail = phrase.lower() if error.detail == phrase else error.detail
+    body = _body(phrase.title().replace(" ", ""), detail)
     return JSONResponse(body, error.status_code, error.headers)
 
 

@@ -14,6 +14,8 @@ from sleeper.serve.row_formats import RowFormat
 logger = logging.getLogger(__name__)
 
 _PIECE_BYTES = 256 * 1024
+# To read why the answer ends.
+_GRACE_SECONDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class RowAnswer:
     async def _stream(self, first: bytes, fetching: Fetching[bytes], send: Send) -> None:
         await send(self._start())
         # Who reads nothing is left alone when the query's time is up.
-        with anyio.move_on_after(fetching.limit.seconds_left) as time:
+        with anyio.move_on_after(self.service.terms.seconds_max + _GRACE_SECONDS) as time:
             try:
                 piece, is_last = first, False
                 while not is_last:

@@ -215,9 +215,7 @@ def test_a_subquery_reads_what_its_regions_and_its_leaf_have_in_common():
     leaf = {"name": {"min": "Yg==", "max": "Yw=="}}
     far = {"name": {"min": "eA==", "max": None}}
     query = QueryMessage("q", (REGION, far), None, "i")
-    found = leaf_query_of(
-        LeafQueryMessage(query, "s", "l", leaf, version=4, now_ms=9), SCHEMA
-    )
+    found = leaf_query_of(LeafQueryMessage(query, "s", "l", leaf, version=4, now_ms=9), SCHEMA)
     assert [r.ranges[0] for r in found.regions] == [Range("b", "c")]
     assert (found.version, found.now_ms) == (4, 9)
 
