@@ -24,6 +24,7 @@ NAMES = (
     "state",
     "commits-dynamo",
     "job-creation",
+    "query-service",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 

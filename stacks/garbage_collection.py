@@ -9,6 +9,7 @@ from sleeper.properties.instance import COLLECTION_PERIOD_MINUTES
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.per_table_operation import Operation, PerTableOperation
 from stacks.constructs.permissions import (
+    BIRTHMARK,
     COMMITS,
     DATA,
     LOG_BODIES,
@@ -66,7 +67,7 @@ class GarbageCollectionStack(cdk.NestedStack):
                 *read_state(deployment),
                 *trim_logs(deployment),
                 *change_table_index(deployment),
-                delete_objects(deployment, *_EVERYTHING),
+                delete_objects(deployment, *_EVERYTHING, BIRTHMARK),
             ],
             size=Size(timeout_seconds=_LONGEST_SECONDS),
         )

@@ -11,7 +11,7 @@ from sleeper.properties.instance import ACCOUNT, REGION
 from sleeper.wiring.instance_folder import TableDefinition
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
-    STATE,
+    BIRTHMARK,
     change_instance_properties,
     change_table_index,
     commit,
@@ -63,7 +63,7 @@ class PropertiesStack(cdk.NestedStack):
                 *read_state(deployment),
                 *commit(deployment),
                 *change_table_index(deployment),
-                write_objects(deployment, STATE),
+                write_objects(deployment, BIRTHMARK),
             ],
             size=Size(timeout_seconds=_TIMEOUT_SECONDS),
         )

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSEvent, SQSRecord
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSEvent
 
-from sleeper.jobs.queue import Message
 from sleeper.wiring.committing import commit_messages
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
-from sleeper.wiring.message_batches import Failures
+from sleeper.wiring.message_batches import Failures, received_message
 
 
 @lambda_function
@@ -18,7 +17,7 @@ def handler(instance: Instance, event: Event) -> Failures:
 
     Those that cannot be done now come again; a refusal is told to the job's tracker instead.
     """
-    messages = [_message(record) for record in SQSEvent(dict(event)).records]
+    messages = [received_message(record) for record in SQSEvent(dict(event)).records]
     report = commit_messages(instance, messages)
     for ref, counts in report.counts.items():
         told = {
@@ -28,18 +27,6 @@ def handler(instance: Instance, event: Event) -> Failures:
         }
         put_metrics(instance, ref.name, told)
     return _failures(report.failed)
-
-
-def _message(record: SQSRecord) -> Message:
-    attributes = record.attributes
-    return Message(
-        record.message_id,
-        record.body,
-        record.receipt_handle,
-        int(attributes.approximate_receive_count),
-        int(attributes.sent_timestamp),
-        attributes.message_group_id,
-    )
 
 
 def _failures(message_ids: list[str]) -> Mapping[str, Any]:

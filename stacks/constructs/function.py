@@ -135,7 +135,11 @@ def _what_runs(scope: Construct, deployment: Deployment, code: FunctionCode) -> 
     return {
         "runtime": lambda_.Runtime.FROM_IMAGE,
         "handler": lambda_.Handler.FROM_IMAGE,
-        "code": lambda_.Code.from_ecr_image(image.repository, tag_or_digest=image.asset_hash),
+        "code": lambda_.Code.from_ecr_image(
+            image.repository,
+            tag_or_digest=image.asset_hash,
+            cmd=[f"lambdas.{code.handler}.handler.handler"],
+        ),
     }
 
 

@@ -1,6 +1,7 @@
 """Container images, built by Docker at deployment and not before."""
 
 from pathlib import Path
+from typing import cast
 
 import aws_cdk as cdk
 from aws_cdk import aws_ecr_assets as ecr
@@ -12,11 +13,18 @@ _CONTEXT = ("core/sleeper", "lambdas", "containers")
 
 
 def image_asset(scope: Construct, name: str, processor: str) -> ecr.DockerImageAsset:
-    """The image of `containers/<name>/Dockerfile`, whose context is the repository's code."""
+    """The image of `containers/<name>/Dockerfile`, whose context is the repository's code.
+
+    What else of the scope runs it shares it.
+    """
     arm = processor == "ARM64"
+    construct_id = f"{name.title().replace('_', '')}Image"
+    made = scope.node.try_find_child(construct_id)
+    if made is not None:
+        return cast(ecr.DockerImageAsset, made)
     return ecr.DockerImageAsset(
         scope,
-        f"{name.title().replace('_', '')}Image",
+        construct_id,
         directory=str(ROOT),
         file=f"containers/{name}/Dockerfile",
         platform=ecr.Platform.LINUX_ARM64 if arm else ecr.Platform.LINUX_AMD64,

@@ -1,6 +1,7 @@
 """Statements of what functions and tasks may do: no more than what each needs.
 
-Written by hand because the grants of the CDK's constructs have wildcards in their actions.
+Written by hand because the grants of the CDK's constructs have wildcards in their actions. Only
+collection deletes data: a worker whose run failed leaves its files to it as orphans.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,6 +33,8 @@ _DELETE_ITEMS = ("dynamodb:DeleteItem", "dynamodb:BatchWriteItem")
 
 # What lies below a table's folder in the data bucket.
 DATA, STATE, LOG_BODIES, COMMITS = "data", "snapshots", "log", "commits"
+# The one object of a table that is in no folder: that it was made.
+BIRTHMARK = "created"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,8 @@ _EVERY_TABLE = "objects of tables that are made later"
 
 
 def _of_tables(of: Deployment, kinds: Iterable[str]) -> list[str]:
-    return [f"{of.bucket_arn(TABLE_DATA)}/*/{kind}/*" for kind in kinds]
+    below = (kind if kind == BIRTHMARK else f"{kind}/*" for kind in kinds)
+    return [f"{of.bucket_arn(TABLE_DATA)}/*/{pattern}" for pattern in below]
 
 
 def _objects(of: Deployment, bucket: DeployedBucket, *patterns: str) -> list[str]:

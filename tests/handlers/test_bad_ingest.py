@@ -87,3 +87,21 @@ def test_a_job_too_large_for_a_message_is_refused_when_it_is_submitted(
 def test_trackers_keep_a_rejection_for_a_week_at_least(instance: Instance) -> None:
     with pytest.raises(InvalidRequestError, match=r"sleeper\.tracker\.days"):
         instance.change_properties({"sleeper.tracker.days": "6"})
+
+
+def test_an_error_that_an_interruption_makes_settles_nothing(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance.queue(QueueName.INGEST).send("{}")
+    worker = Worker(instance, new_task_id(), threading.Event(), INGEST)
+
+    def interrupted(*_: Any) -> None:
+        try:
+            worker.give_back()
+        except BaseException as error:
+            raise InvalidRequestError("so says native code") from error
+
+    monkeypatch.setattr("sleeper.wiring.worker.run_ingest_message", interrupted)
+    worker.run()
+    counts = instance.queue(QueueName.INGEST).counts()
+    assert (counts.visible, counts.in_flight) == (1, 0)

@@ -243,3 +243,15 @@ def test_cfn_lint_finds_nothing(example: Synthesis) -> None:
     done = subprocess.run([*program, *templates], capture_output=True, text=True, check=False)
     assert done.stdout == ""
     assert done.returncode == 0
+
+
+def test_whoever_makes_and_removes_tables_may_write_and_delete_their_birthmark(
+    example: Synthesis,
+) -> None:
+    may = {
+        (where.split("/")[0], action)
+        for where, statement in example.statements()
+        for action in as_list(statement["Action"])
+        if any(_text(r).endswith("/*/created") for r in as_list(statement.get("Resource", [])))
+    }
+    assert {("Properties", "s3:PutObject"), ("GarbageCollection", "s3:DeleteObject")} <= may

@@ -36,8 +36,8 @@ def _modules(expression: str) -> list[str]:
 CONTRACT = _contract("control_plane")
 PACKAGES = {e: m for e in CONTRACT["source_modules"] if (m := _modules(e))}
 FUNCTIONS = _contract("control_plane_on_aws")
-# Reads the keys of files.
-IMAGES = {"lambdas.split_partition.handler"}
+# These read data files.
+IMAGES = {"lambdas.run_leaf_query.handler", "lambdas.split_partition.handler"}
 
 
 def _loaded_after_importing(modules: list[str]) -> set[str]:

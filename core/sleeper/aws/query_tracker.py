@@ -170,8 +170,9 @@ class DynamoQueryTracker:
         keys = list(islice(self._listing(), limit))
         with translated(_WHAT):
             found = get_items(self._client, self._table_name, keys, _NAMES)
-        newest = sorted(found, key=lambda i: (-int(i["at"]["N"]), i["queryId"]["S"]))
-        return tuple(_status(item) for item in newest)
+        by_id = {item["queryId"]["S"]: _status(item) for item in found}
+        # One may have expired since the index was read.
+        return tuple(by_id[i] for i in (key["queryId"]["S"] for key in keys) if i in by_id)
 
     def remove_before(self, time_ms: int) -> int:
         """See the port. Without it they expire by themselves."""
@@ -390,7 +391,7 @@ class DynamoQueryTracker:
                     yield {name: item[name] for name in ("queryId", "subQueryId")}
 
 
-_NAMES = "queryId, subQueryId, lastKnownState, rowCount, lastUpdateTime, errors, tableId, at"
+_NAMES = "queryId, subQueryId, lastKnownState, rowCount, lastUpdateTime, errors, tableId"
 
 
 def _key(query_id: str, sub_query_id: str) -> Item:

@@ -12,6 +12,7 @@ from sleeper.cli import (
     hold,
     ingest,
     instance,
+    queries,
     query,
     report,
     run,
@@ -59,6 +60,7 @@ app.command("gc")(shaping.gc)
 app.command("report")(report.report)
 app.command("pause")(schedules.pause)
 app.command("resume")(schedules.resume)
+app.add_typer(queries.commands, name="queries")
 app.add_typer(code.commands, name="code")
 app.add_typer(dead_letters.commands, name="dead-letters")
 app.add_typer(hold.commands, name="hold")

@@ -35,5 +35,8 @@ COMPACTION_CREATION_TIMEOUT_SECONDS = declare("compaction.job.creation.timeout.s
 SPLITTING_MEMORY_MB = declare("partition.splitting.memory.mb", _MEMORY_MB, 2048, Group.SPLITTING, "Memory of the lambda that splits a partition, in MiB.", redeploy=True)
 SPLITTING_TIMEOUT_SECONDS = declare("partition.splitting.timeout.seconds", _TIMEOUT_SECONDS, 900, Group.SPLITTING, "How long the lambda that splits a partition may run.", redeploy=True)
 
+QUERY_MEMORY_MB = declare("query.processor.memory.mb", _MEMORY_MB, 3008, Group.QUERY, "Memory of the lambdas that plan and run queries, in MiB.", redeploy=True)
+QUERY_TIMEOUT_SECONDS = declare("query.processor.timeout.seconds", _TIMEOUT_SECONDS, 900, Group.QUERY, "How long a lambda that plans or runs queries may run.", redeploy=True)
+
 METRICS_PERIOD_MINUTES = declare("metrics.table.period.minutes", whole_number(1), 5, Group.STATE, "How often metrics of tables are reported.", redeploy=True)
 # fmt: on

@@ -132,6 +132,7 @@ def _plan(planned: PlannedQuery, table: DispatchTable, by: Dispatch) -> list[Sub
 
 
 def _subqueries_at(planned: PlannedQuery, table: DispatchTable, version: int) -> list[Subquery]:
-    with table.store.reading(version) as state:
+    # It was pinned before the state was read for this query.
+    with table.store.reading(version, stale=True) as state:
         schema: Schema = schema_from_json(state.schema_json)
         return plan_subqueries(planned, schema, state)

@@ -53,6 +53,35 @@ class QueriesReport:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class QueryReport:
+    """A query and its subqueries."""
+
+    query: QueryStatus
+    subqueries: tuple[QueryStatus, ...]
+
+    def listing(self) -> Listing:
+        """A row for the query, as the subquery `-`, and for each subquery."""
+        query = self.query
+        reason = f": {query.error}" if query.error else ""
+        rows = counted(query.row_count, "row")
+        parts = counted(len(self.subqueries), "subquery", "subqueries")
+        return Listing(
+            name="query",
+            summary=f"query {query.query_id} is {query.state.value}, {rows} of {parts}{reason}",
+            columns=(Column("subquery", "Subquery"), *_COLUMNS[2:]),
+            rows=tuple(
+                (each.sub_query_id, each.state.value, each.row_count, each.updated_ms, each.error)
+                for each in (query, *self.subqueries)
+            ),
+        )
+
+
+def gather_query(history: QueryHistory, query_id: str) -> QueryReport:
+    """Asks the tracker. NotFoundError if it knows of no such query."""
+    return QueryReport(history.query(query_id), history.subqueries(query_id))
+
+
 def gather_queries(
     history: QueryHistory, index: TableIndex, table_id: str | None, limit: int
 ) -> QueriesReport:

@@ -17,6 +17,7 @@ from aws_lambda_powertools.utilities.batch import (
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, StateMovedOnError
+from sleeper.jobs.queue import Message
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableRef, is_table_id
 from sleeper.wiring.instance import Instance
@@ -42,6 +43,33 @@ def run_messages(
             raise
 
     return _process(event, run_record, BatchProcessor(EventType.SQS))
+
+
+def run_received(event: Mapping[str, Any], run: Callable[[Message], object]) -> Failures:
+    """Runs each message of a standard queue, with how often it was received and who sent it."""
+
+    def run_record(record: SQSRecord) -> None:
+        try:
+            run(received_message(record))
+        except Exception:
+            logger.exception("message failed", extra={"message_id": record.message_id})
+            raise
+
+    return _process(event, run_record, BatchProcessor(EventType.SQS))
+
+
+def received_message(record: SQSRecord) -> Message:
+    """The message of a record."""
+    attributes = record.attributes
+    return Message(
+        record.message_id,
+        record.body,
+        record.receipt_handle,
+        int(attributes.approximate_receive_count),
+        int(attributes.sent_timestamp),
+        attributes.message_group_id,
+        attributes.sender_id,
+    )
 
 
 def run_for_tables(

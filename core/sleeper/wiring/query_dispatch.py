@@ -3,6 +3,9 @@
 Loads no engine before a query runs here.
 """
 
+import json
+import uuid
+
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
@@ -17,9 +20,10 @@ from sleeper.properties.engine import QUERY_HOLD_SECONDS, QUEUE_RECEIVES_MAX
 from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUERY_TRACKER_DAYS
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.destination import ResultsDestination
-from sleeper.query.message import QueryMessage
+from sleeper.query.message import QueryMessage, parse_query_message
 from sleeper.query_service.dispatch import Dispatch, DispatchTable, dispatch_query, refuse_query
 from sleeper.query_service.planning import Subquery
+from sleeper.reports.queries import QueryReport, gather_query
 from sleeper.tables.table_index import find_table
 from sleeper.user_code.name import CodeKind
 from sleeper.wiring.instance import Instance
@@ -66,6 +70,25 @@ def plan_query_message(instance: Instance, message: Message) -> Subquery | None:
         reason = f"given up after {message.receives} tries: {type(error).__name__}: {error}"
         refuse_query(message.body, message.message_id, reason, by)
     return None
+
+
+def send_query(instance: Instance, body: str) -> str:
+    """Sends a query's message to the instance's queue; the query's id.
+
+    InvalidRequestError if it is none, whatever the table.
+    """
+    message = parse_query_message(body, uuid.uuid4().hex)
+    raw = {**json.loads(body), "queryId": message.query_id}
+    instance.queue(QueueName.QUERY).send(json.dumps(raw))
+    return message.query_id
+
+
+def show_query(instance: Instance, query_id: str) -> tuple[QueryReport, str | None]:
+    """What became of a query, and where its rows are if they are in the instance's own place."""
+    report = gather_query(instance.query_tracker(), query_id)
+    root, folder = instance.results_root(None), f"query-{query_id}"
+    is_there = next(root.list_objects(f"{folder}/"), None) is not None
+    return report, root.url_of(folder) if is_there else None
 
 
 def remove_old_queries(instance: Instance) -> None:

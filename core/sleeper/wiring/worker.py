@@ -194,6 +194,11 @@ class Worker:
             if self._gives_back:
                 raise GivenBackError
             return self._run_job(name, message)
+        except Exception as error:
+            if self._gives_back:
+                # Native code makes an error of its own of an interruption: no word on the job.
+                raise GivenBackError from error
+            raise
         finally:
             self._runs_job = False
 

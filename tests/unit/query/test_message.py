@@ -100,13 +100,7 @@ def test_a_missing_id_is_the_messages_own():
         ),
         ({"resultsPublisherConfig": {"destination": "SQS"}}, "sqsResultsUrl"),
         (
-            {
-                "resultsPublisherConfig": {
-                    "destination": "SQS",
-                    "sqsResultsUrl": "u",
-                    "batchSize": 0,
-                }
-            },
+            {"resultsPublisherConfig": {**TO_SQS, "batchSize": 0}},
             "batchSize.*1 or more, not 0",
         ),
         (
