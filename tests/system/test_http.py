@@ -50,7 +50,7 @@ def reason(answer: httpx.Response) -> str:
 
 def test_tables_are_listed_and_described(server: Serving) -> None:
     tables = server.get("/tables").json()["tables"]
-    assert [(t["name"], t["online"]) for t in tables] == [("empty", True), ("numbers", True)]
+    assert [(t["name"], t["online"]) for t in tables] == [("empty", True), ("numbers", True), ("wide", True)]
     table = server.get("/tables/numbers").json()
     assert (table["rows"], table["leaves"], table["id"]) == (ROWS, 4, tables[1]["id"])
     assert [f["name"] for f in table["schema"]["valueFields"]] == ["name"]
@@ -179,7 +179,7 @@ def test_a_body_that_says_nothing_of_its_length_is_cut_off(server: Serving) -> N
 
 def test_reports_are_given(server: Serving) -> None:
     (tables,) = server.get("/status").json()["reports"]
-    assert [row["name"] for row in tables["rows"]] == ["empty", "numbers"]
+    assert [row["name"] for row in tables["rows"]] == ["empty", "numbers", "wide"]
     (jobs,) = server.get("/status?report=ingest-jobs&table=numbers&limit=1").json()["reports"]
     assert len(jobs["rows"]) == 1
     for query, status in (("report=nope", 400), ("limit=x", 400), ("table=nope", 404)):

@@ -73,12 +73,14 @@ class LiveConnection:
             await query.tell("error", error=problem_of(error)[1]["reason"])
 
     async def send(self, frame: str, seconds_max: float | None = None) -> None:
-        """Waits for a reader who is slow, but not longer than his query may take."""
-        with anyio.move_on_after(seconds_max) as time_to_read:
+        """Waits for a reader who is slow. InvalidRequestError if he is slower than the query
+        may take.
+        """
+        with anyio.move_on_after(seconds_max):
             async with self._sending:
                 await self.websocket.send_text(frame)
-        if time_to_read.cancelled_caught:
-            await self.websocket.close(1008, "frames were not read in time")
+            return
+        raise InvalidRequestError("the query was stopped: its rows were not read in time")
 
 
 @dataclass(slots=True, eq=False)
