@@ -53,6 +53,8 @@ def make_server(
         server_header=False,
         ws_max_size=terms.body_bytes_max,
         ws_ping_timeout=_PONG_SECONDS,
+        # It would take most of the processor that a query takes.
+        ws_per_message_deflate=False,
         timeout_graceful_shutdown=_STOPPING_SECONDS,
         lifespan="off",
     )
