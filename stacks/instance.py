@@ -20,6 +20,7 @@ from stacks.compaction import CompactionStack
 from stacks.constructs.code import make_code
 from stacks.deployment import Deployment
 from stacks.garbage_collection import GarbageCollectionStack
+from stacks.http_api import HttpApiStack
 from stacks.ingest import IngestStack
 from stacks.ingest_batcher import IngestBatcherStack
 from stacks.metrics import TableMetricsStack
@@ -30,6 +31,7 @@ from stacks.splitting import SplittingStack
 from stacks.state_store import StateStoreStack
 from stacks.storage import StorageStack
 from stacks.table_index import TableIndexStack
+from stacks.websocket import WebSocketQueryStack
 
 _BULK_IMPORT_QUEUES = {
     OptionalStack.BULK_IMPORT_EMR_SERVERLESS: "bulk_import_emr_serverless",
@@ -66,6 +68,7 @@ class InstanceStack(cdk.Stack):
         self._add_care(deployment, every, network.cluster)
         if deployment.has(OptionalStack.QUERY):
             QueryStack(self, "Query", emptier=storage.emptier, **every)
+        _add_apis(self, deployment)
         if queues := _bulk_import_queues(deployment):
             BulkImportStack(self, "BulkImport", emptier=storage.emptier, queues=queues, **every)
         if deployment.has(OptionalStack.BULK_EXPORT):
@@ -99,6 +102,13 @@ class InstanceStack(cdk.Stack):
             GarbageCollectionStack(self, "GarbageCollection", **every)
         if deployment.has(OptionalStack.TABLE_METRICS):
             TableMetricsStack(self, "Metrics", **every)
+
+
+def _add_apis(scope: Construct, deployment: Deployment) -> None:
+    if deployment.has(OptionalStack.WEB_SOCKET_QUERY):
+        WebSocketQueryStack(scope, "WebSocketQuery", deployment=deployment)
+    if deployment.has(OptionalStack.REST_API):
+        HttpApiStack(scope, "HttpApi", deployment=deployment)
 
 
 def _bulk_import_queues(deployment: Deployment) -> tuple[str, ...]:

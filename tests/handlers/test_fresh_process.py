@@ -25,6 +25,7 @@ EVENT_OF = {
         ),
         "sqs-fifo.json",
     ),
+    "handle_websocket": "websocket.json",
 }
 DATA_LIBRARIES = {"pyarrow", "datafusion", "pandas", "numpy", "polars", "datasketches"}
 # A second is meant, and about two thirds of one is measured; other work on the machine slows

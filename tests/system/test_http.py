@@ -50,7 +50,11 @@ def reason(answer: httpx.Response) -> str:
 
 def test_tables_are_listed_and_described(server: Serving) -> None:
     tables = server.get("/tables").json()["tables"]
-    assert [(t["name"], t["online"]) for t in tables] == [("empty", True), ("numbers", True), ("wide", True)]
+    assert [(t["name"], t["online"]) for t in tables] == [
+        ("empty", True),
+        ("numbers", True),
+        ("wide", True),
+    ]
     table = server.get("/tables/numbers").json()
     assert (table["rows"], table["leaves"], table["id"]) == (ROWS, 4, tables[1]["id"])
     assert [f["name"] for f in table["schema"]["valueFields"]] == ["name"]

@@ -13,6 +13,7 @@ class OptionalStack(Enum):
     SPLITTING = "PartitionSplittingStack"
     QUERY = "QueryStack"
     WEB_SOCKET_QUERY = "WebSocketQueryStack"
+    REST_API = "RestApiStack"
     BULK_IMPORT_EMR_SERVERLESS = "EmrServerlessBulkImportStack"
     BULK_IMPORT_EMR = "EmrBulkImportStack"
     BULK_IMPORT_PERSISTENT_EMR = "PersistentEmrBulkImportStack"

@@ -4,7 +4,7 @@ import json
 import logging
 import uuid
 
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.query.destination import Connection
 from sleeper.query.message import QUERY_TYPE, query_id_of, query_message_from_json
 from sleeper.query.websocket_message import with_connection
@@ -26,5 +26,5 @@ def submit_live_query(instance: Instance, endpoint: str, connection_id: str, bod
         frame = {"message": "error", "queryId": query_id, "error": str(refusal)}
         try:
             instance.send_frame(connection, json.dumps(frame))
-        except NotFoundError:
-            logger.info("not told that query %s is refused: the connection is closed", query_id)
+        except SleeperError as error:
+            logger.info("not told that query %s is refused: %s", query_id, error)
