@@ -25,6 +25,7 @@ NAMES = (
     "commits-dynamo",
     "job-creation",
     "query-service",
+    "serve",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 

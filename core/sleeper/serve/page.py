@@ -26,6 +26,7 @@ def _policy(text: str) -> str:
     script, style = (_hash(re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)[0]) for tag in _OWN)
     return (
         f"default-src 'none'; script-src '{script}'; style-src '{style}'; connect-src 'self'; "
+        "img-src data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
