@@ -14,6 +14,7 @@ from sleeper.properties.optional_stack import OptionalStack
 from sleeper.properties.values import InstanceProperties
 from sleeper.wiring.instance_folder import InstanceFolder
 from stacks.alarms import AlarmsStack
+from stacks.athena import AthenaStack
 from stacks.bulk_import import BulkExportStack, BulkImportStack
 from stacks.committer import CommitterStack
 from stacks.compaction import CompactionStack
@@ -69,6 +70,8 @@ class InstanceStack(cdk.Stack):
         if deployment.has(OptionalStack.QUERY):
             QueryStack(self, "Query", emptier=storage.emptier, **every)
         _add_apis(self, deployment)
+        if deployment.has(OptionalStack.ATHENA):
+            AthenaStack(self, "Athena", deployment=deployment, emptier=storage.emptier)
         if queues := _bulk_import_queues(deployment):
             BulkImportStack(self, "BulkImport", emptier=storage.emptier, queues=queues, **every)
         if deployment.has(OptionalStack.BULK_EXPORT):

@@ -4,6 +4,7 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from sleeper.properties.deployed_stores import (
+    ATHENA_SPILL,
     BULK_EXPORT_RESULTS,
     BULK_IMPORT,
     CONFIG,
@@ -17,7 +18,7 @@ from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import empty
 from stacks.deployment import Deployment
 
-_PASSING = (QUERY_RESULTS, BULK_IMPORT, BULK_EXPORT_RESULTS)
+_PASSING = (QUERY_RESULTS, ATHENA_SPILL, BULK_IMPORT, BULK_EXPORT_RESULTS)
 _LASTING = (CONFIG, TABLE_DATA)
 _LONGEST_SECONDS = 900
 

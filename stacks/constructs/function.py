@@ -124,11 +124,12 @@ def architecture(name: str) -> lambda_.Architecture:
 
 
 def _what_runs(scope: Construct, deployment: Deployment, code: FunctionCode) -> dict[str, object]:
+    handler = f"lambdas.{code.handler}.handler.handler"
     if code.image is None:
         asset = deployment.code
         return {
             "runtime": PYTHON,
-            "handler": f"lambdas.{code.handler}.handler.handler",
+            "handler": handler,
             "code": lambda_.Code.from_bucket(asset.bucket, asset.s3_object_key),
         }
     image = image_asset(scope, code.image, deployment.get(LAMBDA_CPU_ARCHITECTURE))
@@ -136,9 +137,7 @@ def _what_runs(scope: Construct, deployment: Deployment, code: FunctionCode) -> 
         "runtime": lambda_.Runtime.FROM_IMAGE,
         "handler": lambda_.Handler.FROM_IMAGE,
         "code": lambda_.Code.from_ecr_image(
-            image.repository,
-            tag_or_digest=image.asset_hash,
-            cmd=[f"lambdas.{code.handler}.handler.handler"],
+            image.repository, tag_or_digest=image.asset_hash, cmd=[handler]
         ),
     }
 

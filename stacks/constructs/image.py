@@ -1,7 +1,6 @@
 """Container images, built by Docker at deployment and not before."""
 
 from pathlib import Path
-from typing import cast
 
 import aws_cdk as cdk
 from aws_cdk import aws_ecr_assets as ecr
@@ -15,13 +14,13 @@ _CONTEXT = ("core/sleeper", "lambdas", "containers")
 def image_asset(scope: Construct, name: str, processor: str) -> ecr.DockerImageAsset:
     """The image of `containers/<name>/Dockerfile`, whose context is the repository's code.
 
-    What else of the scope runs it shares it.
+    One for all functions of a stack that name it.
     """
-    arm = processor == "ARM64"
     construct_id = f"{name.title().replace('_', '')}Image"
     made = scope.node.try_find_child(construct_id)
-    if made is not None:
-        return cast(ecr.DockerImageAsset, made)
+    if isinstance(made, ecr.DockerImageAsset):
+        return made
+    arm = processor == "ARM64"
     return ecr.DockerImageAsset(
         scope,
         construct_id,

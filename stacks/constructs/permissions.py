@@ -12,6 +12,7 @@ from aws_cdk import Aws
 from sleeper.aws.dynamo_tables import RECENT, Index
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployed_stores import (
+    ATHENA_SPILL,
     CONFIG,
     JOB_TRACKER,
     TABLE_DATA,
@@ -163,6 +164,12 @@ def write_objects(of: Deployment, *kinds: str) -> Permission:
 def delete_objects(of: Deployment, *kinds: str) -> Permission:
     """Deleting objects of these kinds, of every table."""
     return Permission(("s3:DeleteObject",), _of_tables(of, kinds), _EVERY_TABLE)
+
+
+def write_spilled(of: Deployment) -> Permission:
+    """Writing what reads for Athena spill."""
+    actions = ("s3:PutObject", "s3:AbortMultipartUpload")
+    return Permission(actions, _objects(of, ATHENA_SPILL, "athena/*"), "blocks of later queries")
 
 
 def read_sources(of: Deployment) -> list[Permission]:

@@ -6,6 +6,8 @@ _package = logging.getLogger("sleeper")
 _before = (_package.level, _package.propagate, list(_package.handlers))
 
 # ruff: noqa: E402, F401
+from lambdas.athena_metadata.handler import handler as athena_metadata
+from lambdas.athena_records.handler import handler as athena_records
 from lambdas.collect_garbage.handler import handler as collect_garbage
 from lambdas.collect_orphans.handler import handler as collect_orphans
 from lambdas.commit_transactions.handler import handler as commit_transactions

@@ -37,7 +37,12 @@ CONTRACT = _contract("control_plane")
 PACKAGES = {e: m for e in CONTRACT["source_modules"] if (m := _modules(e))}
 FUNCTIONS = _contract("control_plane_on_aws")
 # These read data files.
-IMAGES = {"lambdas.run_leaf_query.handler", "lambdas.split_partition.handler"}
+IMAGES = {
+    "lambdas.athena_metadata.handler",
+    "lambdas.athena_records.handler",
+    "lambdas.run_leaf_query.handler",
+    "lambdas.split_partition.handler",
+}
 
 
 def _loaded_after_importing(modules: list[str]) -> set[str]:

@@ -42,6 +42,7 @@ class Group(Enum):
     SPLITTING = "Partition splitting"
     COLLECTION = "Garbage collection"
     QUERY = "Query"
+    ATHENA = "Athena"
     DEFINITION = "What a table is"
     STORAGE = "Data files"
 

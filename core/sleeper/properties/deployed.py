@@ -91,6 +91,9 @@ QUERY_RESULTS_BUCKET = _place("query.results.bucket", "The bucket of queries' re
 BULK_IMPORT_BUCKET = _place("bulk.import.bucket", "The bucket that bulk import jobs work in.")
 BULK_EXPORT_BUCKET = _place("bulk.export.results.bucket", "The bucket of bulk exports' results.")
 
+ATHENA_SPILL_BUCKET = _place("athena.spill.bucket", "The bucket that reads for Athena spill to.")
+ATHENA_CATALOG = _place("athena.catalog", "The data catalog of Athena that the instance is.")
+
 TABLE_NAME_INDEX = _place("tables.name.index.dynamo.table", "The DynamoDB table of the table index by name.")
 TABLE_ID_INDEX = _place("tables.id.index.dynamo.table", "The DynamoDB table of the table index by id.")
 TABLE_ONLINE_INDEX = _place("tables.online.index.dynamo.table", "The DynamoDB table of the table index by online and name.")

@@ -35,6 +35,7 @@ CONFIG = DeployedBucket("config", deployed.CONFIG_BUCKET)
 TABLE_DATA = DeployedBucket("table-data", deployed.DATA_BUCKET)
 QUERY_RESULTS = DeployedBucket("query-results", deployed.QUERY_RESULTS_BUCKET)
 BULK_IMPORT = DeployedBucket("bulk-import", deployed.BULK_IMPORT_BUCKET)
+ATHENA_SPILL = DeployedBucket("athena-spill", deployed.ATHENA_SPILL_BUCKET)
 BULK_EXPORT_RESULTS = DeployedBucket("bulk-export-results", deployed.BULK_EXPORT_BUCKET)
 
 TABLE_INDEX_BY_NAME = DeployedTable("table-index-by-name", deployed.TABLE_NAME_INDEX, lasting=True)

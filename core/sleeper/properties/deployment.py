@@ -40,5 +40,9 @@ QUERY_TIMEOUT_SECONDS = declare("query.processor.timeout.seconds", _TIMEOUT_SECO
 API_REQUESTS_PER_SECOND_MAX = declare("query.api.requests.per.second.max", whole_number(1, 10_000), 50, Group.QUERY, "How many requests a second the HTTP API, and the WebSocket, take.", redeploy=True)
 API_BURST_MAX = declare("query.api.burst.max", whole_number(1, 5_000), 100, Group.QUERY, "How many requests the HTTP API, and the WebSocket, take at once.", redeploy=True)
 
+ATHENA_MEMORY_MB = declare("athena.handler.memory.mb", _MEMORY_MB, 4096, Group.ATHENA, "Memory of the lambdas that Athena calls, in MiB. Must be more than a query's.", redeploy=True)
+ATHENA_TIMEOUT_SECONDS = declare("athena.handler.timeout.seconds", _TIMEOUT_SECONDS, 900, Group.ATHENA, "How long the lambdas that Athena calls may run.", redeploy=True)
+ATHENA_SPILL_EXPIRY_DAYS = declare("athena.spill.bucket.ageoff.days", whole_number(1, 3650), 1, Group.ATHENA, "After how many days what Athena's reads spilled is deleted.", redeploy=True)
+
 METRICS_PERIOD_MINUTES = declare("metrics.table.period.minutes", whole_number(1), 5, Group.STATE, "How often metrics of tables are reported.", redeploy=True)
 # fmt: on

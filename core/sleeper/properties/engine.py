@@ -3,7 +3,7 @@
 
 from sleeper.properties.declaration import Group
 from sleeper.properties.instance import declare
-from sleeper.properties.value_kind import byte_count, optional, text, whole_number
+from sleeper.properties.value_kind import FLAG, byte_count, optional, text, whole_number
 
 _MIB = 1024**2
 _GIB = 1024**3
@@ -26,6 +26,10 @@ SERVE_WAITING_MAX = declare("serve.queries.waiting.max", whole_number(0, 100_000
 SERVE_SECONDS_MAX = declare("serve.query.time.max.seconds", whole_number(1, 30 * _DAY_SECONDS), 300, Group.QUERY, "How long a query of `sleeper serve` may take, reading its rows included, before it is stopped.")
 SERVE_BODY_BYTES_MAX = declare("serve.body.bytes.max", byte_count(1024), _MIB, Group.QUERY, "How large the body of a request to `sleeper serve` may be.")
 QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SECONDS), 3600, Group.QUERY, "How long the hold of a long query lasts. It is renewed at a third of that.")
+
+ATHENA_HOLD_SECONDS = declare("athena.hold.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.ATHENA, "How long a version that an Athena query reads is kept after its last read began.")
+ATHENA_SHOWS_RAW = declare("athena.raw.rows", FLAG, True, Group.ATHENA, "Whether Athena also sees rows as the files have them, in the database `sleeper_raw`.")
+ATHENA_SPLIT_BYTES = declare("athena.split.bytes", byte_count(_MIB), 512 * _MIB, Group.ATHENA, "How much of a leaf's data files one read of Athena's takes on, about.")
 
 SNAPSHOT_PERIOD_MINUTES = declare("snapshot.period.minutes", whole_number(1), 60, Group.STATE, "How often a table's state is stored as a snapshot and its log is trimmed.", redeploy=True)
 SNAPSHOT_TRANSACTIONS_MIN = declare("snapshot.transactions.min", whole_number(1), 1000, Group.STATE, "How many new transactions a new snapshot needs.")

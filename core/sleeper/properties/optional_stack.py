@@ -12,6 +12,7 @@ class OptionalStack(Enum):
     GARBAGE_COLLECTION = "GarbageCollectionStack"
     SPLITTING = "PartitionSplittingStack"
     QUERY = "QueryStack"
+    ATHENA = "AthenaStack"
     WEB_SOCKET_QUERY = "WebSocketQueryStack"
     REST_API = "RestApiStack"
     BULK_IMPORT_EMR_SERVERLESS = "EmrServerlessBulkImportStack"

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 from sleeper.errors import InvalidRequestError
 from sleeper.query.json_text import json_lines
 
-_BRACKETS = 2
+# The closing one stands where a comma is counted.
+_OPENING_BRACKET = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,13 @@ def json_pages(
     rows = size = 0
     for batch in batches:
         lines = json_lines(batch)
-        # With the comma, or the bracket, behind each.
+        # With the comma, or the closing bracket, behind each.
         ends = np.cumsum(pc.binary_length(lines).to_numpy().astype(np.int64) + 1)
         at = 0
         while at < len(lines):
-            stop = _stop(ends, at, bytes_max - _BRACKETS - size, rows_max and rows_max - rows)
+            stop = _stop(
+                ends, at, bytes_max - _OPENING_BRACKET - size, rows_max and rows_max - rows
+            )
             if stop > at:
                 kept.append(_joined(lines.slice(at, stop - at)))
                 size += int(ends[stop - 1] - (ends[at - 1] if at else 0))

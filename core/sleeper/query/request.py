@@ -26,7 +26,8 @@ class Query:
     names in the order wanted, None for all. `version` None is the newest. The rows pass
     through `processing` after the table's own, before columns and limit. `now_ms` is the
     time for filters; None is the query's start, or the version's time if one is given.
-    `restriction` is what its caller may see; it cannot be seen around.
+    `restriction` is what its caller may see; it cannot be seen around. `raw` leaves the
+    table's own processing out: rows as the files have them.
     """
 
     regions: tuple[Region, ...] | None = None
@@ -36,6 +37,7 @@ class Query:
     processing: Processing = NO_PROCESSING
     now_ms: int | None = None
     restriction: Restriction = NO_RESTRICTION
+    raw: bool = False
 
 
 def check_query(query: Query, schema: Schema) -> None:

@@ -16,7 +16,7 @@ from sleeper.datafiles.extracts import Extract
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
-from sleeper.processing.model import Processing
+from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.processing.restriction import visible_columns
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
@@ -104,11 +104,10 @@ def _steps(
     plan: QueryPlan, query: Query, table: QueryTable, engine: QueryEngine
 ) -> tuple[ProcessingStep, ...]:
     """The table's processing, what its caller may see of that, then the query's own."""
+    tables = NO_PROCESSING if query.raw else plan.processing
     forced = Processing(iterator=query.restriction.iterator)
     now_ms = _now_of(plan, query, engine)
-    steps = [
-        ProcessingStep(plan.processing, now_ms, table.iterators.bind(plan.processing.iterator))
-    ]
+    steps = [ProcessingStep(tables, now_ms, table.iterators.bind(tables.iterator))]
     for processing in (forced, query.processing):
         iterator = table.iterators.bind(processing.iterator)
         if iterator is not None:

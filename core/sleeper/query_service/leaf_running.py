@@ -9,6 +9,7 @@ from sleeper.errors import (
     DataError,
     InvalidRequestError,
     NotFoundError,
+    SleeperError,
     StateMovedOnError,
     UserCodeError,
 )
@@ -106,11 +107,12 @@ def _schema(table: QueryTable, version: int | None) -> Schema:
 
 def _end(leaf: LeafQueryMessage, status: QueryStatus, by: LeafRunning, held: bool) -> None:
     logger.info("query %s is %s", status.query_id, status.state.value)
-    if held and leaf.query.table_id is not None:
-        try:
-            release_hold(by.find_table(leaf.query.table_id).store, status.query_id)
-        except NotFoundError:
-            logger.info("the table of query %s is gone", status.query_id)
     is_whole = status.state is QueryState.COMPLETED
     locations = locations_of(leaf.query, by.publishing) if is_whole else ()
     tell_end(leaf.query, status, locations, by.publishing.send_frame)
+    if held and leaf.query.table_id is not None:
+        try:
+            release_hold(by.find_table(leaf.query.table_id).store, status.query_id)
+        except SleeperError as error:
+            # Gone with its table, or it expires.
+            logger.info("hold of query %s is left: %s", status.query_id, error)

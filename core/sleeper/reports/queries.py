@@ -63,12 +63,11 @@ class QueryReport:
     def listing(self) -> Listing:
         """A row for the query, as the subquery `-`, and for each subquery."""
         query = self.query
-        reason = f": {query.error}" if query.error else ""
         rows = counted(query.row_count, "row")
         parts = counted(len(self.subqueries), "subquery", "subqueries")
         return Listing(
             name="query",
-            summary=f"query {query.query_id} is {query.state.value}, {rows} of {parts}{reason}",
+            summary=f"query {query.query_id} is {query.state.value}, {rows} of {parts}",
             columns=(Column("subquery", "Subquery"), *_COLUMNS[2:]),
             rows=tuple(
                 (each.sub_query_id, each.state.value, each.row_count, each.updated_ms, each.error)

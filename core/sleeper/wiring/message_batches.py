@@ -68,7 +68,7 @@ def received_message(record: SQSRecord) -> Message:
         int(attributes.approximate_receive_count),
         int(attributes.sent_timestamp),
         attributes.message_group_id,
-        attributes.sender_id,
+        str(attributes.get("SenderId") or ""),
     )
 
 

@@ -95,9 +95,9 @@ def test_a_schema_that_is_none_is_refused_with_its_reason() -> None:
 
 
 def test_a_property_without_meaning_here_is_kept_with_a_warning() -> None:
-    properties = an_instance(**{"sleeper.athena.spill.bucket.ageoff.days": "1"})
+    properties = an_instance(**{"sleeper.athena.handler.classes": "x"})
     assert properties.warnings() == (
-        "property sleeper.athena.spill.bucket.ageoff.days means nothing here, and is ignored",
+        "property sleeper.athena.handler.classes means nothing here, and is ignored",
     )
     assert "athena" in properties.to_text()
     of_table = table_properties({"sleeper.table.data.engine": "JAVA"}, properties)

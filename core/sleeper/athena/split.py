@@ -1,0 +1,133 @@
+"""Splits: what one read of Athena's reads, and where it may spill.
+
+A split's properties are texts, which Athena hands back as they are.
+"""
+
+import base64
+import binascii
+import json
+import secrets
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from sleeper.athena.members import member, optional_text
+from sleeper.errors import InvalidRequestError
+from sleeper.tables.table_ref import TableId
+
+_WHAT = "the split"
+_KEY_BYTES = 16
+_NONCE_BYTES = 12
+_SPILL_PREFIX = "athena"
+
+
+@dataclass(frozen=True, slots=True)
+class SpillLocation:
+    """An object of S3, or, for a split, what its blocks' keys begin with (`is_directory`)."""
+
+    bucket: str
+    key: str
+    is_directory: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "@type": "S3SpillLocation",
+            "bucket": self.bucket,
+            "key": self.key,
+            "directory": self.is_directory,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EncryptionKey:
+    """An AES-GCM key of 16 bytes, and the nonce of 12 that the protocol has once per split."""
+
+    key: bytes
+    nonce: bytes
+
+    def to_json(self) -> dict[str, Any]:
+        encoded = {"key": self.key, "nonce": self.nonce}
+        return {name: base64.b64encode(value).decode() for name, value in encoded.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows of a table in a region (FORMATS' JSON) at a version, which the hold keeps."""
+
+    spill: SpillLocation
+    encryption_key: EncryptionKey | None
+    table_id: TableId
+    version: int
+    hold_id: str
+    region: Any
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "spillLocation": self.spill.to_json(),
+            "encryptionKey": self.encryption_key and self.encryption_key.to_json(),
+            "properties": {
+                "table": self.table_id,
+                "version": str(self.version),
+                "hold": self.hold_id,
+                "region": json.dumps(self.region, ensure_ascii=False, separators=(",", ":")),
+            },
+        }
+
+
+def new_spill_location(bucket: str, query_id: str) -> SpillLocation:
+    """A fresh place for a split's blocks, as the SDK lays them out: prefix, query, split."""
+    return SpillLocation(bucket, f"{_SPILL_PREFIX}/{query_id}/{uuid.uuid4()}", True)
+
+
+def new_encryption_key() -> EncryptionKey:
+    """A fresh key and nonce."""
+    return EncryptionKey(secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(_NONCE_BYTES))
+
+
+def split_from_json(raw: Any) -> Split:
+    """InvalidRequestError says what of the split cannot be read."""
+    properties = member(raw, "properties", dict, _WHAT)
+    try:
+        version = int(member(properties, "version", str, _WHAT))
+        region = json.loads(member(properties, "region", str, _WHAT))
+    except ValueError as error:
+        raise InvalidRequestError(f"the split's properties cannot be read: {error}") from error
+    return Split(
+        _spill_location(member(raw, "spillLocation", dict, _WHAT)),
+        encryption_key_from_json(raw.get("encryptionKey")),
+        TableId(member(properties, "table", str, _WHAT)),
+        version,
+        member(properties, "hold", str, _WHAT),
+        region,
+    )
+
+
+def encryption_key_from_json(raw: Any) -> EncryptionKey | None:
+    """None if there is none. InvalidRequestError if it has not the length that it must have."""
+    if raw is None:
+        return None
+    what = "the split's encryption key"
+    try:
+        found = EncryptionKey(
+            base64.b64decode(optional_text(raw, "key", what) or "", validate=True),
+            base64.b64decode(optional_text(raw, "nonce", what) or "", validate=True),
+        )
+    except binascii.Error as error:
+        raise InvalidRequestError(f"{what} is not base64: {error}") from error
+    if not found.key and not found.nonce:
+        return None
+    if len(found.key) != _KEY_BYTES or len(found.nonce) != _NONCE_BYTES:
+        raise InvalidRequestError(
+            f"{what} has {len(found.key)} bytes and a nonce of {len(found.nonce)}: "
+            f"{_KEY_BYTES} and {_NONCE_BYTES} are needed"
+        )
+    return found
+
+
+def _spill_location(raw: dict[str, Any]) -> SpillLocation:
+    what = "the split's spill location"
+    return SpillLocation(
+        member(raw, "bucket", str, what),
+        member(raw, "key", str, what),
+        member(raw, "directory", bool, what),
+    )

@@ -1,0 +1,153 @@
+"""Plans a query of Athena's: is there anything to read, and in which splits.
+
+The first page of splits pins the newest version under a hold, and its continuation token
+says which, so that all pages are of one version. Nobody tells a connector that a query is
+over, so the hold is left to expire; reads renew it when half of its time is over.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sleeper.athena.connector import Connector
+from sleeper.athena.constraints import Constraints
+from sleeper.athena.key_ranges import key_regions
+from sleeper.athena.leaves import touched_leaves
+from sleeper.athena.names import fields_named, find_named
+from sleeper.athena.pieces import pieces_of_leaf
+from sleeper.athena.requests import GetSplitsRequest, GetTableLayoutRequest
+from sleeper.athena.split import Split, new_encryption_key, new_spill_location
+from sleeper.athena.value_sets import ValueSet
+from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.partitions.json import region_to_json
+from sleeper.partitions.partition import Partition
+from sleeper.partitions.region import Region, whole_region
+from sleeper.query.engine import QueryTable
+from sleeper.schema.model import Schema
+from sleeper.statestore.transactions.holds import CreateHold
+from sleeper.statestore.transactions.transaction import new_transaction_id
+from sleeper.tables.table_ref import TableRef
+
+_TOKEN = re.compile(r"(\d+)/([^/]+)/(\d+)")
+# An answer of a function may have 6 MiB. A leaf of many pieces comes on top.
+_PAGE_BYTES = 4 * 1024**2
+_ATTEMPTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """A version, the hold on it, and the place of the page's first leaf."""
+
+    version: int
+    hold_id: str
+    start: int
+
+    def to_token(self) -> str:
+        return f"{self.version}/{self.hold_id}/{self.start}"
+
+
+def has_rows(request: GetTableLayoutRequest, connector: Connector) -> bool:
+    """Whether any file of the newest version may hold rows that meet the constraints."""
+    table = connector.open_table(find_named(connector, request.table))
+    with table.store.reading() as state:
+        schema = state.schema
+    return any(touched_leaves(table, _wanted(schema, request.constraints)))
+
+
+def splits_page(request: GetSplitsRequest, connector: Connector) -> tuple[list[Split], str | None]:
+    """One page of splits, and the token of the next page, None after the last.
+
+    StateMovedOnError if the pages took longer than the hold.
+    """
+    ref = find_named(connector, request.table)
+    table = connector.open_table(ref)
+    page = _page_of(request.continuation) or _pin(table, request.asked.query_id, connector)
+    with table.store.reading() as state:
+        check_version_is_kept(page.version, state.oldest_version, connector)
+        schema = state.schema
+    wanted = _wanted(schema, request.constraints)
+    splits: list[Split] = []
+    size = 0
+    for place, leaf in touched_leaves(table, wanted, page.version, page.start):
+        if len(splits) >= connector.settings.splits_per_page or size >= _PAGE_BYTES:
+            return splits, _Page(page.version, page.hold_id, place).to_token()
+        pieces = _pieces(table, schema, leaf, page.version, connector)
+        for piece in pieces:
+            if len(pieces) == 1 or any(piece.overlaps(region) for region in wanted):
+                region = region_to_json(schema, piece)
+                splits.append(_split(request, ref, page, region, connector))
+                size += len(json.dumps(splits[-1].to_json()))
+    return splits, None
+
+
+def named_by_field(schema: Schema, constraints: Constraints) -> Mapping[str, ValueSet]:
+    """The constraints by the fields' own names."""
+    fields = fields_named(schema, constraints.summary)
+    return {fields[name]: each for name, each in constraints.summary.items()}
+
+
+def check_version_is_kept(version: int, oldest: int, connector: Connector) -> None:
+    """StateMovedOnError if the version is below the horizon."""
+    if version < oldest:
+        raise StateMovedOnError(
+            f"the query's version {version} is not kept any more (the oldest is {oldest}): its "
+            f"hold of {connector.settings.hold_seconds} seconds expired; run it again, or set "
+            "sleeper.athena.hold.seconds higher"
+        )
+
+
+def _wanted(schema: Schema, constraints: Constraints) -> tuple[Region, ...]:
+    summary = named_by_field(schema, constraints)
+    return key_regions(schema, summary, whole_region(schema)).regions
+
+
+def _pieces(
+    table: QueryTable, schema: Schema, leaf: Partition, version: int, connector: Connector
+) -> list[Region]:
+    # This process has seen the version, so the log need not be asked for each leaf.
+    with table.store.reading(version, stale=True) as state:
+        files = state.files.of_leaf(leaf.id, leaf.region)
+    return pieces_of_leaf(schema, leaf, files, table.root, connector.settings)
+
+
+def _split(
+    request: GetSplitsRequest, ref: TableRef, page: _Page, region: object, connector: Connector
+) -> Split:
+    return Split(
+        new_spill_location(connector.spill.name, request.asked.query_id),
+        new_encryption_key(),
+        ref.id,
+        page.version,
+        page.hold_id,
+        region,
+    )
+
+
+def _page_of(token: str | None) -> _Page | None:
+    if token is None:
+        return None
+    found = _TOKEN.fullmatch(token)
+    if found is None:
+        raise InvalidRequestError(f"no continuation token of this connector: {token[:100]!r}")
+    return _Page(int(found[1]), found[2], int(found[3]))
+
+
+def _pin(table: QueryTable, query_id: str, connector: Connector) -> _Page:
+    """The newest version, held. A collection that raises the horizon meanwhile is no matter."""
+    for attempt in range(_ATTEMPTS_MAX):
+        hold_id = new_transaction_id()
+        with table.store.reading() as state:
+            version = state.number
+            expiry_ms = state.moment(connector.engine().clock())
+        expiry_ms += connector.settings.hold_seconds * 1000
+        try:
+            table.store.commit_or_raise(
+                CreateHold(hold_id, f"Athena query {query_id}", version, expiry_ms)
+            )
+        except StateMovedOnError:
+            if attempt == _ATTEMPTS_MAX - 1:
+                raise
+            continue
+        return _Page(version, hold_id, 0)
+    raise AssertionError

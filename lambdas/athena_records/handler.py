@@ -1,0 +1,13 @@
+"""Reads the splits of Athena's queries."""
+
+from typing import Any
+
+from sleeper.wiring.athena import answer_athena
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.lambda_function import Event, lambda_function
+
+
+@lambda_function
+def handler(instance: Instance, event: Event) -> dict[str, Any]:
+    """Answers a request for rows. What is refused is raised, and Athena shows it."""
+    return answer_athena(instance, event)

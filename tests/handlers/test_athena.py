@@ -1,0 +1,92 @@
+"""A query of Athena's against the two functions, spilled to a bucket."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from obstore import get
+
+from sleeper.datafiles.bucket import Bucket, open_bucket
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
+from sleeper.wiring.instance import Instance
+from tests.handlers import functions
+from tests.handlers.conftest import Lambda, add_rows, make_table
+from tests.servers.seaweedfs import S3Server
+
+RECORDED = Path(__file__).parents[1] / "approved" / "recorded" / "athena_requests_v5.json"
+
+
+@pytest.fixture
+def spilled(
+    instance: Instance,
+    data_bucket: Bucket,
+    s3_server: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Bucket:
+    """A bucket that a function finds as on AWS: by its name, and by the environment."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_server.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.credentials.access_key_id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.credentials.secret_access_key)
+    monkeypatch.setenv("AWS_REGION", s3_server.region)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    instance.change_properties({ATHENA_SPILL_BUCKET.name: data_bucket.name})
+    return s3_server.bucket(data_bucket.name)
+
+
+def request(kind: str, **members: Any) -> dict[str, Any]:
+    return {
+        "@type": kind,
+        "identity": {},
+        "queryId": "q",
+        "catalogName": "sleeper_test",
+        "tableName": {"schemaName": "sleeper", "tableName": "events"},
+        "constraints": {"summary": {}},
+        **members,
+    }
+
+
+def test_a_query_from_its_table_to_spilled_rows(
+    aws: Lambda, instance: Instance, spilled: Bucket
+) -> None:
+    make_table(instance, "Events")
+    add_rows(instance, "Events", *range(100))
+
+    def ask(kind: str, **members: Any) -> Any:
+        return aws.call(functions.athena_metadata, request(kind, **members))
+
+    assert ask("ListTablesRequest", schemaName="sleeper")["tables"] == [
+        {"schemaName": "sleeper", "tableName": "events"}
+    ]
+    schema = ask("GetTableRequest")["schema"]
+    (split,) = ask("GetSplitsRequest", continuationToken=None)["splits"]
+    read = request(
+        "ReadRecordsRequest", schema=schema, split=split, maxBlockSize=10**7, maxInlineBlockSize=0
+    )
+    answered = aws.call(functions.athena_records, read)
+    (block,) = answered["remoteBlocks"]
+    assert block["bucket"] == spilled.name
+    content = bytes(get(open_bucket(spilled), block["key"]).bytes())
+    secret, nonce = (base64.b64decode(answered["encryptionKey"][k]) for k in ("key", "nonce"))
+    rows = pa.ipc.read_record_batch(
+        pa.py_buffer(AESGCM(secret).decrypt(nonce, content, None)),
+        pa.ipc.read_schema(pa.py_buffer(base64.b64decode(answered["schema"]))),
+    )
+    assert rows["k"].to_pylist() == list(range(100))
+
+
+def test_a_ping_is_answered_by_both(aws: Lambda, spilled: Bucket) -> None:
+    ping = json.loads(RECORDED.read_text())["Ping"]
+    for function in (functions.athena_metadata, functions.athena_records):
+        assert aws.call(function, ping)["serDeVersion"] == 5
+
+
+def test_what_is_refused_is_raised_with_its_reason(aws: Lambda, spilled: Bucket) -> None:
+    with pytest.raises(NotFoundError, match="no table is called 'events'"):
+        aws.call(functions.athena_metadata, request("GetTableRequest"))
+    with pytest.raises(InvalidRequestError, match="needs a member '@type'"):
+        aws.call(functions.athena_records, {"query": "SELECT 1"})

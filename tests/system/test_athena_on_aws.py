@@ -1,0 +1,66 @@
+"""A query of Athena's on an AWS instance over real servers, split after split."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sleeper.datafiles.bucket import Bucket
+from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
+from sleeper.wiring import lambda_function
+from sleeper.wiring.athena import athena_connector
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.tables import create_table
+from tests.handlers import functions
+from tests.handlers.conftest import SCHEMA, Lambda, add_rows
+from tests.servers.aws_instance import AwsServers, aws_instance
+from tests.unit.athena.protocol import Athena, Json, among, from_to
+
+# An obstore without an endpoint in its hand asks AWS's own; that of these tests is not on TLS.
+PLAIN_HTTP = {"AWS_ALLOW_HTTP": "true"}
+
+
+@dataclass
+class AthenaOnLambda(Athena):
+    """Asks the functions."""
+
+    aws: Lambda = None  # type: ignore[assignment]
+
+    def ask(self, kind: str, **members: Any) -> Json:
+        reads = kind == "ReadRecordsRequest"
+        function = functions.athena_records if reads else functions.athena_metadata
+        answered: Json = self.aws.call(function, self.request(kind, **members))
+        return answered
+
+
+@pytest.fixture
+def instance(
+    aws_servers: AwsServers, data_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Instance]:
+    values = {ATHENA_SPILL_BUCKET.name: data_bucket.name}
+    with aws_instance(aws_servers, tmp_path, values) as made:
+        monkeypatch.setenv("SLEEPER_INSTANCE", made.where)
+        for name, value in PLAIN_HTTP.items():
+            monkeypatch.setenv(name, value)
+        opened = open_instance()
+        yield opened
+        opened.close()
+        lambda_function._opened(made.where).close()
+        lambda_function._opened.cache_clear()
+
+
+@pytest.mark.slow
+def test_splits_are_planned_and_read_by_functions(instance: Instance) -> None:
+    create_table(instance, "t", SCHEMA, split_points=[100, 200, 300])
+    add_rows(instance, "t", *range(0, 400, 2))
+    add_rows(instance, "t", *range(1, 400, 2))
+    athena = AthenaOnLambda(athena_connector(instance), aws=Lambda(instance))
+    within = {"k": from_to(pa.int64(), 150, 250), "v": among(pa.string(), "v160", "v240", "v300")}
+    assert len(athena.splits("t", within)) == 2
+    assert athena.query("t", within)["k"].to_pylist() == [160, 240]
+    spilled = athena.query("t", block_bytes=1000, inline_bytes=0)
+    assert spilled["k"].to_pylist() == list(range(400))

@@ -1,0 +1,103 @@
+"""Key regions of constraints: never too small, and exact for the fields that are settled."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sleeper.athena import key_ranges
+from sleeper.athena.key_ranges import key_regions
+from sleeper.athena.masks import rows_within
+from sleeper.athena.value_sets import value_set_from_json
+from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.athena.protocol import Json, among, block, from_to, ranges
+
+SCHEMA = Schema(
+    (
+        Field("n", PrimitiveType.INT),
+        Field("s", PrimitiveType.STRING),
+        Field("b", PrimitiveType.BYTE_ARRAY),
+    )
+)
+# The tables of Unicode are made when the first text is drawn.
+SLOW_TO_BEGIN = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+KINDS = {"n": pa.int32(), "s": pa.string(), "b": pa.binary()}
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "n": st.sampled_from([-(2**31), -1, 0, 1, 2, 2**31 - 1]),
+    "s": st.sampled_from(["", "a", "a\0", "b", "\U0001f600"]),
+    "b": st.sampled_from([b"", b"a", b"a\0", b"\xff", b"\xff\xff"]),
+}
+KEYS = st.tuples(*VALUES.values())
+
+
+@st.composite
+def value_sets(draw: st.DrawFn, name: str) -> Json:
+    kind, values = KINDS[name], VALUES[name]
+    match draw(st.sampled_from(["ranges", "among", "listed", "all"])):
+        case "ranges":
+            low, high = draw(st.none() | values), draw(st.none() | values)
+            lower = "ABOVE" if low is None else draw(st.sampled_from(["ABOVE", "EXACTLY"]))
+            upper = "BELOW" if high is None else draw(st.sampled_from(["BELOW", "EXACTLY"]))
+            return ranges(kind, (low, lower, high, upper))
+        case "among":
+            return among(kind, *sorted(draw(st.sets(values))))
+        case "listed":
+            return {
+                "@type": "EquatableValueSet",
+                "valueBlock": block(draw(st.lists(values, max_size=3)), kind),
+                "whiteList": draw(st.booleans()),
+                "nullAllowed": False,
+            }
+        case _:
+            return {"@type": "AllOrNoneValueSet", "all": draw(st.booleans()), "nullAllowed": True}
+
+
+SUMMARIES = st.fixed_dictionaries({}, optional={name: value_sets(name) for name in VALUES})
+
+
+@SLOW_TO_BEGIN
+@given(SUMMARIES, st.lists(KEYS, min_size=1, max_size=20))
+def test_a_key_lies_in_the_regions_just_if_it_meets_the_settled_constraints(
+    summary: Json, keys: list[tuple[Any, ...]]
+):
+    sets = {name: value_set_from_json(name, raw) for name, raw in summary.items()}
+    found = key_regions(SCHEMA, sets, whole_region(SCHEMA))
+    settled = {name: each for name, each in sets.items() if name in found.settled}
+    assert set(sets) - set(settled) <= {
+        name for name, raw in summary.items() if not raw.get("whiteList", False)
+    }
+    for key in keys:
+        row = pa.RecordBatch.from_pydict(
+            {name: pa.array([v], KINDS[name]) for name, v in zip(KINDS, key, strict=True)}
+        )
+        meets = rows_within(row, settled).num_rows == 1
+        assert sum(region.contains(key) for region in found.regions) == meets
+
+
+def test_regions_lie_within_the_region_that_is_given():
+    within = Region((Range(10, 20), *whole_region(SCHEMA).ranges[1:]))
+    among_numbers = value_set_from_json("n", among(pa.int32(), 9, 10, 19, 20))
+    found = key_regions(SCHEMA, {"n": among_numbers}, within)
+    assert [region.ranges[0] for region in found.regions] == [Range(10, 11), Range(19, 20)]
+
+
+def test_too_many_regions_become_fewer_and_wider(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(key_ranges, "_REGIONS_MAX", 4)
+    sets = {
+        "n": value_set_from_json("n", among(pa.int32(), 1, 2, 5)),
+        "s": value_set_from_json("s", among(pa.string(), "a", "c")),
+    }
+    found = key_regions(SCHEMA, sets, whole_region(SCHEMA))
+    assert found.settled == {"n"}
+    assert [r.ranges[0].min for r in found.regions] == [1, 2, 5]
+    assert {r.ranges[1] for r in found.regions} == {Range("a", "c\0")}
+
+
+def test_a_constraint_of_another_type_narrows_nothing():
+    sets = {"n": value_set_from_json("n", from_to(pa.int64(), 2**40, None))}
+    found = key_regions(SCHEMA, sets, whole_region(SCHEMA))
+    assert found.regions == (whole_region(SCHEMA),)
+    assert not found.settled

@@ -1,0 +1,166 @@
+"""Constraints on columns, held against a filter in plain Python."""
+
+import datetime as dt
+import decimal
+import math
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sleeper.athena.masks import column_mask, rows_within
+from sleeper.athena.value_sets import value_set_from_json
+from sleeper.errors import InvalidRequestError
+from tests.unit.athena.protocol import among, block, from_to, ranges
+
+# The tables of Unicode are made when the first text is drawn.
+SLOW_TO_BEGIN = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.int32(): st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3),
+    pa.string(): st.text(max_size=3),
+    pa.binary(): st.binary(max_size=3),
+    pa.bool_(): st.booleans(),
+    pa.float32(): st.floats(width=32, allow_nan=False),
+    pa.float64(): st.floats(allow_nan=False) | st.sampled_from([0.0, -0.0, 1.0]),
+    pa.timestamp("us", tz="UTC"): st.datetimes(
+        dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1), timezones=st.just(dt.UTC)
+    ),
+    pa.date32(): st.dates(),
+    pa.decimal128(9, 2): st.integers(-(10**9) + 1, 10**9 - 1).map(
+        lambda n: decimal.Decimal(n).scaleb(-2)
+    ),
+}
+KINDS = st.sampled_from(list(VALUES))
+
+
+def order(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
+
+
+def is_in_range(value: Any, low: Any, lower: str, high: Any, upper: str) -> bool:
+    above = low is None or order(value) > order(low) or (lower == "EXACTLY" and value == low)
+    below = high is None or order(value) < order(high) or (upper == "EXACTLY" and value == high)
+    return above and below
+
+
+def kept(kind: pa.DataType, values: list[Any], raw: dict[str, Any]) -> list[bool]:
+    mask = column_mask("c", pa.array(values, kind), value_set_from_json("c", raw))
+    assert mask.null_count == 0
+    return mask.to_pylist()
+
+
+@st.composite
+def ranges_and_values(draw: st.DrawFn) -> tuple[Any, ...]:
+    kind = draw(KINDS)
+    values = VALUES[kind]
+    bounds = st.tuples(
+        st.none() | values,
+        st.sampled_from(["ABOVE", "EXACTLY"]),
+        st.none() | values,
+        st.sampled_from(["BELOW", "EXACTLY"]),
+    )
+    pairs = [
+        (low, lower if low is not None else "ABOVE", high, upper if high is not None else "BELOW")
+        for low, lower, high, upper in draw(st.lists(bounds, max_size=3))
+    ]
+    return kind, pairs, draw(st.booleans()), draw(st.lists(st.none() | values, max_size=6))
+
+
+@SLOW_TO_BEGIN
+@given(ranges_and_values())
+def test_ranges_let_through_what_a_plain_filter_does(drawn: tuple[Any, ...]):
+    kind, pairs, null, values = drawn
+    expected = [null if v is None else any(is_in_range(v, *pair) for pair in pairs) for v in values]
+    assert kept(kind, values, ranges(kind, *pairs, null=null)) == expected
+
+
+@SLOW_TO_BEGIN
+@given(
+    KINDS.flatmap(
+        lambda k: st.tuples(
+            st.just(k), st.lists(VALUES[k], max_size=4), st.lists(st.none() | VALUES[k], max_size=6)
+        )
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_listed_values_and_all_others(drawn: tuple[Any, ...], is_white_list: bool, null: bool):
+    kind, listed, values = drawn
+    raw = {
+        "@type": "EquatableValueSet",
+        "valueBlock": block(listed, kind),
+        "whiteList": is_white_list,
+        "nullAllowed": null,
+    }
+    expected = [null if v is None else (v in listed) == is_white_list for v in values]
+    assert kept(kind, values, raw) == expected
+
+
+@SLOW_TO_BEGIN
+@given(
+    KINDS.flatmap(
+        lambda k: st.tuples(
+            st.just(k), st.lists(VALUES[k], max_size=4), st.lists(st.none() | VALUES[k], max_size=6)
+        )
+    )
+)
+def test_single_values_are_looked_up(drawn: tuple[Any, ...]):
+    kind, listed, values = drawn
+    assert kept(kind, values, among(kind, *listed)) == [v in listed for v in values]
+
+
+@pytest.mark.parametrize("is_all", [True, False])
+@pytest.mark.parametrize("null", [True, False])
+def test_all_or_none_works_for_lists_and_maps_too(is_all: bool, null: bool):
+    raw = {"@type": "AllOrNoneValueSet", "type": {}, "all": is_all, "nullAllowed": null}
+    assert kept(pa.list_(pa.string()), [["a"], None, []], raw) == [is_all, null, is_all]
+    assert kept(pa.map_(pa.string(), pa.int64()), [[("a", 1)], None], raw) == [is_all, null]
+
+
+def test_nan_is_above_every_number_as_in_the_sdk():
+    assert kept(pa.float64(), [math.nan, 1.0], from_to(pa.float64(), 2.0, None)) == [True, False]
+    assert kept(pa.float64(), [math.nan, 1.0], from_to(pa.float64(), None, 2.0)) == [False, True]
+
+
+def test_a_marker_of_milliseconds_fits_a_column_of_microseconds():
+    at = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    later = at + dt.timedelta(microseconds=1)
+    raw = ranges(pa.timestamp("ms", tz="UTC"), (at, "ABOVE", None, "BELOW"))
+    assert kept(pa.timestamp("us", tz="UTC"), [at, later], raw) == [False, True]
+
+
+def test_rows_must_meet_the_constraints_of_all_columns():
+    batch = pa.record_batch({"a": [1, 2, 3, 4], "b": ["x", "y", None, "x"]})
+    found = rows_within(
+        batch,
+        {
+            "a": value_set_from_json("a", from_to(pa.int64(), 2, None)),
+            "b": value_set_from_json("b", among(pa.string(), "x", null=True)),
+        },
+    )
+    assert found.to_pydict() == {"a": [3, 4], "b": [None, "x"]}
+    assert rows_within(batch, {}) is batch
+
+
+def test_a_constraint_of_another_type_is_refused_by_its_column():
+    with pytest.raises(InvalidRequestError, match="constraint of column 'c' does not fit"):
+        kept(pa.int64(), [1], among(pa.string(), "x"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ({"@type": "Regex"}, "not known: 'Regex'"),
+        ({"@type": "SortedRangeSet", "ranges": []}, "'nullAllowed'"),
+        ({**ranges(pa.int64(), (1, "BESIDE", None, "BELOW"))}, "bound 'BESIDE'"),
+        ({**among(pa.int64(), 1), "ranges": [{"low": 1}]}, "'low'"),
+        ({"@type": "EquatableValueSet", "valueBlock": {"schema": "!"}}, "not base64|records"),
+        ([], "'@type'"),
+    ],
+)
+def test_what_is_no_value_set_is_refused_with_the_reason(raw: Any, reason: str):
+    with pytest.raises(InvalidRequestError, match=reason):
+        value_set_from_json("c", raw)

@@ -1,0 +1,145 @@
+"""Schemas, tables, columns, layouts, over a local instance."""
+
+import pyarrow as pa
+import pytest
+
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.tables import create_table
+from tests.unit.athena.protocol import Athena, among
+
+EVERY_TYPE = """{"rowKeyFields":[{"name":"Id","type":"IntType"}],
+ "sortKeyFields":[{"name":"at","type":"LongType"}],
+ "valueFields":[{"name":"s","type":"StringType","nullable":true},
+  {"name":"bytes","type":"ByteArrayType"},{"name":"yes","type":"BooleanType"},
+  {"name":"f","type":"FloatType"},{"name":"d","type":"DoubleType"},
+  {"name":"t","type":"TimestampType"},{"name":"day","type":"DateType"},
+  {"name":"dec","type":{"DecimalType":{"precision":9,"scale":2}}},
+  {"name":"l","type":{"ListType":{"elementType":"StringType"}}},
+  {"name":"m","type":{"MapType":{"keyType":"StringType","valueType":"LongType"}}}]}"""
+ONE_KEY = '{"rowKeyFields":[{"name":"id","type":"LongType"}]}'
+
+
+def test_a_ping_says_which_version_of_the_protocol_is_spoken(athena: Athena):
+    assert athena.ask("PingRequest") == {
+        "@type": "PingResponse",
+        "catalogName": "cat",
+        "queryId": "q1",
+        "sourceType": "sleeper",
+        "capabilities": 23,
+        "serDeVersion": 5,
+    }
+
+
+def test_there_are_two_schemas_and_the_one_of_raw_rows_says_so(athena: Athena):
+    assert athena.ask("ListSchemasRequest")["schemas"] == ["sleeper", "sleeper_raw"]
+
+
+def test_tables_are_listed_in_lower_case_and_by_pages(instance: Instance, athena: Athena):
+    for name in ("b", "A", "c"):
+        create_table(instance, name, ONE_KEY)
+    listed = athena.ask("ListTablesRequest", schemaName="sleeper", nextToken=None)
+    assert [t["tableName"] for t in listed["tables"]] == ["a", "b", "c"]
+    assert listed["nextToken"] is None
+    first = athena.ask("ListTablesRequest", schemaName="sleeper", pageSize=2)
+    assert [t["tableName"] for t in first["tables"]] == ["a", "b"]
+    last = athena.ask(
+        "ListTablesRequest", schemaName="sleeper", pageSize=2, nextToken=first["nextToken"]
+    )
+    assert last["tables"] == [{"schemaName": "sleeper", "tableName": "c"}]
+    assert last["nextToken"] is None
+
+
+def test_columns_have_the_types_of_the_table_and_names_in_lower_case(
+    instance: Instance, athena: Athena
+):
+    create_table(instance, "Types", EVERY_TYPE)
+    schema = athena.schema("types")
+    assert {f.name: str(f.type) for f in schema} == {
+        "id": "int32",
+        "at": "int64",
+        "s": "string",
+        "bytes": "binary",
+        "yes": "bool",
+        "f": "float",
+        "d": "double",
+        "t": "timestamp[us, tz=UTC]",
+        "day": "date32[day]",
+        "dec": "decimal128(9, 2)",
+        "l": "list<element: string not null>",
+        "m": "map<string, int64 ('value')>",
+    } | {"m": str(schema.field("m").type)}
+    assert schema.field("s").nullable
+    assert pa.types.is_map(schema.field("m").type)
+
+
+def test_columns_that_differ_only_in_case_are_refused(instance: Instance, athena: Athena):
+    create_table(
+        instance,
+        "t",
+        '{"rowKeyFields":[{"name":"k","type":"LongType"},{"name":"K","type":"LongType"}]}',
+    )
+    with pytest.raises(InvalidRequestError, match="cannot tell k, K apart"):
+        athena.schema("t")
+
+
+def test_of_tables_that_differ_only_in_case_the_exact_name_is_found(
+    instance: Instance, athena: Athena
+):
+    create_table(instance, "T", ONE_KEY)
+    create_table(instance, "t", EVERY_TYPE)
+    assert "bytes" in athena.schema("t").names
+    create_table(instance, "AB", ONE_KEY)
+    create_table(instance, "Ab", ONE_KEY)
+    with pytest.raises(InvalidRequestError, match="'ab' may be 'AB' and 'Ab'"):
+        athena.schema("ab")
+
+
+def test_what_does_not_exist_is_named(athena: Athena):
+    with pytest.raises(NotFoundError, match="no table is called 'gone'"):
+        athena.schema("gone")
+    with pytest.raises(NotFoundError, match="no schema 'public': there is sleeper and sleeper_raw"):
+        athena.ask("ListTablesRequest", schemaName="public")
+
+
+def test_a_layout_has_a_row_only_if_there_may_be_something_to_read(
+    instance: Instance, athena: Athena
+):
+    create_table(instance, "t", ONE_KEY)
+    assert athena.layout_rows("t") == 0
+    ingest_rows(instance, "t", [pa.record_batch({"id": [1, 2, 9]})])
+    assert athena.layout_rows("t") == 1
+    assert athena.layout_rows("t", {"id": among(pa.int64(), 9)}) == 1
+    assert athena.layout_rows("t", {"id": among(pa.int64(), 10)}) == 0
+
+
+def test_filters_and_limits_are_offered(athena: Athena):
+    offered = athena.ask("GetDataSourceCapabilitiesRequest")["capabilities"]
+    assert offered["supports_limit_pushdown"] == [{"subType": "integer_constant", "properties": []}]
+    assert [each["subType"] for each in offered["supports_filter_pushdown"]] == [
+        "sorted_range_set",
+        "nullable_comparison",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "members", "reason"),
+    [
+        ("UserDefinedFunctionRequest", {}, "not known: UserDefinedFunctionRequest"),
+        ("GetTableRequest", {}, "GetTableRequest needs a member 'tableName'"),
+        ("ListTablesRequest", {"schemaName": 1}, "'schemaName' of type str, and has 1"),
+        ("GetTableRequest", {"queryPassthroughArguments": {"query": "SELECT 1"}}, "pass-through"),
+    ],
+)
+def test_a_request_that_cannot_be_answered_is_refused_with_the_reason(
+    athena: Athena, kind: str, members: dict[str, object], reason: str
+):
+    with pytest.raises(InvalidRequestError, match=reason):
+        athena.ask(kind, **members)
+
+
+def test_a_column_that_does_not_exist_is_refused(instance: Instance, athena: Athena):
+    create_table(instance, "t", ONE_KEY)
+    with pytest.raises(InvalidRequestError, match="no column 'gone': there are id"):
+        athena.layout_rows("t", {"gone": among(pa.int64(), 1)})

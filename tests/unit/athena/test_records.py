@@ -1,0 +1,388 @@
+"""Rows of splits, held against the rows that were put in."""
+
+import datetime as dt
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sleeper.athena.answering import answer
+from sleeper.athena.connector import SpillBucket
+from sleeper.datafiles.bucket import Bucket
+from sleeper.datafiles.location import DataRoot
+from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.wiring.collecting import collect_table
+from sleeper.wiring.compaction_creation import compact_table
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.tables import create_table, delete_table
+from tests.system.bad_days import run_all
+from tests.table_fixture import DAY_MS, FakeClock
+from tests.unit.athena.protocol import (
+    Athena,
+    Json,
+    among,
+    connector_of,
+    from_to,
+    ranges,
+    read_block,
+    text,
+)
+from tests.unit.athena.test_metadata import EVERY_TYPE
+
+SCHEMA = """{"rowKeyFields":[{"name":"id","type":"LongType"}],
+ "valueFields":[{"name":"v","type":"StringType","nullable":true},
+                {"name":"Count","type":"LongType"}]}"""
+LONG = pa.int64()
+
+
+def rows(*numbers: int) -> pa.RecordBatch:
+    values = [None if n % 5 == 0 else f"v{n % 3}" for n in numbers]
+    return pa.record_batch({"id": numbers, "v": pa.array(values, pa.string()), "Count": numbers})
+
+
+@pytest.fixture
+def table(instance: Instance) -> str:
+    create_table(instance, "t", SCHEMA, split_points=[100, 200])
+    ingest_rows(instance, "t", [rows(*range(300))])
+    return "t"
+
+
+def test_every_type_comes_back_as_it_went_in(instance: Instance, athena: Athena):
+    create_table(instance, "t", EVERY_TYPE)
+    at = dt.datetime(2020, 2, 29, 1, 2, 3, 456_789, tzinfo=dt.UTC)
+    common = {"yes": True, "f": 1.5, "d": -0.1, "t": at, "day": at.date(), "dec": Decimal("1.25")}
+    put_in = [
+        {
+            "id": 1,
+            "at": 2,
+            "s": "\u00e9\0",
+            "bytes": b"\xff\0",
+            **common,
+            "l": ["a", ""],
+            "m": [("k", 1)],
+        },
+        {"id": 2, "at": -1, "s": None, "bytes": b"", **common, "l": [], "m": []},
+    ]
+    schema = athena.schema("t")
+    batch = pa.RecordBatch.from_pylist(put_in, schema)
+    ingest_rows(instance, "t", [batch.rename_columns(["Id", *batch.schema.names[1:]])])
+    found = athena.query("t")
+    assert found.schema.equals(schema)
+    assert found.to_pylist() == put_in
+    (split,) = athena.splits("t")
+    spilled = athena.read("t", split, inline_bytes=0)
+    assert [b.to_pylist() for b in athena.batches(spilled)] == [put_in]
+
+
+def test_only_the_columns_that_are_asked_for_come_in_their_order(athena: Athena, table: str):
+    found = athena.query(table, {"id": among(LONG, 7)}, columns=["count", "id"])
+    assert found.to_pylist() == [{"count": 7, "id": 7}]
+    assert found.schema.names == ["count", "id"]
+
+
+def test_a_count_needs_no_columns(athena: Athena, table: str):
+    read = athena.read(table, athena.splits(table)[0], columns=[])
+    (batch,) = athena.batches(read)
+    assert (batch.num_rows, batch.num_columns) == (100, 0)
+
+
+def test_constraints_on_columns_that_are_not_asked_for_count_too(athena: Athena, table: str):
+    summary = {"v": among(pa.string(), "v1"), "count": from_to(LONG, 0, 10)}
+    found = athena.query(table, summary, columns=["id"])
+    assert found["id"].to_pylist() == [1, 4, 7]
+
+
+def test_null_is_let_through_just_if_it_is_allowed(athena: Athena, table: str):
+    in_ten = from_to(LONG, 0, 10)
+    only_null = ranges(pa.string(), null=True)
+    not_null = ranges(pa.string(), (None, "ABOVE", None, "BELOW"))
+    assert athena.query(table, {"id": in_ten, "v": only_null})["id"].to_pylist() == [0, 5]
+    assert athena.query(table, {"id": in_ten, "v": not_null}).num_rows == 8
+
+
+def test_a_limit_is_of_rows_that_meet_the_constraints(athena: Athena, table: str):
+    (split,) = athena.splits(table, {"id": from_to(LONG, 100, 200)})
+
+    def read(summary: Json, **more: Any) -> list[int]:
+        (batch,) = athena.batches(athena.read(table, split, summary, **more))
+        return batch["id"].to_pylist()
+
+    v1 = {"v": among(pa.string(), "v1")}
+    assert read({}, limit=2) == [100, 101]
+    assert read(v1, limit=2) == [103, 106]
+    assert len(read(v1, limit=-1)) > 2
+    # What else the request wants may leave out some of the first two.
+    assert len(read(v1, limit=2, orderByClause=[{"columnName": "id"}])) > 2
+    assert len(read(v1, limit=2, expression=[{"@type": "FunctionCallExpression"}])) > 2
+
+
+def test_a_split_read_twice_gives_the_same_rows_and_spills_to_other_names(
+    athena: Athena, instance: Instance, table: str
+):
+    split = athena.splits(table)[0]
+    first = athena.read(table, split, inline_bytes=0)
+    ingest_rows(instance, table, [rows(*range(0, 300, 3))])
+    compact_table(instance, table, full=True)
+    run_all(instance)
+    second = athena.read(table, split, inline_bytes=0)
+    keys = [{b["key"] for b in read["remoteBlocks"]} for read in (first, second)]
+    assert not keys[0] & keys[1]
+    assert all(key.startswith(split["spillLocation"]["key"] + ".") for key in keys[0] | keys[1])
+    ids = [
+        [n for b in athena.batches(read) for n in b["id"].to_pylist()] for read in (first, second)
+    ]
+    assert ids[0] == ids[1] == list(range(100))
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_many_rows_are_spilled_in_blocks_within_the_limit(
+    athena: Athena, table: str, encrypted: bool
+):
+    split = athena.splits(table)[0]
+    if not encrypted:
+        split["encryptionKey"] = None
+    read = athena.read(table, split, block_bytes=500, inline_bytes=100)
+    assert read["@type"] == "RemoteReadRecordsResponse"
+    assert all(block["bucket"] == "spilled" for block in read["remoteBlocks"])
+    batches = list(athena.batches(read))
+    assert len(batches) > 3
+    assert all(batch.nbytes <= 500 for batch in batches)
+    assert [n for b in batches for n in b["id"].to_pylist()] == list(range(100))
+    content = athena.connector.spill.root.read(read["remoteBlocks"][0]["key"])
+    assert (b"v1" in content) is not encrypted
+
+
+def test_a_row_larger_than_a_block_is_a_block(athena: Athena, table: str):
+    (split,) = athena.splits(table, {"id": among(LONG, 1)})
+    read = athena.read(table, split, {"id": among(LONG, 1, 2)}, block_bytes=1, inline_bytes=0)
+    assert [b["id"].to_pylist() for b in athena.batches(read)] == [[1], [2]]
+
+
+def test_rows_pass_through_the_tables_filters_and_aggregations(
+    instance: Instance, athena: Athena, raw_athena: Athena
+):
+    create_table(
+        instance,
+        "t",
+        '{"rowKeyFields":[{"name":"id","type":"LongType"}],'
+        '"valueFields":[{"name":"n","type":"LongType"}]}',
+        {"sleeper.table.aggregations": "sum(n)"},
+    )
+    for n in (1, 20):
+        ingest_rows(instance, "t", [pa.record_batch({"id": [1, 2], "n": [n, 2 * n]})])
+    assert athena.query("t").to_pydict() == {"id": [1, 2], "n": [21, 42]}
+    # A constraint is of the sums, not of what is summed.
+    assert athena.query("t", {"n": among(LONG, 21)}).to_pydict() == {"id": [1], "n": [21]}
+    assert athena.query("t", {"n": among(LONG, 20)}).num_rows == 0
+    found = raw_athena.query("t")
+    assert sorted(found["n"].to_pylist()) == [1, 2, 20, 40]
+    compact_table(instance, "t", full=True)
+    run_all(instance)
+    assert sorted(raw_athena.query("t")["n"].to_pylist()) == [21, 42]
+
+
+def test_rows_pass_through_the_tables_iterator(
+    instance: Instance, athena: Athena, raw_athena: Athena
+):
+    create_table(
+        instance,
+        "t",
+        '{"rowKeyFields":[{"name":"id","type":"LongType"}],'
+        '"sortKeyFields":[{"name":"at","type":"LongType"}],'
+        '"valueFields":[{"name":"n","type":"LongType"}]}',
+        {"sleeper.table.iterator.class.name": "LatestBySortKey"},
+    )
+    for at in (1, 2):
+        ingest_rows(instance, "t", [pa.record_batch({"id": [7, 8], "at": [at, at], "n": [at, at]})])
+    assert athena.query("t", columns=["id", "n"]).to_pydict() == {"id": [7, 8], "n": [2, 2]}
+    assert athena.query("t", {"n": among(LONG, 1)}).num_rows == 0
+    assert raw_athena.query("t", {"n": among(LONG, 1)})["id"].to_pylist() == [7, 8]
+
+
+def test_raw_rows_can_be_hidden(athena: Athena, raw_athena: Athena, table: str):
+    split = raw_athena.splits(table)[0]
+    settings = replace(athena.connector.settings, shows_raw=False)
+    hidden = replace(raw_athena, connector=replace(athena.connector, settings=settings))
+    assert hidden.ask("ListSchemasRequest")["schemas"] == ["sleeper"]
+    with pytest.raises(NotFoundError, match="no schema 'sleeper_raw': there is sleeper"):
+        hidden.splits(table)
+    shown = {"schemaName": "sleeper_raw", "tableName": table}
+    asked = athena.request("ReadRecordsRequest", tableName=shown, split=split)
+    asked |= {"schema": text(athena.schema(table)), "constraints": {"summary": {}}}
+    asked |= {"maxBlockSize": 1, "maxInlineBlockSize": 1}
+    with pytest.raises(NotFoundError, match="no schema 'sleeper_raw'"):
+        answer(asked, hidden.connector)
+
+
+def test_rows_that_are_too_old_are_there_as_raw_ones_only(
+    instance: Instance, athena: Athena, raw_athena: Athena, clock: FakeClock
+):
+    create_table(
+        instance,
+        "t",
+        '{"rowKeyFields":[{"name":"id","type":"LongType"}],'
+        '"valueFields":[{"name":"at","type":"LongType"}]}',
+        {"sleeper.table.filters": "ageOff(at,1000)"},
+    )
+    batch = pa.record_batch({"id": [1, 2], "at": [clock() - 5000, clock()]})
+    ingest_rows(instance, "t", [batch])
+    assert athena.query("t")["id"].to_pylist() == [2]
+    splits = athena.splits("t")
+    clock.now_ms += 10_000
+    # At the time of its version, however late a split is read.
+    assert [b["id"].to_pylist() for s in splits for b in athena.batches(athena.read("t", s))] == [
+        [2]
+    ]
+    assert raw_athena.query("t")["id"].to_pylist() == [1, 2]
+
+
+def test_a_hold_keeps_what_a_split_reads_and_is_renewed_by_reads(
+    instance: Instance, athena: Athena, clock: FakeClock, table: str
+):
+    splits = athena.splits(table)
+    (hold,) = holds(instance)
+    athena.read(table, splits[0])
+    assert holds(instance) == [hold]
+    for minutes in (40, 80, 120):
+        clock.now_ms += 40 * 60_000
+        athena.read(table, splits[0])
+        (renewed,) = holds(instance)
+        assert renewed.expiry_ms == clock() + 3_600_000, minutes
+    compact_table(instance, table, full=True)
+    run_all(instance)
+    collect_table(instance, table)
+    (batch,) = athena.batches(athena.read(table, splits[0]))
+    assert batch.num_rows == 100
+
+
+def test_a_split_whose_version_was_collected_says_so(
+    instance: Instance, athena: Athena, clock: FakeClock, table: str
+):
+    splits = athena.splits(table)
+    ingest_rows(instance, table, [rows(1)])
+    compact_table(instance, table, full=True)
+    run_all(instance)
+    clock.now_ms += DAY_MS
+    assert collect_table(instance, table).files > 0
+    reason = r"version \d+ is not kept any more .*hold of 3600 seconds expired; run it again"
+    with pytest.raises(StateMovedOnError, match=reason):
+        athena.read(table, splits[0])
+
+
+def holds(instance: Instance) -> list[Any]:
+    with instance.table("t").state.reading() as state:
+        return list(state.collection.holds())
+
+
+def test_a_split_of_a_deleted_table_or_of_another_bucket_is_refused(
+    instance: Instance, athena: Athena, table: str
+):
+    split = athena.splits(table)[0]
+    elsewhere = {**split, "spillLocation": {**split["spillLocation"], "bucket": "other"}}
+    with pytest.raises(InvalidRequestError, match="bucket 'other', not to 'spilled'"):
+        athena.read(table, elsewhere)
+    schema = athena.schema(table)
+    delete_table(instance, table)
+    create_table(instance, table, SCHEMA)
+    assert athena.schema(table) == schema
+    with pytest.raises(NotFoundError, match="being deleted"):
+        athena.read(table, split)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"encryptionKey": {"key": "AAAA", "nonce": "AAAA"}}, "3 bytes and a nonce of 3"),
+        ({"encryptionKey": {"key": "?", "nonce": "AAAA"}}, "not base64"),
+        ({"properties": {"version": "x", "region": "{}"}}, "cannot be read"),
+        ({"properties": {"version": "1", "region": "{}"}}, "'table'"),
+        ({"spillLocation": {"bucket": "b"}}, "'key'"),
+    ],
+)
+def test_a_torn_split_is_refused_with_the_reason(
+    athena: Athena, table: str, change: Json, reason: str
+):
+    with pytest.raises(InvalidRequestError, match=reason):
+        athena.read(table, {**athena.splits(table)[0], **change})
+
+
+IDS = st.integers(0, 40)
+SUMMARIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": st.one_of(
+            st.sets(IDS, max_size=5).map(lambda each: among(LONG, *sorted(each))),
+            st.tuples(st.none() | IDS, st.none() | IDS).map(lambda pair: from_to(LONG, *pair)),
+        ),
+        "v": st.tuples(st.sets(st.sampled_from(["v0", "v1", "v2"])), st.booleans()).map(
+            lambda drawn: among(pa.string(), *sorted(drawn[0]), null=drawn[1])
+        ),
+        "count": st.tuples(IDS, IDS).map(lambda pair: from_to(LONG, *pair)),
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def grown() -> Iterator[Athena]:
+    """Files of leaves, of more than one leaf, and compacted ones; small pieces and pages."""
+    with tempfile.TemporaryDirectory() as folder:
+        make_local_instance(Path(folder, "i"), "test")
+        instance = open_local_instance(Path(folder, "i"), FakeClock())
+        settings = {"sleeper.table.ingest.file.writing.strategy": "one_reference_per_leaf"}
+        create_table(instance, "t", SCHEMA, settings, split_points=[10, 20, 30])
+        ingest_rows(instance, "t", [rows(*range(0, 40, 2))])
+        compact_table(instance, "t", full=True)
+        run_all(instance)
+        ingest_rows(instance, "t", [rows(*range(1, 40, 2))])
+        connector = connector_of(instance, Path(folder, "spilled"))
+        small = replace(connector.settings, split_bytes=2000, splits_per_page=2)
+        yield Athena(replace(connector, settings=small))
+        instance.close()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(SUMMARIES, st.sampled_from([10**6, 200]))
+def test_rows_are_those_of_a_plain_filter(grown: Athena, summary: Json, inline_bytes: int):
+    found = grown.query("t", summary, inline_bytes=inline_bytes, block_bytes=300)
+    expected = [
+        row
+        for row in rows(*range(40)).rename_columns(["id", "v", "count"]).to_pylist()
+        if all(meets(row[name], raw) for name, raw in summary.items())
+    ]
+    assert sorted(found.to_pylist(), key=lambda r: r["id"]) == expected
+
+
+def meets(value: Any, raw: Json) -> bool:
+    if value is None:
+        return raw["nullAllowed"]
+    return any(
+        (low is None or low <= value) and (high is None or value < high or value == exactly)
+        for low, high, exactly in map(plain_range, raw["ranges"])
+    )
+
+
+def plain_range(raw: Json) -> tuple[Any, Any, Any]:
+    def value(marker: Json) -> Any:
+        return None if marker["nullValue"] else read_block(marker["valueBlock"])["col1"][0].as_py()
+
+    high = value(raw["high"])
+    return value(raw["low"]), high, high if raw["high"]["bound"] == "EXACTLY" else None
+
+
+def test_blocks_are_spilled_to_a_bucket_of_s3(athena: Athena, table: str, data_bucket: Bucket):
+    on_s3 = SpillBucket(data_bucket.name, DataRoot(data_bucket))
+    reader = Athena(replace(athena.connector, spill=on_s3))
+    split = reader.splits(table)[0]
+    read = reader.read(table, split, block_bytes=500, inline_bytes=0)
+    assert {block["bucket"] for block in read["remoteBlocks"]} == {data_bucket.name}
+    ids = [n for batch in reader.batches(read) for n in batch["id"].to_pylist()]
+    assert ids == list(range(100))

@@ -1,0 +1,133 @@
+"""Splits: only what the keys need, all at one version, cut where leaves are large."""
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sleeper.athena import leaves
+from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.tables import create_table
+from tests.unit.athena.protocol import Athena, Json, among, from_to
+
+SCHEMA = """{"rowKeyFields":[{"name":"id","type":"LongType"}],
+ "valueFields":[{"name":"v","type":"StringType"}]}"""
+ROWS = 10_000
+
+
+def rows(*numbers: int) -> pa.RecordBatch:
+    return pa.record_batch({"id": numbers, "v": [f"v{n}" for n in numbers]})
+
+
+@pytest.fixture
+def table(instance: Instance) -> str:
+    """Four leaves of 100 keys, the last empty."""
+    create_table(instance, "t", SCHEMA, split_points=[100, 200, 300])
+    ingest_rows(instance, "t", [rows(*range(0, 300))])
+    return "t"
+
+
+def versions(splits: list[Json]) -> set[str]:
+    return {split["properties"]["version"] for split in splits}
+
+
+def holds(instance: Instance) -> list[Any]:
+    with instance.table("t").state.reading() as state:
+        return list(state.collection.holds())
+
+
+def test_each_leaf_with_rows_is_a_split(athena: Athena, table: str):
+    splits = athena.splits(table)
+    assert len(splits) == 3
+    assert len({s["spillLocation"]["key"] for s in splits}) == 3
+    assert len({s["encryptionKey"]["key"] for s in splits}) == 3
+    assert all(s["spillLocation"]["key"].startswith("athena/q1/") for s in splits)
+
+
+def test_only_leaves_that_the_keys_touch_are_splits(athena: Athena, table: str):
+    assert len(athena.splits(table, {"id": among(pa.int64(), 5, 250)})) == 2
+    assert len(athena.splits(table, {"id": from_to(pa.int64(), 100, 200)})) == 1
+    assert athena.splits(table, {"id": among(pa.int64(), 301)}) == []
+    assert len(athena.splits(table, {"v": among(pa.string(), "v1")})) == 3
+
+
+def test_splits_are_of_one_version_under_one_hold(athena: Athena, instance: Instance, table: str):
+    splits = athena.splits(table)
+    (hold,) = holds(instance)
+    assert versions(splits) == {str(hold.version)}
+    assert hold.owner == "Athena query q1"
+    assert {split["properties"]["hold"] for split in splits} == {hold.id}
+
+
+@pytest.mark.parametrize("planned_at_once", [1, 500])
+def test_later_pages_are_of_the_version_of_the_first(
+    athena: Athena,
+    instance: Instance,
+    table: str,
+    planned_at_once: int,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(leaves, "_PLANNED_AT_ONCE", planned_at_once)
+    connector = athena.connector
+    paged = Athena(replace(connector, settings=replace(connector.settings, splits_per_page=2)))
+    first = paged.splits_page(table, None, None)
+    ingest_rows(instance, table, [rows(350)])
+    last = paged.splits_page(table, None, first["continuationToken"])
+    assert [len(first["splits"]), len(last["splits"])] == [2, 1]
+    assert len(versions(first["splits"] + last["splits"])) == 1
+    assert last["continuationToken"] is None
+    assert len(holds(instance)) == 1
+
+
+def test_a_token_of_somebody_else_is_refused(athena: Athena, table: str):
+    with pytest.raises(InvalidRequestError, match=r"no continuation token .* 'next'"):
+        athena.splits_page(table, None, "next")
+
+
+def test_a_large_leaf_is_cut_into_pieces_that_hold_each_row_once(
+    athena: Athena, instance: Instance
+):
+    create_table(instance, "t", SCHEMA)
+    for start in range(2):
+        ingest_rows(instance, "t", [rows(*range(start, ROWS, 2))])
+    size = sum(f.bytes for f in files(instance))
+    settings = replace(athena.connector.settings, split_bytes=size // 4)
+    cut = Athena(replace(athena.connector, settings=settings))
+    splits = cut.splits("t")
+    read = [next(cut.batches(cut.read("t", split))) for split in splits]
+    assert 4 <= len(splits) <= 6
+    assert all(0 < batch.num_rows < ROWS // 2 for batch in read)
+    assert sorted(n for b in read for n in b["id"].to_pylist()) == list(range(ROWS))
+    # A key needs one of them only.
+    assert len(cut.splits("t", {"id": among(pa.int64(), 5)})) == 1
+
+
+def test_a_file_that_leaves_share_counts_by_the_rows_that_are_theirs(
+    athena: Athena, instance: Instance
+):
+    settings = {"sleeper.table.ingest.file.writing.strategy": "one_reference_per_leaf"}
+    create_table(instance, "t", SCHEMA, settings, split_points=[ROWS // 2])
+    ingest_rows(instance, "t", [rows(*range(ROWS))])
+    (file,) = files(instance)
+    narrow = replace(athena.connector.settings, split_bytes=file.bytes * 6 // 10)
+    assert len(Athena(replace(athena.connector, settings=narrow)).splits("t")) == 2
+
+
+def files(instance: Instance) -> list[Any]:
+    with instance.table("t").state.reading() as state:
+        return list(state.files.all())
+
+
+def test_pages_after_the_hold_and_the_version_are_gone_say_so(
+    athena: Athena, instance: Instance, table: str
+):
+    newest = instance.table("t").state
+    with newest.reading() as state:
+        version = state.number
+    with pytest.raises(InvalidRequestError, match="not reached"):
+        athena.splits_page(table, None, f"{version + 9}/hold/0")
+    with pytest.raises(StateMovedOnError, match=r"version 0 is not kept .*hold of 3600 seconds"):
+        athena.splits_page(table, None, "0/hold/0")
