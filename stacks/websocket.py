@@ -14,16 +14,15 @@ from stacks.constructs.permissions import find_tables, send, send_frames
 from stacks.deployment import Deployment
 
 # FORMATS: Query results, WebSocket.
-STAGE = "live"
+LIVE_STAGE = "live"
 
 
 class WebSocketQueryStack(cdk.NestedStack):
-    """A function sends queries on to the queue; who runs them sends frames to `api_id`."""
+    """A function sends queries on to the queue; those who run them send frames."""
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)
         api = apigateway.WebSocketApi(self, "Api", api_name=deployment.name("live"))
-        self.api_id = api.api_id
         function = make_function(
             self,
             "Handle",
@@ -32,7 +31,7 @@ class WebSocketQueryStack(cdk.NestedStack):
             permissions=[
                 *find_tables(deployment),
                 send(deployment, "query"),
-                send_frames(deployment, api.api_id, STAGE),
+                send_frames(deployment, api.api_id, LIVE_STAGE),
             ],
             size=Size(keeps_state=False),
         )
@@ -47,8 +46,8 @@ class WebSocketQueryStack(cdk.NestedStack):
             )
             if not asks_iam:
                 acknowledge(added, "APIG4", "a connection was let in by IAM when it was made")
-        stage = make_stage(self, deployment, api.api_id, STAGE, None)
+        stage = make_stage(self, deployment, api.api_id, LIVE_STAGE, None)
         acknowledge(
             stage, "APIG1", "an account keeps logs of WebSockets by a role that it sets for all"
         )
-        deployment.record(QUERY_WEBSOCKET_URL, f"{api.api_endpoint}/{STAGE}")
+        deployment.record(QUERY_WEBSOCKET_URL, f"{api.api_endpoint}/{LIVE_STAGE}")
