@@ -22,8 +22,10 @@ NAMES = (
     "lookup-s3",
     "commits",
     "state",
+    "bulk-import",
     "commits-dynamo",
     "job-creation",
+    "spark-read",
     "query-service",
     "serve",
 )

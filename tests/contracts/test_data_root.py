@@ -58,7 +58,7 @@ def test_a_name_that_is_taken_is_refused_and_keeps_its_content(root: DataRoot) -
 @pytest.mark.parametrize("size", [3, 40 * MIB], ids=["small", "large"])
 def test_an_object_is_replaced_at_once_when_the_new_one_is_whole(root: DataRoot, size: int) -> None:
     for content in (b"first", b"x" * size):
-        with root.replacing_sink("folder/a") as sink:
+        with root.replacing("folder/a") as sink:
             sink.write(content)
             if content != b"first":
                 assert root.read("folder/a") == b"first"
@@ -68,7 +68,7 @@ def test_an_object_is_replaced_at_once_when_the_new_one_is_whole(root: DataRoot,
 
 def test_one_whose_replacement_fails_stays_as_it_is(root: DataRoot) -> None:
     put(root, "a", b"first")
-    with pytest.raises(ZeroDivisionError), root.replacing_sink("a") as sink:
+    with pytest.raises(ZeroDivisionError), root.replacing("a") as sink:
         sink.write(b"second" * (1 // 0))
     assert root.read("a") == b"first"
     assert names(root) == ["a"]

@@ -259,6 +259,66 @@ def test_whoever_makes_and_removes_tables_may_write_and_delete_their_birthmark(
     assert {("Properties", "s3:PutObject"), ("GarbageCollection", "s3:DeleteObject")} <= may
 
 
+def test_whoever_counts_a_queue_s_messages_may_count_its_dead_letters(example: Synthesis) -> None:
+    """`MessageQueue.counts` asks both."""
+    counted: dict[str, set[str]] = {}
+    for where, statement in example.statements():
+        if "sqs:GetQueueAttributes" not in as_list(statement["Action"]):
+            continue
+        if "sqs:ReceiveMessage" in as_list(statement["Action"]):
+            continue  # Lambda, of a queue that feeds a function
+        queues = {
+            _text(r).rpartition(":sleeper-example-")[2] for r in as_list(statement["Resource"])
+        }
+        counted.setdefault(where.split("/")[0], set()).update(queues)
+    names = {q.name: q.dead_letters_name for q in DEPLOYED_QUEUES.values()}
+    expected = {
+        "Ingest": {"ingest-jobs"},
+        "Compaction": {
+            "compaction-jobs",
+            "compaction-job-creation.fifo",
+            "transaction-commits.fifo",
+        },
+        "Splitting": {"find-partitions-to-split.fifo"},
+        "GarbageCollection": {"garbage-collection.fifo", "orphan-collection.fifo"},
+        "StateStore": {"state-snapshots.fifo"},
+        "Metrics": {"table-metrics.fifo"},
+    }
+    assert counted == {
+        stack: queues | {names[queue] for queue in queues} for stack, queues in expected.items()
+    }
+
+
+def test_alarms_may_be_sent_to_their_topic(example: Synthesis) -> None:
+    """A topic with a policy of its own has not the one that lets the account's alarms in."""
+    (policy,) = example.properties("AWS::SNS::TopicPolicy")
+    allowed = [s for s in policy["PolicyDocument"]["Statement"] if s["Effect"] == "Allow"]
+    (statement,) = allowed
+    assert statement["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert as_list(statement["Action"]) == ["sns:Publish"]
+    assert statement["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
+    }
+
+
+def test_commits_are_tried_for_long(example: Synthesis) -> None:
+    commits = example.named(QUEUE, "QueueName", f"{PREFIX}transaction-commits.fifo")
+    assert commits["RedrivePolicy"]["maxReceiveCount"] == 20
+
+
+def test_operations_on_tables_leave_others_room_in_the_account(example: Synthesis) -> None:
+    mappings = example.of_type("AWS::Lambda::EventSourceMapping")
+    most = {
+        where.split("/")[1]: resource["Properties"]
+        .get("ScalingConfig", {})
+        .get("MaximumConcurrency")
+        for where, resource in mappings.items()
+    }
+    unbounded = [name for name, count in most.items() if count is None]
+    assert len(most) == 9
+    assert sorted(name[:7] for name in unbounded) == ["CommitS", "Receive"]
+
+
 def test_queries_may_write_only_results(example: Synthesis) -> None:
     written = {
         _text(resource)

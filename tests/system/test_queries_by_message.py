@@ -309,7 +309,7 @@ def test_results_that_cannot_be_written_fail_a_query_after_some_tries(
     instance, table, monkeypatch, clock
 ):
     root = type(instance.results_root(None))
-    monkeypatch.setattr(root, "replacing_sink", raising(UnavailableError("the bucket refuses")))
+    monkeypatch.setattr(root, "replacing", raising(UnavailableError("the bucket refuses")))
     send(instance, "q1")
     for _ in range(10):
         work(instance)

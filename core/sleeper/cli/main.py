@@ -6,6 +6,8 @@ import typer
 
 from sleeper import __version__
 from sleeper.cli import (
+    bulk_export,
+    bulk_import,
     code,
     dead_letters,
     follower,
@@ -50,6 +52,8 @@ app = typer.Typer(
 app.add_typer(instance.commands, name="instance")
 app.add_typer(table.commands, name="table")
 app.command("ingest")(ingest.ingest)
+app.command("bulk-import")(bulk_import.bulk_import)
+app.command("bulk-export")(bulk_export.bulk_export)
 app.command("query")(query.query)
 app.command("sql")(query.sql)
 app.command("run")(run.run)

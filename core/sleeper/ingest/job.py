@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.message_text import check_text
 from sleeper.jobs.queue import MESSAGE_BYTES_MAX
 
 _ID_BYTES_MAX = 500
@@ -60,9 +61,9 @@ def ingest_job_from_message(body: str, message_id: str) -> IngestJob:
     for member in ("id", "tableName", "tableId"):
         if raw.get(member) is not None and not isinstance(raw[member], str):
             raise InvalidRequestError(f'ingest message: "{member}" must be text')
-        _check_text(raw.get(member) or "", f'ingest message: "{member}"')
+        check_text(raw.get(member) or "", f'ingest message: "{member}"')
     for file in files:
-        _check_text(file, "ingest message: a path")
+        check_text(file, "ingest message: a path")
     if len((raw.get("id") or "").encode()) > _ID_BYTES_MAX:
         raise InvalidRequestError(f'ingest message: "id" is longer than {_ID_BYTES_MAX} bytes')
     if raw.get("tableName") is None and raw.get("tableId") is None:
@@ -93,9 +94,3 @@ def _check_size(body: str) -> None:
             f"ingest message of {size:,} bytes is over the limit of {MESSAGE_BYTES_MAX:,}: "
             "send several jobs, or a folder instead of its files"
         )
-
-
-def _check_text(text: str, what: str) -> None:
-    """No path, name or key of any store can have these."""
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise InvalidRequestError(f"{what} has a character that is no text: {text[:100]!r}")

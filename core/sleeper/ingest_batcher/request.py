@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.message_text import check_text
 from sleeper.tables.table_ref import TableId
 
 FILES_PER_JOB_MAX = 100
@@ -79,7 +80,7 @@ def submission_from_message(body: str) -> Submission:
     """
     try:
         raw = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"ingest batcher message is not JSON: {error}") from error
     if not isinstance(raw, dict):
         raise InvalidRequestError("ingest batcher message must be a JSON object")
@@ -91,6 +92,9 @@ def submission_from_message(body: str) -> Submission:
     for member in ("tableName", "tableId"):
         if raw.get(member) is not None and not isinstance(raw[member], str):
             raise InvalidRequestError(f'ingest batcher message: "{member}" must be text')
+        check_text(raw.get(member) or "", f'ingest batcher message: "{member}"')
+    for file in files:
+        check_text(file, "ingest batcher message: a path")
     if raw.get("tableName") is None and raw.get("tableId") is None:
         raise InvalidRequestError('ingest batcher message: "tableName" or "tableId" is missing')
     return Submission(tuple(files), raw.get("tableName"), raw.get("tableId"))

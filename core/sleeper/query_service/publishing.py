@@ -78,7 +78,7 @@ def _to_file(
     codec = query.results.codec or CompressionCodec.ZSTD
     name = "none" if codec is CompressionCodec.UNCOMPRESSED else codec.value
     path = results_path(query.query_id, leaf.sub_query_id)
-    with by.results_root(query.results.bucket).replacing_sink(path) as sink:
+    with by.results_root(query.results.bucket).replacing(path) as sink:
         return write_parquet(columns, batches, sink, name)
 
 

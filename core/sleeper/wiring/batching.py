@@ -13,7 +13,7 @@ from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
 from sleeper.jobs.queue import Message
 from sleeper.properties.table import BATCHER_QUEUE, IngestQueue
 from sleeper.tables.table_index import find_table
-from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId, TableRef
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.queue_name import QueueName
 
@@ -50,7 +50,9 @@ def receive_batch_message(instance: Instance, message: Message) -> int:
     table_id = TableId("")
     try:
         submission = submission_from_message(message.body)
-        table_id = TableId(submission.table_id or submission.table_name or "")
+        called = submission.table_id or submission.table_name or ""
+        # Cut to what a key may be.
+        table_id = TableId(called[:TABLE_NAME_LENGTH_MAX])
         ref = find_table(instance.tables, submission.table_name, submission.table_id)
         table_id = ref.id
         return _keep(instance, ref, message.message_id, submission.files, message.sent_ms)

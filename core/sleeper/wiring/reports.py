@@ -24,6 +24,12 @@ from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
 
 _ALL_ROWS = 2**62
+_JOB_KINDS = {
+    ReportKind.INGEST_JOBS: JobKind.INGEST,
+    ReportKind.BULK_IMPORT_JOBS: JobKind.BULK_IMPORT,
+    ReportKind.BULK_EXPORT_JOBS: JobKind.BULK_EXPORT,
+    ReportKind.COMPACTION_JOBS: JobKind.COMPACTION,
+}
 
 
 def report(
@@ -86,9 +92,9 @@ def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limi
         case ReportKind.TABLES:
             totals_of = partial(_totals_of, instance)
             return gather_tables(instance.tables, of_table, limit, totals_of).listing()
-        case ReportKind.INGEST_JOBS | ReportKind.COMPACTION_JOBS:
-            job_kind = JobKind.INGEST if kind is ReportKind.INGEST_JOBS else JobKind.COMPACTION
-            return gather_jobs(instance.jobs, instance.tables, job_kind, of_table, limit).listing()
+        case _ if kind in _JOB_KINDS:
+            jobs = gather_jobs(instance.jobs, instance.tables, _JOB_KINDS[kind], of_table, limit)
+            return jobs.listing()
         case ReportKind.TASKS:
             return gather_tasks(instance.tasks, limit=limit).listing()
         case ReportKind.QUEUES:

@@ -94,6 +94,9 @@ def test_holds_and_followers_are_listed_and_holds_released(full: Sleeper, tmp_pa
     (row,) = full("report", "state", "--output", "json").rows
     assert (row["number"], row["holds"], row["followers"], row["lag"]) == (6, 1, 1, 3)
 
+    assert full("follower", "delete", "cities", "feed").status == 0
+    assert full("follower", "list", "cities", "--output", "json").rows == []
+    assert full("follower", "delete", "cities", "feed").status == 1
     assert full("hold", "release", "cities", "h1").status == 0
     assert full("hold", "list", "cities", "--output", "json").rows == []
     again = full("hold", "release", "cities", "h1")
