@@ -13,7 +13,12 @@ from sleeper.errors import (
     UnavailableError,
 )
 
-_NOT_FOUND = {"NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"}
+_NOT_FOUND = {
+    "GoneException",
+    "NonExistentQueue",
+    "QueueDoesNotExist",
+    "ResourceNotFoundException",
+}
 _INVALID = {
     "BatchRequestTooLong",
     "IdempotentParameterMismatchException",
@@ -21,6 +26,7 @@ _INVALID = {
     "InvalidParameterValue",
     "ItemCollectionSizeLimitExceededException",
     "MissingParameter",
+    "PayloadTooLargeException",
     "UnsupportedOperation",
     "ValidationException",
 }
