@@ -77,6 +77,8 @@ requirements: install ## Pin again what pyproject.toml asks for
 	@$(call quietly,$(pins) --group servers -o requirements-servers.txt)
 	@$(call quietly,$(pins) --group lambdas -c requirements-dev.txt -o lambdas/requirements.txt)
 	@$(call quietly,$(compile) --extra aws --group lambdas --group http -c requirements-dev.txt -o containers/requirements.txt)
+	@$(call quietly,$(compile) --extra aws --extra spark --group lambdas --no-emit-package pyspark \
+		-c requirements-dev.txt -o containers/bulk_import/requirements.txt)
 
 pins = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --custom-compile-command 'make requirements' $(ARGS)

@@ -16,7 +16,12 @@ from sleeper.properties.values import InstanceProperties
 from sleeper.wiring.instance_folder import InstanceFolder
 from stacks.alarms import AlarmsStack
 from stacks.athena import AthenaStack
-from stacks.bulk_import import BulkExportStack, BulkImportStack
+from stacks.bulk_export import BulkExportStack
+from stacks.bulk_import.eks import EksStack
+from stacks.bulk_import.emr import EmrStack
+from stacks.bulk_import.emr_serverless import EmrServerlessStack
+from stacks.bulk_import.persistent_emr import PersistentEmrStack
+from stacks.bulk_import.work import BulkImportStack
 from stacks.committer import CommitterStack
 from stacks.compaction import CompactionStack
 from stacks.constructs.code import make_code
@@ -72,10 +77,12 @@ class InstanceStack(cdk.Stack):
         self._add_queries(deployment, every, storage.emptier)
         if deployment.has(OptionalStack.ATHENA):
             AthenaStack(self, "Athena", deployment=deployment, emptier=storage.emptier)
-        if queues := _bulk_import_queues(deployment):
-            BulkImportStack(self, "BulkImport", emptier=storage.emptier, queues=queues, **every)
+        if _bulk_import_queues(deployment):
+            BulkImportStack(self, "BulkImport", deployment=deployment, emptier=storage.emptier)
+        self._add_platforms(deployment, every, network)
         if deployment.has(OptionalStack.BULK_EXPORT):
-            BulkExportStack(self, "BulkExport", emptier=storage.emptier, **every)
+            cluster = network.cluster
+            BulkExportStack(self, "BulkExport", emptier=storage.emptier, cluster=cluster, **every)
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
         last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)
         last.node.add_dependency(*others)
@@ -118,6 +125,18 @@ class InstanceStack(cdk.Stack):
             QueryStack(self, "Query", emptier=emptier, frames=frames, **every)
         if deployment.has(OptionalStack.REST_API):
             HttpApiStack(self, "HttpApi", deployment=deployment)
+
+    def _add_platforms(
+        self, deployment: Deployment, every: dict[str, Any], network: NetworkStack
+    ) -> None:
+        if deployment.has(OptionalStack.BULK_IMPORT_EMR_SERVERLESS):
+            EmrServerlessStack(self, "EmrServerless", network=network, **every)
+        if deployment.has(OptionalStack.BULK_IMPORT_EMR):
+            EmrStack(self, "Emr", network=network, **every)
+        if deployment.has(OptionalStack.BULK_IMPORT_PERSISTENT_EMR):
+            PersistentEmrStack(self, "PersistentEmr", network=network, **every)
+        if deployment.has(OptionalStack.BULK_IMPORT_EKS):
+            EksStack(self, "Eks", network=network, **every)
 
 
 def _bulk_import_queues(deployment: Deployment) -> tuple[str, ...]:

@@ -8,9 +8,11 @@ from constructs import Construct
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.deployed import TASK_CLUSTER, TASK_SECURITY_GROUP, TASK_SUBNETS
 from sleeper.properties.instance import SUBNETS, VPC
+from sleeper.properties.optional_stack import OptionalStack
 from stacks.constructs.acknowledged import acknowledge
 from stacks.deployment import Deployment
 
+_EMR_STACKS = (OptionalStack.BULK_IMPORT_EMR, OptionalStack.BULK_IMPORT_PERSISTENT_EMR)
 _ZONES = 2
 _ADDRESSES = "10.0.0.0/16"
 _INTERFACES = {
@@ -38,9 +40,12 @@ class NetworkStack(cdk.NestedStack):
         else:
             vpc = _made_vpc(self, deployment)
             subnets = tuple(subnet.subnet_id for subnet in vpc.isolated_subnets)
-        group = ec2.SecurityGroup(
+        self.vpc, self.subnets = vpc, list(subnets)
+        self.group = group = ec2.SecurityGroup(
             self, "Tasks", vpc=vpc, description=f"tasks of {deployment.id}: nothing comes in"
         )
+        if any(deployment.has(stack) for stack in _EMR_STACKS):
+            cdk.Tags.of(vpc).add("for-use-with-amazon-emr-managed-policies", "true")
         self.cluster = ecs.Cluster(self, "Cluster", cluster_name=deployment.name("tasks"), vpc=vpc)
         acknowledge(self.cluster, "ECS4", "tasks report to trackers; Insights would cost at rest")
         deployment.record(TASK_CLUSTER, self.cluster.cluster_name)

@@ -1,5 +1,6 @@
 """Container images, built by Docker at deployment and not before."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import aws_cdk as cdk
@@ -11,7 +12,12 @@ ROOT = Path(__file__).parents[2]
 _CONTEXT = ("core/sleeper", "lambdas", "containers")
 
 
-def image_asset(scope: Construct, name: str, processor: str) -> ecr.DockerImageAsset:
+def image_asset(
+    scope: Construct,
+    name: str,
+    processor: str,
+    build_arguments: Mapping[str, str] | None = None,
+) -> ecr.DockerImageAsset:
     """The image of `containers/<name>/Dockerfile`, whose context is the repository's code.
 
     One for all functions of a stack that name it.
@@ -29,5 +35,6 @@ def image_asset(scope: Construct, name: str, processor: str) -> ecr.DockerImageA
         platform=ecr.Platform.LINUX_ARM64 if arm else ecr.Platform.LINUX_AMD64,
         exclude=["*", *(f"!{kept}" for kept in _CONTEXT), "**/__pycache__", "**/*.egg-info"],
         ignore_mode=cdk.IgnoreMode.DOCKER,
+        build_args=dict(build_arguments) if build_arguments else None,
         asset_name=f"sleeper-{name}",
     )

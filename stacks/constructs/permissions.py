@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aws_cdk import Aws
+from aws_cdk import aws_iam as iam
 
 from sleeper.aws.dynamo_tables import RECENT, Index
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployed_stores import (
     ATHENA_SPILL,
+    BULK_EXPORT_RESULTS,
+    BULK_IMPORT,
     CONFIG,
     JOB_TRACKER,
     TABLE_DATA,
@@ -182,6 +185,38 @@ def read_sources(of: Deployment) -> list[Permission]:
         Permission(("s3:ListBucket",), arns),
         Permission(("s3:GetObject",), [f"{arn}/*" for arn in arns], "files to ingest"),
     ]
+
+
+def import_in_bulk(of: Deployment) -> list[Permission]:
+    """What driver and executors of a bulk import do. Commits are the driver's own."""
+    jobs = f"{of.bucket_arn(BULK_IMPORT)}/jobs/*"
+    return [
+        *read_state(of),
+        *commit(of),
+        *track(of),
+        *read_sources(of),
+        write_objects(of, DATA),
+        Permission(("s3:GetObject",), [jobs], "an object for each job"),
+    ]
+
+
+def write_exports(of: Deployment) -> list[Permission]:
+    """Writing what exports give, and seeing which parts are there already."""
+    bucket = of.bucket_arn(BULK_EXPORT_RESULTS)
+    return [
+        Permission(("s3:ListBucket",), [bucket]),
+        Permission(
+            ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"),
+            [f"{bucket}/*"],
+            "a folder for each table and export",
+        ),
+    ]
+
+
+def pass_role(role: iam.IRole, service: str) -> Permission:
+    """Handing the role to a service, and to no other."""
+    to = ("StringEquals", "iam:PassedToService", f"{service}.amazonaws.com")
+    return Permission(("iam:PassRole",), [role.role_arn], condition=to)
 
 
 def empty(of: Deployment, *buckets: DeployedBucket) -> list[Permission]:

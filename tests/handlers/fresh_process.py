@@ -12,6 +12,8 @@ from sleeper.wiring.queue_name import QueueName
 ROOT = Path(__file__).parents[2]
 EVENTS = Path(__file__).parent / "events"
 EVENT_OF = {
+    "start_bulk_import": "sqs.json",
+    "watch_bulk_imports": "schedule.json",
     **dict.fromkeys(
         ("create_ingest_batches", "fan_out_tables", "start_tasks", "sweep_instance"),
         "schedule.json",
@@ -60,6 +62,7 @@ def run_function(name: str, where: Path, event: str | None = None) -> list[str]:
         "SLEEPER_INSTANCE": str(where),
         "SLEEPER_OPERATION": QueueName.GARBAGE_COLLECTION.value,
         "SLEEPER_TASK_KIND": "ingest",
+        "SLEEPER_BULK_IMPORT_PLATFORM": "emr_serverless",
         "POWERTOOLS_SERVICE_NAME": name,
     }
     told = event or (EVENTS / EVENT_OF[name]).read_text()

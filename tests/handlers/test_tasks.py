@@ -239,3 +239,18 @@ def test_a_job_that_no_interruption_reaches_is_given_back_past_it(instance: Inst
     (status,) = instance.tasks.recent("worker")
     assert (status.running, status.jobs) == (False, 0)
     assert "in the midst of a job" in str(status.reason)
+
+
+def test_an_export_is_done_by_a_task(instance: Instance, start: Callable[[str], Task]) -> None:
+    table = make_table(instance, "t")
+    add_rows(instance, "t", 1, 2, 3)
+    queue = instance.queue(QueueName.BULK_EXPORT)
+    queue.send('{"exportId":"e1","tableName":"t"}')
+    queue.send('{"exportId":"e2","tableName":"gone"}')
+    start("bulk_export").end()
+    assert queue.counts().unfinished == 0
+    assert instance.jobs.job(table.id, "e1").state is JobState.COMMITTED
+    (lost,) = (j for j in instance.jobs.recent(JobKind.BULK_EXPORT) if j.job_id == "e2")
+    assert lost.state is JobState.REJECTED
+    written = list((Path(instance.where) / "exports" / table.id / "e1").glob("*.parquet"))
+    assert len(written) == 1

@@ -30,9 +30,11 @@ def _text(value: Any) -> str:
     return "".join(map(_text, value["Fn::Join"][1])) if "Fn::Join" in value else str(value)
 
 
-def test_resources_are_these(example: Synthesis) -> None:
+def resource_lines(synthesis: Synthesis, concerns: set[str]) -> list[str]:
+    """What is in the templates of these concerns, a line for each type whose names matter."""
     lines: list[str] = []
-    for concern, template in example.templates.items():
+    for concern in sorted(concerns):
+        template = synthesis.templates[concern]
         lines.append(f"{concern}: {len(template['Resources'])} resources")
         named: dict[str, list[str]] = {}
         for resource in template["Resources"].values():
@@ -42,6 +44,11 @@ def test_resources_are_these(example: Synthesis) -> None:
                 named.setdefault(resource["Type"], []).append(name.removeprefix(PREFIX))
         for kind, names in sorted(named.items()):
             lines.append(f"  {kind}: {', '.join(sorted(names))}")
+    return lines
+
+
+def test_resources_are_these(example: Synthesis) -> None:
+    lines = resource_lines(example, set(example.templates))
     check_approved("infra-resources.txt", "\n".join(lines) + "\n")
 
 
@@ -56,6 +63,11 @@ _NAMED_BY = {
     "AWS::ECS::Cluster": "ClusterName",
     "AWS::SNS::Topic": "TopicName",
     "AWS::EC2::VPCEndpoint": "VpcEndpointType",
+    "AWS::EKS::Cluster": "Name",
+    "AWS::EMR::Cluster": "Name",
+    "AWS::EMR::SecurityConfiguration": "Name",
+    "AWS::EMRServerless::Application": "Name",
+    "AWS::StepFunctions::StateMachine": "StateMachineName",
     "Custom::SleeperTable": "Name",
 }
 
@@ -105,7 +117,7 @@ def test_a_message_is_given_to_nobody_else_while_a_function_may_work_on_it(
             assert properties["BatchSize"] == (1 if is_query else 10)
             assert properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
             seen += 1
-    assert seen == 11
+    assert seen == 12
 
 
 def test_nobody_may_do_actions_by_a_wildcard(example: Synthesis) -> None:
@@ -127,6 +139,7 @@ def test_only_what_takes_no_resource_is_allowed_on_all(example: Synthesis) -> No
     assert on_all == {
         "ecr:GetAuthorizationToken",
         "ecs:ListTasks",
+        "logs:DescribeLogGroups",
         "xray:PutTelemetryRecords",
         "xray:PutTraceSegments",
     }
@@ -145,7 +158,7 @@ def test_only_collection_and_the_emptier_delete_data(example: Synthesis) -> None
 
 def test_every_function_knows_its_instance_and_is_traced(example: Synthesis) -> None:
     functions = example.properties(FUNCTION)
-    assert len(functions) == 24
+    assert len(functions) == 26
     for function in functions:
         told = function["Environment"]["Variables"]
         assert told["SLEEPER_INSTANCE"] == "aws:example"

@@ -19,6 +19,7 @@ FILES = {
     "requirements-dev.txt": RUNTIME + DEPLOY + LAMBDAS + OF_DEVELOPMENT,
     "lambdas/requirements.txt": LAMBDAS,
     "containers/requirements.txt": RUNTIME + LAMBDAS,
+    "containers/bulk_import/requirements.txt": RUNTIME + LAMBDAS + ["pandas>=2.2,<3"],
     "requirements-servers.txt": GROUPS["servers"],
 }
 

@@ -24,6 +24,7 @@ _INVALID = {
     "IdempotentParameterMismatchException",
     "InvalidMessageContents",
     "InvalidParameterValue",
+    "InvalidRequestException",
     "ItemCollectionSizeLimitExceededException",
     "MissingParameter",
     "PayloadTooLargeException",

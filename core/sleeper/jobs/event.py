@@ -22,6 +22,7 @@ class JobStep(Enum):
     """A step in the life of a job (the first) or of one of its runs (the others)."""
 
     CREATED = "created"
+    ACCEPTED = "accepted"
     STARTED = "started"
     FINISHED = "finished"
     COMMITTED = "committed"
@@ -35,7 +36,8 @@ class JobEvent:
 
     `run_id` is empty for what happens to the job outside any run: its creation, or a
     rejection before it was tried. `at_ms` is when it happened. `inputs` counts the files
-    of a creation; rows belong to FINISHED, reasons to FAILED and REJECTED.
+    of a creation; rows belong to FINISHED, reasons to FAILED and REJECTED. ACCEPTED is of a
+    run that was given to a platform of Spark, whose name for it then stands in `task_id`.
     """
 
     table_id: TableId

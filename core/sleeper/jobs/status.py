@@ -13,6 +13,7 @@ class JobState(Enum):
     """Where a job or a run of it stands."""
 
     CREATED = "created"
+    ACCEPTED = "accepted"
     RUNNING = "running"
     FINISHED = "finished"
     COMMITTED = "committed"
@@ -28,16 +29,22 @@ _STATES_BY_RANK = (
     (JobStep.FAILED, JobState.FAILED),
     (JobStep.FINISHED, JobState.FINISHED),
     (JobStep.STARTED, JobState.RUNNING),
+    (JobStep.ACCEPTED, JobState.ACCEPTED),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One attempt at a job. Times are in milliseconds since the epoch, None where unknown."""
+    """One attempt at a job. Times are in milliseconds since the epoch, None where unknown.
+
+    `platform_run` is what the platform that took it on calls it.
+    """
 
     run_id: str
     state: JobState
     task_id: str | None = None
+    platform_run: str | None = None
+    accepted_ms: int | None = None
     started_ms: int | None = None
     ended_ms: int | None = None
     rows_read: int | None = None
@@ -127,7 +134,7 @@ def _job(table_id: TableId, job_id: str, events: list[JobEvent]) -> JobStatus:
     outside = runs.pop("", {})
     in_order = sorted(
         (_run(run_id, steps) for run_id, steps in runs.items()),
-        key=lambda run: (run.started_ms or run.ended_ms or 0, run.run_id),
+        key=lambda run: (run.accepted_ms or run.started_ms or run.ended_ms or 0, run.run_id),
     )
     created = outside.get(JobStep.CREATED)
     state, reasons = _job_state(outside, in_order)
@@ -159,6 +166,7 @@ def _job_state(
 
 def _run(run_id: str, steps: dict[JobStep, JobEvent]) -> JobRun:
     state = next((s for step, s in _STATES_BY_RANK if step in steps), JobState.CREATED)
+    accepted = steps.pop(JobStep.ACCEPTED, None)
     started, finished = steps.get(JobStep.STARTED), steps.get(JobStep.FINISHED)
     failure = steps.get(JobStep.REJECTED) or steps.get(JobStep.FAILED)
     ended = finished or steps.get(JobStep.COMMITTED) or failure
@@ -167,6 +175,8 @@ def _run(run_id: str, steps: dict[JobStep, JobEvent]) -> JobRun:
         run_id=run_id,
         state=state,
         task_id=next((e.task_id for e in steps.values() if e.task_id), None),
+        platform_run=accepted.task_id if accepted else None,
+        accepted_ms=accepted.at_ms if accepted else None,
         started_ms=started.at_ms if started else None,
         ended_ms=ended.at_ms if ended else None,
         rows_read=finished.rows_read if finished else None,

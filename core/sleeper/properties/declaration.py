@@ -38,6 +38,7 @@ class Group(Enum):
     INGEST = "Ingest"
     INGEST_BATCHER = "Ingest batcher"
     BULK_IMPORT = "Bulk import"
+    BULK_EXPORT = "Bulk export"
     COMPACTION = "Compaction"
     SPLITTING = "Partition splitting"
     COLLECTION = "Garbage collection"

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sleeper.properties import (  # noqa: F401 (they declare when imported)
+    bulk_import,
     deployed,
     deployment,
     engine,

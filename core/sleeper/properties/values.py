@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from sleeper.errors import InvalidRequestError
 from sleeper.properties import (  # noqa: F401 (they declare)
+    bulk_import,
     deployed,
     deployment,
     engine,

@@ -52,7 +52,9 @@ def import_on(
         return bulk_import_paths(instance, table_name, paths, start, job_id, on_stage)
 
 
-def run_message(instance: Instance, body: str, sent_ms: int) -> BulkImportResult:
+def run_message(
+    instance: Instance, body: str, sent_ms: int, run_id: str | None = None
+) -> BulkImportResult:
     """Runs a message's job on the Spark that was submitted to."""
     job_id = _id_in(body)
     spark_request_from_message(body)
@@ -64,7 +66,7 @@ def run_message(instance: Instance, body: str, sent_ms: int) -> BulkImportResult
             stack.callback(session.stop)
             return SparkCluster(session)
 
-        return run_bulk_import_message(instance, message, start)
+        return run_bulk_import_message(instance, message, start, run_id)
 
 
 def _id_in(body: str) -> str:
@@ -101,13 +103,15 @@ def main() -> int:
     parser.add_argument("instance", help="a folder, or aws:INSTANCE_ID")
     parser.add_argument("job", help="the message, or where it lies")
     parser.add_argument("--sent-ms", type=int, help="when it was sent, since the epoch")
+    parser.add_argument("--run-id", help="the run that was accepted, for the job tracker")
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         instance = open_instance(chosen.instance)
         try:
             sent_ms = chosen.sent_ms or time.time_ns() // 1_000_000
-            result = run_message(instance, _body_of(instance, chosen.job), sent_ms)
+            body = _body_of(instance, chosen.job)
+            result = run_message(instance, body, sent_ms, chosen.run_id)
         finally:
             instance.close()
     except SleeperError as error:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql.functions import array, col, lit, pmod
+from pyspark.sql.functions import hash as hash_of
+from pyspark.sql.functions import min as least
 
 from sleeper.bulk_import.exchange import cut_split, rows_of_pieces
 from sleeper.bulk_import.key_sample import SplitSample, sample_split
@@ -28,6 +30,7 @@ from sleeper.statestore.transactions.file_json import key_from_json, key_to_json
 # Batches between Spark and Python are cut by rows, and a piece is one of up to 4 MiB.
 _PIECES_PER_BATCH = 8
 _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_TRIED_AT_ONCE = 20
 _TEXT = "found string"
 _PIECE = "task int, body binary"
 
@@ -88,7 +91,7 @@ class SparkCluster:
         tasks = task_count(exchange.slots)
         with task_errors(), self._small_batches():
             pieces = self._numbers(len(exchange.splits)).mapInArrow(_each_number(cut), _PIECE)
-            by_task = pieces.repartitionById(tasks, col("task"))
+            by_task = _by_task(pieces, tasks)
             found = by_task.mapInArrow(_texts(write), _TEXT).collect()
         return [new_file_from_json(row[0]) for row in found]
 
@@ -104,6 +107,33 @@ class SparkCluster:
             yield
         finally:
             self.session.conf.set(_BATCH_SETTING, str(before))
+
+
+def _by_task(pieces: DataFrame, tasks: int) -> DataFrame:
+    """The pieces of each task in the partition of its number."""
+    if hasattr(pieces, "repartitionById"):
+        return pieces.repartitionById(tasks, col("task"))
+    return placed_by_hash(pieces, tasks)
+
+
+def placed_by_hash(pieces: DataFrame, tasks: int) -> DataFrame:
+    """The same on Spark 3, which EMR 7 has: it only hashes.
+
+    So each task is given a number whose hash falls into its partition: the first of those from 0,
+    which is found after some `tasks * ln(tasks)` of them.
+    """
+    session = pieces.sparkSession
+    places: dict[int, int] = {}
+    start = 0
+    while len(places) < tasks:
+        tried = session.range(start, start + tasks * _TRIED_AT_ONCE).select(col("id").cast("int"))
+        hashed = tried.withColumn("place", pmod(hash_of("id"), lit(tasks)))
+        for row in hashed.groupBy("place").agg(least("id").alias("id")).collect():
+            places.setdefault(row["place"], row["id"])
+        start += tasks * _TRIED_AT_ONCE
+    number = array(*[lit(places[task]) for task in range(tasks)])[col("task")]
+    placed = pieces.withColumn("place", number).repartition(tasks, col("place"))
+    return placed.drop("place")
 
 
 def _each_number(work: Callable[[int], Iterator[pa.RecordBatch]]) -> Callable[[Batches], Batches]:

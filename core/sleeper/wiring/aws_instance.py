@@ -28,6 +28,7 @@ from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
 from sleeper.aws.task_launcher import EcsTaskLauncher
 from sleeper.aws.task_tracker import DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.bulk_import.platform import PlatformName, SparkPlatform
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.bucket import open_bucket
 from sleeper.datafiles.location import DataRoot
@@ -39,6 +40,7 @@ from sleeper.properties.deployed import (
     COMPACTION_TASK_DEFINITION,
     DATA_BUCKET,
     DEPLOYED_QUEUES,
+    EXPORT_TASK_DEFINITION,
     INGEST_BATCHER_TABLE,
     INGEST_TASK_DEFINITION,
     JOB_TRACKER_TABLE,
@@ -89,6 +91,7 @@ _JOB_QUEUES = {
 _TASK_DEFINITIONS = {
     JobKind.INGEST: INGEST_TASK_DEFINITION,
     JobKind.COMPACTION: COMPACTION_TASK_DEFINITION,
+    JobKind.BULK_EXPORT: EXPORT_TASK_DEFINITION,
 }
 
 
@@ -160,6 +163,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             dynamo, _deployed(files.instance(), INGEST_BATCHER_TABLE)
         ),
         launcher=lambda kind: _launcher(files.instance(), kind),
+        spark_platform=lambda name: _platform(files.instance(), name),
         find_files=lambda path: find_s3_files(path, readable_buckets(root, files.instance())),
         root=root,
         state=copies.get,
@@ -242,6 +246,12 @@ def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
         subnets,
         _deployed(properties, TASK_SECURITY_GROUP),
     )
+
+
+def _platform(properties: InstanceProperties, name: PlatformName) -> SparkPlatform:
+    from sleeper.wiring.spark_platforms import open_platform
+
+    return open_platform(properties, name)
 
 
 def _query_tracker(properties: InstanceProperties, clock: Clock) -> DynamoQueryTracker:

@@ -39,15 +39,22 @@ def bulk_import_paths(
 
 
 def run_bulk_import_message(
-    instance: Instance, message: Message, cluster: OpenCluster
+    instance: Instance, message: Message, cluster: OpenCluster, run_id: str | None = None
 ) -> BulkImportResult:
-    """Runs the job of a message. One that is no job, or too old, is tracked as rejected."""
+    """Runs the job of a message. One that is no job, or too old, is tracked as rejected.
+
+    `run_id` is that of the run which a platform accepted.
+    """
     job = job_of_message(instance, message, JobKind.BULK_IMPORT)
-    return _run(instance, job, cluster, ignore_stage)
+    return _run(instance, job, cluster, ignore_stage, run_id)
 
 
 def _run(
-    instance: Instance, job: IngestJob, cluster: OpenCluster, on_stage: StageHeard
+    instance: Instance,
+    job: IngestJob,
+    cluster: OpenCluster,
+    on_stage: StageHeard,
+    run_id: str | None = None,
 ) -> BulkImportResult:
     table = table_of_job(instance, job, JobKind.BULK_IMPORT)
 
@@ -59,7 +66,7 @@ def _run(
 
     with own_task(instance, JobKind.BULK_IMPORT) as (task_id, done):
         tracked = TrackedJob(
-            instance, JobKind.BULK_IMPORT, table.ref.id, job.id, task_id, len(job.files)
+            instance, JobKind.BULK_IMPORT, table.ref.id, job.id, task_id, len(job.files), run_id
         )
         result = tracked.run(work, lambda r: RunEnd(None if r.done_before else r.rows))
         done(result.rows)

@@ -8,7 +8,7 @@ from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId
 from sleeper.wiring.instance import Instance, OpenTable
-from sleeper.wiring.source_names import refuse_local_files
+from sleeper.wiring.source_files import refuse_local_files
 from sleeper.wiring.tracked_job import TrackedJob
 
 _NO_TABLE = TableId("")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from sleeper.bulk_import.platform import PlatformName, SparkPlatform
 from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.garbage_collection.orphans import ListObjects
@@ -50,8 +51,9 @@ class Instance:
     """The ports of one instance. Safe for threads; each process opens its own.
 
     `queues` are those that it has; `queue` opens any. `launcher` is what starts tasks of a kind,
-    if the instance has tasks. `state` gives a table's state store, opened once per
-    process. `spill_folder` is a folder of this process on local disk. `make_table` and
+    if the instance has tasks; `spark_platform` what runs bulk imports. `state` gives a table's
+    state store, opened once per process. `spill_folder` is a folder of this process on local
+    disk. `make_table` and
     `remove_table` make and delete what a table needs before its index row stands, and after;
     `find_files` gives the files that an ingest of a path would read, with their bytes.
     `abandoned_tables` are those of a creation that died before a time.
@@ -76,6 +78,7 @@ class Instance:
     file_requests: Callable[[], FileRequests]
     find_files: Callable[[str], Sequence[tuple[str, int]]]
     launcher: Callable[[JobKind], TaskLauncher]
+    spark_platform: Callable[[PlatformName], SparkPlatform]
     root: DataRoot
     state: Callable[[TableId], StateStore]
     make_table: Callable[[TableId], None]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sleeper.bulk_import.platform import PlatformName, SparkPlatform
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.errors import InvalidRequestError
@@ -101,6 +102,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         file_requests=functools.cache(lambda: LocalFileRequests(database)),
         find_files=_find_files,
         launcher=_no_launcher,
+        spark_platform=_no_platform,
         root=root,
         state=states.get,
         make_table=lambda table_id: _make_table(local, table_id),
@@ -127,6 +129,12 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
 def _no_launcher(kind: JobKind) -> TaskLauncher:
     raise InvalidRequestError(
         f"a local instance starts no {kind.value} tasks: `sleeper run` has its own workers"
+    )
+
+
+def _no_platform(name: PlatformName) -> SparkPlatform:
+    raise InvalidRequestError(
+        f"a local instance has no {name.value}: `sleeper bulk-import` runs Spark on this machine"
     )
 
 

@@ -17,6 +17,8 @@ _FOUND_ANEW = (InvalidRequestError, NotFoundError, StateMovedOnError, DataError)
 
 SETTLED_ERRORS: dict[QueueName, tuple[type[SleeperError], ...]] = {
     QueueName.INGEST: (InvalidRequestError, NotFoundError),
+    QueueName.BULK_EXPORT: (InvalidRequestError, NotFoundError),
+    QueueName.BULK_IMPORT_PERSISTENT_EMR: (InvalidRequestError, NotFoundError),
     QueueName.INGEST_BATCHER: (InvalidRequestError,),
     QueueName.COMPACTION: _FOUND_ANEW,
     QueueName.SPLITTING: _FOUND_ANEW,

@@ -1,5 +1,6 @@
 """The files in S3 that ingest may read, named by users. Loads no data library."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sleeper.datafiles.bucket import Bucket
@@ -8,7 +9,10 @@ from sleeper.datafiles.s3_file import s3_file
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from sleeper.properties.values import InstanceProperties
+from sleeper.wiring.instance import Instance
 
+LOCAL_SCHEME = "file://"
+"""Before the name of a file of the machine of a command, which is no task's."""
 _ENDING_BELOW = ".parquet"
 
 
@@ -37,3 +41,10 @@ def find_s3_files(name: str, buckets: tuple[Bucket, ...]) -> list[tuple[str, int
     if not found:
         raise InvalidRequestError(f"file {file} does not exist, nor any .parquet file below it")
     return found
+
+
+def refuse_local_files(instance: Instance, names: Iterable[str]) -> None:
+    """The disk of a task is nothing that a message may name."""
+    for name in names:
+        if not instance.is_local and name.startswith(LOCAL_SCHEME):
+            raise InvalidRequestError(f"file {name} is not in S3: expected s3://bucket/key")

@@ -11,7 +11,11 @@ from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.worker import Worker, WorkerSettings
 from sleeper.wiring.worker_process import run_worker_process
 
-_QUEUES = {JobKind.INGEST: QueueName.INGEST, JobKind.COMPACTION: QueueName.COMPACTION}
+_QUEUES = {
+    JobKind.INGEST: QueueName.INGEST,
+    JobKind.COMPACTION: QueueName.COMPACTION,
+    JobKind.BULK_EXPORT: QueueName.BULK_EXPORT,
+}
 # Less than the time that ECS leaves a task between SIGTERM and SIGKILL.
 _WAIT_SECONDS_MAX = 10.0
 

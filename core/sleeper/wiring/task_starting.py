@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.task_launcher import tasks_to_start
+from sleeper.properties.bulk_import import EXPORT_TASKS_MAX
 from sleeper.properties.declaration import Property
 from sleeper.properties.instance import COMPACTION_TASKS_MAX, INGEST_TASKS_MAX
 from sleeper.wiring.instance import Instance
@@ -16,6 +17,7 @@ logger = logging.getLogger(__name__)
 _KINDS: dict[JobKind, tuple[QueueName, Property[int]]] = {
     JobKind.INGEST: (QueueName.INGEST, INGEST_TASKS_MAX),
     JobKind.COMPACTION: (QueueName.COMPACTION, COMPACTION_TASKS_MAX),
+    JobKind.BULK_EXPORT: (QueueName.BULK_EXPORT, EXPORT_TASKS_MAX),
 }
 
 

@@ -30,7 +30,10 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True)
 class TrackedJob:
-    """A job of a table. `task_id` is the task that runs it, `inputs` how many files it has."""
+    """A job of a table. `task_id` is the task that runs it, `inputs` how many files it has.
+
+    `run_id` is the run's, where whoever had it started made it up.
+    """
 
     instance: Instance
     kind: JobKind
@@ -38,6 +41,7 @@ class TrackedJob:
     job_id: str
     task_id: str | None = None
     inputs: int | None = None
+    run_id: str | None = None
 
     def run(self, work: Callable[[JobRunRef], R], end_of: Callable[[R], RunEnd]) -> R:
         """Does the work as one run of the job.
@@ -73,7 +77,9 @@ class TrackedJob:
         self.instance.jobs.record(event)
 
     def _new_run(self) -> JobRunRef:
-        return JobRunRef(self.table_id, self.job_id, self.kind, new_run_id(), self.task_id)
+        return JobRunRef(
+            self.table_id, self.job_id, self.kind, self.run_id or new_run_id(), self.task_id
+        )
 
     def _record_end(self, end: JobEvent) -> None:
         """A tracker that does not answer, on a full disk perhaps, must not hide how it ended."""

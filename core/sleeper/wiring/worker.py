@@ -22,9 +22,11 @@ from sleeper.properties.instance import (
     INGEST_KEEPALIVE_SECONDS,
     INGEST_VISIBILITY_SECONDS,
 )
+from sleeper.wiring.bulk_exporting import run_bulk_export_message
 from sleeper.wiring.compaction_running import run_compaction_message
 from sleeper.wiring.ingest import run_ingest_message
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.persistent_import import run_persistent_import
 from sleeper.wiring.query_dispatch import run_query_message
 from sleeper.wiring.query_running import run_leaf_query_message
 from sleeper.wiring.queue_name import QueueName
@@ -37,6 +39,8 @@ _VISIBILITY = {
     QueueName.INGEST: INGEST_VISIBILITY_SECONDS,
     QueueName.COMPACTION: COMPACTION_VISIBILITY_SECONDS,
     QueueName.SPLITTING: QUEUE_VISIBILITY_SECONDS,
+    QueueName.BULK_EXPORT: QUEUE_VISIBILITY_SECONDS,
+    QueueName.BULK_IMPORT_PERSISTENT_EMR: QUEUE_VISIBILITY_SECONDS,
     QueueName.QUERY: QUEUE_VISIBILITY_SECONDS,
     QueueName.LEAF_QUERY: QUEUE_VISIBILITY_SECONDS,
 }
@@ -213,6 +217,12 @@ class Worker:
                 )
             case QueueName.SPLITTING:
                 run_split_message(self._instance, message.body)
+                return JobTotals()
+            case QueueName.BULK_EXPORT:
+                rows = run_bulk_export_message(self._instance, message, self._task_id).rows
+                return JobTotals(rows, rows)
+            case QueueName.BULK_IMPORT_PERSISTENT_EMR:
+                run_persistent_import(self._instance, message)
                 return JobTotals()
             case QueueName.QUERY:
                 return JobTotals(run_query_message(self._instance, message))

@@ -1,0 +1,67 @@
+"""Bulk imports on EMR Serverless: a job run of the instance's application for each."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sleeper.aws.errors import translated
+from sleeper.bulk_import.platform import PlatformJob, RunOutcome, RunState
+from sleeper.bulk_import.submit_command import MAIN_FILE, serverless_settings, submit_options
+
+_ENDED = {
+    "SUCCESS": RunState.SUCCEEDED,
+    "FAILED": RunState.FAILED,
+    "CANCELLED": RunState.FAILED,
+    "CANCELLING": RunState.RUNNING,
+}
+# Else a run is stopped after twelve hours.
+_NO_TIMEOUT = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EmrServerless:
+    """Implements `sleeper.bulk_import.platform.SparkPlatform`.
+
+    `log_group` takes the logs of driver and executors. A reference is a job run's id.
+    """
+
+    client: Any
+    application_id: str
+    role_arn: str
+    log_group: str
+
+    def submit(self, job: PlatformJob) -> str:
+        """See the port. The run id is the client token, which starts nothing twice."""
+        driver = {
+            "entryPoint": MAIN_FILE,
+            "entryPointArguments": list(job.arguments),
+            "sparkSubmitParameters": " ".join(submit_options(serverless_settings(job))),
+        }
+        logs = {
+            "enabled": True,
+            "logGroupName": self.log_group,
+            "logStreamNamePrefix": job.run_id,
+        }
+        with translated(f"bulk import job {job.job_id} on EMR Serverless"):
+            answer = self.client.start_job_run(
+                applicationId=self.application_id,
+                clientToken=job.run_id,
+                executionRoleArn=self.role_arn,
+                name=job.run_id,
+                jobDriver={"sparkSubmit": driver},
+                executionTimeoutMinutes=_NO_TIMEOUT,
+                configurationOverrides={
+                    "monitoringConfiguration": {"cloudWatchLoggingConfiguration": logs}
+                },
+            )
+        return str(answer["jobRunId"])
+
+    def outcome(self, reference: str) -> RunOutcome:
+        """See the port."""
+        with translated(f"job run {reference} of EMR Serverless"):
+            run = self.client.get_job_run(applicationId=self.application_id, jobRunId=reference)[
+                "jobRun"
+            ]
+        state = _ENDED.get(run["state"], RunState.RUNNING)
+        if state is not RunState.FAILED:
+            return RunOutcome(state)
+        return RunOutcome(state, f"{run['state']}: {run.get('stateDetails') or 'no reason given'}")

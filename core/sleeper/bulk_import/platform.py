@@ -1,0 +1,132 @@
+"""The port of what runs bulk imports on Spark: EMR Serverless, EMR, EKS.
+
+A *platform run* is one attempt at a job on a platform, known here by a run id and there by a
+*reference*. The message's settings of Spark come from whoever may send a message, so they may
+size a job and not bring code into it: what is allowed is a setting's size, not a path or class.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.bulk_import import SPARK_ON_CLUSTERS, SPARK_ON_SERVERLESS
+from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
+from sleeper.properties.values import InstanceProperties
+
+_MIB = 1024**2
+# As existing messages have them: Spark's name after that of the property.
+_OLDER_PREFIXES = ("sleeper.bulk.import.emr.serverless.", "sleeper.bulk.import.emr.")
+_NAME = re.compile(r"spark\.[A-Za-z0-9._-]{1,200}")
+_VALUE = re.compile(r"[A-Za-z0-9._:%+-]{1,200}")
+# What loads code or files, runs commands, or says who and where a job is: not a message's to say.
+_RESERVED = re.compile(
+    r"\.(jars|files|archives|plugins|extensions|master|app|submit|pyspark|hadoop|kubernetes|yarn)\b"
+    r"|Options$|ClassPath$|LibraryPath$|Listeners?$|Env\b|[Cc]lass$|[Cc]ommand|\.r\.|docker|[Rr]ole"
+)
+# A task's sort, and Arrow's batches on their way between Spark and it.
+_TIMES_TASK_MEMORY = 2
+_PYTHON_MIB = 1024
+
+
+class PlatformName(Enum):
+    """The platforms; each has a queue and a stack."""
+
+    EMR_SERVERLESS = "emr_serverless"
+    EMR = "emr"
+    PERSISTENT_EMR = "persistent_emr"
+    EKS = "eks"
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformJob:
+    """What a platform is asked to run: the driver with these arguments, and settings of Spark.
+
+    `environment` is for driver and executors.
+    """
+
+    run_id: str
+    job_id: str
+    arguments: tuple[str, ...]
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    platform_spec: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class RunState(Enum):
+    """Where a platform run stands, as the platform sees it."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """What a platform says of a run; `reason` why it failed."""
+
+    state: RunState
+    reason: str = ""
+
+
+class SparkPlatform(Protocol):
+    """A platform that runs a driver for each job that it is given."""
+
+    def submit(self, job: PlatformJob) -> str:
+        """Starts it and returns a reference. What was started under the run id is not again.
+
+        InvalidRequestError if what the message asks for can never be.
+        """
+
+    def outcome(self, reference: str) -> RunOutcome:
+        """What became of it. NotFoundError if the platform does not know it any more."""
+
+
+def run_id_of(table_id: str, job_id: str, message_id: str) -> str:
+    """The run of a job that a message stands for: the same one however often it comes."""
+    return hashlib.sha256(f"{table_id}#{job_id}#{message_id}".encode()).hexdigest()[:32]
+
+
+def spark_settings(
+    platform: PlatformName, properties: InstanceProperties, wanted: Mapping[str, str]
+) -> dict[str, str]:
+    """The instance's settings of Spark, overridden by a message's.
+
+    InvalidRequestError for one that a message may not set.
+    """
+    serverless = platform is PlatformName.EMR_SERVERLESS
+    defaults = SPARK_ON_SERVERLESS if serverless else SPARK_ON_CLUSTERS
+    settings = {name: str(properties.get(prop)) for name, prop in defaults.items()}
+    settings |= {"spark.dynamicAllocation.enabled": "true"}
+    settings |= dict(_checked(name, value) for name, value in wanted.items())
+    if "spark.executor.memoryOverhead" not in settings:
+        overhead = _overhead_mib(settings["spark.executor.cores"], properties)
+        settings["spark.executor.memoryOverhead"] = f"{overhead}m"
+    return settings
+
+
+def _checked(name: str, value: str) -> tuple[str, str]:
+    for prefix in _OLDER_PREFIXES:
+        name = name.removeprefix(prefix)
+    if not _NAME.fullmatch(name) or _RESERVED.search(name):
+        raise InvalidRequestError(
+            f'bulk import message: "sparkConf" may not set {name[:200]!r}: only what sizes a job'
+        )
+    if not _VALUE.fullmatch(value):
+        raise InvalidRequestError(
+            f'bulk import message: "sparkConf" {name}: {value[:200]!r} is no number, size or word'
+        )
+    return name, value
+
+
+def _overhead_mib(cores: str, properties: InstanceProperties) -> int:
+    """What the Python workers of an executor take, beside its JVM: one for each processor."""
+    if not cores.isdecimal():
+        raise InvalidRequestError(
+            f'bulk import message: "sparkConf" spark.executor.cores: {cores!r} is no number'
+        )
+    task_mib = properties.get(BULK_IMPORT_TASK_MEMORY_BYTES) // _MIB
+    return _PYTHON_MIB + int(cores) * _TIMES_TASK_MEMORY * task_mib

@@ -1,0 +1,16 @@
+"""Looks after the bulk imports that a platform runs, every few minutes."""
+
+import os
+from dataclasses import asdict
+
+from sleeper.bulk_import.platform import PlatformName
+from sleeper.wiring.bulk_import_watching import watch_bulk_imports
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.lambda_function import Event, lambda_function
+
+
+@lambda_function
+def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001 (only that it came)
+    """SLEEPER_BULK_IMPORT_PLATFORM is `emr_serverless`, `emr` or `eks`."""
+    name = PlatformName(os.environ["SLEEPER_BULK_IMPORT_PLATFORM"])
+    return asdict(watch_bulk_imports(instance, name))

@@ -1,0 +1,1 @@
+"""Bulk import: what all platforms share, and a stack for each platform."""

@@ -1,0 +1,199 @@
+"""Bulk import on EKS: a cluster in Auto Mode, whose nodes come and go, and a state machine."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_eks as eks
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from sleeper.bulk_import.platform import PlatformName
+from sleeper.bulk_import.submit_command import KUBERNETES_NAMESPACE, KUBERNETES_SERVICE_ACCOUNT
+from sleeper.properties.deployed import EKS_IMAGE, EKS_STATE_MACHINE
+from stacks.bulk_import.eks_states import states_of_job
+from stacks.bulk_import.image import ON_EKS, bulk_import_image
+from stacks.bulk_import.starting import start_jobs
+from stacks.constructs.acknowledged import acknowledge
+from stacks.constructs.function import make_log_group
+from stacks.constructs.permissions import Permission, import_in_bulk
+from stacks.constructs.role import make_role
+from stacks.deployment import Deployment
+from stacks.network import NetworkStack
+
+_CLUSTER_POLICIES = (
+    "AmazonEKSClusterPolicy",
+    "AmazonEKSComputePolicy",
+    "AmazonEKSBlockStoragePolicy",
+    "AmazonEKSLoadBalancingPolicy",
+    "AmazonEKSNetworkingPolicy",
+)
+_NODE_POLICIES = ("AmazonEKSWorkerNodeMinimalPolicy", "AmazonEC2ContainerRegistryPullOnly")
+_ADMIN = "cluster-access-policy/AmazonEKSClusterAdminPolicy"
+_POOLS = ["general-purpose"]
+_LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+
+
+class EksStack(cdk.NestedStack):
+    """The control plane costs also while no job runs; nodes do not."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+        network: NetworkStack,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        image = bulk_import_image(self, deployment, ON_EKS)
+        cluster = self._cluster(deployment, network)
+        self._give_pods_a_role(deployment, cluster)
+        machine = self._machine(deployment, cluster)
+        deployment.record(EKS_IMAGE, image.image_uri)
+        deployment.record(EKS_STATE_MACHINE, machine.attr_arn)
+        name = deployment.name("bulk-import-eks")
+        executions = deployment.arn("states", f"execution:{name}:*")
+        start_jobs(
+            self,
+            deployment,
+            PlatformName.EKS,
+            alarms=alarms,
+            submit=[Permission(("states:StartExecution",), [machine.attr_arn])],
+            ask=[
+                Permission(
+                    ("states:DescribeExecution",), [executions], "executions that start later"
+                )
+            ],
+        )
+
+    def _cluster(self, deployment: Deployment, network: NetworkStack) -> eks.CfnCluster:
+        role = _managed_role(self, "ClusterRole", "eks", _CLUSTER_POLICIES)
+        assert role.assume_role_policy is not None
+        # Auto Mode tags what it makes in the role's name.
+        role.assume_role_policy.add_statements(
+            iam.PolicyStatement(
+                actions=["sts:TagSession"], principals=[iam.ServicePrincipal("eks.amazonaws.com")]
+            )
+        )
+        nodes = _managed_role(self, "NodeRole", "ec2", _NODE_POLICIES)
+        of = eks.CfnCluster
+        cluster = of(
+            self,
+            "Cluster",
+            name=deployment.name("bulk-import"),
+            role_arn=role.role_arn,
+            access_config=of.AccessConfigProperty(
+                authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False
+            ),
+            bootstrap_self_managed_addons=False,
+            compute_config=of.ComputeConfigProperty(
+                enabled=True, node_pools=_POOLS, node_role_arn=nodes.role_arn
+            ),
+            kubernetes_network_config=of.KubernetesNetworkConfigProperty(
+                elastic_load_balancing=of.ElasticLoadBalancingProperty(enabled=True)
+            ),
+            storage_config=of.StorageConfigProperty(
+                block_storage=of.BlockStorageProperty(enabled=True)
+            ),
+            logging=of.LoggingProperty(
+                cluster_logging=of.ClusterLoggingProperty(
+                    enabled_types=[of.LoggingTypeConfigProperty(type=kind) for kind in _LOGS]
+                )
+            ),
+            resources_vpc_config=of.ResourcesVpcConfigProperty(
+                subnet_ids=network.subnets,
+                endpoint_private_access=True,
+                endpoint_public_access=True,
+            ),
+        )
+        acknowledge(cluster, "EKS1", "Step Functions reaches only public endpoints, by IAM")
+        return cluster
+
+    def _give_pods_a_role(self, deployment: Deployment, cluster: eks.CfnCluster) -> None:
+        pods = make_role(
+            self, "PodRole", service="pods.eks", permissions=import_in_bulk(deployment)
+        )
+        assert pods.assume_role_policy is not None
+        pods.assume_role_policy.add_statements(
+            iam.PolicyStatement(
+                actions=["sts:TagSession"],
+                principals=[iam.ServicePrincipal("pods.eks.amazonaws.com")],
+            )
+        )
+        eks.CfnPodIdentityAssociation(
+            self,
+            "PodIdentity",
+            cluster_name=cluster.ref,
+            namespace=KUBERNETES_NAMESPACE,
+            service_account=KUBERNETES_SERVICE_ACCOUNT,
+            role_arn=pods.role_arn,
+        )
+
+    def _machine(self, deployment: Deployment, cluster: eks.CfnCluster) -> sfn.CfnStateMachine:
+        name = deployment.name("bulk-import-eks")
+        group = make_log_group(self, "Log", deployment, f"/aws/vendedlogs/states/{name}")
+        role = make_role(self, "MachineRole", service="states", permissions=_log_deliveries())
+        eks.CfnAccessEntry(
+            self,
+            "MachineAccess",
+            cluster_name=cluster.ref,
+            principal_arn=role.role_arn,
+            access_policies=[
+                eks.CfnAccessEntry.AccessPolicyProperty(
+                    policy_arn=f"arn:{cdk.Aws.PARTITION}:eks::aws:{_ADMIN}",
+                    access_scope=eks.CfnAccessEntry.AccessScopeProperty(type="cluster"),
+                )
+            ],
+        )
+        of = sfn.CfnStateMachine
+        machine = of(
+            self,
+            "Machine",
+            state_machine_name=name,
+            role_arn=role.role_arn,
+            definition=states_of_job(
+                cluster.ref, cluster.attr_endpoint, cluster.attr_certificate_authority_data
+            ),
+            logging_configuration=of.LoggingConfigurationProperty(
+                level="ALL",
+                include_execution_data=True,
+                destinations=[
+                    of.LogDestinationProperty(
+                        cloud_watch_logs_log_group=of.CloudWatchLogsLogGroupProperty(
+                            log_group_arn=group.log_group_arn
+                        )
+                    )
+                ],
+            ),
+            tracing_configuration=of.TracingConfigurationProperty(enabled=False),
+        )
+        acknowledge(machine, "SF2", "its one long step is the job, which CloudWatch has logs of")
+        machine.node.add_dependency(role)
+        return machine
+
+
+def _managed_role(
+    scope: Construct, construct_id: str, service: str, policies: tuple[str, ...]
+) -> iam.Role:
+    """A role that EKS itself works under, as AWS says it must be."""
+    role = make_role(scope, construct_id, service=service, permissions=[])
+    for name in policies:
+        role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(name))
+        arn = f"arn:<AWS::Partition>:iam::aws:policy/{name}"
+        acknowledge(role, f"IAM4[Policy::{arn}]", "AWS's own, and kept by it, for EKS to work")
+    return role
+
+
+def _log_deliveries() -> list[Permission]:
+    actions = (
+        "logs:CreateLogDelivery",
+        "logs:GetLogDelivery",
+        "logs:UpdateLogDelivery",
+        "logs:DeleteLogDelivery",
+        "logs:ListLogDeliveries",
+        "logs:PutResourcePolicy",
+        "logs:DescribeResourcePolicies",
+        "logs:DescribeLogGroups",
+    )
+    return [Permission(actions, ("*",), "log deliveries take no resource")]

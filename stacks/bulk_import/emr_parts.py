@@ -1,0 +1,74 @@
+"""What clusters of EMR are made with: roles, security groups, a security configuration."""
+
+from collections.abc import Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_emr as emr
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from sleeper.properties.deployed_stores import BULK_IMPORT
+from stacks.bulk_import.image import ON_EMR, bulk_import_image, pull
+from stacks.constructs.acknowledged import acknowledge
+from stacks.constructs.permissions import Permission, import_in_bulk, pass_role
+from stacks.constructs.role import allow, make_role
+from stacks.deployment import Deployment
+from stacks.network import NetworkStack
+
+EMR_TAG = "for-use-with-amazon-emr-managed-policies"
+"""EMR's own policy lets it touch only what has this tag."""
+_SERVICE_POLICY = "service-role/AmazonEMRServicePolicy_v2"
+# Containers are a hop further from the node's metadata than the node itself.
+_METADATA = {"MinimumInstanceMetadataServiceVersion": 2, "HttpPutResponseHopLimit": 2}
+
+
+class EmrParts(Construct):
+    """`nodes_may` is what nodes may do beside what a bulk import does."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        network: NetworkStack,
+        name: str,
+        nodes_may: Sequence[Permission] = (),
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.image = bulk_import_image(self, deployment, ON_EMR)
+        logs = Permission(
+            ("s3:PutObject",),
+            [f"{deployment.bucket_arn(BULK_IMPORT)}/logs/*"],
+            "an object for each log",
+        )
+        self.node_role = make_role(
+            self,
+            "NodeRole",
+            service="ec2",
+            permissions=[*import_in_bulk(deployment), *pull(self.image), logs, *nodes_may],
+        )
+        self.profile = iam.CfnInstanceProfile(self, "Profile", roles=[self.node_role.role_name])
+        self.service_role = self._service_role()
+        self.nodes = self._group("Nodes", network, "nodes of bulk import clusters")
+        self.service = self._group("Service", network, "the way of EMR to nodes of clusters")
+        self.security = emr.CfnSecurityConfiguration(
+            self,
+            "Security",
+            name=deployment.name(name),
+            security_configuration={"InstanceMetadataServiceConfiguration": _METADATA},
+        )
+
+    def _service_role(self) -> iam.Role:
+        role = make_role(self, "ServiceRole", service="elasticmapreduce", permissions=[])
+        role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(_SERVICE_POLICY))
+        arn = f"arn:<AWS::Partition>:iam::aws:policy/{_SERVICE_POLICY}"
+        acknowledge(role, f"IAM4[Policy::{arn}]", "AWS's own, and kept by it, for EMR to work")
+        allow(role, [pass_role(self.node_role, "ec2")])
+        return role
+
+    def _group(self, name: str, network: NetworkStack, description: str) -> ec2.SecurityGroup:
+        group = ec2.SecurityGroup(self, name, vpc=network.vpc, description=description)
+        cdk.Tags.of(group).add(EMR_TAG, "true")
+        return group

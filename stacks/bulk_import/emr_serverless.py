@@ -1,0 +1,109 @@
+"""Bulk import on EMR Serverless, which costs nothing while no job runs."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_emrserverless as emrserverless
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.bulk_import.platform import PlatformName
+from sleeper.properties.bulk_import import (
+    ARCHITECTURE,
+    EMR_RELEASE,
+    SERVERLESS_CORES_MAX,
+    SERVERLESS_STOP_MINUTES,
+)
+from sleeper.properties.deployed import SERVERLESS_APPLICATION, SERVERLESS_ROLE
+from stacks.bulk_import.image import ON_EMR, bulk_import_image
+from stacks.bulk_import.starting import start_jobs
+from stacks.constructs.function import make_log_group
+from stacks.constructs.permissions import Permission, import_in_bulk, pass_role
+from stacks.constructs.role import make_role
+from stacks.deployment import Deployment
+from stacks.network import NetworkStack
+
+# The most memory that EMR Serverless gives a worker for each of its processors.
+_GB_PER_CORE = 8
+_DISK_GB_PER_CORE = 50
+
+
+class EmrServerlessStack(cdk.NestedStack):
+    """The application stops by itself, and starts with the next job."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+        network: NetworkStack,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        application = self._application(deployment, network)
+        role = self._role(deployment)
+        deployment.record(SERVERLESS_APPLICATION, application.attr_application_id)
+        deployment.record(SERVERLESS_ROLE, role.role_arn)
+        start_jobs(
+            self,
+            deployment,
+            PlatformName.EMR_SERVERLESS,
+            alarms=alarms,
+            submit=[
+                Permission(("emr-serverless:StartJobRun",), [application.attr_arn]),
+                pass_role(role, "emr-serverless"),
+            ],
+            ask=[
+                Permission(
+                    ("emr-serverless:GetJobRun",),
+                    [f"{application.attr_arn}/jobruns/*"],
+                    "runs that are started later",
+                )
+            ],
+        )
+
+    def _application(
+        self, deployment: Deployment, network: NetworkStack
+    ) -> emrserverless.CfnApplication:
+        image = bulk_import_image(self, deployment, ON_EMR)
+        cores = deployment.get(SERVERLESS_CORES_MAX)
+        of_application = emrserverless.CfnApplication
+        return of_application(
+            self,
+            "Application",
+            name=deployment.name("bulk-import"),
+            type="SPARK",
+            release_label=deployment.get(EMR_RELEASE),
+            architecture=deployment.get(ARCHITECTURE),
+            image_configuration=of_application.ImageConfigurationInputProperty(
+                image_uri=image.image_uri
+            ),
+            auto_start_configuration=of_application.AutoStartConfigurationProperty(enabled=True),
+            auto_stop_configuration=of_application.AutoStopConfigurationProperty(
+                enabled=True, idle_timeout_minutes=deployment.get(SERVERLESS_STOP_MINUTES)
+            ),
+            maximum_capacity=of_application.MaximumAllowedResourcesProperty(
+                cpu=f"{cores} vCPU",
+                memory=f"{cores * _GB_PER_CORE} GB",
+                disk=f"{cores * _DISK_GB_PER_CORE} GB",
+            ),
+            network_configuration=of_application.NetworkConfigurationProperty(
+                subnet_ids=network.subnets, security_group_ids=[network.group.security_group_id]
+            ),
+        )
+
+    def _role(self, deployment: Deployment) -> iam.Role:
+        group = make_log_group(
+            self, "Log", deployment, f"/sleeper/{deployment.name('bulk-import')}"
+        )
+        actions = ("logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents")
+        return make_role(
+            self,
+            "Role",
+            service="emr-serverless",
+            permissions=[
+                *import_in_bulk(deployment),
+                Permission(actions, [group.log_group_arn]),
+                Permission(("logs:DescribeLogGroups",), ["*"], "it takes no resource"),
+            ],
+        )

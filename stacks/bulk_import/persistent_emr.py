@@ -1,0 +1,154 @@
+"""Bulk import on an EMR cluster that stays, whose main node takes jobs from the queue."""
+
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_emr as emr
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.aws.emr_cluster import runs_docker_of
+from sleeper.bulk_import.platform import PlatformName
+from sleeper.bulk_import.submit_command import PYTHON
+from sleeper.properties.bulk_import import (
+    EMR_EXECUTOR_TYPES,
+    EMR_MAIN_TYPES,
+    EMR_RELEASE,
+    PERSISTENT_CAPACITY_MAX,
+    PERSISTENT_CAPACITY_MIN,
+    PERSISTENT_JOBS_MAX,
+)
+from sleeper.properties.deployed import EMR_IMAGE
+from sleeper.properties.deployed_stores import BULK_IMPORT, CONFIG
+from stacks.bulk_import.emr_parts import EMR_TAG, EmrParts
+from stacks.bulk_import.starting import keep_runs
+from stacks.constructs.acknowledged import acknowledge
+from stacks.constructs.job_queue import make_job_queue
+from stacks.constructs.permissions import receive
+from stacks.deployment import Deployment
+from stacks.network import NetworkStack
+
+_MODULE = "sleeper.wiring.persistent_bulk_import"
+_STOP_SECONDS = 60
+
+
+class PersistentEmrStack(cdk.NestedStack):
+    """The cluster costs also while no job runs."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        deployment: Deployment,
+        alarms: sns.ITopic,
+        network: NetworkStack,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        platform = PlatformName.PERSISTENT_EMR
+        jobs = make_job_queue(self, deployment, f"bulk_import_{platform.value}", alarms=alarms)
+        parts = EmrParts(
+            self,
+            "Parts",
+            deployment=deployment,
+            network=network,
+            name="bulk-import-persistent-emr",
+            nodes_may=[receive(deployment, jobs.declared), *keep_runs(deployment, platform)],
+        )
+        deployment.record(EMR_IMAGE, parts.image.image_uri)
+        cluster = self._cluster(deployment, parts, network)
+        reason = "nobody logs in: there is no key pair, and nothing comes in but from EMR"
+        acknowledge(cluster, "EMR6", reason)
+        for rule in ("EMR4", "EMR5"):
+            acknowledge(cluster, rule, "EBS and S3 encrypt without keys of one's own, S3 by TLS")
+
+    def _cluster(
+        self, deployment: Deployment, parts: EmrParts, network: NetworkStack
+    ) -> emr.CfnCluster:
+        least = deployment.get(PERSISTENT_CAPACITY_MIN)
+        of = emr.CfnCluster
+        main = of.InstanceFleetConfigProperty(
+            target_on_demand_capacity=1,
+            instance_type_configs=_types(deployment.get(EMR_MAIN_TYPES)),
+        )
+        others = of.InstanceFleetConfigProperty(
+            target_on_demand_capacity=least,
+            instance_type_configs=_types(deployment.get(EMR_EXECUTOR_TYPES)),
+        )
+        return of(
+            self,
+            "Cluster",
+            name=deployment.name("bulk-import-persistent"),
+            release_label=deployment.get(EMR_RELEASE),
+            applications=[of.ApplicationProperty(name="Spark")],
+            configurations=[_configuration(runs_docker_of(parts.image.image_uri))],
+            service_role=parts.service_role.role_name,
+            job_flow_role=parts.profile.ref,
+            security_configuration=parts.security.ref,
+            log_uri=f"s3://{deployment.bucket_name(BULK_IMPORT)}/logs/",
+            instances=of.JobFlowInstancesConfigProperty(
+                master_instance_fleet=main,
+                core_instance_fleet=others,
+                ec2_subnet_ids=network.subnets,
+                emr_managed_master_security_group=parts.nodes.security_group_id,
+                emr_managed_slave_security_group=parts.nodes.security_group_id,
+                service_access_security_group=parts.service.security_group_id,
+                keep_job_flow_alive_when_no_steps=True,
+                termination_protected=False,
+            ),
+            managed_scaling_policy=of.ManagedScalingPolicyProperty(
+                compute_limits=of.ComputeLimitsProperty(
+                    unit_type="InstanceFleetUnits",
+                    minimum_capacity_units=least,
+                    maximum_capacity_units=max(least, deployment.get(PERSISTENT_CAPACITY_MAX)),
+                )
+            ),
+            steps=[
+                of.StepConfigProperty(
+                    name="take jobs from the queue",
+                    action_on_failure="CONTINUE",
+                    hadoop_jar_step=of.HadoopJarStepConfigProperty(
+                        jar="command-runner.jar",
+                        args=["bash", "-ec", _start_workers(deployment, parts.image.image_uri)],
+                    ),
+                )
+            ],
+            tags=[cdk.CfnTag(key=EMR_TAG, value="true")],
+        )
+
+
+def _start_workers(deployment: Deployment, image: str) -> str:
+    """A container for each job that may run at once. Docker starts one anew that has ended."""
+    registry = f"{cdk.Aws.ACCOUNT_ID}.dkr.ecr.{cdk.Aws.REGION}.{cdk.Aws.URL_SUFFIX}"
+    told = {
+        "SLEEPER_INSTANCE": f"aws:{deployment.id}",
+        "SLEEPER_CONFIG_BUCKET": deployment.bucket_name(CONFIG),
+        "AWS_DEFAULT_REGION": cdk.Aws.REGION,
+        "HADOOP_CONF_DIR": "/etc/hadoop/conf",
+        "SPARK_CONF_DIR": "/etc/spark/conf",
+    }
+    environment = " ".join(f"-e {name}={value}" for name, value in told.items())
+    login = (
+        f"aws ecr get-login-password --region {cdk.Aws.REGION}"
+        f" | sudo docker login --username AWS --password-stdin {registry}"
+    )
+    run = (
+        f"sudo docker run -d --restart always --stop-timeout {_STOP_SECONDS} --net host"
+        f" -v /etc/hadoop:/etc/hadoop:ro -v /etc/spark:/etc/spark:ro {environment}"
+        f" --entrypoint {PYTHON} {image} -m {_MODULE}"
+    )
+    jobs = deployment.get(PERSISTENT_JOBS_MAX)
+    return f"{login}\nfor job in $(seq {jobs}); do {run}; done"
+
+
+def _types(names: tuple[str, ...]) -> list[emr.CfnCluster.InstanceTypeConfigProperty]:
+    of = emr.CfnCluster.InstanceTypeConfigProperty
+    return [of(instance_type=name, weighted_capacity=1) for name in names]
+
+
+def _configuration(raw: dict[str, Any]) -> emr.CfnCluster.ConfigurationProperty:
+    return emr.CfnCluster.ConfigurationProperty(
+        classification=raw["Classification"],
+        configuration_properties=raw.get("Properties"),
+        configurations=[_configuration(each) for each in raw.get("Configurations", ())] or None,
+    )

@@ -1,0 +1,100 @@
+"""The queue of a platform, the function that gives its jobs to the platform, and the watcher."""
+
+from collections.abc import Sequence
+
+from aws_cdk import aws_sns as sns
+from constructs import Construct
+
+from sleeper.bulk_import.platform import PlatformName
+from sleeper.properties.bulk_import import WATCH_PERIOD_MINUTES
+from sleeper.properties.deployed_stores import BULK_IMPORT
+from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
+from stacks.constructs.permissions import (
+    Permission,
+    find_tables,
+    read_state,
+    receive,
+    track,
+)
+from stacks.constructs.schedule import start_every
+from stacks.deployment import Deployment
+
+
+def start_jobs(
+    scope: Construct,
+    deployment: Deployment,
+    platform: PlatformName,
+    *,
+    alarms: sns.ITopic,
+    submit: Sequence[Permission],
+    ask: Sequence[Permission],
+) -> None:
+    """Makes them. `submit` is what starting a run takes, `ask` what asking for its end takes."""
+    stem = platform.value.replace("_", "-")
+    told = {"SLEEPER_BULK_IMPORT_PLATFORM": platform.value}
+    timeout = deployment.get(LAMBDA_TIMEOUT_SECONDS)
+    jobs = make_job_queue(
+        scope,
+        deployment,
+        f"bulk_import_{platform.value}",
+        alarms=alarms,
+        visibility_seconds=visibility_for(timeout),
+    )
+    start = make_function(
+        scope,
+        "Start",
+        deployment,
+        FunctionCode("start_bulk_import", environment=told),
+        permissions=[
+            *find_tables(deployment),
+            *track(deployment),
+            *keep_runs(deployment, platform),
+            receive(deployment, jobs.declared),
+            *submit,
+        ],
+        name=f"start-bulk-import-{stem}",
+        size=Size(keeps_state=False),
+    )
+    feed(start, jobs, at_once_max=_AT_ONCE_MAX)
+    watch = make_function(
+        scope,
+        "Watch",
+        deployment,
+        FunctionCode("watch_bulk_imports", environment=told),
+        permissions=[
+            *read_state(deployment),
+            *track(deployment),
+            *_end_runs(deployment, platform),
+            *ask,
+        ],
+        name=f"watch-bulk-imports-{stem}",
+    )
+    start_every(watch, deployment, deployment.get(WATCH_PERIOD_MINUTES), f"watch-{stem}")
+
+
+def keep_runs(of: Deployment, platform: PlatformName) -> list[Permission]:
+    """Keeping messages for drivers, and accepted runs."""
+    bucket = of.bucket_arn(BULK_IMPORT)
+    runs = f"{bucket}/runs/{platform.value}/*"
+    return [
+        # Else what is not there is called forbidden.
+        Permission(("s3:ListBucket",), [bucket]),
+        Permission(("s3:PutObject",), [f"{bucket}/jobs/*"], _EACH_JOB),
+        Permission(("s3:GetObject", "s3:PutObject"), [runs], _EACH_JOB),
+    ]
+
+
+_EACH_JOB = "an object for each job"
+# Enough for bursts: what a job waits for is the platform.
+_AT_ONCE_MAX = 10
+
+
+def _end_runs(of: Deployment, platform: PlatformName) -> list[Permission]:
+    bucket = of.bucket_arn(BULK_IMPORT)
+    runs = f"{bucket}/runs/{platform.value}/*"
+    return [
+        Permission(("s3:ListBucket",), [bucket]),
+        Permission(("s3:GetObject", "s3:DeleteObject"), [runs], _EACH_JOB),
+    ]

@@ -1,0 +1,34 @@
+"""A platform of Spark that only remembers what it was asked, and ends runs as it is told."""
+
+from dataclasses import dataclass, field
+
+from sleeper.bulk_import.platform import PlatformJob, RunOutcome, RunState
+from sleeper.errors import NotFoundError, SleeperError
+
+
+@dataclass
+class FakePlatform:
+    """`asked` counts submissions; `runs` are those started, each once for a run id."""
+
+    asked: int = 0
+    runs: dict[str, PlatformJob] = field(default_factory=dict)
+    outcomes: dict[str, RunOutcome] = field(default_factory=dict)
+    refuses: SleeperError | None = None
+    forgets: bool = False
+
+    def submit(self, job: PlatformJob) -> str:
+        self.asked += 1
+        if self.refuses is not None:
+            raise self.refuses
+        reference = f"run {job.run_id}"
+        self.runs.setdefault(reference, job)
+        return reference
+
+    def outcome(self, reference: str) -> RunOutcome:
+        if self.forgets or reference not in self.runs:
+            raise NotFoundError(reference)
+        return self.outcomes.get(reference, RunOutcome(RunState.RUNNING))
+
+    def end(self, state: RunState, reason: str = "") -> None:
+        """Ends all runs."""
+        self.outcomes = dict.fromkeys(self.runs, RunOutcome(state, reason))

@@ -1,0 +1,338 @@
+"""Bulk imports of a platform's queue: accepted, run, looked after to their end."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sleeper.bulk_import.platform import RunOutcome, RunState
+from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.jobs.event import JobKind, JobRunRef, JobStep
+from sleeper.jobs.queue import Message
+from sleeper.jobs.status import JobState, JobStatus
+from sleeper.tables.table_index import mark_table_deleting
+from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.wiring import lambda_function
+from sleeper.wiring.bulk_importing import run_bulk_import_message
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
+from tests.handlers import functions
+from tests.handlers.conftest import Lambda, batch_of, failed, make_table
+from tests.handlers.fake_platform import FakePlatform
+
+QUEUE = QueueName.BULK_IMPORT_EMR_SERVERLESS
+
+
+@pytest.fixture
+def platform(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
+    fake = FakePlatform()
+    known = replace(instance, spark_platform=lambda name: fake)
+    monkeypatch.setattr(lambda_function, "_opened", lambda where: known)
+    monkeypatch.setenv("SLEEPER_BULK_IMPORT_PLATFORM", "emr_serverless")
+    return fake
+
+
+@pytest.fixture
+def table(instance: Instance) -> TableRef:
+    return make_table(instance, "t")
+
+
+def send(aws: Lambda, **members: Any) -> None:
+    """A message as the format has it, and what of it the queue's function gives back."""
+    body = {"id": "j", "tableName": "t", "files": ["bucket/dir/file.parquet"]} | members
+    aws.instance.queue(QUEUE).send(json.dumps(body))
+    aws.take(QUEUE, functions.start_bulk_import)
+
+
+def deliver(aws: Lambda, body: str, message_id: str = "m1") -> list[str]:
+    """The same message, as often as it is called."""
+    message = Message(message_id, body, "receipt", 1, aws.instance.clock())
+    return failed(aws.call(functions.start_bulk_import, batch_of([message])))
+
+
+def watch(aws: Lambda) -> dict[str, int]:
+    return aws.call(functions.watch_bulk_imports)
+
+
+def job(aws: Lambda, table: TableRef, job_id: str = "j") -> JobStatus:
+    return aws.instance.jobs.job(table.id, job_id)
+
+
+def only_job(platform: FakePlatform) -> Any:
+    (found,) = platform.runs.values()
+    return found
+
+
+def body(**members: Any) -> str:
+    return json.dumps({"id": "j", "tableName": "t", "files": ["bucket/f.parquet"]} | members)
+
+
+def test_a_message_is_submitted_and_its_job_accepted(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    assert deliver(aws, body(id=None, files=["b/one", "s3a://b/two"])) == []
+    found = job(aws, table, "m1")
+    (run,) = found.runs
+    (reference,) = platform.runs
+    assert (found.state, found.kind, found.inputs) == (JobState.ACCEPTED, JobKind.BULK_IMPORT, 2)
+    assert (run.platform_run, run.task_id) == (reference, None)
+    asked = only_job(platform)
+    where, kept, *told = asked.arguments
+    assert where == aws.instance.where
+    assert json.loads(Path(kept).read_text())["id"] == "m1"
+    assert told[told.index("--run-id") + 1] == run.run_id
+
+
+def test_a_message_of_an_existing_client_is_taken(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    """With `platformSpec`, `sparkConf` and `className`, and a table's id for its name."""
+    send(
+        aws,
+        tableName=None,
+        tableId=table.id,
+        className="sleeper.bulkimport.runner.dataframelocalsort.BulkImportDataframeLocalSortDriver",
+        platformSpec={"sleeper.table.bulk.import.emr.executor.max.capacity": "5"},
+        sparkConf={
+            "spark.executor.cores": "8",
+            "sleeper.bulk.import.emr.serverless.spark.driver.memory": "12G",
+        },
+    )
+    asked = only_job(platform)
+    assert asked.platform_spec == {"sleeper.table.bulk.import.emr.executor.max.capacity": "5"}
+    assert asked.spark_conf["spark.executor.cores"] == "8"
+    assert asked.spark_conf["spark.driver.memory"] == "12G"
+    # Two times half a gibibyte for each processor, and one for Python.
+    assert asked.spark_conf["spark.executor.memoryOverhead"] == "9216m"
+
+
+def test_what_is_unset_is_as_the_properties_say(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    name = "sleeper.bulk.import.emr.serverless.spark.executor.instances"
+    aws.instance.change_properties({name: "7"})
+    send(aws)
+    asked = only_job(platform).spark_conf
+    assert asked["spark.dynamicAllocation.maxExecutors"] == "7"
+    assert asked["spark.executor.memory"] == "8G"
+
+
+def test_a_message_that_comes_again_submits_nothing_new(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    for _ in range(3):
+        assert deliver(aws, body()) == []
+    assert platform.asked == len(platform.runs) == 1
+    # The job sent again while it is under way.
+    assert deliver(aws, body(), "m2") == []
+    assert platform.asked == 1
+
+
+def test_a_starter_that_died_before_it_wrote_down_what_it_submitted_starts_the_same_run(
+    aws: Lambda, platform: FakePlatform, table: TableRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = lambda_function._opened(None)
+
+    class Broken:
+        def job(self, table_id: TableId, job_id: str) -> JobStatus:
+            raise NotFoundError("none")
+
+        def record(self, *events: object) -> None:
+            raise UnavailableError("no tracker")
+
+    monkeypatch.setattr(lambda_function, "_opened", lambda where: replace(opened, jobs=Broken()))
+    assert deliver(aws, body()) == ["m1"]
+    monkeypatch.setattr(lambda_function, "_opened", lambda where: opened)
+    assert deliver(aws, body()) == []
+    assert platform.asked == 2
+    assert len(platform.runs) == 1
+    assert job(aws, table).state is JobState.ACCEPTED
+
+
+def test_a_platform_that_does_not_answer_gives_the_message_back(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    platform.refuses = UnavailableError("throttled")
+    assert deliver(aws, body()) == ["m1"]
+    platform.refuses = None
+    assert deliver(aws, body()) == []
+    assert job(aws, table).state is JobState.ACCEPTED
+
+
+POISON = {
+    "": "not JSON",
+    "[]": "JSON object",
+    '{"tableName":"t"}': '"files"',
+    body(sparkConf={"spark.executor.cores": 4}): '"sparkConf" must be a map of texts',
+    body(platformSpec=[]): '"platformSpec" must be a map of texts',
+    body(className=1): '"className" must be text',
+    body(sparkConf={"spark.jars": "s3://b/evil.jar"}): "may not set 'spark.jars'",
+    body(sparkConf={"spark.driver.extraJavaOptions": "-Dx"}): "only what sizes a job",
+    body(sparkConf={"spark.executorEnv.PYTHONPATH": "x"}): "only what sizes a job",
+    body(sparkConf={"spark.yarn.dist.files": "x"}): "only what sizes a job",
+    body(sparkConf={"spark.submit.pyFiles": "x"}): "only what sizes a job",
+    body(sparkConf={"spark.pyspark.python": "x"}): "only what sizes a job",
+    body(sparkConf={"other": "x"}): "only what sizes a job",
+    body(sparkConf={"spark.executor.memory": "1G --conf spark.jars=x"}): "no number, size or word",
+    body(sparkConf={"spark.executor.cores": "many"}): "'many' is no number",
+}
+
+
+@pytest.mark.parametrize("text", POISON)
+def test_what_can_never_be_run_is_rejected_with_its_reason(
+    aws: Lambda, platform: FakePlatform, table: TableRef, text: str
+) -> None:
+    assert deliver(aws, text) == []
+    (found,) = aws.instance.jobs.recent(JobKind.BULK_IMPORT)
+    assert found.state is JobState.REJECTED
+    assert POISON[text] in found.reasons[0]
+    assert platform.asked == 0
+
+
+def test_what_the_platform_refuses_for_good_is_rejected(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    platform.refuses = InvalidRequestError("executors of 1000 cores")
+    assert deliver(aws, body()) == []
+    assert job(aws, table).reasons == ("executors of 1000 cores",)
+
+
+def test_a_job_for_no_table_is_rejected_and_the_others_of_its_batch_go_on(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    queue = aws.instance.queue(QUEUE)
+    queue.send_all([body(id="lost", tableName="gone"), body()])
+    assert aws.take(QUEUE, functions.start_bulk_import) == 2
+    lost = aws.instance.jobs.job(TableId("gone"), "lost")
+    assert lost.state is JobState.REJECTED
+    assert "gone" in lost.reasons[0]
+    assert job(aws, table).state is JobState.ACCEPTED
+
+
+def test_a_run_is_looked_after_until_its_end_is_known(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    send(aws)
+    assert watch(aws) == {"running": 1, "told": 0, "found": 0}
+    platform.end(RunState.FAILED, "FAILED: out of capacity")
+    assert watch(aws) == {"running": 0, "told": 0, "found": 1}
+    found = job(aws, table)
+    assert found.state is JobState.FAILED
+    assert "out of capacity" in found.reasons[0]
+    assert watch(aws) == {"running": 0, "told": 0, "found": 0}
+
+
+def test_a_run_that_the_platform_has_forgotten_has_failed(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    send(aws)
+    platform.forgets = True
+    assert watch(aws)["found"] == 1
+    assert "does not know it any more" in job(aws, table).reasons[0]
+
+
+def test_a_failed_job_that_is_sent_again_is_a_new_run(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    send(aws)
+    platform.end(RunState.FAILED)
+    watch(aws)
+    send(aws)
+    assert len(platform.runs) == 2
+    found = job(aws, table)
+    assert found.state is JobState.ACCEPTED
+    assert [run.state for run in found.runs] == [JobState.FAILED, JobState.ACCEPTED]
+
+
+class Deaf:
+    """A tracker that takes nothing in."""
+
+    def record(self, *events: object) -> None:
+        pass
+
+
+def test_rows_that_were_committed_without_a_word_are_found_in_the_log(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    send(aws)
+    rows = pa.table({"k": [1], "v": ["v"]})
+    ingest_rows(replace(aws.instance, jobs=Deaf()), "t", rows.to_batches(), "j")
+    platform.end(RunState.FAILED, "killed after its commit")
+    assert watch(aws)["found"] == 1
+    assert job(aws, table).state is JobState.COMMITTED
+
+
+def _drive(aws: Lambda, platform: FakePlatform, error: Exception) -> None:
+    """The driver of the one run, which fails before it has a cluster."""
+    asked = only_job(platform)
+    text = Path(asked.arguments[1]).read_text()
+    message = Message("x", text, "", 1, aws.instance.clock())
+
+    def no_cluster() -> Any:
+        raise error
+
+    with pytest.raises(type(error)):
+        run_bulk_import_message(aws.instance, message, no_cluster, asked.run_id)
+
+
+def test_the_reason_that_a_driver_tells_stands_in_the_run_that_was_accepted(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    send(aws)
+    _drive(aws, platform, UnavailableError("Spark gave up"))
+    (run,) = job(aws, table).runs
+    assert (run.state, run.reasons) == (JobState.FAILED, ("Spark gave up",))
+    assert run.started_ms is not None
+    assert run.platform_run is not None
+    assert run.task_id is not None
+    # The platform has less to say of it.
+    platform.end(RunState.FAILED, "exit status 1")
+    assert watch(aws) == {"running": 0, "told": 1, "found": 0}
+    assert job(aws, table).reasons == ("Spark gave up",)
+
+
+def test_a_driver_that_was_killed_has_failed_though_it_had_started(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    send(aws)
+    asked = only_job(platform)
+    ref = JobRunRef(table.id, "j", JobKind.BULK_IMPORT, asked.run_id, "task")
+    aws.instance.jobs.record(ref.event(JobStep.STARTED, aws.instance.clock()))
+    assert job(aws, table).state is JobState.RUNNING
+    platform.end(RunState.FAILED, "out of memory")
+    assert watch(aws)["found"] == 1
+    assert "out of memory" in job(aws, table).reasons[0]
+
+
+def test_a_job_of_a_table_that_is_gone_meanwhile_is_not_looked_after_for_ever(
+    aws: Lambda, platform: FakePlatform, table: TableRef
+) -> None:
+    send(aws)
+    mark_table_deleting(aws.instance.tables, table.name)
+    aws.instance.tables.remove(table.id)
+    platform.end(RunState.SUCCEEDED)
+    assert watch(aws)["found"] == 1
+    assert job(aws, table).state is JobState.FAILED
+
+
+def test_one_run_that_cannot_be_looked_up_keeps_no_other_from_its_end(
+    aws: Lambda, platform: FakePlatform, table: TableRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(aws, id="bad")
+    send(aws, id="good")
+    bad = next(r for r, asked in platform.runs.items() if asked.job_id == "bad")
+    platform.end(RunState.SUCCEEDED)
+    known = platform.outcome
+
+    def outcome(reference: str) -> RunOutcome:
+        if reference == bad:
+            raise UnavailableError("throttled")
+        return known(reference)
+
+    monkeypatch.setattr(platform, "outcome", outcome)
+    assert watch(aws) == {"running": 1, "told": 0, "found": 1}
+    assert job(aws, table, "good").state is JobState.FAILED

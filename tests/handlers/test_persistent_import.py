@@ -1,0 +1,192 @@
+"""The process on the persistent cluster's main node, with a spark-submit that is a script."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.status import JobState, JobStatus
+from sleeper.tables.table_ref import TableRef
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
+from tests.handlers.conftest import make_table
+
+QUEUE = QueueName.BULK_IMPORT_PERSISTENT_EMR
+WAIT_SECONDS = 60.0
+# Writes down what it was told, waits for leave, ends as it is told.
+SUBMIT = """#!{python}
+import json, os, signal, sys, time
+folder = {folder!r}
+name = next(a for a in sys.argv if a.startswith("sleeper-"))
+signal.signal(signal.SIGTERM, lambda *_: (open(f"{{folder}}/{{name}}.ended", "w"), sys.exit(143)))
+with open(f"{{folder}}/{{name}}.part", "w") as told:
+    json.dump(sys.argv[1:], told)
+os.rename(f"{{folder}}/{{name}}.part", f"{{folder}}/{{name}}.told")
+while not os.path.exists(f"{{folder}}/status"):
+    time.sleep(0.02)
+status = int(open(f"{{folder}}/status").read())
+sys.stderr.write("driver said why\\n")
+sys.exit(status)
+"""
+
+
+class Submitter:
+    """The script, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        script = folder / "spark-submit"
+        script.write_text(SUBMIT.format(python=sys.executable, folder=str(folder)))
+        script.chmod(0o755)
+
+    def told(self) -> list[list[str]]:
+        return [json.loads(path.read_text()) for path in self.folder.glob("*.told")]
+
+    def ended(self) -> int:
+        return len(list(self.folder.glob("*.ended")))
+
+    def let_end(self, status: int) -> None:
+        part = self.folder / "status.part"
+        part.write_text(str(status))
+        part.rename(self.folder / "status")
+
+
+@pytest.fixture
+def table(instance: Instance) -> TableRef:
+    return make_table(instance, "t")
+
+
+@pytest.fixture
+def submitter(tmp_path: Path) -> Submitter:
+    return Submitter(tmp_path / "bin")
+
+
+Start = Callable[[], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(instance: Instance, submitter: Submitter) -> Iterator[Start]:
+    made: list[subprocess.Popen[str]] = []
+
+    def begin() -> "subprocess.Popen[str]":
+        path = f"{submitter.folder}:/usr/bin:/bin"
+        settings = {**os.environ, "PATH": path, "SLEEPER_INSTANCE": instance.where}
+        command = [sys.executable, "-m", "sleeper.wiring.persistent_bulk_import"]
+        process = subprocess.Popen(
+            command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        made.append(process)
+        return process
+
+    yield begin
+    for process in made:
+        process.kill()
+        process.communicate()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def send(instance: Instance, **members: Any) -> None:
+    body = {"id": "j", "tableName": "t", "files": ["bucket/dir"]} | members
+    instance.queue(QUEUE).send(json.dumps(body))
+
+
+def job(instance: Instance, table: TableRef, job_id: str = "j") -> JobStatus:
+    return instance.jobs.job(table.id, job_id)
+
+
+def stop(process: "subprocess.Popen[str]") -> str:
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=WAIT_SECONDS)
+    return said
+
+
+def test_jobs_are_submitted_one_after_another(
+    instance: Instance, table: TableRef, submitter: Submitter, start: Start
+) -> None:
+    send(instance, id="one", sparkConf={"spark.executor.cores": "3"})
+    send(instance, id="two")
+    process = start()
+    wait_for(submitter.told)
+    time.sleep(0.3)
+    (told,) = submitter.told()
+    assert told[:4] == ["--master", "yarn", "--deploy-mode", "cluster"]
+    assert "spark.executor.cores=3" in told
+    assert "local:///opt/sleeper/main.py" in told
+    counts = instance.queue(QUEUE).counts()
+    assert (counts.visible, counts.in_flight) == (1, 1)
+    assert job(instance, table, "one").state is JobState.ACCEPTED
+    submitter.let_end(1)
+    wait_for(lambda: instance.queue(QUEUE).counts().unfinished == 0)
+    assert len(submitter.told()) == 2
+    for job_id in ("one", "two"):
+        found = job(instance, table, job_id)
+        assert found.state is JobState.FAILED
+        assert "exit status 1: driver said why" in found.reasons[0]
+    stop(process)
+
+
+def test_told_to_end_it_ends_the_driver_and_gives_the_message_back(
+    instance: Instance, table: TableRef, submitter: Submitter, start: Start
+) -> None:
+    send(instance)
+    process = start()
+    wait_for(submitter.told)
+    stop(process)
+    assert process.returncode == 0
+    assert submitter.ended() == 1
+    assert instance.queue(QUEUE).counts().visible == 1
+    # The next one submits it again, as another run.
+    process = start()
+    wait_for(lambda: len(submitter.told()) == 2)
+    submitter.let_end(1)
+    wait_for(lambda: instance.queue(QUEUE).counts().unfinished == 0)
+    assert len(job(instance, table).runs) == 2
+    stop(process)
+
+
+def test_a_message_that_is_no_job_is_rejected_and_the_next_goes_on(
+    instance: Instance, table: TableRef, submitter: Submitter, start: Start
+) -> None:
+    send(instance, id="bad", sparkConf={"spark.jars": "x"})
+    send(instance, id="lost", tableName="gone")
+    send(instance)
+    submitter.let_end(1)
+    process = start()
+    wait_for(lambda: instance.queue(QUEUE).counts().unfinished == 0)
+    states = {found.job_id: found.state for found in instance.jobs.recent(JobKind.BULK_IMPORT)}
+    assert states == {
+        "bad": JobState.REJECTED,
+        "lost": JobState.REJECTED,
+        "j": JobState.FAILED,
+    }
+    stop(process)
+
+
+def test_without_a_spark_submit_the_message_stays(
+    instance: Instance, table: TableRef, submitter: Submitter, start: Start
+) -> None:
+    (submitter.folder / "spark-submit").unlink()
+    send(instance)
+    process = start()
+    wait_for(lambda: len(job_runs(instance)) > 0)
+    assert "spark-submit cannot be run" in stop(process)
+    assert instance.queue(QUEUE).counts().unfinished == 1
+
+
+def job_runs(instance: Instance) -> tuple[JobStatus, ...]:
+    return instance.jobs.recent(JobKind.BULK_IMPORT)

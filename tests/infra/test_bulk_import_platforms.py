@@ -1,0 +1,221 @@
+"""The stacks of bulk import's platforms, and of bulk export, which the example leaves out."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.properties.bulk_import import EMR_RELEASE
+from tests.approved.approval import check_approved
+from tests.infra.synthesis import ROOT, Synthesis, as_list, synthesise
+from tests.infra.test_templates import resource_lines
+
+pytestmark = pytest.mark.slow
+
+STACKS = {
+    "EmrServerless": "EmrServerlessBulkImportStack",
+    "Emr": "EmrBulkImportStack",
+    "PersistentEmr": "PersistentEmrBulkImportStack",
+    "Eks": "EksBulkImportStack",
+    "BulkExport": "BulkExportStack",
+}
+
+
+@pytest.fixture(scope="module")
+def platforms(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    folder = tmp_path_factory.mktemp("platforms")
+    file = folder / "instance.properties"
+    chosen = ",".join(STACKS.values())
+    file.write_text(
+        f"sleeper.id=example\nsleeper.optional.stacks={chosen}\n"
+        "sleeper.ingest.source.bucket=my-bucket\n"
+    )
+    return synthesise(folder / "out", file)
+
+
+def _only(synthesis: Synthesis, kind: str) -> dict[str, Any]:
+    (properties,) = synthesis.properties(kind)
+    return properties
+
+
+def _allowed(synthesis: Synthesis, concern: str) -> set[str]:
+    return {
+        action
+        for where, statement in synthesis.statements()
+        if where.startswith(f"{concern}/") and statement["Effect"] == "Allow"
+        for action in as_list(statement["Action"])
+    }
+
+
+def test_each_platform_is_a_stack_of_its_own(platforms: Synthesis) -> None:
+    lines = resource_lines(platforms, {*STACKS, "BulkImport"})
+    check_approved("infra-bulk-import.txt", "\n".join(lines) + "\n")
+
+
+def test_a_queue_is_recorded_for_each_platform(platforms: Synthesis) -> None:
+    (written,) = platforms.properties("Custom::SleeperProperties")
+    deployed = written["Deployed"]
+    for name in ("emr", "persistent.emr", "emr.serverless", "eks"):
+        assert f"sleeper.bulk.import.{name}.job.queue.url" in deployed
+    for place in (
+        "emr.serverless.application.id",
+        "emr.serverless.role.arn",
+        "emr.image",
+        "emr.ec2.role.name",
+        "emr.role.name",
+        "emr.security.conf.name",
+        "eks.image",
+        "eks.statemachine.arn",
+    ):
+        assert f"sleeper.bulk.import.{place}" in deployed
+    assert "sleeper.bulk.export.task.definition" in deployed
+
+
+def test_no_action_is_allowed_by_a_wildcard(platforms: Synthesis) -> None:
+    for where, statement in platforms.statements():
+        if statement["Effect"] == "Allow":
+            assert [a for a in as_list(statement["Action"]) if "*" in a] == [], where
+
+
+def test_only_what_takes_no_resource_is_allowed_on_all(platforms: Synthesis) -> None:
+    on_all = {
+        action
+        for where, statement in platforms.statements()
+        if where.split("/")[0] in STACKS
+        and statement["Effect"] == "Allow"
+        and "*" in as_list(statement.get("Resource", ""))
+        for action in as_list(statement["Action"])
+    }
+    assert {a for a in on_all if not a.startswith(("logs:", "xray:"))} == {
+        "ecr:GetAuthorizationToken",
+        "ecs:ListTasks",
+        "elasticmapreduce:ListClusters",
+        "elasticmapreduce:RunJobFlow",
+    }
+
+
+def test_roles_are_handed_only_to_the_service_that_they_are_for(platforms: Synthesis) -> None:
+    passed = [
+        statement["Condition"]["StringEquals"]["iam:PassedToService"]
+        for where, statement in platforms.statements()
+        if as_list(statement.get("Action", "")) == ["iam:PassRole"]
+        and where.split("/")[0] in {"EmrServerless", "Emr", "PersistentEmr", "Eks"}
+    ]
+    assert sorted(passed) == [
+        "ec2.amazonaws.com",
+        "ec2.amazonaws.com",
+        "ec2.amazonaws.com",
+        "elasticmapreduce.amazonaws.com",
+        "emr-serverless.amazonaws.com",
+    ]
+
+
+@pytest.mark.parametrize("concern", ["EmrServerless", "Emr", "Eks"])
+def test_the_watcher_asks_and_the_starter_starts(platforms: Synthesis, concern: str) -> None:
+    of_platform = {
+        "EmrServerless": {"emr-serverless:StartJobRun", "emr-serverless:GetJobRun"},
+        "Emr": {
+            "elasticmapreduce:RunJobFlow",
+            "elasticmapreduce:ListClusters",
+            "elasticmapreduce:AddTags",
+            "elasticmapreduce:DescribeCluster",
+            "elasticmapreduce:ListSteps",
+        },
+        "Eks": {"states:StartExecution", "states:DescribeExecution"},
+    }[concern]
+    own = ("emr-serverless:", "elasticmapreduce:", "states:")
+    assert {a for a in _allowed(platforms, concern) if a.startswith(own)} == of_platform
+    told = {
+        p["FunctionName"]: p["Environment"]["Variables"]["SLEEPER_BULK_IMPORT_PLATFORM"]
+        for where, r in platforms.of_type("AWS::Lambda::Function").items()
+        if where.startswith(f"{concern}/")
+        for p in [r["Properties"]]
+    }
+    name = {"EmrServerless": "emr_serverless", "Emr": "emr", "Eks": "eks"}[concern]
+    stem = name.replace("_", "-")
+    assert told == {
+        f"sleeper-example-start-bulk-import-{stem}": name,
+        f"sleeper-example-watch-bulk-imports-{stem}": name,
+    }
+
+
+def test_nothing_of_a_bulk_import_deletes_data(platforms: Synthesis) -> None:
+    for where, statement in platforms.statements():
+        if where.split("/")[0] in STACKS and "s3:DeleteObject" in as_list(statement["Action"]):
+            for resource in as_list(statement["Resource"]):
+                assert "/runs/" in json.dumps(resource), where
+
+
+def test_serverless_stops_by_itself_and_has_a_limit(platforms: Synthesis) -> None:
+    application = _only(platforms, "AWS::EMRServerless::Application")
+    assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 15}
+    assert application["MaximumCapacity"]["Cpu"] == "400 vCPU"
+    assert application["ReleaseLabel"] == EMR_RELEASE.default
+    assert application["Architecture"] == "ARM64"
+    assert "InitialCapacity" not in application
+    assert "ImageUri" in application["ImageConfiguration"]
+    assert len(application["NetworkConfiguration"]["SubnetIds"]) == 2
+
+
+def test_clusters_ask_for_metadata_by_token(platforms: Synthesis) -> None:
+    for made in platforms.properties("AWS::EMR::SecurityConfiguration"):
+        service = made["SecurityConfiguration"]["InstanceMetadataServiceConfiguration"]
+        assert service["MinimumInstanceMetadataServiceVersion"] == 2
+
+
+def test_the_persistent_cluster_starts_a_worker_for_each_job_at_once(platforms: Synthesis) -> None:
+    cluster = _only(platforms, "AWS::EMR::Cluster")
+    (step,) = cluster["Steps"]
+    said = json.dumps(step)
+    assert "-m sleeper.wiring.persistent_bulk_import" in said
+    assert "seq 1)" in said
+    assert cluster["Instances"]["KeepJobFlowAliveWhenNoSteps"]
+    concern = "PersistentEmr"
+    assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= _allowed(platforms, concern)
+
+
+def test_the_states_of_eks_go_on_where_things_are_there_already(platforms: Synthesis) -> None:
+    definition = _only(platforms, "AWS::StepFunctions::StateMachine")["Definition"]
+    states = definition["States"]
+    at, path = definition["StartAt"], []
+    while at:
+        path.append(at)
+        for caught in states[at].get("Catch", ()):
+            assert caught["ErrorEquals"] == ["EKS.409"]
+            assert caught["Next"] == states[at]["Next"]
+        at = states[at].get("Next")
+    assert path == ["Namespace", "ServiceAccount", "RoleBinding", "RunJob"]
+    assert set(path) == set(states)
+    job = states["RunJob"]["Parameters"]["Job"]["spec"]
+    assert job["backoffLimit"] == 0
+    assert states["RunJob"]["Resource"] == "arn:aws:states:::eks:runJob.sync"
+
+
+def test_nodes_of_eks_come_and_go(platforms: Synthesis) -> None:
+    cluster = _only(platforms, "AWS::EKS::Cluster")
+    assert cluster["ComputeConfig"]["Enabled"]
+    assert cluster["ComputeConfig"]["NodePools"] == ["general-purpose"]
+    assert platforms.of_type("AWS::EKS::Nodegroup") == {}
+    identity = _only(platforms, "AWS::EKS::PodIdentityAssociation")
+    assert identity["Namespace"] == "sleeper-bulk-import"
+
+
+def test_the_image_is_made_from_the_release_that_is_the_default() -> None:
+    said = (ROOT / "containers" / "bulk_import" / "Dockerfile").read_text()
+    assert f"ARG RELEASE={EMR_RELEASE.default}\n" in said
+
+
+def test_cfn_lint_finds_nothing(platforms: Synthesis) -> None:
+    program = [Path(sys.executable).with_name("cfn-lint"), "--ignore-checks", "W3005"]
+    program += ["--format", "parseable", "--"]
+    templates = map(str, platforms.folder.glob("*.template.json"))
+    done = subprocess.run([*program, *templates], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+
+
+def test_nag_finds_nothing(platforms: Synthesis) -> None:
+    report = json.loads((platforms.folder / "validation-report.json").read_text())
+    assert report["pluginReports"] == []
