@@ -24,7 +24,7 @@ help: ## List what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
 		printf '  %-18s %s\n' "$$name" "$$what"; done
 
-install: .venv/.installed node_modules/.installed ## Make .venv with the sleeper command in it (Python 3.11 or newer)
+install: .venv/.installed .venv/.java node_modules/.installed ## Make .venv with the sleeper command in it (Python 3.11 or newer)
 
 demo: install ## Take a year of real flights in, watch tables shape themselves, query them
 	@$(python) -m demo
@@ -94,6 +94,11 @@ clean: ## Take away .venv, caches, the demo's and the benchmarks' folders
 .venv/.installed: .venv/.created tools/fill-venv requirements-dev.txt requirements-servers.txt \
 		pyproject.toml
 	@tools/fill-venv .venv
+	@touch $@
+
+# Spark runs on Java 17. Without it everything else works.
+.venv/.java: .venv/.created tools/find-java
+	@tools/find-java
 	@touch $@
 
 # The cdk command, and servers that tests run against. Without Node the local product works;

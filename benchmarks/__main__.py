@@ -22,8 +22,11 @@ NAMES = (
     "lookup-s3",
     "commits",
     "state",
+    "bulk-import",
     "commits-dynamo",
     "job-creation",
+    "spark-read",
+    "query-service",
     "functions",
 )
 _ROOT = Path(__file__).resolve().parents[1]

@@ -1,6 +1,7 @@
 """Where alarms are sent: a topic, with mail if an address is set."""
 
 import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
@@ -16,6 +17,16 @@ class AlarmsStack(cdk.NestedStack):
         super().__init__(scope, construct_id)
         self.topic = sns.Topic(
             self, "Alarms", topic_name=deployment.name("alarms"), enforce_ssl=True
+        )
+        # A policy of its own, such as for TLS, takes the place of the one by which alarms of
+        # the account may publish.
+        self.topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                actions=["sns:Publish"],
+                resources=[self.topic.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}},
+            )
         )
         address = deployment.get(ERRORS_EMAIL)
         if address:

@@ -9,6 +9,7 @@ from sleeper.properties.deployment import (
     COMMITTER_MEMORY_MB,
     COMMITTER_TIMEOUT_SECONDS,
 )
+from sleeper.properties.engine import QUEUE_RECEIVES_MAX
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
 from stacks.constructs.permissions import (
@@ -21,6 +22,11 @@ from stacks.constructs.permissions import (
     track,
 )
 from stacks.deployment import Deployment
+
+# The work of a run is in it: with the committer's delays an hour passes until it is a dead letter.
+_RECEIVES_MIN = 20
+# What Lambda takes as the most functions of a queue.
+_AT_ONCE_MAX = range(2, 1001)
 
 
 class CommitterStack(cdk.NestedStack):
@@ -37,7 +43,12 @@ class CommitterStack(cdk.NestedStack):
         super().__init__(scope, construct_id)
         timeout = deployment.get(COMMITTER_TIMEOUT_SECONDS)
         commits = make_job_queue(
-            self, deployment, "commits", alarms=alarms, visibility_seconds=visibility_for(timeout)
+            self,
+            deployment,
+            "commits",
+            alarms=alarms,
+            visibility_seconds=visibility_for(timeout),
+            receives_max=max(_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX)),
         )
         committer = make_function(
             self,
@@ -58,4 +69,6 @@ class CommitterStack(cdk.NestedStack):
                 concurrency_reserved=deployment.get(COMMITTER_CONCURRENCY_RESERVED),
             ),
         )
-        feed(committer, commits)
+        # What is set aside is also the most: more at once would only be turned away.
+        reserved = deployment.get(COMMITTER_CONCURRENCY_RESERVED)
+        feed(committer, commits, at_once_max=reserved if reserved in _AT_ONCE_MAX else None)

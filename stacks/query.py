@@ -1,24 +1,37 @@
-"""Queries: their queue, their tracker, the bucket of results."""
+"""Queries: planned by one function, run leaf by leaf by another; their tracker and results."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.aws.dynamo_tables import DynamoTable, Key
-from sleeper.properties.deployed import QUERY_TRACKER_TABLE
+from sleeper.aws.dynamo_tables import RECENT
 from sleeper.properties.deployed_stores import QUERY_RESULTS, QUERY_TRACKER
+from sleeper.properties.deployment import QUERY_MEMORY_MB, QUERY_TIMEOUT_SECONDS
+from sleeper.properties.engine import QUEUE_RECEIVES_MAX
 from sleeper.properties.instance import QUERY_RESULTS_DAYS
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.dynamo_table import make_table
-from stacks.constructs.job_queue import make_job_queue
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.job_queue import JobQueue, feed, make_job_queue, visibility_for
+from stacks.constructs.permissions import (
+    DATA,
+    Permission,
+    commit,
+    read_objects,
+    read_state,
+    receive,
+    send,
+    use_table,
+)
 from stacks.deployment import Deployment
 
-_KEYED = DynamoTable(QUERY_TRACKER_TABLE, Key("queryId", "subQueryId"), expires=True)
+# A query of thousands of leaves must not take all the account's lambdas.
+_AT_ONCE_MAX = 100
 
 
 class QueryStack(cdk.NestedStack):
-    """What clients find by the instance's properties. Nothing takes the messages yet."""
+    """Both functions read data files, hence the image. Each message is a run of its own."""
 
     def __init__(
         self,
@@ -30,7 +43,64 @@ class QueryStack(cdk.NestedStack):
         emptier: lambda_.IFunction,
     ) -> None:
         super().__init__(scope, construct_id)
-        make_job_queue(self, deployment, "query", alarms=alarms)
-        make_table(self, "Tracker", deployment, QUERY_TRACKER, _KEYED)
+        make_table(self, "Tracker", deployment, QUERY_TRACKER)
         days = deployment.get(QUERY_RESULTS_DAYS)
         make_bucket(self, "Results", deployment, QUERY_RESULTS, emptier=emptier, expires_days=days)
+        queries, subqueries = (
+            make_job_queue(
+                self,
+                deployment,
+                key,
+                alarms=alarms,
+                visibility_seconds=visibility_for(deployment.get(QUERY_TIMEOUT_SECONDS)),
+                # The last receive records that the others came to nothing.
+                receives_max=deployment.get(QUEUE_RECEIVES_MAX) + 1,
+            )
+            for key in ("query", "leaf_query")
+        )
+        sends = [send(deployment, "leaf_query")]
+        self._add_function(deployment, "Plan", "plan_query", queries, sends)
+        self._add_function(deployment, "Run", "run_leaf_query", subqueries, [])
+
+    def _add_function(
+        self,
+        deployment: Deployment,
+        construct_id: str,
+        handler: str,
+        source: JobQueue,
+        permissions: list[Permission],
+    ) -> None:
+        function = make_function(
+            self,
+            construct_id,
+            deployment,
+            FunctionCode(handler, image="query"),
+            permissions=[
+                *read_state(deployment),
+                # Of holds, which keep what a query reads.
+                *commit(deployment),
+                read_objects(deployment, DATA),
+                *use_table(deployment, QUERY_TRACKER, RECENT),
+                *_publish(deployment),
+                receive(deployment, source.declared),
+                *permissions,
+            ],
+            size=Size(
+                memory_mb=deployment.get(QUERY_MEMORY_MB),
+                timeout_seconds=deployment.get(QUERY_TIMEOUT_SECONDS),
+            ),
+        )
+        feed(function, source, at_once_max=_AT_ONCE_MAX, batch=1)
+
+
+def _publish(deployment: Deployment) -> list[Permission]:
+    """Bringing rows to the results' bucket, and to clients' queues that are called so.
+
+    Other buckets and queues can let the functions in by policies of their own.
+    """
+    results = f"{deployment.bucket_arn(QUERY_RESULTS)}/query-*"
+    queues = deployment.queue_arn("query-results*")
+    return [
+        Permission(("s3:PutObject", "s3:AbortMultipartUpload"), [results], "a folder for each"),
+        Permission(("sqs:SendMessage", "sqs:GetQueueAttributes"), [queues], "made by clients"),
+    ]

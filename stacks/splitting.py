@@ -64,11 +64,6 @@ class SplittingStack(cdk.NestedStack):
                 queue="find_partitions_to_split",
                 handler="find_partitions_to_split",
                 every_minutes=deployment.get(SPLITTING_PERIOD_MINUTES),
-                permissions=[
-                    *commit(deployment),
-                    *track(deployment),
-                    read_objects(deployment, DATA),
-                    send(deployment, "splitting"),
-                ],
+                permissions=[*track(deployment), send(deployment, "splitting")],
             ),
         )

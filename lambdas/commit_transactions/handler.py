@@ -8,7 +8,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSEvent
 from sleeper.wiring.committing import commit_messages
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
-from sleeper.wiring.message_batches import Failures, message_of
+from sleeper.wiring.message_batches import Failures, received_message
 
 
 @lambda_function
@@ -17,7 +17,7 @@ def handler(instance: Instance, event: Event) -> Failures:
 
     Those that cannot be done now come again; a refusal is told to the job's tracker instead.
     """
-    messages = [message_of(record) for record in SQSEvent(dict(event)).records]
+    messages = [received_message(record) for record in SQSEvent(dict(event)).records]
     report = commit_messages(instance, messages)
     for ref, counts in report.counts.items():
         told = {

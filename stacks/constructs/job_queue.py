@@ -86,14 +86,20 @@ def visibility_for(timeout_seconds: int) -> int:
     return _TIMES_TIMEOUT * timeout_seconds
 
 
-def feed(function: lambda_.Function, source: JobQueue, *, at_once_max: int | None = None) -> None:
+def feed(
+    function: lambda_.Function,
+    source: JobQueue,
+    *,
+    at_once_max: int | None = None,
+    batch: int = _MESSAGES_A_BATCH,
+) -> None:
     """Gives the queue's messages to the function, which says which of a batch failed."""
     lambda_.EventSourceMapping(
         function,
         "Source",
         target=function,
         event_source_arn=source.queue.queue_arn,
-        batch_size=_MESSAGES_A_BATCH,
+        batch_size=batch,
         report_batch_item_failures=True,
         max_concurrency=at_once_max,
     )

@@ -9,11 +9,20 @@ from constructs import Construct
 from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
-from stacks.constructs.permissions import Permission, find_tables, read_state, receive, send
+from stacks.constructs.permissions import (
+    Permission,
+    count,
+    find_tables,
+    read_state,
+    receive,
+    send,
+)
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
 
 _FAN_OUT = "fan_out_tables"
+# A thousand tables come at once, and must leave others something of the account's concurrency.
+_AT_ONCE_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +69,18 @@ class PerTableOperation(Construct):
             ],
             size=operation.size,
         )
-        feed(handler, tables)
+        feed(handler, tables, at_once_max=_AT_ONCE_MAX)
         stem = operation.queue.replace("_", "-")
         fan_out = make_function(
             self,
             "FanOut",
             deployment,
             FunctionCode(_FAN_OUT, environment={"SLEEPER_OPERATION": operation.queue}),
-            permissions=[*find_tables(deployment), send(deployment, operation.queue)],
+            permissions=[
+                *find_tables(deployment),
+                send(deployment, operation.queue),
+                count(deployment, operation.queue),
+            ],
             name=f"fan-out-{stem}",
             size=Size(keeps_state=False),
         )

@@ -112,15 +112,16 @@ def use_table(of: Deployment, table: DeployedTable, index: Index) -> list[Permis
 
 
 def count(of: Deployment, *keys: str) -> Permission:
-    """Asking how many messages wait."""
-    queues = [of.queue_arn(queue_named(key).name) for key in keys]
-    return Permission(("sqs:GetQueueAttributes",), queues)
+    """Asking how many messages queues hold, which counts their dead letters too."""
+    queues = [queue_named(key) for key in keys]
+    names = [name for queue in queues for name in (queue.name, queue.dead_letters_name)]
+    return Permission(("sqs:GetQueueAttributes",), [of.queue_arn(name) for name in names])
 
 
 def send(of: Deployment, *keys: str) -> Permission:
-    """Sending messages, and asking how many wait."""
+    """Sending messages."""
     queues = [of.queue_arn(queue_named(key).name) for key in keys]
-    return Permission(("sqs:SendMessage", "sqs:GetQueueAttributes"), queues)
+    return Permission(("sqs:SendMessage",), queues)
 
 
 def receive(of: Deployment, queue: DeployedQueue) -> Permission:

@@ -18,7 +18,7 @@ from stacks.constructs.function import (
     make_log_group,
 )
 from stacks.constructs.image import image_asset
-from stacks.constructs.permissions import Permission, count, find_tables, read_state, track
+from stacks.constructs.permissions import Permission, count, find_tables, read_state
 from stacks.constructs.role import make_role
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
@@ -70,7 +70,6 @@ class WorkerTask(Construct):
             FunctionCode("start_tasks", environment={"SLEEPER_TASK_KIND": kind.kind}),
             permissions=[
                 *find_tables(deployment),
-                *track(deployment),
                 count(deployment, kind.kind),
                 *_launching(deployment, definition, cluster),
             ],

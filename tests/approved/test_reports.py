@@ -11,6 +11,7 @@ from sleeper.jobs.status import fold_jobs, fold_tasks
 from sleeper.partitions.partition import Partition, PartitionId, split_region
 from sleeper.partitions.region import whole_region
 from sleeper.properties.values import TableProperties, instance_properties, table_properties
+from sleeper.query_service.tracker import QueryState, QueryStatus
 from sleeper.reports.dead_letters import DeadLettersReport
 from sleeper.reports.files import FilesReport, ReportedFile
 from sleeper.reports.jobs import JobsReport
@@ -18,7 +19,7 @@ from sleeper.reports.listing import Column, ColumnKind, Listing
 from sleeper.reports.output import OUTPUTS
 from sleeper.reports.partitions import PartitionsReport, ReportedPartition
 from sleeper.reports.properties import ChangesReport, change_warnings, gather_table_properties
-from sleeper.reports.queries import untracked_queries
+from sleeper.reports.queries import QueriesReport, QueryReport
 from sleeper.reports.state import StateReport
 from sleeper.reports.table import TableReport
 from sleeper.reports.tables import TablesReport
@@ -214,6 +215,23 @@ def some_changes() -> ChangesReport:
     )
 
 
+def some_queries() -> tuple[QueryStatus, ...]:
+    at = 1_767_225_600_000
+    return (
+        QueryStatus("q-3", "-", QueryState.FAILED, 0, at, "no table is named 'planes'"),
+        QueryStatus("q-2", "-", QueryState.PARTIALLY_FAILED, 12, at, "too slow", "0000000a"),
+        QueryStatus("q-1", "-", QueryState.COMPLETED, 1_234_567, at, table_id="0000000c"),
+    )
+
+
+def some_subqueries() -> tuple[QueryStatus, ...]:
+    at = 1_767_225_600_000
+    return (
+        QueryStatus("q-2", "1a2b", QueryState.COMPLETED, 12, at),
+        QueryStatus("q-2", "3c4d", QueryState.FAILED, 0, at, "too slow"),
+    )
+
+
 LISTINGS = {
     "tables": TablesReport(
         (
@@ -243,7 +261,8 @@ LISTINGS = {
     **{name: report.listing() for name, report in some_reports_on_state().items()},
     "holds": some_state().holds_listing(),
     "followers": some_state().followers_listing(),
-    "queries": untracked_queries(),
+    "queries": QueriesReport(some_queries(), {"0000000a": "flights"}, is_cut=True).listing(),
+    "query": QueryReport(some_queries()[1], some_subqueries()).listing(),
     **dict(zip(("table", "schema", "properties"), some_table().listings(), strict=True)),
     "changes": some_changes().listing(),
 }

@@ -14,6 +14,7 @@ from moto import mock_aws
 
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.job_tracker import DynamoJobTracker
+from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
 from sleeper.aws.task_tracker import DynamoTaskTracker
 from sleeper.ingest_batcher.request import FileRequests
@@ -22,17 +23,20 @@ from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.instance import LocalInstance, create_instance
+from sleeper.local.query_tracker import LocalQueryTracker
 from sleeper.local.queue import LocalDeadLetters, LocalQueue
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
 from sleeper.properties.deployed import (
     INGEST_BATCHER_TABLE,
     JOB_TRACKER_TABLE,
+    QUERY_TRACKER_TABLE,
     TABLE_ID_INDEX,
     TABLE_NAME_INDEX,
     TABLE_ONLINE_INDEX,
     TASK_TRACKER_TABLE,
 )
+from sleeper.query_service.tracker import QueryRecords
 from sleeper.tables.table_index import TableIndex
 from tests.contracts.sqs_queues import (
     SqsServer,
@@ -157,6 +161,33 @@ def task_tracker(request: pytest.FixtureRequest) -> Iterator[Store[TaskTracker]]
         port=LocalTaskTracker(opened()),
         again=lambda: LocalTaskTracker(opened()),
         stored=lambda: rows_of("SELECT task_id, step FROM task_events ORDER BY 1, 2"),
+    )
+
+
+@pytest.fixture(params=["local", "dynoxide", "moto"])
+def query_tracker(request: pytest.FixtureRequest) -> Iterator[Store[QueryRecords]]:
+    clock = FakeClock()
+    if request.param != "local":
+        with dynamo_tables(request) as tables:
+            name = tables.name(QUERY_TRACKER_TABLE)
+            yield Store(
+                port=DynamoQueryTracker(tables.client, name, 1, clock),
+                again=lambda: DynamoQueryTracker(tables.another_client(), name, 1, clock),
+                stored=lambda: tables.rows(
+                    QUERY_TRACKER_TABLE, "queryId", "subQueryId", "lastKnownState"
+                ),
+                clock=clock,
+            )
+        return
+    opened, rows_of = _local(request)
+    yield Store(
+        port=LocalQueryTracker(opened(), clock),
+        again=lambda: LocalQueryTracker(opened(), clock),
+        stored=lambda: rows_of(
+            "SELECT query_id, '-', state FROM queries UNION ALL"
+            " SELECT query_id, sub_query_id, state FROM subqueries ORDER BY 1, 2"
+        ),
+        clock=clock,
     )
 
 

@@ -55,6 +55,25 @@ def test_a_name_that_is_taken_is_refused_and_keeps_its_content(root: DataRoot) -
     assert root.read("a") == b"first"
 
 
+@pytest.mark.parametrize("size", [3, 40 * MIB], ids=["small", "large"])
+def test_an_object_is_replaced_at_once_when_the_new_one_is_whole(root: DataRoot, size: int) -> None:
+    for content in (b"first", b"x" * size):
+        with root.replacing("folder/a") as sink:
+            sink.write(content)
+            if content != b"first":
+                assert root.read("folder/a") == b"first"
+    assert root.read("folder/a") == b"x" * size
+    assert names(root) == ["folder/a"]
+
+
+def test_one_whose_replacement_fails_stays_as_it_is(root: DataRoot) -> None:
+    put(root, "a", b"first")
+    with pytest.raises(ZeroDivisionError), root.replacing("a") as sink:
+        sink.write(b"second" * (1 // 0))
+    assert root.read("a") == b"first"
+    assert names(root) == ["a"]
+
+
 def test_what_is_not_there_is_not_found(root: DataRoot) -> None:
     with pytest.raises(NotFoundError, match="object a/b does not exist"):
         root.read("a/b")

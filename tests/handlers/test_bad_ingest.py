@@ -9,7 +9,7 @@ import pytest
 
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.event import JobKind, new_task_id
-from sleeper.jobs.files_message import MESSAGE_BYTES_MAX
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX
 from sleeper.jobs.status import JobState
 from sleeper.wiring.ingest import submit_ingest
 from sleeper.wiring.instance import Instance

@@ -19,6 +19,7 @@ from sleeper.jobs.status import JobState, JobStatus
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
 from sleeper.statestore.fold import DAY_MS
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.codec import encode
 from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.wiring.commits import commit_later, has_committer
 from sleeper.wiring.compaction_creation import compact_table
@@ -430,3 +431,66 @@ def test_no_compaction_jobs_are_created_while_the_committer_is_behind(
     assert aws.instance.queue(QueueName.COMPACTION).counts().unfinished == 0
     commit(aws)
     assert compact_table(aws.instance, "t", full=True).created == 1
+
+
+@pytest.mark.parametrize("error", [OSError(28, "no space left on device"), MemoryError()])
+def test_a_commit_that_this_machine_cannot_do_now_returns(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    ref = make_table(aws.instance, "t")
+    good = transaction("good")
+    hand_over(aws, ref, good)
+    (message,) = aws.instance.queue(COMMITS).receive(10)
+
+    def broken(_: TableId) -> Any:
+        raise error
+
+    with monkeypatch.context() as patch:
+        replace_ports(patch, aws, state=broken)
+        assert call(aws, [message]) == [message.message_id]
+    assert job(aws, ref, "good").state is JobState.RUNNING
+    assert call(aws, [message]) == []
+    assert files(aws, ref) == paths_of(good)
+
+
+@pytest.mark.parametrize("place", ["{id}/data/x.parquet", "{other}/commits/x.json", "x", ""])
+def test_an_object_that_is_no_commit_of_the_table_is_neither_read_nor_deleted(
+    aws: Lambda, place: str
+) -> None:
+    ref, other = make_table(aws.instance, "t"), make_table(aws.instance, "other")
+    path = place.format(id=ref.id, other=other.id)
+    kept = Path(aws.instance.where, path or "y")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps([encode(transaction("bad")).line]))
+    body = json.dumps({"tableId": ref.id, "event": event_of("bad"), "object": path})
+    assert call(aws, messages_of(body, groups=[ref.id])) == ["m0"]
+    assert kept.exists()
+    assert files(aws, ref) == set()
+
+
+def test_what_failed_returns_soon_and_later_each_time_and_poison_at_once(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then no other commit of the table comes off the queue."""
+    ref = make_table(aws.instance, "t")
+    hand_over(aws, ref, transaction("a"))
+    (message,) = aws.instance.queue(COMMITS).receive(10)
+    poison = replace(message, message_id="poison", body="no json", receipt="poison")
+    returned: list[tuple[str, float]] = []
+
+    class Queue:
+        def give_back(self, receipt: str, delay_seconds: float) -> None:
+            returned.append((receipt, delay_seconds))
+            raise UnavailableError("no answer")  # then they return by themselves
+
+    def unavailable(_: TableId) -> Any:
+        raise UnavailableError("throttled")
+
+    with monkeypatch.context() as patch:
+        replace_ports(patch, aws, state=unavailable, queue=lambda _: Queue())
+        for receives in (1, 2, 20):
+            again = replace(message, receives=receives)
+            assert set(call(aws, [poison, again])) == {"poison", message.message_id}
+    assert dict.fromkeys(returned) == dict.fromkeys(
+        [("poison", 0), (message.receipt, 5), (message.receipt, 10), (message.receipt, 300)]
+    )

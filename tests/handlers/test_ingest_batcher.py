@@ -11,8 +11,7 @@ import pytest
 from sleeper.errors import UnavailableError
 from sleeper.ingest.job import ingest_job_from_message
 from sleeper.jobs.event import JobKind
-from sleeper.jobs.files_message import MESSAGE_BYTES_MAX
-from sleeper.jobs.queue import Message
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Message
 from sleeper.jobs.status import JobState
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.wiring.instance import Instance

@@ -13,7 +13,13 @@ pytestmark = pytest.mark.slow
 
 # Unpacked, all layers together.
 LAMBDA_BYTES_MAX = 250 * 1024**2
-OF_IMAGES = {"split_partition", "athena_metadata", "athena_records"}
+OF_IMAGES = {
+    "athena_metadata",
+    "athena_records",
+    "plan_query",
+    "run_leaf_query",
+    "split_partition",
+}
 
 
 @pytest.fixture(scope="module")

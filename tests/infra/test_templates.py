@@ -101,10 +101,11 @@ def test_a_message_is_given_to_nobody_else_while_a_function_may_work_on_it(
             queue = resources[properties["EventSourceArn"]["Fn::GetAtt"][0]]["Properties"]
             function = resources[properties["FunctionName"]["Ref"]]["Properties"]
             assert queue["VisibilityTimeout"] >= 6 * function["Timeout"], queue["QueueName"]
-            assert properties["BatchSize"] == 10
+            is_query = queue["QueueName"] in {f"{PREFIX}query", f"{PREFIX}leaf-partition-query"}
+            assert properties["BatchSize"] == (1 if is_query else 10)
             assert properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
             seen += 1
-    assert seen == 9
+    assert seen == 11
 
 
 def test_nobody_may_do_actions_by_a_wildcard(example: Synthesis) -> None:
@@ -144,7 +145,7 @@ def test_only_collection_and_the_emptier_delete_data(example: Synthesis) -> None
 
 def test_every_function_knows_its_instance_and_is_traced(example: Synthesis) -> None:
     functions = example.properties(FUNCTION)
-    assert len(functions) == 22
+    assert len(functions) == 24
     for function in functions:
         told = function["Environment"]["Variables"]
         assert told["SLEEPER_INSTANCE"] == "aws:example"
@@ -160,7 +161,8 @@ def test_functions_from_the_zip_name_a_handler_of_the_folder(example: Synthesis)
         assert f"lambdas.{name}.handler.handler" in handlers
     assert all(h.startswith("lambdas.") and h.endswith(".handler.handler") for h in handlers)
     images = [p["FunctionName"] for p in example.properties(FUNCTION) if p.get("PackageType")]
-    assert images == ["sleeper-example-split-partition"]
+    names = {name.removeprefix(PREFIX) for name in images}
+    assert names == {"plan-query", "run-leaf-query", "split-partition"}
 
 
 def test_buckets_are_private_encrypted_and_kept_where_loss_would_hurt(example: Synthesis) -> None:
@@ -194,7 +196,7 @@ def test_tables_are_keyed_as_their_adapters_say(example: Synthesis) -> None:
         for p in example.properties(TABLE)
     }
     expected = [[t.key.hash] + ([t.key.range] if t.key.range else []) for t in DYNAMO_TABLES]
-    assert sorted(keys.values()) == sorted([*expected, ["queryId", "subQueryId"]])
+    assert sorted(keys.values()) == sorted(expected)
     assert keys["sleeper-example-transaction-log"] == ["tableId", "item"]
 
 
@@ -255,3 +257,81 @@ def test_whoever_makes_and_removes_tables_may_write_and_delete_their_birthmark(
         if any(_text(r).endswith("/*/created") for r in as_list(statement.get("Resource", [])))
     }
     assert {("Properties", "s3:PutObject"), ("GarbageCollection", "s3:DeleteObject")} <= may
+
+
+def test_whoever_counts_a_queue_s_messages_may_count_its_dead_letters(example: Synthesis) -> None:
+    """`MessageQueue.counts` asks both."""
+    counted: dict[str, set[str]] = {}
+    for where, statement in example.statements():
+        if "sqs:GetQueueAttributes" not in as_list(statement["Action"]):
+            continue
+        if "sqs:ReceiveMessage" in as_list(statement["Action"]):
+            continue  # Lambda, of a queue that feeds a function
+        if "sqs:SendMessage" in as_list(statement["Action"]):
+            continue  # of a user's queue of results, how big its messages may be
+        queues = {
+            _text(r).rpartition(":sleeper-example-")[2] for r in as_list(statement["Resource"])
+        }
+        counted.setdefault(where.split("/")[0], set()).update(queues)
+    names = {q.name: q.dead_letters_name for q in DEPLOYED_QUEUES.values()}
+    expected = {
+        "Ingest": {"ingest-jobs"},
+        "Compaction": {
+            "compaction-jobs",
+            "compaction-job-creation.fifo",
+            "transaction-commits.fifo",
+        },
+        "Splitting": {"find-partitions-to-split.fifo"},
+        "GarbageCollection": {"garbage-collection.fifo", "orphan-collection.fifo"},
+        "StateStore": {"state-snapshots.fifo"},
+        "Metrics": {"table-metrics.fifo"},
+    }
+    assert counted == {
+        stack: queues | {names[queue] for queue in queues} for stack, queues in expected.items()
+    }
+
+
+def test_alarms_may_be_sent_to_their_topic(example: Synthesis) -> None:
+    """A topic with a policy of its own has not the one that lets the account's alarms in."""
+    (policy,) = example.properties("AWS::SNS::TopicPolicy")
+    allowed = [s for s in policy["PolicyDocument"]["Statement"] if s["Effect"] == "Allow"]
+    (statement,) = allowed
+    assert statement["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    assert as_list(statement["Action"]) == ["sns:Publish"]
+    assert statement["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
+    }
+
+
+def test_commits_are_tried_for_long(example: Synthesis) -> None:
+    commits = example.named(QUEUE, "QueueName", f"{PREFIX}transaction-commits.fifo")
+    assert commits["RedrivePolicy"]["maxReceiveCount"] == 20
+
+
+def test_operations_on_tables_leave_others_room_in_the_account(example: Synthesis) -> None:
+    mappings = example.of_type("AWS::Lambda::EventSourceMapping")
+    most = {
+        where.split("/")[1]: resource["Properties"]
+        .get("ScalingConfig", {})
+        .get("MaximumConcurrency")
+        for where, resource in mappings.items()
+    }
+    unbounded = [name for name, count in most.items() if count is None]
+    assert len(most) == 9
+    assert sorted(name[:7] for name in unbounded) == ["CommitS", "Receive"]
+
+
+def test_queries_may_write_only_results(example: Synthesis) -> None:
+    written = {
+        _text(resource)
+        for where, statement in example.statements()
+        if where.startswith("Query/") and statement["Effect"] == "Allow"
+        for resource in as_list(statement.get("Resource", []))
+        if {"s3:PutObject", "sqs:SendMessage"} & set(as_list(statement["Action"]))
+    }
+    assert sorted(each.rpartition("sleeper-example-")[2] for each in written) == [
+        "leaf-partition-query",
+        "query-results*",
+        "query-results-${AWS::AccountId}/query-*",
+        "table-data-${AWS::AccountId}/*/log/*",
+    ]

@@ -16,6 +16,7 @@ from sleeper.properties.deployed import (
     CONFIG_BUCKET,
     DATA_BUCKET,
     DEPLOYED_QUEUES,
+    QUERY_RESULTS_BUCKET,
     SCHEDULE_RULES,
 )
 from sleeper.properties.instance import ACCOUNT, ID, INGEST_SOURCE_BUCKETS, REGION
@@ -91,10 +92,9 @@ def aws_instance(
     instance_id = f"t-{uuid.uuid4().hex[:12]}"
     s3 = s3_client(servers.s3)
     prefix = f"sleeper-{instance_id}"
-    config, data, source = (
-        f"{prefix}-{name}-{MINISTACK_ACCOUNT}" for name in ("config", "table-data", "source")
-    )
-    for bucket in (config, data, source):
+    names = ("config", "table-data", "query-results", "source")
+    config, data, results, source = (f"{prefix}-{name}-{MINISTACK_ACCOUNT}" for name in names)
+    for bucket in (config, data, results, source):
         s3.create_bucket(Bucket=bucket)
     told = {
         ID.name: instance_id,
@@ -102,6 +102,7 @@ def aws_instance(
         REGION.name: servers.s3.region,
         CONFIG_BUCKET.name: config,
         DATA_BUCKET.name: data,
+        QUERY_RESULTS_BUCKET.name: results,
         INGEST_SOURCE_BUCKETS.name: source,
         SCHEDULE_RULES.name: ",".join(_make_rules(servers.others, prefix)),
         **servers.dynamo.make_tables().names,

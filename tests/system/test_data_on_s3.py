@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sleeper.datafiles.bound_iterator import TableIterators
 from sleeper.datafiles.bucket import Bucket, Credentials, open_bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
@@ -25,12 +26,15 @@ from sleeper.errors import (
     StateMovedOnError,
     UnavailableError,
 )
-from sleeper.files.data_file import DataFile
-from sleeper.ingest.run import IngestResult, IngestTable, ingest_files
+from sleeper.files.data_file import CHECKSUM_SUFFIX, DataFile
+from sleeper.ingest.parts import begin_parts, write_part
+from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files, ingest_files
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import tree_from_split_points
+from sleeper.query.change_feed import plan_feed, read_feed_piece
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.explanation import explain_sql
+from sleeper.query.pieces import plan_pieces, read_piece
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.running import run_query
 from sleeper.query.sql import run_sql
@@ -121,6 +125,23 @@ def test_many_files_are_merged_in_passes_through_local_disk(
         table.ingest(range(start, 1000, 10))
     assert [row[0] for row in table.rows()] == [*range(1000)]
     table.close()
+
+
+def test_what_the_engine_writes_of_fetched_inputs_is_put_whole_or_not_at_all(
+    table: RealTable,
+) -> None:
+    for start in range(2):
+        table.ingest(range(start, 60_000, 2))
+    assert not [r for r in table.compact(full=True) if isinstance(r, SleeperError)]
+    (file,) = table.files()
+    assert CHECKSUM_SUFFIX in file.sidecars
+    assert faults(table) == []
+    assert [row[0] for row in table.rows()] == [*range(60_000)]
+    assert list(table.engine.spill_folder.iterdir()) == []
+    before = table.paths_on_disk()
+    with pytest.raises(UnavailableError), table.root.place_of(file.path, Path("/nowhere")):
+        raise UnavailableError("stop")
+    assert table.paths_on_disk() == before
 
 
 def test_sketches_that_are_gone_are_made_good_by_samples(table: RealTable) -> None:
@@ -217,6 +238,28 @@ def test_orphans_are_listed_and_deleted(table: RealTable) -> None:
     table.collect_orphans()
     assert orphan not in table.paths_on_disk()
     assert kept.path in table.paths_on_disk()
+
+
+def test_what_other_processes_read_and_write_takes_no_state(
+    table: RealTable, engine: QueryEngine
+) -> None:
+    ingest_table = IngestTable(
+        TABLE_ID, LONG_SCHEMA, table.store, table.root, table.engine, table.clock
+    )
+    rows = pa.record_batch({"v": ["b", "a"], "key": [2, 1]})
+    target = begin_parts(ingest_table, rows.schema, "(rows)")
+    new = write_part(target, iter([rows]), "(part)", table.root, table.engine)
+    assert commit_new_files(ingest_table, "j", target.run_start_ms, new, "request").rows == 2
+    shared, pieces = plan_pieces(Query(), opened(table), engine, "tests", 1)
+    feed_schema, feed = plan_feed(table.store, 0, table.number(), Query(), 1)
+    version = table.number()
+    (piece,), (new_files,) = pieces, feed
+    for batches in (
+        read_piece(shared, piece, table.root, TableIterators(), engine),
+        read_feed_piece(feed_schema, Query(), new_files, table.root, engine),
+    ):
+        assert pa.Table.from_batches(batches).to_pydict() == {"key": [1, 2], "v": ["a", "b"]}
+    assert table.number() == version
 
 
 # Files that users bring

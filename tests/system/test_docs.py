@@ -23,29 +23,33 @@ from tests.system.documents import (
 pytestmark = pytest.mark.slow
 
 _GENERATED = {"benchmarks.md", "commands.md", "properties.md"}
+# Run by tests/spark, which have a Spark.
+ON_SPARK = {"bulk-import.md", "spark.md"}
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in _GENERATED)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name not in ON_SPARK], ids=lambda path: path.name
+)
 def test_a_page_says_what_its_examples_do(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _check_page(page, _surroundings(tmp_path, monkeypatch))
+    check_page(page, surroundings(tmp_path, monkeypatch))
 
 
 @pytest.mark.timeout(600)
 def test_the_tour_of_the_readme_goes_as_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = _surroundings(tmp_path, monkeypatch)
+    where = surroundings(tmp_path, monkeypatch)
     where.as_processes = True
-    _check_page(ROOT / "README.md", where)
+    check_page(ROOT / "README.md", where)
 
 
 def test_a_broken_example_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("APPROVE", raising=False)
     page = tmp_path / "page.md"
-    where = _surroundings(tmp_path, monkeypatch)
+    where = surroundings(tmp_path, monkeypatch)
     for broken in (
         "```console\n$ sleeper tabel list\n```\n",
         "```console\n$ sleeper --version\nsleeper 9\n```\n",
@@ -55,7 +59,7 @@ def test_a_broken_example_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ):
         page.write_text(broken)
         with pytest.raises(AssertionError):
-            _check_page(page, where)
+            check_page(page, where)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +107,8 @@ def _anchor(heading: str) -> str:
     return re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
 
 
-def _surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Surroundings:
+def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Surroundings:
+    """An empty folder for a page's examples, with the documents in it."""
     monkeypatch.delenv("SLEEPER_INSTANCE", raising=False)
     variables = variables_of(folder, folder / ".programs")
     monkeypatch.chdir(folder)
@@ -111,7 +116,8 @@ def _surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Surroundings
     return Surroundings(folder, variables)
 
 
-def _check_page(page: Path, where: Surroundings) -> None:
+def check_page(page: Path, where: Surroundings) -> None:
+    """Runs the page's examples; AssertionError at the first that does not do what it shows."""
     text = page.read_text(encoding="utf-8")
     found = examples_in(text)
     for example in found:

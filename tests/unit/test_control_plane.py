@@ -36,10 +36,11 @@ def _modules(expression: str) -> list[str]:
 CONTRACT = _contract("control_plane")
 PACKAGES = {e: m for e in CONTRACT["source_modules"] if (m := _modules(e))}
 FUNCTIONS = _contract("control_plane_on_aws")
-# Reads the keys of files.
+# These read data files.
 IMAGES = {
     "lambdas.athena_metadata.handler",
     "lambdas.athena_records.handler",
+    "lambdas.run_leaf_query.handler",
     "lambdas.split_partition.handler",
 }
 

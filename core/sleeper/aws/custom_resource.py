@@ -16,8 +16,8 @@ from sleeper.errors import SleeperError
 
 _log = logging.getLogger(__name__)
 _ANSWER_SECONDS = 30
-# CloudFormation takes 4 KiB in all.
-_REASON_CHARACTERS_MAX = 1500
+# What CloudFormation takes in all.
+_ANSWER_BYTES_MAX = 4096
 
 
 class RequestType(Enum):
@@ -49,7 +49,7 @@ def answer_request(event: Mapping[str, Any], work: Callable[[CustomResourceReque
             )
         )
     except SleeperError as error:
-        reason = str(error)
+        reason = str(error) or type(error).__name__
     except Exception as error:
         _log.exception("custom resource failed")
         reason = f"{type(error).__name__}: {error}"
@@ -59,7 +59,6 @@ def answer_request(event: Mapping[str, Any], work: Callable[[CustomResourceReque
 def _put(event: Mapping[str, Any], reason: str) -> None:
     answer = {
         "Status": "FAILED" if reason else "SUCCESS",
-        "Reason": reason[:_REASON_CHARACTERS_MAX],
         # The same for ever: another one would make CloudFormation delete the resource.
         "PhysicalResourceId": event.get("PhysicalResourceId") or event["LogicalResourceId"],
         **{name: event[name] for name in ("StackId", "RequestId", "LogicalResourceId")},
@@ -67,9 +66,18 @@ def _put(event: Mapping[str, Any], reason: str) -> None:
     # The address is signed for a request without a content type.
     request = urllib.request.Request(
         event["ResponseURL"],
-        data=json.dumps(answer).encode(),
+        data=_with_reason(answer, reason),
         headers={"Content-Type": ""},
         method="PUT",
     )
     with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS):
         pass
+
+
+def _with_reason(answer: Mapping[str, Any], reason: str) -> bytes:
+    """The answer with as much of the reason as it may have."""
+    while True:
+        body = json.dumps({**answer, "Reason": reason}).encode()
+        if len(body) <= _ANSWER_BYTES_MAX or not reason:
+            return body
+        reason = reason[: len(reason) * 9 // 10]

@@ -1,10 +1,11 @@
-"""Requests to DynamoDB that take several to be whole: pages and batches."""
+"""Requests to DynamoDB that may take several to be whole: pages, batches, transactions."""
 
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from sleeper.aws.errors import ThrottledError, translated
 from sleeper.errors import UnavailableError
 
 _WRITES_PER_BATCH = 25
@@ -65,6 +66,22 @@ def get_items(client: Any, table_name: str, keys: Sequence[Item], names: str) ->
         else:
             raise UnavailableError(f"{table_name}: items were not read: throttled")
     return found
+
+
+def write_together(client: Any, what: str, writes: Sequence[Item], **more: Any) -> None:
+    """Makes the writes in one transaction, which is sent again while DynamoDB has no room for it.
+
+    Errors are those of `translated`, which name `what`.
+    """
+    for tries in range(_TRIES):
+        try:
+            with translated(what):
+                client.transact_write_items(TransactItems=writes, **more)
+            return
+        except ThrottledError:
+            if tries == _TRIES - 1:
+                raise
+            _pause(tries)
 
 
 def _pause(tries: int) -> None:

@@ -7,6 +7,7 @@ What is asked of each, and how:
 - *table index*: by name, by id (by key); online or offline tables by name (a range).
 - *trackers*: all events of one job or task (its items); what happened last, by kind (the
   index `recent`, newest first, a few ranges beside each other, see `tracker_items`).
+- *query tracker*: a query, a subquery (by key); the newest queries (the index `recent`).
 - *files for the ingest batcher*: by key; those of a table that wait (the index `waiting`).
 """
 
@@ -16,6 +17,7 @@ from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
     INGEST_BATCHER_TABLE,
     JOB_TRACKER_TABLE,
+    QUERY_TRACKER_TABLE,
     TABLE_ID_INDEX,
     TABLE_NAME_INDEX,
     TABLE_ONLINE_INDEX,
@@ -64,5 +66,6 @@ DYNAMO_TABLES = (
     DynamoTable(TABLE_ONLINE_INDEX, Key("Online", "TableName")),
     DynamoTable(JOB_TRACKER_TABLE, Key("job", "event"), RECENT, expires=True),
     DynamoTable(TASK_TRACKER_TABLE, Key("task", "event"), RECENT, expires=True),
+    DynamoTable(QUERY_TRACKER_TABLE, Key("queryId", "subQueryId"), RECENT, expires=True),
     DynamoTable(INGEST_BATCHER_TABLE, Key("tableId", "requestId"), WAITING, expires=True),
 )

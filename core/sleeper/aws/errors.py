@@ -26,6 +26,7 @@ _INVALID = {
 }
 _CONDITION_FAILED = "ConditionalCheckFailed"
 _IN_FLIGHT = "TransactionConflict"
+_THROTTLED = {"ThrottlingError", "ProvisionedThroughputExceeded"}
 _ITEM_INVALID = {"ValidationError", "ItemCollectionSizeLimitExceeded"}
 
 
@@ -38,6 +39,10 @@ class RefusedError(ConflictError):
     def __init__(self, text: str, items: tuple[int, ...]) -> None:
         super().__init__(text)
         self.items = items
+
+
+class ThrottledError(UnavailableError):
+    """DynamoDB had no room for a transaction just now. boto3 does not try these again itself."""
 
 
 def code_of(error: ClientError) -> str:
@@ -86,6 +91,8 @@ def _translate_cancellation(text: str, error: ClientError) -> SleeperError:
         return RefusedError(text, refused)
     if _IN_FLIGHT in reasons:
         return ConflictError(text)
+    if not _THROTTLED.isdisjoint(reasons):
+        return ThrottledError(text)
     if not _ITEM_INVALID.isdisjoint(reasons):
         return InvalidRequestError(text)
     return UnavailableError(text)

@@ -7,7 +7,7 @@ index of that name holds those that wait and nothing else; then the item expires
 from collections.abc import Sequence
 from typing import Any
 
-from sleeper.aws.dynamo_batches import Item, query_pages
+from sleeper.aws.dynamo_batches import Item, query_pages, write_together
 from sleeper.aws.dynamo_tables import TIME_TO_LIVE, WAITING
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError
@@ -97,8 +97,7 @@ class DynamoFileRequests:
         if not updates:
             return
         try:
-            with translated(_WHAT):
-                self._client.transact_write_items(TransactItems=updates)
+            write_together(self._client, _WHAT, updates)
         except RefusedError as error:
             paths = ", ".join(requests[i].path for i in error.items[:5])
             raise ConflictError(f"in a job already: {paths}") from error

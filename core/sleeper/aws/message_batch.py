@@ -8,8 +8,8 @@ from typing import Any
 
 from sleeper.aws.errors import translated
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX
 
-MESSAGE_BYTES_MAX = 1_048_576
 _BATCH_MESSAGES = 10
 # Smaller than what SQS takes in one request today, because other servers keep its old limit.
 _BATCH_BYTES = 262_144

@@ -160,6 +160,7 @@ def _message(raw: dict[str, Any]) -> Message:
         receives=int(attributes["ApproximateReceiveCount"]),
         sent_ms=int(attributes["SentTimestamp"]),
         group=attributes.get("MessageGroupId"),
+        sender=attributes.get("SenderId", ""),
     )
 
 

@@ -8,6 +8,7 @@ there are too many, or too many bytes of them; one that somebody still has stays
 import logging
 import shutil
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
@@ -20,13 +21,14 @@ from sleeper.clock import Clock
 from sleeper.errors import DataError, UnavailableError
 from sleeper.statestore.database import Database
 from sleeper.statestore.log import TransactionLog
-from sleeper.statestore.snapshots import SnapshotStore
+from sleeper.statestore.snapshots import SNAPSHOT_FOLDER_PREFIX, SnapshotStore
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
 
 logger = logging.getLogger(__name__)
 
 _STATE_FILE = "state.db"
+_LOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +63,18 @@ class StateCopies:
         self._clock = clock
         self._lock = threading.Lock()
         self._open: OrderedDict[TableId, _Copy] = OrderedDict()
+        self._looked_at = 0.0
 
     def get(self, table_id: TableId) -> StateStore:
         """The table's state store; for a table that has no log yet an empty one."""
         with self._lock:
-            if table_id in self._open:
-                self._open.move_to_end(table_id)
-            else:
+            is_open = table_id in self._open
+            # Those that are open grow.
+            if not is_open or time.monotonic() - self._looked_at >= _LOOK_SECONDS:
                 self._make_room(table_id)
+            if not is_open:
                 self._open[table_id] = self._open_copy(table_id)
+            self._open.move_to_end(table_id)
             return self._open[table_id].store
 
     def forget(self, table_id: TableId) -> None:
@@ -99,6 +104,8 @@ class StateCopies:
     def _open_in(self, folder: Path, table_id: TableId) -> _Copy:
         try:
             folder.mkdir(exist_ok=True)
+            for left in folder.glob(f"{SNAPSHOT_FOLDER_PREFIX}*"):
+                shutil.rmtree(left, ignore_errors=True)
         except OSError as error:
             raise UnavailableError(f"{folder}: {error}") from error
         # A copy that lost its last changes is brought up to date again.
@@ -113,14 +120,16 @@ class StateCopies:
 
     def _make_room(self, for_table: TableId) -> None:
         """Removes copies, from the one that was not used for longest on, until few are left."""
+        self._looked_at = time.monotonic()
         limits = self._limits()
         copies = [file.parent for file in self._folder().glob(f"*/{_STATE_FILE}")]
         sizes = {copy.name: _bytes_of(copy) for copy in copies}
         sizes.pop(for_table, None)
+        in_use = [name for name in self._open if name != for_table]
         left_behind = [name for name in sizes if name not in self._open]
         left_behind.sort(key=lambda name: (self._folder() / name / _STATE_FILE).stat().st_mtime)
         count, total = len(sizes), sum(sizes.values())
-        for name in [*left_behind, *self._open]:
+        for name in [*left_behind, *in_use]:
             if count < limits.copies_max and total <= limits.bytes_max:
                 return
             if self._remove(TableId(name)):

@@ -8,11 +8,10 @@ transaction of DynamoDB, on the condition that they are as they were read.
 
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sleeper.aws.dynamo_batches import Item, query_pages, scan_pages
+from sleeper.aws.dynamo_batches import Item, scan_pages, write_together
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.tables.table_ref import TableId, TableRef, TableState, check_table_name
@@ -59,7 +58,12 @@ class DynamoTableIndex:
 
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
         """See the port."""
-        found = self._active() if state is TableState.ACTIVE else self._deleting()
+        # By id, where an item stays in its place: one that moves from offline to online, or
+        # the other way, while both are looked through would be missed, or met twice.
+        scan = {"TableName": self._names.by_id, "ConsistentRead": True}
+        with translated(_WHAT):
+            tables = [_table(item) for page in scan_pages(self._client, scan) for item in page]
+        found = (table for table in tables if table.state is state)
         return tuple(sorted(found, key=lambda t: (t.name.encode(), t.id)))
 
     def replace(self, before: TableRef, after: TableRef) -> None:
@@ -83,38 +87,13 @@ class DynamoTableIndex:
         writes = _writes(self._names, before, after)
         for tries in range(_TRIES):
             try:
-                with translated(_WHAT):
-                    self._client.transact_write_items(TransactItems=[w.request for w in writes])
+                write_together(self._client, _WHAT, [w.request for w in writes])
                 return
             except RefusedError as error:
                 raise ConflictError(writes[error.items[0]].if_refused) from error
             except ConflictError:
                 time.sleep(random.uniform(0, _WAIT_SECONDS * 2**tries))
         raise UnavailableError(f"{_WHAT}: other changes were always under way")
-
-    def _active(self) -> Iterator[TableRef]:
-        for online in ("true", "false"):
-            query = {
-                "TableName": self._names.by_online,
-                "KeyConditionExpression": "#online = :online",
-                "ExpressionAttributeNames": {"#online": "Online"},
-                "ExpressionAttributeValues": {":online": {"S": online}},
-                "ConsistentRead": True,
-            }
-            with translated(_WHAT):
-                for page in query_pages(self._client, query):
-                    yield from map(_table, page)
-
-    def _deleting(self) -> Iterator[TableRef]:
-        scan = {
-            "TableName": self._names.by_id,
-            "FilterExpression": "attribute_exists(#state)",
-            "ExpressionAttributeNames": {"#state": "State"},
-            "ConsistentRead": True,
-        }
-        with translated(_WHAT):
-            for page in scan_pages(self._client, scan):
-                yield from map(_table, page)
 
     def _find(self, table_id: TableId) -> TableRef | None:
         if not table_id:

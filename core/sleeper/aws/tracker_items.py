@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sleeper.aws.dynamo_batches import Item, delete_items, query_pages
+from sleeper.aws.dynamo_batches import Item, delete_items, query_pages, write_together
 from sleeper.aws.dynamo_tables import RECENT, TIME_TO_LIVE
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError, UnavailableError
@@ -84,11 +84,11 @@ class TrackerItems:
                 return
             writes = [{"Put": self._put(item)} for item in items]
             try:
-                with translated(self._what):
-                    if len(writes) == 1:
+                if len(writes) == 1:
+                    with translated(self._what):
                         self._client.put_item(**writes[0]["Put"])
-                    else:
-                        self._client.transact_write_items(TransactItems=writes)
+                else:
+                    write_together(self._client, self._what, writes)
                 return
             except RefusedError as error:
                 # What stands there is as good or better: the others are still to be kept.

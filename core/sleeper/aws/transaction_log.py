@@ -17,7 +17,7 @@ from typing import Any
 
 from obstore.store import ObjectStore
 
-from sleeper.aws.dynamo_batches import Item, delete_items, query_pages
+from sleeper.aws.dynamo_batches import Item, delete_items, query_pages, write_together
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.aws.log_bodies import LogBodies, compress_body, decompress_body, number_of_body
 from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
@@ -28,6 +28,8 @@ _ENTRY = "entry#"
 _CURSOR = "cursor#"
 _DIGITS = 19
 _INLINE_BYTES_MAX = 300 * 1024
+# How much of bodies is held in memory at once, besides the last one.
+_READ_CHARACTERS = 16 * 1024**2
 # The head and the entry appear at once to single reads, but not always to a range.
 _TRIES_TO_SEE = 6
 _WAIT_TO_SEE_SECONDS = 0.02
@@ -59,7 +61,7 @@ class DynamoTransactionLog:
             if after < trimmed:
                 raise NotFoundError(f"the log after {after} is trimmed: it begins after {trimmed}")
             try:
-                entries = [self._entry(item) for item in self._items_after(after, limit)]
+                entries = self._entries_after(after, limit)
             except NotFoundError as error:
                 # Trimmed while it was read, or else lost.
                 if after < self._head()[1]:
@@ -98,9 +100,8 @@ class DynamoTransactionLog:
         ]
         try:
             with self._translated():
-                self._client.transact_write_items(
-                    TransactItems=writes, ClientRequestToken=entry.write_id
-                )
+                token = entry.write_id
+                write_together(self._client, self._what, writes, ClientRequestToken=token)
         except ConflictError as error:
             raise ConflictError(f"transaction {entry.first_number} is taken: {error}") from error
 
@@ -172,6 +173,17 @@ class DynamoTransactionLog:
                 )
         except RefusedError:
             return
+
+    def _entries_after(self, after: int, limit: int) -> list[LogEntry]:
+        """Fewer than the limit where their bodies are big."""
+        entries: list[LogEntry] = []
+        characters = 0
+        for item in self._items_after(after, limit):
+            entries.append(self._entry(item))
+            characters += len(entries[-1].body)
+            if characters >= _READ_CHARACTERS:
+                break
+        return entries
 
     def _items_after(self, after: int, limit: int) -> Iterator[Item]:
         """Items of entries, as far as none is missing between them: a trim may be under way."""

@@ -6,12 +6,15 @@ import typer
 
 from sleeper import __version__
 from sleeper.cli import (
+    bulk_export,
+    bulk_import,
     code,
     dead_letters,
     follower,
     hold,
     ingest,
     instance,
+    queries,
     query,
     report,
     run,
@@ -48,6 +51,8 @@ app = typer.Typer(
 app.add_typer(instance.commands, name="instance")
 app.add_typer(table.commands, name="table")
 app.command("ingest")(ingest.ingest)
+app.command("bulk-import")(bulk_import.bulk_import)
+app.command("bulk-export")(bulk_export.bulk_export)
 app.command("query")(query.query)
 app.command("sql")(query.sql)
 app.command("run")(run.run)
@@ -57,6 +62,7 @@ app.command("gc")(shaping.gc)
 app.command("report")(report.report)
 app.command("pause")(schedules.pause)
 app.command("resume")(schedules.resume)
+app.add_typer(queries.commands, name="queries")
 app.add_typer(code.commands, name="code")
 app.add_typer(dead_letters.commands, name="dead-letters")
 app.add_typer(hold.commands, name="hold")

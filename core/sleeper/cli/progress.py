@@ -52,6 +52,18 @@ def ingest_progress(description: str) -> Iterator["IngestProgress"]:
 
 
 @contextmanager
+def stage_progress(description: str) -> Iterator[Callable[[str], None]]:
+    """Hears of the stages of work whose steps are not counted."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(description) as status:
+        yield lambda stage: status.update(f"{description}: {stage}")
+
+
+@contextmanager
 def rows_progress(description: str) -> Iterator[Callable[[int, int], None]]:
     """Hears how many rows are done, and how many there are."""
     if not sys.stderr.isatty():

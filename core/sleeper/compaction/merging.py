@@ -1,9 +1,11 @@
 """The merge of a compaction job's files, and which of them is to blame if it fails."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sleeper.datafiles.damage import find_damage
+from sleeper.datafiles.extract_files import Extract
+from sleeper.datafiles.fetching import fetched
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest
 from sleeper.datafiles.merge_write import write_merge
@@ -14,6 +16,7 @@ from sleeper.datafiles.writer import FileSettings
 from sleeper.errors import DataError, SleeperError, UnavailableError
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition
+from sleeper.partitions.region import Region
 from sleeper.schema.model import Schema
 
 
@@ -37,14 +40,21 @@ class MergeJob:
         """Whether every row of the file lies in the partition, so that none needs a look."""
         return self.partition.region.contains_bounds(file.smallest_key, file.largest_key)
 
-    def request(self, root: DataRoot) -> MergeRequest:
-        """What the one merge is asked for."""
-        inputs = tuple(self._input(root, file) for file in self.inputs)
-        return MergeRequest(self.schema, inputs, steps=(self.step,))
+    def wanted(self) -> list[tuple[DataFile, tuple[Region, ...] | None]]:
+        """The files, and the regions whose rows are wanted of each; None for every row."""
+        region = (self.partition.region,)
+        return [(file, None if self.is_whole(file) else region) for file in self.inputs]
 
-    def _input(self, root: DataRoot, file: DataFile) -> MergeInput:
-        regions = None if self.is_whole(file) else (self.partition.region,)
-        return MergeInput(root.url_of(file.path), regions, file.bytes)
+    def request(self, root: DataRoot, extracts: Mapping[str, Extract]) -> MergeRequest:
+        """What the one merge is asked for. Extracts are read in their files' place."""
+        inputs = []
+        for file, regions in self.wanted():
+            extract = extracts.get(file.path)
+            if extract is None:
+                inputs.append(MergeInput(root.url_of(file.path), regions, file.bytes))
+            else:
+                inputs.append(MergeInput(str(extract.path), regions, extract.bytes))
+        return MergeRequest(self.schema, tuple(inputs), steps=(self.step,))
 
 
 def write_output(
@@ -63,7 +73,8 @@ def write_output(
         root, job.table_id, job.schema, (job.partition,), job.run_start_ms, settings, threads=1
     )
     try:
-        return write_merge(job.request(root), engine, target, on_rows)
+        with fetched(root, job.schema, job.wanted(), engine.spill_folder) as extracts:
+            return write_merge(job.request(root, extracts), engine, target, on_rows)
     except OSError as error:
         raise UnavailableError(f"cannot write in partition {job.partition.id}: {error}") from error
 

@@ -3,7 +3,8 @@
 import contextlib
 import io
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -16,25 +17,53 @@ from sleeper.errors import NotFoundError, UnavailableError
 # 10,000 of them, so an object has at most 160 GB.
 _PART_BYTES = 16 * 1024**2
 _PARTS_IN_FLIGHT = 1
+# Of a file that is whole already: nothing else takes memory then.
+_FILE_PARTS_IN_FLIGHT = 4
 _DELETED_AT_ONCE = 1000
 
 
 @contextlib.contextmanager
-def upload(store: S3Store, path: str) -> Iterator[Any]:
+def upload(store: S3Store, path: str, replaces: bool = False) -> Iterator[Any]:
     """A binary file to write an object to, which is there, whole, when this ends.
 
     If it ends with an error there is no object. A small one is put on the condition that
-    its name is free, for S3 to check; the parts of a large one are not.
+    its name is free, for S3 to check, unless it `replaces` another; the parts of a large one
+    are not.
     """
     # Whoever only opens an instance does without Arrow, which takes long to load.
     import pyarrow as pa
 
-    raw = _Upload(store, path)
+    raw = _Upload(store, path, replaces)
     with _upload_errors(path):
         with pa.PythonFile(raw, mode="w") as sink:
             yield sink
             sink.flush()
         raw.complete()
+
+
+def upload_file(store: S3Store, path: str, file: Path) -> None:
+    """Puts a local file as an object, as `upload` does, some parts at a time."""
+    with _upload_errors(path):
+        if file.stat().st_size <= _PART_BYTES:
+            obstore.put(store, path, file.read_bytes(), mode="create", use_multipart=False)
+        else:
+            obstore.put(
+                store,
+                path,
+                file,
+                chunk_size=_PART_BYTES,
+                max_concurrency=_FILE_PARTS_IN_FLIGHT,
+            )
+
+
+def create_object(store: S3Store, path: str, content: bytes) -> bool:
+    """Puts a small object, unless there is one of that name: then False."""
+    with _upload_errors(path):
+        try:
+            obstore.put(store, path, content, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+    return True
 
 
 @contextlib.contextmanager
@@ -62,8 +91,8 @@ def store_errors(path: str) -> Iterator[None]:
 class _Upload(io.RawIOBase):
     """Keeps what is written until it is more than a part, and sends parts from then on."""
 
-    def __init__(self, store: S3Store, path: str) -> None:
-        self._store, self._path = store, path
+    def __init__(self, store: S3Store, path: str, replaces: bool) -> None:
+        self._store, self._path, self._replaces = store, path, replaces
         self._kept = bytearray()
         self._parts: Any = None
 
@@ -89,9 +118,8 @@ class _Upload(io.RawIOBase):
     def complete(self) -> None:
         """Makes the object of what was written. Without this there is none."""
         if self._parts is None:
-            obstore.put(
-                self._store, self._path, bytes(self._kept), mode="create", use_multipart=False
-            )
+            mode: Literal["create", "overwrite"] = "overwrite" if self._replaces else "create"
+            obstore.put(self._store, self._path, bytes(self._kept), mode=mode, use_multipart=False)
         else:
             self._parts.close()
         self._kept = bytearray()

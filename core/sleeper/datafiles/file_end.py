@@ -1,7 +1,7 @@
 """The end of a data file on S3, after its rows: what tells where which rows are."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,10 @@ class FileEnd:
         """About what it takes in memory."""
         groups = sum(map(len, self.footer.row_groups))
         return groups + len(self.index) + len(self.places) * (200 + 150 * len(self.fields))
+
+    def bytes_of(self, groups: Iterable[int]) -> int:
+        """What these row groups take in the file."""
+        return sum(end - start for start, end in (self.places[i] for i in groups))
 
 
 def read_file_end(root: DataRoot, schema: Schema, file: DataFile) -> FileEnd:

@@ -98,7 +98,10 @@ def _run(
                 # The iterator went on without the rest of its rows.
                 raise source.error
             if batch is _END:
-                break
+                # Before the input is closed: of a closed one nothing is left to find.
+                if next(source, None) is not None:
+                    raise bound.failure("it ended before the rows did", source.key)
+                return
             checked.look_at(batch, source.key)
             if batch.num_rows:
                 yield batch
@@ -107,8 +110,6 @@ def _run(
             # Generators have it; what a user's own says at its end changes nothing.
             with contextlib.suppress(Exception):
                 getattr(stream, "close", _nothing)()
-    if next(source, None) is not None:
-        raise bound.failure("it ended before the rows did", source.key)
 
 
 _END = object()

@@ -67,6 +67,8 @@ class KeyTap:
 
     def _take(self, *columns: pa.Array) -> pa.Array:
         *keys, hashes = columns
+        if not len(hashes):
+            return pa.array([], pa.bool_())
         try:
             self._check_order(keys[0])
             names = [f.name for f in self._schema.row_keys]

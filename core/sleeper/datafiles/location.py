@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,14 @@ import obstore
 from obstore.store import LocalStore, S3Store
 
 from sleeper.datafiles.bucket import Bucket, open_bucket
-from sleeper.datafiles.bucket_folder import ObjectFile, delete_objects, store_errors, upload
+from sleeper.datafiles.bucket_folder import (
+    ObjectFile,
+    create_object,
+    delete_objects,
+    store_errors,
+    upload,
+    upload_file,
+)
 from sleeper.errors import UnavailableError
 from sleeper.files.stored_object import StoredObject
 
@@ -30,6 +38,10 @@ class DataRoot:
             self.store = open_bucket(place)
         else:
             self.store = LocalStore(place, mkdir=True)
+
+    def __reduce__(self) -> tuple[type["DataRoot"], tuple[Path | Bucket]]:
+        """As a task on another machine gets it: it opens its own."""
+        return DataRoot, (self._place,)
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
@@ -51,6 +63,25 @@ class DataRoot:
         return self._file_sink(path)
 
     @contextlib.contextmanager
+    def place_of(self, path: str, folder: Path) -> Iterator[Path]:
+        """Where to write the object as a local file, which replaces the one that is there.
+
+        In a bucket it is put when this ends without an error, from the folder. Whoever writes
+        a file of a local root makes it durable.
+        """
+        if not isinstance(self.store, S3Store):
+            with self.sink(path):
+                pass  # The name is ours now.
+            yield Path(self.url_of(path))
+            return
+        file = folder / f"upload-{uuid.uuid4().hex}"
+        try:
+            yield file
+            upload_file(self.store, path, file)
+        finally:
+            file.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
     def _file_sink(self, path: str) -> Iterator[Any]:
         # Whoever only opens an instance does without Arrow, which takes long to load.
         import pyarrow as pa
@@ -65,6 +96,47 @@ class DataRoot:
             sync_folder(target.parent)
         except OSError as error:
             raise UnavailableError(f"cannot write {target}: {error}") from error
+
+    @contextlib.contextmanager
+    def replacing(self, path: str) -> Iterator[Any]:
+        """A binary file to write what then takes the place of the object, at once and whole.
+
+        For results that have their names from others, and are always the same; data files never.
+        """
+        if isinstance(self.store, S3Store):
+            with upload(self.store, path, replaces=True) as sink:
+                yield sink
+            return
+        with self._unfinished(path) as (unfinished, target):
+            with self._file_sink(unfinished) as sink:
+                yield sink
+            os.replace(self.url_of(unfinished), target)
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Makes a small object, unless there is one of that name: then False."""
+        if isinstance(self.store, S3Store):
+            return create_object(self.store, path, content)
+        with self._unfinished(path) as (unfinished, target):
+            with self._file_sink(unfinished) as sink:
+                sink.write(content)
+            try:
+                os.link(self.url_of(unfinished), target)
+            except FileExistsError:
+                return False
+        return True
+
+    @contextlib.contextmanager
+    def _unfinished(self, path: str) -> Iterator[tuple[str, Path]]:
+        """A name beside the file's, and the file; what is left of the first is gone afterwards."""
+        target = Path(self.url_of(path))
+        unfinished = f"{path}.{uuid.uuid4().hex[:16]}.unfinished"
+        try:
+            yield unfinished, target
+            sync_folder(target.parent)
+        except OSError as error:
+            raise UnavailableError(f"cannot write {target}: {error}") from error
+        finally:
+            self.delete([unfinished])
 
     def read(self, path: str) -> bytes:
         """The whole object; NotFoundError if there is none."""

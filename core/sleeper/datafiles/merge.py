@@ -248,7 +248,8 @@ def _merge_pass(
         frame, names = merge_frame(MergeRequest(schema, group), session)
         try:
             batches = stream(session, frame, [each.url for each in group], settings.buckets)
-            _write_pass(path, batches, view_schema(schema))
+            with engine_errors():
+                _write_pass(path, batches, view_schema(schema))
         finally:
             _forget(session, names)
         merged.append(MergeInput(str(path), bytes=path.stat().st_size))

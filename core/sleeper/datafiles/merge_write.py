@@ -4,7 +4,8 @@ Where it can, the engine writes what it merges: it encodes columns side by side,
 no row out; a tap above the merge gathers what the state and the sidecars want to know. Its
 files have a checksum beside them instead of one in each page. Other files are streamed to
 the `writer`: those of less than a row group, those of rows so uneven that a row group might
-outgrow its memory, those that iterators make, and those that are no local files.
+outgrow its memory, those that iterators make, and those whose inputs are read from S3. A
+file that goes to S3 is put there when it is whole: there is room on disk where its inputs had it.
 """
 
 import contextlib
@@ -18,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datafusion import DataFrame
 from datafusion.dataframe import DataFrameWriteOptions, ParquetColumnOptions, ParquetWriterOptions
-from obstore.store import LocalStore
 
 from sleeper.datafiles.arrow import as_light_views, view_schema
+from sleeper.datafiles.bucket import is_s3_url
 from sleeper.datafiles.checksum import checksum_of, checksum_to_bytes
 from sleeper.datafiles.encoding import dictionary_columns
 from sleeper.datafiles.key_tap import KeyTap
@@ -57,10 +58,10 @@ def write_merge(
     """
     with merge_plan(request, engine) as plan, contextlib.closing(plan.batches()) as batches:
         begun = _first_row_group(batches, request.schema, target.settings)
-        is_local = isinstance(target.root.store, LocalStore)
+        is_local = not any(is_s3_url(each.url) for each in plan.inputs)
         if begun.is_whole and is_local and not plan.is_iterated and _is_even(plan, begun):
             batches.close()
-            return _write_by_engine(plan, request.schema, target, begun, on_rows)
+            return _write_by_engine(plan, engine.spill_folder, target, begun, on_rows)
         written = write_sorted(
             itertools.chain(begun.batches, batches),
             target,
@@ -109,32 +110,34 @@ def _is_even(plan: MergePlan, begun: _FirstRowGroup) -> bool:
 
 def _write_by_engine(
     plan: MergePlan,
-    schema: Schema,
+    folder: Path,
     target: WriteTarget,
     begun: _FirstRowGroup,
     on_rows: Callable[[int], None],
 ) -> DataFile:
     root, (leaf,) = target.root, target.leaves
     path = new_data_path(target.table_id, leaf.id, target.run_start_ms)
-    local = Path(root.url_of(path))
-    tap = KeyTap(schema, target.settings.key_facts(schema), on_rows)
-    with root.sink(path):
-        pass  # The name is ours now; the engine puts the whole file in its place.
+    facts = target.settings.key_facts(target.schema)
+    tap = KeyTap(target.schema, facts, on_rows)
+    place = contextlib.ExitStack()
+    # A name that is taken is somebody else's, and stays.
+    local = place.enter_context(root.place_of(path, folder))
     try:
-        with tap:
-            _write_tapped(plan.frame, tap, local, _options(target.settings, begun))
-        # The engine takes a file that is not there for an empty one.
-        check_present([each.url for each in plan.inputs])
-        size, checksum = _made_durable(local, tap.facts.rows)
+        with place:
+            with tap:
+                _write_tapped(plan.frame, tap, local, _options(target.settings, begun))
+            # The engine takes a file that is not there for an empty one.
+            check_present([each.url for each in plan.inputs])
+            size, checksum = _made_durable(local, facts.rows)
         with root.sink(path + CHECKSUM_SUFFIX) as sink:
             sink.write(checksum_to_bytes(checksum))
-        sidecars = (*tap.facts.write_sidecars(root, path), CHECKSUM_SUFFIX)
+        sidecars = (*facts.write_sidecars(root, path), CHECKSUM_SUFFIX)
     except BaseException:  # an interrupt too
         with contextlib.suppress(SleeperError):
             root.delete([path + suffix for suffix in ("", *SIDECAR_SUFFIXES)])
         raise
-    smallest, largest = tap.facts.bounds()
-    return DataFile(path, tap.facts.rows, size, smallest, largest, sidecars=sidecars)
+    smallest, largest = facts.bounds()
+    return DataFile(path, facts.rows, size, smallest, largest, sidecars=sidecars)
 
 
 def _write_tapped(frame: DataFrame, tap: KeyTap, path: Path, options: ParquetWriterOptions) -> None:

@@ -6,7 +6,7 @@ their footers say that no value is null that must not be. The others are read he
 checked and cast batch by batch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,13 +44,20 @@ def is_scannable(file: pq.ParquetFile, schema: Schema) -> bool:
     )
 
 
-def read_parquet(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file, checked and cast; messages name the row group."""
+def read_parquet(
+    path: SourceFile, checker: RowChecker, row_groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file or of some of its row groups, checked and cast.
+
+    Messages name the row group, and count rows from the beginning of the file.
+    """
     file = open_parquet(path, checker)
     if file is None:
         return
     names = [f.name for f in checker.schema.fields]
-    for group in range(file.metadata.num_row_groups):
+    sizes = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
+    for group in range(len(sizes)) if row_groups is None else row_groups:
+        checker.row = 1 + sum(sizes[:group])
         checker.where = f", row group {group}"
         batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names)
         while True:

@@ -1,6 +1,7 @@
 """Routes rows in key order to the leaf partitions that own them."""
 
 import bisect
+import itertools
 from collections.abc import Iterator, Sequence
 from functools import reduce
 
@@ -15,31 +16,21 @@ from sleeper.schema.model import KeyValue, Schema, precedes
 Slice = tuple[int, pa.RecordBatch]
 
 
-class LeafRouter:
-    """Cuts batches of a sorted stream at leaf boundaries.
+class RangeRouter:
+    """Cuts batches of a sorted stream where ranges of its first column begin.
 
-    `leaves` cover the key space without overlap. Slices come as (place in `leaves`, rows);
-    the rows of one leaf stay in order. A binary search finds each cut, so that no row is
-    looked at; only among leaves that are cut on a later field are rows told apart by masks.
+    The ranges hold every value that comes, and do not overlap. Slices come as (place in
+    `ranges`, rows), in key order. A binary search finds each cut, so that no row is looked at.
     """
 
-    def __init__(self, schema: Schema, leaves: Sequence[Partition]) -> None:
-        self._schema = schema
-        self._names = [f.name for f in schema.row_keys]
-        by_start: dict[KeyValue, list[int]] = {}
-        for place, leaf in enumerate(leaves):
-            by_start.setdefault(leaf.region.ranges[0].min, []).append(place)
-        self._leaves = leaves
-        self._is_plain = all(len(places) == 1 for places in by_start.values())
-        self._starts = sorted(by_start)
-        self._places = [by_start[s][0] for s in self._starts]
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        by_start = sorted((within.min, place) for place, within in enumerate(ranges))
+        self._starts: list[KeyValue] = [start for start, _ in by_start]
+        self._places = [place for _, place in by_start]
 
     def route(self, batch: pa.RecordBatch) -> Iterator[Slice]:
-        """The batch's rows by leaf, in key order of the leaves' first field."""
+        """The batch's rows by range."""
         if not batch.num_rows:
-            return
-        if not self._is_plain:
-            yield from self._route_by_masks(batch)
             return
         keys = batch.column(0)
         start = 0
@@ -53,6 +44,31 @@ class LeafRouter:
             if stop > start:
                 yield self._places[slot], batch.slice(start, stop - start)
             start, slot = stop, slot + 1
+
+
+class LeafRouter:
+    """Cuts batches of a sorted stream at leaf boundaries.
+
+    `leaves` do not overlap, and hold every key that comes. Slices come as (place in `leaves`,
+    rows); the rows of one leaf stay in order. Only among leaves that are cut on a later field
+    are rows told apart by masks.
+    """
+
+    def __init__(self, schema: Schema, leaves: Sequence[Partition]) -> None:
+        self._schema = schema
+        self._names = [f.name for f in schema.row_keys]
+        self._leaves = leaves
+        ranges = [leaf.region.ranges[0] for leaf in leaves]
+        ascending = itertools.pairwise(sorted(ranges, key=lambda r: r.min))
+        is_plain = not any(one.overlaps(after) for one, after in ascending)
+        self._by_range = RangeRouter(ranges) if is_plain else None
+
+    def route(self, batch: pa.RecordBatch) -> Iterator[Slice]:
+        """The batch's rows by leaf, in key order of the leaves' first field."""
+        if self._by_range is not None:
+            yield from self._by_range.route(batch)
+        elif batch.num_rows:
+            yield from self._route_by_masks(batch)
 
     def _route_by_masks(self, batch: pa.RecordBatch) -> Iterator[Slice]:
         # Arrow has no kernels to filter views.

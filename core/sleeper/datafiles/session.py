@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import shutil
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -230,6 +232,17 @@ def _missing_scan(files: Sequence[str], buckets: Sequence[Bucket]) -> SleeperErr
 
 
 @contextlib.contextmanager
+def spill_folder(settings: EngineSettings, what: str) -> Iterator[Path]:
+    """A fresh folder on the disk that the engine spills to, gone afterwards."""
+    folder = settings.spill_folder / f"{what}-{uuid.uuid4().hex}"
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
 def engine_errors() -> Iterator[None]:
     """Translates what DataFusion and Arrow raise.
 
@@ -240,22 +253,27 @@ def engine_errors() -> Iterator[None]:
         yield
     except (SleeperError, GeneratorExit):
         raise
+    except FileNotFoundError as error:
+        raise StateMovedOnError(f"a data file is gone: {error}") from error
     except OSError as error:
         raise UnavailableError(f"cannot read or write: {error}") from error
     except Exception as error:
-        # DataFusion raises bare exceptions, so the text is all there is to go by.
-        text = str(error)
-        if "not found" in text or "No such file" in text:
-            raise StateMovedOnError(f"a data file is gone: {text}") from error
-        if "No space left" in text or "os error 28" in text:
-            raise UnavailableError(f"the disk is full: {text}") from error
-        if any(sign in text for sign in _SIGNS_OF_NO_ANSWER):
-            raise UnavailableError(f"S3 does not answer: {text}") from error
-        if "Resources exhausted" in text:
-            raise UnavailableError(f"the memory that was allowed is too little: {text}") from error
-        raise DataError(f"data could not be read: {text}") from error
+        raise _error_of(str(error)) from error
     except BaseException as error:
         # A torn file can make the engine panic, which is no Exception.
         if type(error).__name__ == "PanicException":
             raise DataError(f"data could not be read, the engine panicked: {error}") from error
         raise
+
+
+def _error_of(text: str) -> SleeperError:
+    """DataFusion raises bare exceptions, so their text is all there is to go by."""
+    if "not found" in text or "No such file" in text:
+        return StateMovedOnError(f"a data file is gone: {text}")
+    if "No space left" in text or "os error 28" in text:
+        return UnavailableError(f"the disk is full: {text}")
+    if any(sign in text for sign in _SIGNS_OF_NO_ANSWER):
+        return UnavailableError(f"S3 does not answer: {text}")
+    if "Resources exhausted" in text:
+        return UnavailableError(f"the memory that was allowed is too little: {text}")
+    return DataError(f"data could not be read: {text}")

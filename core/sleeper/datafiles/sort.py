@@ -6,6 +6,7 @@ schema are one scan, so that the engine reads them one after another and sorts i
 runs as it has threads, not as many as there are files.
 """
 
+import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from datafusion import DataFrame
 
 from sleeper.datafiles.arrow import arrow_schema, view_schema
 from sleeper.datafiles.predicate import column, key_order
@@ -21,6 +23,7 @@ from sleeper.datafiles.session import (
     engine_errors,
     open_session,
     scan_files,
+    spill_folder,
     stream,
 )
 from sleeper.errors import UnavailableError
@@ -75,6 +78,38 @@ class UnsortedRows:
         return self._groups.setdefault(name, [])
 
 
+def sort_batches(
+    batches: Iterator[pa.RecordBatch], schema: Schema, settings: EngineSettings
+) -> Iterator[pa.RecordBatch]:
+    """The same of batches of the table's Arrow schema.
+
+    Those that fit into a quarter of its memory are sorted there; more are staged on local disk.
+    """
+    kept: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        kept.append(batch)
+        size += batch.nbytes
+        if size > settings.memory_bytes // 4:
+            yield from _sort_staged(itertools.chain(kept, batches), schema, settings)
+            return
+    if kept:
+        session = open_session(settings)
+        # The fewer batches come in, the fewer runs it merges.
+        whole = pa.Table.from_batches(kept).combine_chunks().to_batches()
+        frame = _as_views(session.create_dataframe([whole]), schema)
+        yield from stream(session, frame.sort(*key_order(schema)))
+
+
+def _sort_staged(
+    batches: Iterable[pa.RecordBatch], schema: Schema, settings: EngineSettings
+) -> Iterator[pa.RecordBatch]:
+    with spill_folder(settings, "sort") as folder:
+        unsorted = UnsortedRows(schema, folder)
+        unsorted.add_batches(batches)
+        yield from sort(unsorted, settings)
+
+
 def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.RecordBatch]:
     """All rows in key order, as batches of the engine's own types. Spills beyond its memory."""
     session = open_session(settings, partitions=settings.threads)
@@ -82,17 +117,7 @@ def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.Record
     for files in unsorted.groups():
         with engine_errors():
             frame = scan_files(session, files)
-        found = frame.schema()
-        frames.append(
-            frame.select(
-                *(
-                    column(f.name)
-                    if found.field(f.name).type == f.type
-                    else column(f.name).cast(f.type).alias(f.name)
-                    for f in view_schema(unsorted.schema)
-                )
-            )
-        )
+        frames.append(_as_views(frame, unsorted.schema))
     if not frames:
         return
     whole = frames[0]
@@ -108,3 +133,16 @@ def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.Record
         raise UnavailableError(
             f"{found_rows} rows were sorted of {unsorted.rows}: an input file has changed meanwhile"
         )
+
+
+def _as_views(frame: DataFrame, schema: Schema) -> DataFrame:
+    """The table's columns, with text and bytes as the engine sorts them fastest."""
+    found = frame.schema()
+    return frame.select(
+        *(
+            column(f.name)
+            if found.field(f.name).type == f.type
+            else column(f.name).cast(f.type).alias(f.name)
+            for f in view_schema(schema)
+        )
+    )

@@ -1,12 +1,7 @@
 """Runs one ingest: rows in, data files out, one commit."""
 
-import logging
-import shutil
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -20,7 +15,7 @@ from sleeper.datafiles.partitioned_write import (
     write_sorted,
 )
 from sleeper.datafiles.s3_file import S3File
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.session import EngineSettings, spill_folder
 from sleeper.datafiles.sort import UnsortedRows, sort
 from sleeper.datafiles.sources import (
     Rejects,
@@ -33,14 +28,12 @@ from sleeper.datafiles.sources import (
 )
 from sleeper.datafiles.text_sources import read_csv, read_json_lines
 from sleeper.datafiles.writer import FileSettings
-from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
+from sleeper.errors import DataError
 from sleeper.schema.model import Schema
+from sleeper.statestore.file_commits import checked_outcome, commit_files, earlier_commit
 from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.codec import fingerprint_of_request
-
-logger = logging.getLogger(__name__)
 
 RowsHeard = Callable[[int], None]
 
@@ -144,46 +137,41 @@ def _run(
 ) -> IngestResult:
     with table.state.reading() as state:
         run_start_ms = state.moment(table.clock())
-    earlier = _done_before(table, job_id, request)
+    earlier = earlier_commit(table.state, job_id, request)
     if earlier is not None:
-        return earlier
-    with _spill_folder(table.engine) as folder:
+        return IngestResult(job_id, 0, 0, earlier.number, done_before=True)
+    with spill_folder(table.engine, "ingest") as folder:
         unsorted = UnsortedRows(table.schema, folder)
         gather(unsorted)
         written = _write(table, unsorted, run_start_ms, progress)
-    files = tuple(
+    return commit_new_files(table, job_id, run_start_ms, new_files(written), request)
+
+
+def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
+    """The files as they are committed."""
+    return tuple(
         NewFile(w.file, tuple((r.partition_id, r.rows) for r in w.references)) for w in written
     )
-    rows = sum(w.file.rows for w in written)
+
+
+def commit_new_files(
+    table: IngestTable, job_id: str, run_start_ms: int, files: tuple[NewFile, ...], request: str
+) -> IngestResult:
+    """Adds a job's files to the table. They are orphans if the job was done before."""
+    rows = sum(new.file.rows for new in files)
     outcome = _commit(table, AddFiles(job_id, run_start_ms, files, request))
     if outcome is None:
-        return IngestResult(job_id, rows, len(written), None, queued=True)
-    if outcome.refused:
-        _done_before(table, job_id, request)  # says so if the id was used for other files
-        raise StateMovedOnError(f"ingest job {job_id} came too late: {outcome.reason}")
+        return IngestResult(job_id, rows, len(files), None, queued=True)
     if outcome.status is Status.ALREADY_DONE:
         return IngestResult(job_id, 0, 0, outcome.number, done_before=True)
-    return IngestResult(job_id, rows, len(written), outcome.number)
+    return IngestResult(job_id, rows, len(files), outcome.number)
 
 
-def _commit(table: IngestTable, transaction: AddFiles) -> Outcome | None:
-    if table.commit is not None:
-        return table.commit(transaction)
-    (outcome,) = table.state.commit(transaction)
-    return outcome
-
-
-def _done_before(table: IngestTable, job_id: str, request: str) -> IngestResult | None:
-    with table.state.reading() as state:
-        applied = state.jobs.applied(job_id, AddFiles.kind)
-    if applied is None:
-        return None
-    if applied.fingerprint != fingerprint_of_request(request):
-        raise InvalidRequestError(
-            f"ingest job id {job_id} was used by transaction {applied.number} for other files"
-        )
-    logger.info("ingest job is committed already", extra={"job_id": job_id})
-    return IngestResult(job_id, 0, 0, applied.number, done_before=True)
+def _commit(table: IngestTable, files: AddFiles) -> Outcome | None:
+    if table.commit is None:
+        return commit_files(table.state, files)
+    outcome = table.commit(files)
+    return None if outcome is None else checked_outcome(table.state, files, outcome)
 
 
 def _write(
@@ -249,13 +237,3 @@ def _stage(
             yield batch
 
     unsorted.add_batches(heard())
-
-
-@contextmanager
-def _spill_folder(engine: EngineSettings) -> Iterator[Path]:
-    folder = engine.spill_folder / f"ingest-{uuid.uuid4().hex}"
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

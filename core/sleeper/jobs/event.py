@@ -12,6 +12,7 @@ class JobKind(Enum):
 
     INGEST = "ingest"
     BULK_IMPORT = "bulk_import"
+    BULK_EXPORT = "bulk_export"
     COMPACTION = "compaction"
     SPLIT = "split"
     QUERY = "query"

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
-
-MESSAGE_BYTES_MAX = 1_048_576
-"""What SQS takes; a folder's queue takes no more, so that an instance may become an AWS one."""
+from sleeper.jobs.message_text import check_text
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +41,9 @@ def parse_files_message(body: str, what: str, *more_texts: str) -> FilesMessage:
     for member in (*more_texts, "tableName", "tableId"):
         if raw.get(member) is not None and not isinstance(raw[member], str):
             raise InvalidRequestError(f'{what}: "{member}" must be text')
-        _check_text(raw.get(member) or "", f'{what}: "{member}"')
+        check_text(raw.get(member) or "", f'{what}: "{member}"')
     for file in files:
-        _check_text(file, f"{what}: a path")
+        check_text(file, f"{what}: a path")
     if raw.get("tableName") is None and raw.get("tableId") is None:
         raise InvalidRequestError(f'{what}: "tableName" or "tableId" is missing')
     return FilesMessage(tuple(files), raw.get("tableName"), raw.get("tableId"), raw)
@@ -58,9 +57,3 @@ def check_message_size(body: str, what: str) -> None:
             f"{what} of {size:,} bytes is over the limit of {MESSAGE_BYTES_MAX:,}: "
             "send several, or a folder instead of its files"
         )
-
-
-def _check_text(text: str, what: str) -> None:
-    """No path, name or key of any store can have these."""
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise InvalidRequestError(f"{what} has a character that is no text: {text[:100]!r}")

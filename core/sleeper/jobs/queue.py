@@ -10,6 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+MESSAGE_BYTES_MAX = 1_048_576
+"""What SQS takes; a folder's queue takes no more, so that an instance may become an AWS one."""
+LOCAL_SENDER = "local"
+"""Whoever sends a message to a folder's queue."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
@@ -22,7 +27,10 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message in flight. `receipt` stands for this receive; `receives` counts it."""
+    """A message in flight. `receipt` stands for this receive; `receives` counts it.
+
+    `sender` is who the queue says has sent it.
+    """
 
     message_id: str
     body: str
@@ -30,6 +38,7 @@ class Message:
     receives: int
     sent_ms: int
     group: str | None = None
+    sender: str = LOCAL_SENDER
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The wheels of a local instance: files in the folder `code/`."""
 
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +23,9 @@ class CodeFolder:
         except OSError as error:
             raise UnavailableError(f"cannot list {self.folder}: {error.strerror}") from error
         return [
-            StoredWheel(name, f"{stat.st_mtime_ns}-{stat.st_size}-{stat.st_ino}")
-            for name, stat in found
+            StoredWheel(name, f"{each.st_mtime_ns}-{each.st_size}-{each.st_ino}")
+            for name, each in found
+            if stat.S_ISREG(each.st_mode)
         ]
 
     def read(self, file_name: str) -> bytes:

@@ -81,6 +81,7 @@ _QUEUES = (
     _queue("bulk_import_eks", "bulk-import-eks-jobs", "bulk.import.eks.job.queue", "bulk import jobs on EKS"),
     _queue("bulk_export", "bulk-export", "bulk.export.queue", "bulk exports"),
     _queue("query", "query", "query.queue", "queries"),
+    _queue("leaf_query", "leaf-partition-query", "query.leaf.partition.queue", "subqueries of queries"),
 )
 DEPLOYED_QUEUES: dict[str, DeployedQueue] = {queue.key: queue for queue in _QUEUES}
 

@@ -35,6 +35,9 @@ COMPACTION_CREATION_TIMEOUT_SECONDS = declare("compaction.job.creation.timeout.s
 SPLITTING_MEMORY_MB = declare("partition.splitting.memory.mb", _MEMORY_MB, 2048, Group.SPLITTING, "Memory of the lambda that splits a partition, in MiB.", redeploy=True)
 SPLITTING_TIMEOUT_SECONDS = declare("partition.splitting.timeout.seconds", _TIMEOUT_SECONDS, 900, Group.SPLITTING, "How long the lambda that splits a partition may run.", redeploy=True)
 
+QUERY_MEMORY_MB = declare("query.processor.memory.mb", _MEMORY_MB, 3008, Group.QUERY, "Memory of the lambdas that plan and run queries, in MiB.", redeploy=True)
+QUERY_TIMEOUT_SECONDS = declare("query.processor.timeout.seconds", _TIMEOUT_SECONDS, 900, Group.QUERY, "How long a lambda that plans or runs queries may run.", redeploy=True)
+
 ATHENA_MEMORY_MB = declare("athena.handler.memory.mb", _MEMORY_MB, 4096, Group.ATHENA, "Memory of the lambdas that Athena calls, in MiB. Must be more than a query's.", redeploy=True)
 ATHENA_TIMEOUT_SECONDS = declare("athena.handler.timeout.seconds", _TIMEOUT_SECONDS, 900, Group.ATHENA, "How long the lambdas that Athena calls may run.", redeploy=True)
 ATHENA_SPILL_EXPIRY_DAYS = declare("athena.spill.bucket.ageoff.days", whole_number(1, 3650), 1, Group.ATHENA, "After how many days what Athena's reads spilled is deleted.", redeploy=True)

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from sleeper.processing.model import AgeOff, Aggregation
+from sleeper.processing.restriction import parse_callers
 from sleeper.processing.text import (
     format_aggregations,
     format_filters,
@@ -177,6 +178,14 @@ FILTERS_TEXT: ValueKind[tuple[AgeOff, ...]] = ValueKind(
 AGGREGATIONS_TEXT: ValueKind[tuple[Aggregation, ...]] = ValueKind(
     "aggregations such as sum(count),max(last)", parse_aggregations, format_aggregations
 )
+
+
+def _callers_json(text: str) -> str:
+    parse_callers(text)
+    return text
+
+
+CALLERS_JSON: ValueKind[str] = ValueKind("an object for each caller", _callers_json, str)
 SCHEMA_JSON: ValueKind[Schema] = ValueKind("schema JSON", schema_from_json, schema_to_json)
 
 

@@ -50,7 +50,7 @@ class IteratedRows:
                 engine_errors(),
                 pq.ParquetWriter(file, kind, compression="lz4", write_statistics=False) as writer,
             ):
-                for batch in rows_of(by_leaf, query, table, engine, kind, (step,), limit):
+                for batch in rows_of(by_leaf, query, table.root, engine, kind, (step,), limit):
                     writer.write_batch(batch)
         except BaseException:
             file.unlink(missing_ok=True)

@@ -3,13 +3,15 @@
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
+import numpy.typing as npt
 
 from sleeper.datafiles.bounded_cache import BoundedCache
 from sleeper.datafiles.key_filter import KeyFilter, key_filter_from_bytes
-from sleeper.datafiles.key_hash import hash_of_key
+from sleeper.datafiles.key_hash import Hashes, hash_of_key
 from sleeper.datafiles.location import DataRoot
 from sleeper.errors import DataError, NotFoundError, UnavailableError
 from sleeper.files.data_file import FILTER_SUFFIX, DataFile
@@ -80,24 +82,42 @@ def narrowed(plan: QueryPlan, filter_of: FilterOf, load: LoadFilters = lambda _:
     return replace(plan, leaves=tuple(leaves))
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which regions of a scan are single keys, and the hashes of these."""
+
+    are_keys: npt.NDArray[np.bool_]
+    hashes: Hashes
+
+
 class _RegionHashes:
-    """The hash of each region that is one key. The files of a leaf share their regions."""
+    """The hashes of regions that are single keys. The files of a leaf share their regions."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        # With the region, so that no other takes its identity.
-        self._known: dict[int, tuple[Region, int | None]] = {}
+        # With what they are of, so that nothing else takes its identity.
+        self._of_region: dict[int, tuple[Region, int | None]] = {}
+        self._of_regions: dict[int, tuple[Sequence[Region], _Asked]] = {}
 
-    def of(self, region: Region) -> int | None:
-        """The key's hash; None if the region is no single key."""
-        known = self._known.get(id(region))
+    def of(self, regions: Sequence[Region]) -> _Asked:
+        """The hashes of those of the regions that are single keys."""
+        known = self._of_regions.get(id(regions))
         if known is None:
-            known = self._known[id(region)] = (region, self._hash(region))
+            hashes = [self._of(region) for region in regions]
+            are_keys = np.array([h is not None for h in hashes], np.bool_)
+            asked = _Asked(are_keys, np.array([h for h in hashes if h is not None], np.uint64))
+            known = self._of_regions[id(regions)] = (regions, asked)
         return known[1]
 
     def are_any_of(self, scan: FileScan) -> bool:
         """Whether any of the scan's regions is one key."""
-        return any(self.of(region) is not None for region in scan.regions or ())
+        return len(self.of(scan.regions or ()).hashes) > 0
+
+    def _of(self, region: Region) -> int | None:
+        known = self._of_region.get(id(region))
+        if known is None:
+            known = self._of_region[id(region)] = (region, self._hash(region))
+        return known[1]
 
     def _hash(self, region: Region) -> int | None:
         key = key_of_region(self._schema, region)
@@ -109,13 +129,14 @@ class _RegionHashes:
 
 def _narrowed(scan: FileScan, hashes: _RegionHashes, filter_of: FilterOf) -> tuple[FileScan, ...]:
     """The scan of what the file may hold: none or one."""
-    of_regions = [(region, hashes.of(region)) for region in scan.regions or ()]
-    asked = [h for _, h in of_regions if h is not None]
-    key_filter = filter_of(scan.file) if asked else None
+    regions = scan.regions or ()
+    asked = hashes.of(regions)
+    key_filter = filter_of(scan.file) if len(asked.hashes) else None
     if key_filter is None:
         return (scan,)
-    answers = iter(key_filter.may_hold(np.array(asked, np.uint64)).tolist())
-    kept = tuple(region for region, h in of_regions if h is None or next(answers))
+    may_hold = np.ones(len(regions), np.bool_)
+    may_hold[asked.are_keys] = key_filter.may_hold(asked.hashes)
+    kept = tuple(compress(regions, may_hold.tolist()))
     return (FileScan(scan.file, kept),) if kept else ()
 
 

@@ -76,10 +76,12 @@ def write_json(_schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
     return rows
 
 
-def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
-    """One Parquet file, zstd."""
+def write_parquet(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO, codec: str = "zstd"
+) -> int:
+    """One Parquet file."""
     rows = 0
-    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(sink, schema, compression=codec) as writer:
         for batch in batches:
             writer.write_batch(batch, row_group_size=_ROW_GROUP_ROWS)
             rows += batch.num_rows

@@ -37,6 +37,15 @@ class LeafPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LeafCut:
+    """A leaf, the query's regions cut to it, and what to read of it: at least one scan."""
+
+    leaf: Partition
+    regions: tuple[Region, ...]
+    plan: LeafPlan
+
+
+@dataclass(frozen=True, slots=True)
 class QueryPlan:
     """The leaves that hold rows, at one version; each one's keys come before the next one's.
 
@@ -52,13 +61,22 @@ class QueryPlan:
 
 def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
     """The plan of a query that fits the schema, on the version that the state is of."""
-    whole = (whole_region(schema),)
-    regions = whole if query.regions is None else disjoint_regions(query.regions)
-    plans = [(cut, _plan_leaf(leaf, cut, state)) for leaf, cut in _regions_by_leaf(regions, state)]
-    placed = [(_extent(schema, cut, plan), plan) for cut, plan in plans if plan.scans]
+    cuts = plan_leaves(query, schema, state)
+    placed = [(_extent(schema, cut.regions, cut.plan), cut.plan) for cut in cuts]
     groups = in_key_order(schema, placed)
     leaves = tuple(_joined(schema, group) for group in groups)
     return QueryPlan(schema, state.version, leaves, state.processing, state.version_time_ms)
+
+
+def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut]:
+    """The leaves that may hold rows of the query, each for itself, in key order."""
+    whole = (whole_region(schema),)
+    regions = whole if query.regions is None else disjoint_regions(query.regions)
+    plans = [
+        LeafCut(leaf, tuple(cut), _plan_leaf(leaf, cut, state))
+        for leaf, cut in _regions_by_leaf(regions, state)
+    ]
+    return [cut for cut in plans if cut.plan.scans]
 
 
 def _extent(schema: Schema, cut: Sequence[Region], plan: LeafPlan) -> Region:
@@ -125,23 +143,37 @@ def _regions_by_leaf(
 
 def _plan_leaf(leaf: Partition, cut: list[Region], state: TableState) -> LeafPlan:
     scans = []
+    every = tuple(cut)
     for file in state.files.of_leaf(leaf.id, _hull(cut)):
-        wanted = _overlapping(cut, file)
-        if any(r.contains_bounds(file.smallest_key, file.largest_key) for r in wanted):
+        wanted = _overlapping(every, file)
+        if _contains(wanted, file):
             scans.append(FileScan(file, None))
         elif wanted:
-            scans.append(FileScan(file, tuple(wanted)))
+            scans.append(FileScan(file, wanted))
     return LeafPlan((leaf.id,), tuple(scans))
 
 
-def _overlapping(regions: Sequence[Region], file: DataFile) -> list[Region]:
-    """Those of the leaf's regions that the file may hold rows of."""
-    if len(file.smallest_key) == 1:
-        # They ascend without overlap, so a binary search finds those near the file.
-        (low,), (high,) = file.smallest_key, file.largest_key
-        start = max(bisect_right(regions, low, key=_first_min) - 1, 0)
-        regions = regions[start : bisect_right(regions, high, key=_first_min)]
-    return [r for r in regions if r.overlaps_bounds(file.smallest_key, file.largest_key)]
+def _overlapping(regions: tuple[Region, ...], file: DataFile) -> tuple[Region, ...]:
+    """Those of the leaf's regions that the file may hold rows of; the same tuple if all may."""
+    low, high = file.smallest_key, file.largest_key
+    if len(low) > 1:
+        found = tuple(r for r in regions if r.overlaps_bounds(low, high))
+        return regions if len(found) == len(regions) else found
+    # They ascend without overlap, so a binary search finds those near the file; of these the
+    # first alone may end before the file begins.
+    start = max(bisect_right(regions, low[0], key=_first_min) - 1, 0)
+    stop = bisect_right(regions, high[0], key=_first_min)
+    if start < stop and not regions[start].overlaps_bounds(low, high):
+        start += 1
+    return regions[start:stop]
+
+
+def _contains(regions: Sequence[Region], file: DataFile) -> bool:
+    """Whether every row of the file is in one of the regions that overlap it."""
+    low, high = file.smallest_key, file.largest_key
+    # Of ranges without overlap, only the first can begin before the file does.
+    near = regions[:1] if len(low) == 1 else regions
+    return any(r.contains_bounds(low, high) for r in near)
 
 
 def _first_min(region: Region) -> Any:

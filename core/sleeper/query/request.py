@@ -8,6 +8,7 @@ from sleeper.partitions.json import make_range
 from sleeper.partitions.region import Region, key_region, whole_region
 from sleeper.processing.check import check_processing
 from sleeper.processing.model import NO_PROCESSING, Processing
+from sleeper.processing.restriction import NO_RESTRICTION, Restriction
 from sleeper.schema.model import (
     Field,
     KeyValue,
@@ -23,8 +24,10 @@ class Query:
 
     `regions` None is the whole table; no regions at all is no rows. `columns` are field
     names in the order wanted, None for all. `version` None is the newest. The rows pass
-    through `processing` after the table's own, before columns and limit. `raw` leaves the
-    table's own out: rows as the files have them.
+    through `processing` after the table's own, before columns and limit. `now_ms` is the
+    time for filters; None is the query's start, or the version's time if one is given.
+    `restriction` is what its caller may see; it cannot be seen around. `raw` leaves the
+    table's own processing out: rows as the files have them.
     """
 
     regions: tuple[Region, ...] | None = None
@@ -32,6 +35,8 @@ class Query:
     limit: int | None = None
     version: int | None = None
     processing: Processing = NO_PROCESSING
+    now_ms: int | None = None
+    restriction: Restriction = NO_RESTRICTION
     raw: bool = False
 
 

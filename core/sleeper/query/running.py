@@ -4,17 +4,21 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.bound_iterator import BoundIterator, TableIterators
 from sleeper.datafiles.damage import find_damage
-from sleeper.datafiles.extracts import Extract
+from sleeper.datafiles.extract_files import Extract
+from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
-from sleeper.processing.model import NO_PROCESSING
+from sleeper.processing.model import NO_PROCESSING, Processing
+from sleeper.processing.restriction import visible_columns
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit
@@ -47,8 +51,9 @@ def run_query(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResu
         except StateMovedOnError as error:
             if attempt == _ATTEMPTS_MAX:
                 # Nobody collects so fast: it is missing where it should be.
-                scans = [scan for leaf in plan_of_query(query, table).leaves for scan in leaf.scans]
-                raise _damage(scans, table, engine) or error from error
+                plan = plan_of_query(query, table)
+                scans = [scan for leaf in plan.leaves for scan in leaf.scans]
+                raise _damage(scans, plan.schema, table.root, engine) or error from error
             logger.info("query starts again: %s", error, extra={"table": table.name})
     raise AssertionError
 
@@ -67,15 +72,17 @@ def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
         lambda file: engine.key_filters.get(table.root, file),
         lambda files: engine.key_filters.load(table.root, files),
     )
+    columns = visible_columns(query.restriction, plan.schema, query.columns)
+    query = replace(query, columns=columns)
     seconds = engine.settings.hold_seconds
     hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
     target = result_schema(plan.schema, query.columns)
-    steps = _steps(plan, query, table, engine)
+    steps = steps_of(plan, query, table.iterators, _now_of(plan, query, engine))
     try:
         if len(plan.leaves) > 1:
             hold.take()
         limit = TimeLimit.from_now(engine.settings.seconds_max)
-        rows = rows_of(plan, query, table, engine, target, steps, limit)
+        rows = rows_of(plan, query, table.root, engine, target, steps, limit)
         first = next(rows, None)
     except BaseException:
         hold.release()
@@ -90,26 +97,45 @@ def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
     return whole if columns is None else pa.schema([whole.field(name) for name in columns])
 
 
-def _steps(
-    plan: QueryPlan, query: Query, table: QueryTable, engine: QueryEngine
+def steps_of(
+    plan: QueryPlan, query: Query, iterators: TableIterators, now_ms: int
 ) -> tuple[ProcessingStep, ...]:
-    """The table's processing, then the query's own; of an old version, at its time."""
-    now_ms = plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
-    own = table.iterators.bind(query.processing.iterator)
-    if own is not None:
-        own.check(plan.schema)
+    """The table's processing, what its caller may see of that, then the query's own."""
     tables = NO_PROCESSING if query.raw else plan.processing
-    steps = (
-        ProcessingStep(tables, now_ms, table.iterators.bind(tables.iterator)),
-        ProcessingStep(query.processing, now_ms, own),
-    )
+    forced = Processing(iterator=query.restriction.iterator)
+    steps = [ProcessingStep(tables, now_ms, iterators.bind(tables.iterator))]
+    for processing in (forced, query.processing):
+        iterator = iterators.bind(processing.iterator)
+        if iterator is not None:
+            iterator.check(plan.schema)
+        if processing is query.processing:
+            _check_sight(query, plan.schema, iterator)
+        steps.append(ProcessingStep(processing, now_ms, iterator))
     return tuple(step for step in steps if not step.processing.keeps_rows)
+
+
+def _check_sight(query: Query, schema: Schema, iterator: BoundIterator | None) -> None:
+    """InvalidRequestError if what the query asks for looks at fields its caller may not see."""
+    if query.restriction.value_fields is None:
+        return
+    looked_at = [age_off.field for age_off in query.processing.filters]
+    if iterator is not None:
+        needed = iterator.required_fields(schema)
+        looked_at += [f.name for f in schema.fields] if needed is None else needed
+    visible_columns(query.restriction, schema, tuple(looked_at))
+
+
+def _now_of(plan: QueryPlan, query: Query, engine: QueryEngine) -> int:
+    """When it is for the filters of a query; for one of an old version, the version's time."""
+    if query.now_ms is not None:
+        return query.now_ms
+    return plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
 
 
 def rows_of(
     plan: QueryPlan,
     query: Query,
-    table: QueryTable,
+    root: DataRoot,
     engine: QueryEngine,
     target: pa.Schema,
     steps: tuple[ProcessingStep, ...],
@@ -120,13 +146,13 @@ def rows_of(
     wanted = [[(scan.file, scan.regions) for scan in leaf.scans] for leaf in plan.leaves]
     # A limit may be reached before the leaves whose rows would be fetched ahead.
     ahead = {} if left is None else {"ahead": 0}
-    extracts = engine.extractor.of_leaves(table.root, plan.schema, wanted, **ahead)
+    extracts = engine.extractor.of_leaves(root, plan.schema, wanted, **ahead)
     with contextlib.closing(extracts):
         for leaf in plan.leaves:
             if left == 0:
                 return
             try:
-                inputs = _inputs(leaf, table, next(extracts))
+                inputs = _inputs(leaf, root, next(extracts))
                 request = MergeRequest(plan.schema, inputs, query.columns, left, steps)
                 for batch in merge(request, engine.settings.engine, engine.session):
                     time_limit.check()
@@ -135,23 +161,23 @@ def rows_of(
                             left -= batch.num_rows
                         yield batch.cast(target)
             except DataError as error:
-                raise _damage(leaf.scans, table, engine) or error from error
+                raise _damage(leaf.scans, plan.schema, root, engine) or error from error
 
 
-def _damage(scans: Sequence[FileScan], table: QueryTable, engine: QueryEngine) -> DataError | None:
-    with table.store.reading() as state:
-        schema = parsed_schema(state.schema_json)
-    return find_damage(schema, (s.file for s in scans), table.root, engine.settings.engine)
+def _damage(
+    scans: Sequence[FileScan], schema: Schema, root: DataRoot, engine: QueryEngine
+) -> DataError | None:
+    return find_damage(schema, (s.file for s in scans), root, engine.settings.engine)
 
 
 def _inputs(
-    leaf: LeafPlan, table: QueryTable, extracts: Mapping[str, Extract]
+    leaf: LeafPlan, root: DataRoot, extracts: Mapping[str, Extract]
 ) -> tuple[MergeInput, ...]:
     inputs = []
     for scan in leaf.scans:
         extract = extracts.get(scan.file.path)
         if extract is None:
-            url = table.root.url_of(scan.file.path)
+            url = root.url_of(scan.file.path)
             inputs.append(MergeInput(url, scan.regions, scan.file.bytes))
         else:
             inputs.append(MergeInput(str(extract.path), scan.regions, extract.bytes))

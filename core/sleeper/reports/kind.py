@@ -11,6 +11,8 @@ class ReportKind(StrEnum):
     PARTITIONS = "partitions"
     STATE = "state"
     INGEST_JOBS = "ingest-jobs"
+    BULK_IMPORT_JOBS = "bulk-import-jobs"
+    BULK_EXPORT_JOBS = "bulk-export-jobs"
     COMPACTION_JOBS = "compaction-jobs"
     TASKS = "tasks"
     QUERIES = "queries"

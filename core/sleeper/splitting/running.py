@@ -8,10 +8,10 @@ from enum import Enum
 from sleeper.errors import NotFoundError, StateMovedOnError
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
+from sleeper.partitions.subtree import levels_needed, subtree
 from sleeper.schema.model import KeyValue, Schema
 from sleeper.splitting.estimate import LeafEstimate, split_points
 from sleeper.splitting.leaf_keys import LeafKeys, ReadObject, SampleKeys
-from sleeper.splitting.subtree import levels_needed, subtree
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
 

@@ -6,6 +6,7 @@ path of an object below `<table id>/commits/` that holds them as a JSON list.
 """
 
 import json
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,7 +69,8 @@ def commit_message_from_json(body: str) -> CommitMessage:
         raise InvalidRequestError('not a commit: "tableId" is missing')
     table_id = TableId(raw["tableId"])
     path, lines = raw.get("object"), raw.get("transactions")
-    if isinstance(path, str):
+    if path is not None:
+        _check_path(table_id, path)
         lines = None
     elif not _is_lines(lines):
         raise InvalidRequestError('not a commit: "transactions" must be a list of text')
@@ -95,6 +97,15 @@ def _parsed(body: str | bytes) -> Any:
         return json.loads(body)
     except ValueError as error:
         raise InvalidRequestError(f"a commit is not JSON: {error}") from error
+
+
+def _check_path(table_id: TableId, path: Any) -> None:
+    """No other object: what a message names is deleted when it is done."""
+    own = f"{re.escape(table_id)}/commits/[0-9a-f]{{32}}\\.json"
+    if not isinstance(path, str) or not re.fullmatch(own, path):
+        raise InvalidRequestError(
+            f'not a commit: "object" must be one of {table_id}/commits/, not {str(path)[:200]!r}'
+        )
 
 
 def _is_lines(lines: Any) -> bool:

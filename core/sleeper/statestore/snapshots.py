@@ -26,6 +26,9 @@ from sleeper.errors import DataError, UnavailableError
 from sleeper.statestore.database import Database
 from sleeper.statestore.tables import LOG_TABLE_PREFIX, create_tables
 
+SNAPSHOT_FOLDER_PREFIX = "sleeper-snapshot-"
+"""How folders begin that are gone when a snapshot was opened, unless its process died."""
+
 _COMPRESSION_LEVEL = 3
 _CHUNK_BYTES = 4 << 20
 _CHECKSUM_DIGITS = 16
@@ -56,7 +59,7 @@ class SnapshotStore:
 
         DataError if what was read back is not what was written.
         """
-        with tempfile.TemporaryDirectory(prefix="sleeper-snapshot-") as folder:
+        with _own_folder(None) as folder:
             copy, compressed = Path(folder, "state.db"), Path(folder, "state.db.zst")
             number = _copy_without_log(database, copy)
             checksum = _compress(copy, compressed)
@@ -128,12 +131,14 @@ class SnapshotStore:
     @contextmanager
     def _newest_whole(self, folder: Path) -> Iterator[tuple[Snapshot, Path] | None]:
         """The newest snapshot that is whole, as a file in a folder that is gone afterwards."""
-        with tempfile.TemporaryDirectory(dir=folder, prefix="snapshot-") as temporary:
+        with _own_folder(folder) as temporary:
             file = Path(temporary, "state.db")
             for snapshot in self.all():
                 try:
                     self._fetch(snapshot, file)
                     _check(snapshot, file)
+                except sqlite3.OperationalError:
+                    raise  # of the disk, not of the snapshot
                 except (DataError, sqlite3.Error) as error:
                     logger.warning("snapshot %s passed over: %s", snapshot.path, error)
                     continue
@@ -182,6 +187,16 @@ class SnapshotStore:
             raise DataError(f"snapshot {path} is gone: {error}") from error
         except (BaseError, OSError) as error:
             raise UnavailableError(f"snapshot {path}: {error}") from error
+
+
+@contextmanager
+def _own_folder(parent: Path | None) -> Iterator[str]:
+    """A folder that is gone afterwards. UnavailableError if the disk does not take it all."""
+    try:
+        with tempfile.TemporaryDirectory(dir=parent, prefix=SNAPSHOT_FOLDER_PREFIX) as folder:
+            yield folder
+    except (OSError, sqlite3.OperationalError) as error:
+        raise UnavailableError(f"no room for a snapshot: {error}") from error
 
 
 def _copy_without_log(database: Database, target: Path) -> int:

@@ -25,7 +25,7 @@ from sleeper.errors import (
 )
 from sleeper.user_code.name import CodeKind, EntryPoint
 from sleeper.user_code.registry import Registry, StoredWheel, unpacked_on_path
-from sleeper.user_code.wheel import Wheel
+from sleeper.user_code.wheel import Wheel, sha256_of
 
 _UNPACKING = "unpacking-"
 # Modules are the whole process's.
@@ -71,7 +71,7 @@ class UserCode:
             self._folder.mkdir(parents=True, exist_ok=True)
             whole = Path(mkdtemp(prefix=_UNPACKING, dir=self._folder))
             try:
-                with zipfile.ZipFile(io.BytesIO(self.registry.read(wheel))) as archive:
+                with zipfile.ZipFile(io.BytesIO(self._content(wheel))) as archive:
                     archive.extractall(whole)
                 _sync(whole)
                 whole.rename(place)
@@ -83,6 +83,13 @@ class UserCode:
                 shutil.rmtree(whole, ignore_errors=True)
         except OSError as error:
             raise UnavailableError(f"cannot unpack {wheel.file_name}: {error}") from error
+
+    def _content(self, wheel: Wheel) -> bytes:
+        """Of the wheel that was checked: its name may stand for another by now."""
+        content = self.registry.read(wheel)
+        if sha256_of(content) != wheel.sha256:
+            raise UnavailableError(f"{wheel.file_name} is replaced just now; try again")
+        return content
 
 
 def _sync(folder: Path) -> None:

@@ -7,9 +7,12 @@ WHEEL, RECORD and entry_points.txt.
 import configparser
 import hashlib
 import io
+import lzma
 import re
 import stat
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -23,6 +26,11 @@ from sleeper.user_code.name import NAME_EXPECTED, CodeKind, EntryPoint, is_code_
 _FILES_MAX = 10_000
 _UNPACKED_BYTES_MAX = 512 * 1024**2
 _PLACE = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*)\s*:\s*(?P<attribute>[^\W\d]\w*)")
+# What `zipfile` raises of bytes that are no zip, or a damaged one.
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError),
+)
 _BAD_IN_PATH = re.compile(r'[\\:*?"<>|\x00-\x1f]')
 
 
@@ -55,20 +63,25 @@ def read_wheel(file_name: str, content: bytes) -> Wheel:
             metadata = archive.read(f"{info}/METADATA").decode()
             has_points = f"{info}/entry_points.txt" in names
             points = archive.read(f"{info}/entry_points.txt").decode() if has_points else ""
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
-        raise InvalidRequestError(f"{file_name} is no zip that can be read: {error}") from error
     except UnicodeDecodeError as error:
         raise InvalidRequestError(f"{file_name}: its metadata is not UTF-8: {error}") from error
+    except _BROKEN as error:
+        raise InvalidRequestError(f"{file_name} is no zip that can be read: {error}") from error
     return Wheel(
         file_name,
         project,
         str(version),
-        hashlib.sha256(content).hexdigest(),
+        sha256_of(content),
         len(content),
         tuple(_entry_points(file_name, points, set(names))),
         tuple(sorted(_modules(names))),
         tuple(_needs(metadata)),
     )
+
+
+def sha256_of(content: bytes) -> str:
+    """By which contents are told apart, whatever the files' names."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def _check_platform(file_name: str, tags: Iterable[Tag]) -> None:

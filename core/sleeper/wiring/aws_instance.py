@@ -18,7 +18,9 @@ from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.places import bucket_of, config_bucket_name
 from sleeper.aws.process_folder import ProcessFolder, own_folder
 from sleeper.aws.property_files import PropertyFiles
+from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue
+from sleeper.aws.results_queue import SqsResultsQueue
 from sleeper.aws.schedules import switch_rules
 from sleeper.aws.state_copies import CopyLimits, StateCopies
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
@@ -39,6 +41,8 @@ from sleeper.properties.deployed import (
     INGEST_BATCHER_TABLE,
     INGEST_TASK_DEFINITION,
     JOB_TRACKER_TABLE,
+    QUERY_RESULTS_BUCKET,
+    QUERY_TRACKER_TABLE,
     SCHEDULE_RULES,
     TABLE_ID_INDEX,
     TABLE_NAME_INDEX,
@@ -55,8 +59,9 @@ from sleeper.properties.engine import (
     STATE_COPIES_MAX,
     TRACKER_DAYS,
 )
-from sleeper.properties.instance import ID
+from sleeper.properties.instance import ID, QUERY_TRACKER_DAYS
 from sleeper.properties.values import InstanceProperties
+from sleeper.query_service.telling import no_connections
 from sleeper.tables.table_ref import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
@@ -164,6 +169,10 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         recover_dead_workers=lambda: 0,
         spill_folder=spill_folder,
         query_engine=query_engine,
+        query_tracker=functools.cache(lambda: _query_tracker(files.instance(), clock)),
+        results_root=functools.cache(lambda bucket: _results_root(files.instance(), bucket)),
+        results_queue=functools.lru_cache(64)(lambda url: SqsResultsQueue(aws_client("sqs"), url)),
+        send_frame=no_connections,
         switch_schedules=switch_schedules,
         code=UserCode(Registry(CodeObjects(files.store)), place / _UNPACKED_FOLDER),
         clock=clock,
@@ -232,6 +241,15 @@ def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
         subnets,
         _deployed(properties, TASK_SECURITY_GROUP),
     )
+
+
+def _query_tracker(properties: InstanceProperties, clock: Clock) -> DynamoQueryTracker:
+    name, days = _deployed(properties, QUERY_TRACKER_TABLE), properties.get(QUERY_TRACKER_DAYS)
+    return DynamoQueryTracker(aws_client("dynamodb"), name, days, clock)
+
+
+def _results_root(properties: InstanceProperties, bucket: str | None) -> DataRoot:
+    return DataRoot(bucket_of(bucket or _deployed(properties, QUERY_RESULTS_BUCKET)))
 
 
 def _state_folder() -> Path:

@@ -1,6 +1,7 @@
 """User code of an instance: wheels added, listed and removed, and names checked."""
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from sleeper.errors import InvalidRequestError
@@ -56,8 +57,12 @@ def report_code(instance: Instance) -> CodeReport:
 def check_iterator(instance: Instance, table: str, schema: Schema, call: IteratorCall) -> None:
     """InvalidRequestError if it is not registered, or refuses its config or the fields.
 
-    It is made to find out, so its code is run here.
+    It is made to find out, so its code is run here; but not in a small lambda, where there is no
+    Arrow to run it with.
     """
+    instance.code.registry.find(CodeKind.ITERATOR, call.name)
+    if find_spec("pyarrow") is None:
+        return
     # Arrow takes long to load, and most tables have no iterator.
     from sleeper.datafiles.bound_iterator import TableIterators
 

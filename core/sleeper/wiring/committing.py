@@ -29,10 +29,16 @@ from sleeper.statestore.transactions.transaction import Transaction
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.wiring.instance import Instance, OpenTable
+from sleeper.wiring.queue_name import QueueName
 
 logger = logging.getLogger(__name__)
 
 _TABLES_AT_ONCE = 8
+_FIRST_DELAY_SECONDS = 5
+_DELAY_SECONDS_MAX = 300
+# What judging raises of a transaction that makes no sense. Anything else, such as a disk that
+# is full, is of this machine, and may pass.
+_SENSELESS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(slots=True)
@@ -46,9 +52,13 @@ class CommitCounts:
 
 @dataclass(slots=True)
 class CommitReport:
-    """What became of messages: `failed` are the ids of those that must come again."""
+    """What became of messages: `failed` are the ids of those that must come again.
+
+    The `hopeless` among them only until they are dead letters.
+    """
 
     failed: list[str] = field(default_factory=list)
+    hopeless: set[str] = field(default_factory=set)
     counts: dict[TableRef, CommitCounts] = field(default_factory=dict)
 
 
@@ -85,6 +95,7 @@ def commit_messages(instance: Instance, messages: Sequence[Message]) -> CommitRe
             told = {"message_id": message.message_id}
             logger.error("left to the dead letters: %s", error, extra=told)
             report.failed.append(message.message_id)
+            report.hopeless.add(message.message_id)
             continue
         by_table[commit.table_id].append(_Wanted(message.message_id, commit))
     if by_table:
@@ -92,6 +103,7 @@ def commit_messages(instance: Instance, messages: Sequence[Message]) -> CommitRe
             work = partial(_commit_table, instance, report)
             settled = list(chain.from_iterable(threads.map(work, by_table, by_table.values())))
         _tell(instance, settled, report)
+    _return_soon(instance, messages, report)
     return report
 
 
@@ -129,14 +141,14 @@ def _commit_together(
 ) -> list[_Settled]:
     try:
         outcomes = table.state.commit(*(t for _, transactions in wanted for t in transactions))
-    except SleeperError:
-        return _failed([each for each, _ in wanted], report)
-    except Exception as error:
+    except _SENSELESS as error:
         # One of them cannot even be judged: it alone must fail.
         if len(wanted) == 1:
             reason = f"the commit cannot be judged: {error!r}"
             return _rejected(table.instance, wanted[0][0], reason, report)
         return [done for alone in wanted for done in _commit_together(table, [alone], report)]
+    except Exception:
+        return _failed([each for each, _ in wanted], report)
     settled: list[_Settled] = []
     remaining = iter(outcomes)
     for each, transactions in wanted:
@@ -167,6 +179,7 @@ def _rejected(
     if wanted.commit.run is None:
         logger.error("left to the dead letters: %s", reason, extra=wanted.told())
         report.failed.append(wanted.message_id)
+        report.hopeless.add(wanted.message_id)
         return []
     return [_refused(instance, wanted, JobStep.REJECTED, reason)]
 
@@ -206,6 +219,23 @@ def _tell(instance: Instance, settled: Sequence[_Settled], report: CommitReport)
         _failed([each.wanted for each in settled], report)
         return
     _delete_objects(instance, [each.wanted.commit for each in settled])
+
+
+def _return_soon(instance: Instance, messages: Sequence[Message], report: CommitReport) -> None:
+    """Shows those that failed to the next one long before the queue would do so by itself.
+
+    Until then no other commit of their table comes off the queue.
+    """
+    failed = {m.message_id: m for m in messages if m.message_id in report.failed}
+    for message in failed.values():
+        delay_seconds = min(_FIRST_DELAY_SECONDS * 2 ** (message.receives - 1), _DELAY_SECONDS_MAX)
+        try:
+            instance.queue(QueueName.COMMITS).give_back(
+                message.receipt, 0 if message.message_id in report.hopeless else delay_seconds
+            )
+        except SleeperError:
+            told = {"message_id": message.message_id}
+            logger.warning("a commit returns late", exc_info=True, extra=told)
 
 
 def _delete_objects(instance: Instance, commits: Sequence[CommitMessage]) -> None:

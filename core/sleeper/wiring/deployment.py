@@ -71,7 +71,7 @@ def define_table(
     """
     settings = dict(definition.settings)
     try:
-        instance.tables.by_name(definition.name)
+        table = instance.table(definition.name)
     except NotFoundError:
         schema = schema_from_json(definition.schema)
         is_base64 = SPLITS_BASE64.parse(settings.get(SPLITS_BASE64.name, "false"))
@@ -79,12 +79,14 @@ def define_table(
         points = parse_split_points(schema, definition.split_points, where, is_base64)
         create_table(instance, definition.name, definition.schema, settings, points)
         return
-    if before is None:
-        return  # Made by an earlier try, or by a person.
-    if schema_from_json(before.schema) != schema_from_json(definition.schema):
+    with table.state.reading() as state:
+        schema_json = state.schema_json
+    if schema_from_json(schema_json) != schema_from_json(definition.schema):
         raise InvalidRequestError(
             f"table {definition.name!r}: the schema of a table that is there cannot change"
         )
+    if before is None:
+        return  # Made by an earlier try, or by a person.
     changes = _changes(before.settings, settings)
     online = changes.pop(ONLINE.name, None)
     if online is not None:

@@ -14,6 +14,9 @@ from sleeper.jobs.queue import DeadLetters, MessageQueue
 from sleeper.jobs.task_launcher import TaskLauncher
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.query_service.results_queue import ResultsQueue
+from sleeper.query_service.telling import SendFrame
+from sleeper.query_service.tracker import QueryRecords
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableId, TableRef
@@ -54,6 +57,9 @@ class Instance:
     `abandoned_tables` are those of a creation that died before a time.
     `recover_dead_workers` gives back what processes held that are gone. `code` is what
     wheels of users register. `query_engine` is kept warm while the instance is open.
+    `query_tracker` knows of queries that came as messages; `results_root` is where their rows
+    go, by bucket (None: the instance's own), `results_queue` a client's queue of them by URL, and
+    `send_frame` sends to a client's WebSocket.
     `switch_schedules` turns what starts background work on or off, and says what that is.
     """
 
@@ -79,6 +85,10 @@ class Instance:
     recover_dead_workers: Callable[[], int]
     spill_folder: Callable[[], Path]
     query_engine: Callable[[], "QueryEngine"]
+    query_tracker: Callable[[], QueryRecords]
+    results_root: Callable[[str | None], DataRoot]
+    results_queue: Callable[[str], ResultsQueue]
+    send_frame: SendFrame
     switch_schedules: Callable[[bool], tuple[str, ...]]
     code: UserCode
     clock: Clock

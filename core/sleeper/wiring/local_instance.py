@@ -19,7 +19,9 @@ from sleeper.local.dead_tasks import record_dead_tasks
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.instance import LocalInstance, create_instance, open_instance_folder
 from sleeper.local.process import is_alive, this_process
+from sleeper.local.query_tracker import LocalQueryTracker
 from sleeper.local.queue import LocalDeadLetters, LocalQueue, release_dead_receivers
+from sleeper.local.results_queue import LocalResultsQueue
 from sleeper.local.state_store import open_state_store
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
@@ -36,6 +38,7 @@ from sleeper.properties.instance import (
     INGEST_VISIBILITY_SECONDS,
 )
 from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.query_service.telling import no_connections
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
 from sleeper.user_code.loading import UserCode
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 _SPILL_FOLDER = "spill"
 _CODE_FOLDER = "code"
 _UNPACKED_FOLDER = "unpacked"
+_RESULTS_FOLDER = "query-results"
 
 
 def make_local_instance(
@@ -106,6 +110,10 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         recover_dead_workers=lambda: _recover(local, clock),
         spill_folder=lambda: _spill_folder(local),
         query_engine=query_engine,
+        query_tracker=functools.cache(lambda: LocalQueryTracker(database, clock)),
+        results_root=functools.cache(lambda bucket: _results_root(local, bucket)),
+        results_queue=lambda url: LocalResultsQueue(database, url, clock),
+        send_frame=no_connections,
         switch_schedules=_no_schedules,
         code=UserCode(
             Registry(CodeFolder(local.folder / _CODE_FOLDER)),
@@ -159,6 +167,14 @@ def _spill_folder(local: LocalInstance) -> Path:
     return folder
 
 
+def _results_root(local: LocalInstance, bucket: str | None) -> DataRoot:
+    if bucket is not None:
+        raise InvalidRequestError(
+            f"results cannot go to bucket {bucket!r}: a folder's instance has its own place only"
+        )
+    return DataRoot(local.folder / _RESULTS_FOLDER)
+
+
 def _spill_root(local: LocalInstance) -> Path:
     chosen = local.properties().get(SPILL_DIRECTORY)
     return (Path(chosen) if chosen else local.folder) / _SPILL_FOLDER
@@ -170,6 +186,10 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
             visibility, receives = INGEST_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
         case QueueName.COMPACTION:
             visibility, receives = COMPACTION_VISIBILITY_SECONDS, COMPACTION_RETRIES_MAX
+        case QueueName.QUERY | QueueName.LEAF_QUERY:
+            # The last receive records that the others came to nothing.
+            tries = properties.get(QUEUE_RECEIVES_MAX)
+            return QueueSettings(properties.get(QUEUE_VISIBILITY_SECONDS), tries + 1)
         case _:
             visibility, receives = QUEUE_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
     fifo = DEPLOYED_QUEUES[name.value].fifo

@@ -28,8 +28,27 @@ Failures = Mapping[str, Any]
 """What Lambda reads: `batchItemFailures`, each with its message's id."""
 
 
-def message_of(record: SQSRecord) -> Message:
-    """A message as Lambda tells of it."""
+def run_messages(
+    event: Mapping[str, Any],
+    run: Callable[[Message], object],
+    settled: tuple[type[SleeperError], ...] = (),
+) -> Failures:
+    """Runs each message of a standard queue; `settled` errors drop a message."""
+
+    def run_record(record: SQSRecord) -> None:
+        try:
+            run(received_message(record))
+        except settled as error:
+            logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
+        except Exception:
+            logger.exception("message failed", extra={"message_id": record.message_id})
+            raise
+
+    return _process(event, run_record, BatchProcessor(EventType.SQS))
+
+
+def received_message(record: SQSRecord) -> Message:
+    """The message of a record, with how often it was received and who sent it."""
     attributes = record.attributes
     return Message(
         record.message_id,
@@ -38,26 +57,8 @@ def message_of(record: SQSRecord) -> Message:
         int(attributes.approximate_receive_count),
         int(attributes.sent_timestamp),
         attributes.message_group_id,
+        str(attributes.get("SenderId") or ""),
     )
-
-
-def run_messages(
-    event: Mapping[str, Any],
-    run: Callable[[Message], object],
-    settled: tuple[type[SleeperError], ...],
-) -> Failures:
-    """Runs each message of a standard queue; `settled` errors drop a message."""
-
-    def run_record(record: SQSRecord) -> None:
-        try:
-            run(message_of(record))
-        except settled as error:
-            logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
-        except Exception:
-            logger.exception("message failed", extra={"message_id": record.message_id})
-            raise
-
-    return _process(event, run_record, BatchProcessor(EventType.SQS))
 
 
 def run_for_tables(

@@ -36,18 +36,22 @@ def schema_of(instance: Instance, table_name: str) -> Schema:
         return schema_from_json(state.schema_json)
 
 
-def _openers(instance: Instance) -> TableOpeners:
-    return {
-        ref.name: partial(query_table, OpenTable(instance, ref)) for ref in instance.tables.list()
-    }
-
-
 def query_table(table: OpenTable) -> QueryTable:
     """The table as queries see it."""
-    iterators = TableIterators(
+    return QueryTable(table.ref.name, table.state, table.instance.root, iterators_of(table))
+
+
+def iterators_of(table: OpenTable) -> TableIterators:
+    """What runs iterators on the table's rows."""
+    return TableIterators(
         table.ref.name,
         table.instance.code,
         # Only a query with an iterator reads the table's properties.
         lambda: table.properties().get(ITERATOR_GROUP_ROWS_MAX),
     )
-    return QueryTable(table.ref.name, table.state, table.instance.root, iterators)
+
+
+def _openers(instance: Instance) -> TableOpeners:
+    return {
+        ref.name: partial(query_table, OpenTable(instance, ref)) for ref in instance.tables.list()
+    }

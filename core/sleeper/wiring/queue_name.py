@@ -23,7 +23,14 @@ class QueueName(Enum):
     BULK_IMPORT_EKS = "bulk_import_eks"
     BULK_EXPORT = "bulk_export"
     QUERY = "query"
+    LEAF_QUERY = "leaf_query"
 
 
-WORK_QUEUES = (QueueName.INGEST, QueueName.COMPACTION, QueueName.SPLITTING)
+WORK_QUEUES = (
+    QueueName.INGEST,
+    QueueName.COMPACTION,
+    QueueName.SPLITTING,
+    QueueName.QUERY,
+    QueueName.LEAF_QUERY,
+)
 """The queues of a local instance, which its workers take from."""

@@ -9,7 +9,7 @@ from sleeper.reports.jobs import gather_jobs
 from sleeper.reports.kind import ReportKind
 from sleeper.reports.listing import Listing
 from sleeper.reports.partitions import gather_partitions
-from sleeper.reports.queries import untracked_queries
+from sleeper.reports.queries import QueriesReport, gather_queries
 from sleeper.reports.queues import gather_queues
 from sleeper.reports.state import StateReport, gather_state
 from sleeper.reports.table import TableReport, gather_table
@@ -21,8 +21,15 @@ from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.wiring.dead_letters import list_dead_letters
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
 
 _ALL_ROWS = 2**62
+_JOB_KINDS = {
+    ReportKind.INGEST_JOBS: JobKind.INGEST,
+    ReportKind.BULK_IMPORT_JOBS: JobKind.BULK_IMPORT,
+    ReportKind.BULK_EXPORT_JOBS: JobKind.BULK_EXPORT,
+    ReportKind.COMPACTION_JOBS: JobKind.COMPACTION,
+}
 
 
 def report(
@@ -85,9 +92,9 @@ def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limi
         case ReportKind.TABLES:
             totals_of = partial(_totals_of, instance)
             return gather_tables(instance.tables, of_table, limit, totals_of).listing()
-        case ReportKind.INGEST_JOBS | ReportKind.COMPACTION_JOBS:
-            job_kind = JobKind.INGEST if kind is ReportKind.INGEST_JOBS else JobKind.COMPACTION
-            return gather_jobs(instance.jobs, instance.tables, job_kind, of_table, limit).listing()
+        case _ if kind in _JOB_KINDS:
+            jobs = gather_jobs(instance.jobs, instance.tables, _JOB_KINDS[kind], of_table, limit)
+            return jobs.listing()
         case ReportKind.TASKS:
             return gather_tasks(instance.tasks, limit=limit).listing()
         case ReportKind.QUEUES:
@@ -96,7 +103,10 @@ def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limi
         case ReportKind.DEAD_LETTERS:
             return list_dead_letters(instance, limit=limit)
         case _:
-            return untracked_queries()
+            if QueueName.QUERY not in instance.queues:
+                return QueriesReport((), {}).listing()
+            history = instance.query_tracker()
+            return gather_queries(history, instance.tables, of_table, limit).listing()
 
 
 def _totals_of(instance: Instance, table_id: TableId) -> Totals:

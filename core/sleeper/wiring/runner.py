@@ -36,6 +36,7 @@ from sleeper.wiring.collecting import (
 from sleeper.wiring.compaction_creation import create_compaction_jobs_of
 from sleeper.wiring.engine import worker_count
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.query_dispatch import remove_old_queries
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.split_sending import send_splits_of
 from sleeper.wiring.worker_pool import WorkerPool
@@ -169,6 +170,7 @@ class _Runner:
             self._instance.jobs.remove_before(before)
             self._instance.tasks.remove_before(before)
             self._instance.file_requests().remove_before(before)
+            remove_old_queries(self._instance)
         return found
 
     def _collect_orphans(self) -> None:

@@ -20,4 +20,7 @@ SETTLED_ERRORS: dict[QueueName, tuple[type[SleeperError], ...]] = {
     QueueName.INGEST_BATCHER: (InvalidRequestError,),
     QueueName.COMPACTION: _FOUND_ANEW,
     QueueName.SPLITTING: _FOUND_ANEW,
+    # What a query's run raises is worth another try: all else is in its tracker.
+    QueueName.QUERY: (),
+    QueueName.LEAF_QUERY: (),
 }

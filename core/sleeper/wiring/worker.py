@@ -25,6 +25,8 @@ from sleeper.properties.instance import (
 from sleeper.wiring.compaction_running import run_compaction_message
 from sleeper.wiring.ingest import run_ingest_message
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.query_dispatch import run_query_message
+from sleeper.wiring.query_running import run_leaf_query_message
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.settled_errors import SETTLED_ERRORS
 from sleeper.wiring.splitting import run_split_message
@@ -35,6 +37,8 @@ _VISIBILITY = {
     QueueName.INGEST: INGEST_VISIBILITY_SECONDS,
     QueueName.COMPACTION: COMPACTION_VISIBILITY_SECONDS,
     QueueName.SPLITTING: QUEUE_VISIBILITY_SECONDS,
+    QueueName.QUERY: QUEUE_VISIBILITY_SECONDS,
+    QueueName.LEAF_QUERY: QUEUE_VISIBILITY_SECONDS,
 }
 _IDLE_WAIT_SECONDS = 0.1
 _RETRY_DELAY_SECONDS = 2.0
@@ -54,9 +58,16 @@ class WorkerSettings:
     idle_stop_seconds: float | None = None
 
 
-# Splits come first: they are quick, and everything after them is better placed.
+# Somebody waits for a query. Splits are quick, and everything after them is better placed.
 LOCAL_WORKER = WorkerSettings(
-    "worker", (QueueName.SPLITTING, QueueName.COMPACTION, QueueName.INGEST)
+    "worker",
+    (
+        QueueName.LEAF_QUERY,
+        QueueName.QUERY,
+        QueueName.SPLITTING,
+        QueueName.COMPACTION,
+        QueueName.INGEST,
+    ),
 )
 
 
@@ -203,6 +214,10 @@ class Worker:
             case QueueName.SPLITTING:
                 run_split_message(self._instance, message.body)
                 return JobTotals()
+            case QueueName.QUERY:
+                return JobTotals(run_query_message(self._instance, message))
+            case QueueName.LEAF_QUERY:
+                return JobTotals(run_leaf_query_message(self._instance, message))
             case _:
                 raise InvalidRequestError(f"a worker takes nothing from queue {name.value}")
 

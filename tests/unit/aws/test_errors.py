@@ -7,7 +7,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from sleeper.aws.errors import RefusedError, translated
+from sleeper.aws.errors import RefusedError, ThrottledError, translated
 from sleeper.errors import (
     ConflictError,
     InvalidRequestError,
@@ -62,8 +62,8 @@ def test_an_answer_becomes_the_error_that_says_what_to_do(
         (("None", "ConditionalCheckFailed"), RefusedError),
         (("TransactionConflict", "ConditionalCheckFailed"), RefusedError),
         (("TransactionConflict", "None"), ConflictError),
-        (("ThrottlingError", "None"), UnavailableError),
-        (("ProvisionedThroughputExceeded", "None"), UnavailableError),
+        (("ThrottlingError", "None"), ThrottledError),
+        (("ProvisionedThroughputExceeded", "None"), ThrottledError),
         (("ValidationError", "None"), InvalidRequestError),
     ],
 )

@@ -1,9 +1,11 @@
+import sqlite3
 from pathlib import Path
 
 import pytest
 from obstore.store import LocalStore
 
 from sleeper.aws.state_copies import CopyLimits, StateCopies
+from sleeper.errors import UnavailableError
 from sleeper.local.transaction_log import SqliteTransactionLog
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_to_json
@@ -144,4 +146,58 @@ def test_a_table_that_is_gone_is_forgotten(tables: Tables) -> None:
     copies.forget(table_id)
     assert list(tables.folder.iterdir()) == []
     assert number(copies, table_id) == 1
+    copies.close()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "no space left"), sqlite3.OperationalError("database or disk is full")]
+)
+@pytest.mark.parametrize("step", ["_fetch", "_check"])
+def test_a_disk_without_room_for_a_snapshot_is_unavailable_and_no_torn_snapshot(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+) -> None:
+    (table_id,) = ids(1)
+    copies = tables.copies()
+    initialise(copies.get(table_id))
+    copies.get(table_id).save_snapshot()
+    copies.forget(table_id)
+    owner = "sleeper.statestore.snapshots" + (".SnapshotStore" if step == "_fetch" else "")
+
+    def full(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{owner}.{step}", full)
+        with pytest.raises(UnavailableError):
+            copies.get(table_id)
+    assert number(copies, table_id) == 1
+    copies.close()
+
+
+def test_copies_that_have_grown_since_they_were_opened_go_too(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that has all its tables open opens no other, which would make room."""
+    monkeypatch.setattr("sleeper.aws.state_copies._LOOK_SECONDS", 0.0)
+    first, second, third = ids(3)
+    copies = tables.copies()
+    for table_id in (first, second, third):
+        initialise(copies.get(table_id))
+    kept = copies.get(first)
+    tables.limits = CopyLimits(3, 0)
+    assert number(copies, third) == 1
+    assert tables.on_disk() == {first, third}
+    assert copies.get(first) is kept
+    assert number(copies, second) == 1
+    copies.close()
+
+
+def test_what_a_killed_process_left_of_a_snapshot_goes(tables: Tables) -> None:
+    (table_id,) = ids(1)
+    left = tables.folder / table_id / "sleeper-snapshot-1a2b"
+    left.mkdir(parents=True)
+    (left / "state.db").write_bytes(b"half of it")
+    copies = tables.copies()
+    initialise(copies.get(table_id))
+    assert not left.exists()
     copies.close()

@@ -93,10 +93,24 @@ def test_reasons_that_do_not_fit_an_item_are_cut(tables: DynamoTables) -> None:
     assert (len(job.reasons), len(job.reasons[0])) == (10, 5_000)
 
 
-def test_a_throttled_tracker_says_so_and_takes_the_events_again(tables: DynamoTables) -> None:
+THROTTLED = client_error("TransactionCanceledException", "ThrottlingError", "None")
+
+
+def test_what_is_throttled_for_a_moment_is_recorded(tables: DynamoTables) -> None:
     under_test = JobTrackerUnderTest(tables)
-    throttled = client_error("TransactionCanceledException", "ThrottlingError", "None")
-    under_test.client.fail("transact_write_items", throttled)
+    under_test.client.fail("transact_write_items", THROTTLED)
+    under_test.client.fail("transact_write_items", THROTTLED)
+    under_test.tracker.record(CREATED, replace(CREATED, step=JobStep.FINISHED, run_id="r"))
+    assert under_test.tracker.job(TABLE, "j").state is JobState.FINISHED
+
+
+def test_a_throttled_tracker_says_so_and_takes_the_events_again(
+    tables: DynamoTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sleeper.aws.dynamo_batches._WAIT_SECONDS", 0.0)
+    under_test = JobTrackerUnderTest(tables)
+    for _ in range(8):
+        under_test.client.fail("transact_write_items", THROTTLED)
     finished = replace(CREATED, step=JobStep.FINISHED, run_id="r")
     with pytest.raises(UnavailableError, match="job tracker"):
         under_test.tracker.record(CREATED, finished)

@@ -223,3 +223,22 @@ def test_the_log_of_a_deleted_table_leaves_nothing(under_test: LogUnderTest) -> 
     assert under_test.object_paths() == []
     with pytest.raises(ConflictError):
         under_test.log.append(entry(4))
+
+
+def test_an_append_that_is_throttled_for_a_moment_goes_through(under_test: LogUnderTest) -> None:
+    throttled = client_error("TransactionCanceledException", "ThrottlingError", "None")
+    under_test.client.fail("transact_write_items", throttled)
+    under_test.client.fail("transact_write_items", throttled)
+    under_test.log.append(entry(1))
+    assert under_test.log.head() == 1
+
+
+def test_big_bodies_are_not_all_read_at_once(
+    under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sleeper.aws.transaction_log._READ_CHARACTERS", 1_000_000)
+    entries = [big_entry(number) for number in range(1, 4)]
+    for each in entries:
+        under_test.log.append(each)
+    assert under_test.log.read(0) == entries[:2]
+    assert under_test.log.read(2) == entries[2:]

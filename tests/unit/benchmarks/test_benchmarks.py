@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import commits_dynamo, ingest, job_creation, state
+from benchmarks import commits_dynamo, ingest, job_creation, query_service, state
 from benchmarks.measuring import Watch
 from benchmarks.report import table, write_reports
 from benchmarks.result import Aim, CheckFailedError, Result, figure, ratios
@@ -58,6 +58,11 @@ def test_a_compaction_job_is_created_for_every_partition(tmp_path: Path) -> None
     watch = Watch()
     job_creation.ours(watch, str(tmp_path / "jobs"), partitions=32)
     assert watch.seconds > 0
+
+
+def test_a_query_over_many_leaves_is_planned_recorded_and_sent(tmp_path: Path) -> None:
+    taken = query_service.fan_out(Watch(), str(tmp_path / "queries"), leaves=30)
+    assert taken.keys() >= {"plan", "plan_cpu", "record", "send"}
 
 
 def test_a_figure_is_the_median_and_says_whether_its_aim_is_met(tmp_path: Path) -> None:

@@ -94,6 +94,9 @@ def test_holds_and_followers_are_listed_and_holds_released(full: Sleeper, tmp_pa
     (row,) = full("report", "state", "--output", "json").rows
     assert (row["number"], row["holds"], row["followers"], row["lag"]) == (6, 1, 1, 3)
 
+    assert full("follower", "delete", "cities", "feed").status == 0
+    assert full("follower", "list", "cities", "--output", "json").rows == []
+    assert full("follower", "delete", "cities", "feed").status == 1
     assert full("hold", "release", "cities", "h1").status == 0
     assert full("hold", "list", "cities", "--output", "json").rows == []
     again = full("hold", "release", "cities", "h1")
@@ -133,10 +136,30 @@ def test_dead_letters_are_listed_redriven_and_deleted(sleeper: Sleeper, tmp_path
     instance.close()
 
 
-def test_queries_are_said_not_to_be_tracked(sleeper: Sleeper) -> None:
-    done = sleeper("report", "queries", "--output", "json")
-    assert (done.status, done.stdout) == (0, "")
-    assert "not tracked" in done.stderr
+QUERY = '{"type": "Query", "queryId": "q1", "tableName": "cities", "regions": [{"city": {}}]}'
+
+
+def test_a_query_is_sent_run_and_shown(full: Sleeper, tmp_path: Path) -> None:
+    message = tmp_path / "query.json"
+    message.write_text(QUERY)
+    assert full("queries", "send", message).stdout == "q1\n"
+    assert full("queries", "show", "q1").status == 1
+    assert full("run", "--until-idle").status == 0
+    shown = full("queries", "show", "q1", "--output", "json")
+    assert {row["state"] for row in shown.rows} == {"COMPLETED"}
+    assert (shown.rows[0]["subquery"], sorted(r["rows"] for r in shown.rows)) == ("-", [3, 6, 9])
+    assert "its rows are in " in shown.stderr
+    (row,) = full("report", "queries", "--output", "json").rows
+    assert (row["query"], row["table"], row["state"]) == ("q1", "cities", "COMPLETED")
+
+
+@pytest.mark.parametrize("text", ["nonsense", '{"type": "Query", "tableName": "t"}'])
+def test_what_is_no_query_is_not_sent(full: Sleeper, tmp_path: Path, text: str) -> None:
+    message = tmp_path / "query.json"
+    message.write_text(text)
+    done = full("queries", "send", message)
+    assert (done.status, "query message" in done.stderr) == (1, True)
+    assert full("report", "queries", "--output", "json").rows == []
 
 
 def test_compaction_jobs_are_created_and_collection_is_tried_dry(full: Sleeper) -> None:
@@ -167,6 +190,8 @@ def test_queues_are_reported_with_their_lengths(full: Sleeper, rows_file: Path) 
         "ingest": [1, 0, 0, 0],
         "compaction": [0, 0, 0, 0],
         "splitting": [0, 0, 0, 0],
+        "query": [0, 0, 0, 0],
+        "leaf_query": [0, 0, 0, 0],
     }
     drawn = full("report", "queues").stdout
     assert drawn.startswith("1 message, 0 dead letters\n")

@@ -109,7 +109,7 @@ def test_a_merge_of_inputs_sorts_nothing(make_table: MakeTable) -> None:
         (leaf, _) = state.partitions.leaves()
         files = tuple(state.files.of_leaf(leaf.id))
     job = MergeJob(TABLE_ID, table.schema, leaf, files, 0, UNCHANGED)
-    frame, _ = merge_frame(job.request(table.root), open_session(table.engine))
+    frame, _ = merge_frame(job.request(table.root, {}), open_session(table.engine))
     plan = str(frame.execution_plan().display_indent())
     assert "SortPreservingMergeExec" in plan
     assert "SortExec" not in plan
@@ -123,7 +123,7 @@ def test_a_whole_files_keys_are_not_looked_at(make_table: MakeTable) -> None:
     with table.store.reading() as state:
         (leaf, _) = state.partitions.leaves()
         files = tuple(state.files.of_leaf(leaf.id))
-    request = MergeJob(TABLE_ID, table.schema, leaf, files, 0, UNCHANGED).request(table.root)
+    request = MergeJob(TABLE_ID, table.schema, leaf, files, 0, UNCHANGED).request(table.root, {})
     assert [i.regions for i in request.inputs] == [None, (leaf.region,)]
 
 

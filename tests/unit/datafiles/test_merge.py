@@ -1,5 +1,6 @@
 """The merge, the sort, the routing and the writer, held against plain Python sorting."""
 
+import errno
 import gc
 import random
 from collections.abc import Iterator
@@ -256,3 +257,18 @@ def test_a_write_that_is_interrupted_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_sorted(interrupted(), target, FileStrategy.ONE_FILE_PER_LEAF)
     assert not list(tmp_path.rglob("*.parquet*"))
+
+
+def test_a_disk_that_refuses_a_pass_is_unavailable_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    urls = [write_file(tmp_path, f"{n}.parquet", [("a", n, 1, None)]) for n in range(6)]
+    monkeypatch.setattr(pq.ParquetWriter, "write_batch", full)
+    (tmp_path / "spill").mkdir()
+    request = MergeRequest(SCHEMA, tuple(MergeInput(url) for url in urls))
+    with pytest.raises(UnavailableError, match="No space left"):
+        list(merge(request, EngineSettings(tmp_path / "spill", merge_files_max=2)))
+    assert list((tmp_path / "spill").iterdir()) == []

@@ -267,6 +267,33 @@ def test_an_input_that_goes_before_the_write_is_missed(
     assert files_below(tmp_path / "out") == []
 
 
+def test_an_input_that_goes_before_its_footer_is_looked_at_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = numbers(tmp_path, 60_000)
+    looked_at = merge_write._is_even
+
+    def gone(*arguments: Any) -> bool:
+        Path(request.inputs[1].url).unlink()
+        return looked_at(*arguments)
+
+    monkeypatch.setattr(merge_write, "_is_even", gone)
+    with pytest.raises(StateMovedOnError, match="gone"):
+        write_merge(
+            request, engine(tmp_path), target(tmp_path / "out", NUMBERS, row_group_rows_max=1000)
+        )
+    assert files_below(tmp_path / "out") == []
+
+
+def test_batches_without_rows_pass_the_tap() -> None:
+    tap = KeyTap(NUMBERS, FileSettings().key_facts(NUMBERS), lambda _: None)
+    with tap:
+        for keys in ([1, 2], [], [3]):
+            taken = tap._take(pa.array(keys, pa.int64()), pa.array(keys, pa.int64()))
+            assert taken.to_pylist() == [True] * len(keys)
+    assert tap.facts.bounds() == ((1,), (3,))
+
+
 @pytest.mark.usefixtures("by_engine_only")
 def test_a_name_that_is_taken_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

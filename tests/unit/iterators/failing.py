@@ -91,6 +91,10 @@ def ends_early(batches: Batches, _: str) -> Batches:
     yield next(batches)
 
 
+def reads_nothing(batches: Batches, _: str) -> Batches:
+    return iter(())
+
+
 def gives_up_below(batches: Batches, _: str) -> Batches:
     """Takes an error of its input for the input's end."""
     try:

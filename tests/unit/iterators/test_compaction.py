@@ -53,6 +53,7 @@ def run(table: RealTable, job: CompactionJob, iterators: TableIterators) -> Comp
         (failing.reverses, "rows must stay in key order"),
         (failing.drops_a_column, "it gave columns key: expected key, n"),
         (failing.ends_early, "it ended before the rows did"),
+        (failing.reads_nothing, "it ended before the rows did"),
     ],
 )
 def test_a_failure_is_recorded_and_the_files_are_free_in_five_minutes(

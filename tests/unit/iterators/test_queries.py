@@ -97,6 +97,7 @@ def sql(table: RealTable, statement: str, iterators: TableIterators | None = Non
         (failing.gives_rows, "it gave a dict, no RecordBatch"),
         (failing.is_none, "TypeError: 'NoneType' object is not iterable"),
         (failing.ends_early, "it ended before the rows did"),
+        (failing.reads_nothing, "it ended before the rows did"),
     ],
 )
 def test_what_an_iterator_may_not_do_fails_with_its_name_and_key(

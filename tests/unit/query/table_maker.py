@@ -21,10 +21,10 @@ from sleeper.partitions.partition import (
     PartitionId,
     tree_from_split_points,
 )
+from sleeper.partitions.subtree import subtree
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import KeyValue, Schema
-from sleeper.splitting.subtree import subtree
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.collection import CollectFiles

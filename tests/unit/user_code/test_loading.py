@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.errors import InvalidRequestError, UserCodeError
+from sleeper.errors import InvalidRequestError, UnavailableError, UserCodeError
 from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
 from sleeper.user_code.name import BUILT_IN, CodeKind
+from sleeper.user_code.wheel import Wheel
 from tests.wheels import make_wheel
 
 
@@ -49,6 +50,29 @@ def test_modules_of_a_wheel_find_each_other(tmp_path: Path, code: UserCode) -> N
     )
     code.registry.add([path])
     assert code.load(CodeKind.ITERATOR, "A").__module__ == "my_pack.b"
+
+
+def test_a_wheel_that_is_replaced_between_its_check_and_its_unpacking_is_not_unpacked(
+    tmp_path: Path, code: UserCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "class A:\n    version = {}\n"
+    first, second = (
+        make_wheel(tmp_path / str(n), "my_own", {"my_own": source.format(n)}, {"A": "my_own:A"})
+        for n in (1, 2)
+    )
+    code.registry.add([first])
+    read = code.registry.read
+
+    def replaced(wheel: Wheel) -> bytes:
+        (tmp_path / "instance" / "code" / first.name).write_bytes(second.read_bytes())
+        return read(wheel)
+
+    monkeypatch.setattr(code.registry, "read", replaced)
+    with pytest.raises(UnavailableError, match="is replaced just now"):
+        code.load(CodeKind.ITERATOR, "A")
+    assert code.load(CodeKind.ITERATOR, "A").version == 2
+    (unpacked,) = (tmp_path / "instance" / "code" / "unpacked").iterdir()
+    assert unpacked.name == code.registry.named("my_own").sha256
 
 
 def test_code_that_cannot_be_imported_fails_with_its_name(tmp_path: Path, code: UserCode) -> None:

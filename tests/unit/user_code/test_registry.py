@@ -1,5 +1,6 @@
 """What wheels may be added, and which names there are then."""
 
+import io
 import os
 import stat
 import zipfile
@@ -40,6 +41,47 @@ def test_a_wheel_registers_its_entry_points(tmp_path: Path, code: UserCode) -> N
         InvalidRequestError, match=r"no iterator 'pick_few' .* AgeOffByField, Latest"
     ):
         code.registry.find(CodeKind.ITERATOR, "pick_few")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_wheel_is_refused_or_whole_whichever_byte_is_damaged(
+    tmp_path: Path, method: int
+) -> None:
+    plain = make_wheel(tmp_path)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(plain) as members, zipfile.ZipFile(packed, "w", method) as archive:
+        for name in members.namelist():
+            archive.writestr(name, members.read(name))
+    content = packed.getvalue()
+    outcomes = set()
+    for place in range(0, len(content), 3):
+        damaged = content[:place] + bytes([content[place] ^ 0x91]) + content[place + 1 :]
+        try:
+            outcomes.add(read_wheel(plain.name, damaged).entry_points[0].name)
+        except InvalidRequestError:
+            outcomes.add("")
+    assert outcomes == {"", "Whole"}
+
+
+def test_a_damaged_wheel_in_the_folder_leaves_the_others_usable(
+    tmp_path: Path, code: UserCode
+) -> None:
+    (good,) = code.registry.add([make_wheel(tmp_path / "made")])
+    folder = tmp_path / "instance" / "code"
+    bad = make_wheel(folder, "other", {"other": ITERATOR_HEAD * 9}, {"Other": "other:Whole"})
+    members = zipfile.ZipFile(bad)
+    texts = {name: members.read(name) for name in members.namelist()}
+    with zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in texts.items():
+            archive.writestr(name, text)
+    content = bytearray(bad.read_bytes())
+    start = content.index(b"other.py") + len("other.py")
+    content[start : start + 20] = b"\xff" * 20
+    bad.write_bytes(content)
+    (folder / "no_file-1.0-py3-none-any.whl").mkdir()
+    assert code.registry.wheels() == [good]
+    assert code.registry.unusable() == [bad.name]
+    assert code.load(CodeKind.ITERATOR, "Whole").__name__ == "Whole"
 
 
 def test_adding_the_same_again_changes_nothing(tmp_path: Path, code: UserCode) -> None:

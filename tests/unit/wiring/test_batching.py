@@ -1,5 +1,6 @@
 """Files handed to the batcher of a local instance become ingest jobs."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,10 @@ def test_a_directory_is_the_files_in_it(instance: Instance, tmp_path: Path) -> N
         ("no JSON", "not JSON"),
         ('{"tableName":"other","files":["a.csv"]}', "no table is named 'other'"),
         ('{"tableName":"t","files":["/is/not/there.csv"]}', "there.csv does not exist"),
+        ("[" * 100_000, "not JSON"),
+        ('{"tableName":"\\ud800","files":["a.csv"]}', '"tableName" has a character'),
+        ('{"tableId":"\\u0000","files":["a.csv"]}', '"tableId" has a character'),
+        ('{"tableName":"t","files":["a\\udfff.csv"]}', "a path has a character"),
     ],
 )
 def test_a_message_that_can_never_be_is_rejected_in_the_tracker(
@@ -105,3 +110,14 @@ def test_a_table_that_fails_does_not_keep_the_others(
     (problem,) = problems
     assert problem.startswith("table broken: ")
     assert "sleeper.table.nonsense" in problem
+
+
+def test_a_table_that_is_not_known_is_tracked_under_as_much_of_its_name_as_a_key_may_have(
+    instance: Instance,
+) -> None:
+    with pytest.raises(InvalidRequestError, match="no table is named"):
+        receive_batch_message(
+            instance, message(json.dumps({"tableName": "x" * 9000, "files": ["a"]}))
+        )
+    (job,) = instance.jobs.recent()
+    assert job.table_id == "x" * 200

@@ -1,5 +1,6 @@
 """What a deployment does to properties and tables."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.table import ONLINE, SPLIT_THRESHOLD_ROWS
+from sleeper.properties.table import (
+    ITERATOR_CLASS_NAME,
+    ITERATOR_CONFIG,
+    ONLINE,
+    SPLIT_THRESHOLD_ROWS,
+)
 from sleeper.wiring.deployment import define_table, deployed_properties
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.instance_folder import TableDefinition
@@ -99,3 +105,32 @@ def test_a_schema_cannot_change(instance: Instance) -> None:
     changed = replace(TABLE, schema=SCHEMA.replace("LongType", "StringType"))
     with pytest.raises(InvalidRequestError, match="'events': the schema"):
         define_table(instance, changed, TABLE)
+
+
+def test_a_table_that_is_there_with_another_schema_fails_its_first_deployment(
+    instance: Instance,
+) -> None:
+    define_table(instance, TABLE, None)
+    changed = replace(TABLE, schema=SCHEMA.replace("LongType", "StringType"))
+    with pytest.raises(InvalidRequestError, match="'events': the schema"):
+        define_table(instance, changed, None)
+
+
+def test_a_change_of_schema_that_was_refused_can_be_rolled_back(instance: Instance) -> None:
+    define_table(instance, TABLE, None)
+    refused = replace(TABLE, schema=SCHEMA.replace("LongType", "StringType"))
+    define_table(instance, TABLE, refused)
+
+
+def test_a_table_with_an_iterator_is_made_where_there_is_no_arrow(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "sleeper.datafiles.bound_iterator", raising=False)
+    monkeypatch.delitem(sys.modules, "sleeper.datafiles.arrow", raising=False)
+    iterator = {ITERATOR_CLASS_NAME.name: "AgeOffByField", ITERATOR_CONFIG.name: "time,1000"}
+    define_table(instance, replace(TABLE, settings=iterator), None)
+    assert instance.table("events").properties().get(ITERATOR_CLASS_NAME) == "AgeOffByField"
+    unknown = {ITERATOR_CLASS_NAME.name: "NoSuch"}
+    with pytest.raises(InvalidRequestError, match="no iterator 'NoSuch'"):
+        define_table(instance, replace(TABLE, name="other", settings=unknown), None)

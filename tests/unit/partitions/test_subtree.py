@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition
 from sleeper.partitions.region import whole_region
+from sleeper.partitions.subtree import levels_needed, subtree
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.splitting.subtree import levels_needed, subtree
 
 SCHEMA = Schema((Field("n", PrimitiveType.INT), Field("s", PrimitiveType.STRING)))
 ROOT = Partition(ROOT_PARTITION_ID, whole_region(SCHEMA))

@@ -1,0 +1,121 @@
+"""Bulk import on Spark: unsorted rows become sorted files of 128 leaves, committed."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.measuring import Task, Watch, rates, run_by_turns
+from benchmarks.result import Aim, Result, figure, ratios
+from benchmarks.rows import check_rows, even_leaves, unsorted_files
+from benchmarks.schema import SCHEMA
+from benchmarks.settings import Settings
+from sleeper.schema.json import schema_to_json
+from sleeper.spark.cluster import SparkCluster
+from sleeper.spark.session import local_session
+from sleeper.wiring.bulk_importing import bulk_import_paths
+from sleeper.wiring.opening import make_instance, open_instance
+from sleeper.wiring.tables import create_table
+
+ROWS = 4_000_000
+_LEAVES = 128
+_CORES = 2
+_SPARK = {"spark.driver.memory": "2g"}
+
+
+def measure(settings: Settings) -> Result:
+    rows = settings.rows or ROWS
+    source = unsorted_files(settings.folder, rows)
+    warm = unsorted_files(settings.folder, 100_000)
+    places = {
+        "source": str(source),
+        "warm": str(warm),
+        "folder": str(settings.folder / "bulk-import"),
+        "rows": rows,
+    }
+    tasks = {name: Task(__name__, name, places) for name in ("ours", "spark")}
+    runs = run_by_turns(tasks, settings.repeats)
+    speed = {name: rates(rows, found) for name, found in runs.items()}
+    of_cpu = {
+        name: [rows / run.answer["cpu_seconds"] / 1e6 for run in found]
+        for name, found in runs.items()
+    }
+    figures = (
+        figure("of Spark's own", ratios(speed["ours"], speed["spark"]), "×", Aim(1.1)),
+        figure("a core", [each / _CORES for each in speed["ours"]], "M rows/s", Aim(0.4)),
+        figure("a second of processor time", of_cpu["ours"], "M rows"),
+        figure("a second of processor time, Spark's own", of_cpu["spark"], "M rows"),
+        figure("ours", speed["ours"], "M rows/s"),
+        figure("Spark's own", speed["spark"], "M rows/s"),
+    )
+    work = (
+        f"{rows:,} unsorted rows in 8 Parquet files → {_LEAVES} leaves, sketches and key filters,"
+        f" committed, on Spark `local[{_CORES}]`; Spark's own range partitions the same rows,"
+        " sorts and writes them as Parquet (zstd), and commits nothing. The session is warm."
+    )
+    return Result("bulk-import", work, figures)
+
+
+def ours(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[str, Any]:
+    place = _emptied(Path(folder) / "ours")
+    make_instance(place)
+    instance = open_instance(place)
+    leaves = [leaf for leaf in even_leaves(_LEAVES) if leaf.is_leaf]
+    points = sorted(leaf.region.ranges[0].min for leaf in leaves)[1:]
+    for name in ("warm", "rows"):
+        create_table(
+            instance,
+            name,
+            schema_to_json(SCHEMA),
+            {"sleeper.table.bulk.import.min.leaf.partitions": str(_LEAVES)},
+            points,
+        )
+    with local_session("benchmark", f"local[{_CORES}]", place / "spark", _SPARK) as session:
+        cluster = SparkCluster(session)
+        bulk_import_paths(instance, "warm", [warm], lambda: cluster)
+        before = _cpu_seconds_of_all()
+        with watch:
+            bulk_import_paths(instance, "rows", [source], lambda: cluster)
+        cpu_seconds = _cpu_seconds_of_all() - before
+    table = instance.table("rows")
+    with table.state.reading() as now:
+        outputs = [place / file.path for file in now.files.all()]
+    check_rows(outputs, sorted(Path(source).iterdir()), rows)
+    instance.close()
+    shutil.rmtree(place)
+    return {"cpu_seconds": cpu_seconds}
+
+
+def spark(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[str, Any]:
+    place = _emptied(Path(folder) / "spark")
+    with local_session("benchmark", f"local[{_CORES}]", place / "spark", _SPARK) as session:
+
+        def write(source: str, target: Path) -> None:
+            ranged = session.read.parquet(source).repartitionByRange(_LEAVES, "key")
+            ordered = ranged.sortWithinPartitions("key", "sort")
+            ordered.write.option("compression", "zstd").parquet(str(target))
+
+        write(warm, place / "warm")
+        before = _cpu_seconds_of_all()
+        with watch:
+            write(source, place / "rows")
+        cpu_seconds = _cpu_seconds_of_all() - before
+    outputs = sorted((place / "rows").glob("*.parquet"))
+    check_rows(outputs, sorted(Path(source).iterdir()), rows)
+    shutil.rmtree(place)
+    return {"cpu_seconds": cpu_seconds}
+
+
+def _cpu_seconds_of_all() -> float:
+    """Of this process and those below it, Spark's Java and its Python workers among them."""
+    own = psutil.Process()
+    times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
+    # Workers that ended are in the times of whoever started them.
+    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+
+
+def _emptied(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder

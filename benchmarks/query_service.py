@@ -1,0 +1,232 @@
+"""Queries by message: one over thousands of leaves, and one key at a time, on an AWS instance."""
+
+import json
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from statistics import quantiles
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from benchmarks.measuring import Task, Watch, peaks_mib, run_by_turns
+from benchmarks.result import Aim, Figure, Result, check, figure
+from benchmarks.settings import Settings
+from sleeper.clock import system_clock
+from sleeper.files.data_file import DataFile, new_data_path
+from sleeper.jobs.queue import Message
+from sleeper.query.leaf_message import leaf_query_body
+from sleeper.query.request import Query, regions_of_keys
+from sleeper.query_service.tracker import QueryState
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.query import open_query, schema_of
+from sleeper.wiring.query_dispatch import plan_query_message, run_query_message
+from sleeper.wiring.query_running import run_leaf_query_message
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.tables import create_table
+from tests.servers.aws_instance import AwsServers, aws_instance
+from tests.servers.dynoxide import dynoxide
+from tests.servers.ministack import ministack
+from tests.servers.seaweedfs import seaweedfs
+
+R = TypeVar("R")
+
+_LEAVES = 10_000
+_ROWS = 100_000
+_POINTS = 200
+_AT_ONCE = 100
+_CONCURRENT_POINTS = 2_000
+_SCHEMA = (
+    '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
+    ' "valueFields": [{"name": "v", "type": "StringType"}]}'
+)
+
+
+def measure(settings: Settings) -> Result:
+    leaves = settings.rows or _LEAVES
+    folder = settings.folder / "query-service"
+    tasks = {
+        "fan out": Task(__name__, "fan_out", {"folder": str(folder), "leaves": leaves}),
+        "points": Task(__name__, "points", {"folder": str(folder)}),
+    }
+    runs = run_by_turns(tasks, settings.repeats)
+
+    def of(name: str, key: str, what: str, unit: str, aim: Aim | None = None) -> Figure:
+        return figure(what, [run.answer[key] for run in runs[name]], unit, aim)
+
+    figures = (
+        of("fan out", "plan", f"a query over {leaves:,} leaves planned", "s", Aim(1, is_most=True)),
+        of("fan out", "plan_cpu", "the same, processor time", "s", Aim(1, is_most=True)),
+        of("fan out", "record", "its subqueries recorded", "s"),
+        of("fan out", "send", "its subqueries sent", "s", Aim(10, is_most=True)),
+        figure("peak of the planner", peaks_mib(runs["fan out"]), "MiB"),
+        of("points", "leaf_p50", "one key, warm leaf function, p50", "ms", Aim(50, is_most=True)),
+        of("points", "leaf_p99", "one key, warm leaf function, p99", "ms"),
+        of("points", "whole_p50", "one key, planned and run where it landed, p50", "ms"),
+        of("points", "whole_p99", "one key, planned and run where it landed, p99", "ms"),
+        of("points", "many_p50", f"one key, {_AT_ONCE} at once in a process, p50", "ms"),
+        of("points", "many_p99", f"one key, {_AT_ONCE} at once in a process, p99", "ms"),
+        of("points", "many_rate", f"keys, {_AT_ONCE} at once in a process", "/s"),
+    )
+    work = (
+        "An AWS instance over servers on the same machine: S3 is SeaweedFS, DynamoDB dynoxide, SQS"
+        f" ministack. A query over a table of {leaves:,} leaves of one file each: planned, each"
+        f" subquery recorded in the tracker, then sent. Keys of a table of {_ROWS:,} rows over"
+        " four leaves, one after another through the functions' workflow: message parsed, tracker"
+        " written, newest version read, rows written to the results' bucket; and without messages"
+        f" by {_AT_ONCE} threads."
+    )
+    return Result("query-service", work, figures)
+
+
+def fan_out(watch: Watch, folder: str, leaves: int) -> dict[str, Any]:
+    with _instance(Path(folder)) as instance:
+        create_table(instance, "wide", _SCHEMA, split_points=range(1, leaves))
+        _add_a_file_to_each_leaf(instance)
+        taken: dict[str, float] = {}
+        tracker = instance.query_tracker()
+        recorded = _Timed(tracker, {"plan": "record"}, taken)
+        queue = _Timed(instance.queue(QueueName.LEAF_QUERY), {"send_all": "send"}, taken)
+        watched: Any = replace(instance, query_tracker=lambda: recorded, queue=lambda _: queue)
+        with watch:
+            check(plan_query_message(watched, _message("wide", "q", [{}])) is None, "it ran here")
+        subqueries = tracker.subqueries("q")
+        check(len(subqueries) == leaves, f"{len(subqueries)} subqueries are recorded")
+        sent = instance.queue(QueueName.LEAF_QUERY).counts().visible
+        check(sent == leaves, f"{sent} subqueries were sent")
+    # With the pin in the tracker and the hold in the log.
+    return {
+        **taken,
+        "plan": watch.seconds - taken["record"] - taken["send"],
+        "plan_cpu": watch.cpu_seconds - taken["record_cpu"] - taken["send_cpu"],
+    }
+
+
+def points(watch: Watch, folder: str) -> dict[str, Any]:
+    with _instance(Path(folder)) as instance:
+        cuts = [_ROWS // 4 * part for part in (1, 2, 3)]
+        create_table(instance, "t", _SCHEMA, split_points=cuts)
+        keys = pa.array(range(_ROWS), pa.int64())
+        rows = pa.table({"k": keys, "v": keys.cast(pa.string())})
+        ingest_rows(instance, "t", rows.to_batches(10_000))
+        choice = random.Random(7)
+        messages = [_message("t", f"q{n}", [_key(choice)]) for n in range(2 * _POINTS + 40)]
+        for message in messages[:40]:
+            run_query_message(instance, message)
+        with watch:
+            whole = [_ms(lambda m=m: run_query_message(instance, m)) for m in messages[40::2]]  # type: ignore[misc]
+            leaf = [_leaf_ms(instance, message) for message in messages[41::2]]
+            many, rate = _at_once(instance, choice)
+        states = {query.state for query in instance.query_tracker().recent(_POINTS)}
+        check(states == {QueryState.COMPLETED}, f"queries are {states}")
+    return {
+        **_percentiles("whole", whole),
+        **_percentiles("leaf", leaf),
+        **_percentiles("many", many),
+        "many_rate": rate,
+    }
+
+
+def _leaf_ms(instance: Instance, message: Message) -> float:
+    """Of the leaf's function alone."""
+    subquery = plan_query_message(instance, message)
+    assert subquery is not None
+    sent = replace(message, body=leaf_query_body(subquery.message))
+    return _ms(lambda: check(run_leaf_query_message(instance, sent) == 1, "no row was found"))
+
+
+def _at_once(instance: Instance, choice: random.Random) -> tuple[list[float], float]:
+    schema = schema_of(instance, "t")
+    wanted = [choice.randrange(_ROWS) for _ in range(_CONCURRENT_POINTS)]
+
+    def ask(key: int) -> float:
+        query = Query(regions_of_keys(schema, [(key,)]))
+        return _ms(lambda: _check_key(open_query(instance, "t", query).read_all(), key))
+
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        taken = list(threads.map(ask, wanted))
+    return taken, len(wanted) / (time.perf_counter() - begun)
+
+
+def _check_key(found: pa.Table, key: int) -> None:
+    check(found.column("k").to_pylist() == [key], f"key {key} was not found")
+
+
+@contextmanager
+def _instance(folder: Path) -> Iterator[Instance]:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with (
+        seaweedfs(folder) as s3,
+        dynoxide(folder) as dynamo,
+        ministack(folder) as others,
+        aws_instance(AwsServers(s3, dynamo, others), folder) as made,
+    ):
+        opened = open_instance(made.where)
+        yield opened
+        opened.close()
+    shutil.rmtree(folder)
+
+
+def _add_a_file_to_each_leaf(instance: Instance) -> None:
+    table = instance.table("wide")
+    with table.state.reading() as state:
+        leaves = list(state.partitions.leaves())
+    files = []
+    for leaf in leaves:
+        low = max(int(leaf.region.ranges[0].min), 0)
+        path = new_data_path(table.ref.id, leaf.id, system_clock())
+        files.append(NewFile(DataFile(path, 1000, 20_000, (low,), (low,)), ((leaf.id, 1000),)))
+    table.state.commit_or_raise(AddFiles("files", system_clock(), tuple(files)))
+
+
+class _Timed:
+    """Another object, and how long some of its methods take, each called once."""
+
+    def __init__(self, inner: Any, names: dict[str, str], taken: dict[str, float]) -> None:
+        self._inner, self._names, self._taken = inner, names, taken
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        if name not in self._names:
+            return method
+
+        def timed(*arguments: Any) -> Any:
+            begun, cpu_begun = time.perf_counter(), time.process_time()
+            answer = method(*arguments)
+            key = self._names[name]
+            self._taken[key] = time.perf_counter() - begun
+            self._taken[f"{key}_cpu"] = time.process_time() - cpu_begun
+            return answer
+
+        return timed
+
+
+def _message(table: str, query_id: str, regions: Sequence[dict[str, Any]]) -> Message:
+    body = {"type": "Query", "queryId": query_id, "tableName": table, "regions": regions}
+    return Message(query_id, json.dumps(body), "receipt", 1, system_clock())
+
+
+def _key(choice: random.Random) -> dict[str, Any]:
+    key = choice.randrange(_ROWS)
+    return {"k": {"min": key, "max": key, "maxInclusive": True}}
+
+
+def _ms(action: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    action()
+    return (time.perf_counter() - begun) * 1000
+
+
+def _percentiles(name: str, taken: list[float]) -> dict[str, float]:
+    cuts = quantiles(taken, n=100)
+    return {f"{name}_p50": cuts[49], f"{name}_p99": cuts[98]}

@@ -1,0 +1,34 @@
+"""A client's queue in SQS, which takes rows of its queries."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from sleeper.aws.errors import translated
+from sleeper.aws.message_batch import Outgoing, send_batches
+from sleeper.aws.queue import is_fifo
+from sleeper.errors import InvalidRequestError
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX
+
+
+class SqsResultsQueue:
+    """Implements `sleeper.query_service.results_queue.ResultsQueue`."""
+
+    def __init__(self, client: Any, url: str) -> None:
+        if is_fifo(url):
+            raise InvalidRequestError(f"queue {url}: results cannot go to a FIFO queue")
+        self._client = client
+        self._url = url
+
+    @cached_property
+    def message_bytes_max(self) -> int:
+        """See the port. What the queue itself says."""
+        with translated(f"queue {self._url}"):
+            found = self._client.get_queue_attributes(
+                QueueUrl=self._url, AttributeNames=["MaximumMessageSize"]
+            )
+        return min(int(found["Attributes"]["MaximumMessageSize"]), MESSAGE_BYTES_MAX)
+
+    def send_all(self, bodies: Sequence[str]) -> None:
+        """See the port."""
+        send_batches(self._client, self._url, self._url, [Outgoing(body) for body in bodies])

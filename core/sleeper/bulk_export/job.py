@@ -1,0 +1,63 @@
+"""A bulk export and its message (FORMATS: Messages, bulk export)."""
+
+import json
+import re
+import uuid
+from dataclasses import dataclass
+
+from sleeper.errors import InvalidRequestError
+
+# It is a folder's name.
+_EXPORT_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class BulkExportJob:
+    """A table to export under an id. It is named by `table_name` or by `table_id`."""
+
+    id: str
+    table_name: str | None = None
+    table_id: str | None = None
+
+    def to_message(self) -> str:
+        """The body that `bulk_export_job_from_message` reads."""
+        raw = {"exportId": self.id}
+        if self.table_name is not None:
+            raw["tableName"] = self.table_name
+        if self.table_id is not None:
+            raw["tableId"] = self.table_id
+        return json.dumps(raw, separators=(",", ":"))
+
+
+def new_export_id() -> str:
+    """A fresh id for an export whose sender gave none."""
+    return uuid.uuid4().hex
+
+
+def checked_export_id(export_id: str) -> str:
+    """The id. InvalidRequestError if it cannot be a folder's name."""
+    if not _EXPORT_ID.fullmatch(export_id):
+        raise InvalidRequestError(
+            f"export id {export_id[:200]!r}: expected at most 128 letters, digits, '-', '_' or '.'"
+        )
+    return export_id
+
+
+def bulk_export_job_from_message(body: str, message_id: str) -> BulkExportJob:
+    """Parses a message; its own id stands in for a missing export id.
+
+    InvalidRequestError says which member is wrong. Unknown members are ignored.
+    """
+    try:
+        raw = json.loads(body)
+    except ValueError as error:
+        raise InvalidRequestError(f"bulk export message is not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise InvalidRequestError("bulk export message must be a JSON object")
+    for member in ("exportId", "tableName", "tableId"):
+        if raw.get(member) is not None and not isinstance(raw[member], str):
+            raise InvalidRequestError(f'bulk export message: "{member}" must be text')
+    if raw.get("tableName") is None and raw.get("tableId") is None:
+        raise InvalidRequestError('bulk export message: "tableName" or "tableId" is missing')
+    export_id = checked_export_id(raw.get("exportId") or message_id)
+    return BulkExportJob(export_id, raw.get("tableName"), raw.get("tableId"))

@@ -1,0 +1,103 @@
+"""Input files as splits, each of which one task reads."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sleeper.datafiles.parquet_sources import open_parquet, read_parquet
+from sleeper.datafiles.sources import (
+    RowChecker,
+    SourceFile,
+    SourceFormat,
+    find_source_files,
+    format_of,
+)
+from sleeper.datafiles.text_sources import read_csv, read_json_lines
+from sleeper.schema.model import Schema
+
+_FOOTERS_AT_ONCE = 16
+_SPLITS_PER_TASK = 4
+_SPLIT_BYTES_MIN = 8 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class InputSplit:
+    """Some row groups of a Parquet file, with their rows; or a whole file of text."""
+
+    file: SourceFile
+    row_groups: tuple[int, ...] | None = None
+    rows: int | None = None
+
+
+def plan_splits(
+    paths: Sequence[SourceFile], schema: Schema, parallelism: int, bytes_max: int
+) -> tuple[InputSplit, ...]:
+    """The splits of all files, in order; folders and prefixes stand for what is below them.
+
+    A split has at most so many bytes, unless it is one row group or text.
+
+    InvalidRequestError if a file is missing, cannot be read, or has other columns than the
+    table: all footers are read here, no rows.
+    """
+    files = find_source_files(paths)
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as threads:
+        groups = list(threads.map(lambda file: _row_groups(file, schema), files))
+    size = sum(each.size for found in groups for each in found or ())
+    wanted = min(max(size // (parallelism * _SPLITS_PER_TASK), _SPLIT_BYTES_MIN), bytes_max)
+    splits: list[InputSplit] = []
+    for file, found in zip(files, groups, strict=True):
+        splits += [InputSplit(file)] if found is None else _splits_of(file, found, wanted)
+    return tuple(splits)
+
+
+def read_split(split: InputSplit, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """The split's rows as batches of the table's Arrow schema, the same ones each time.
+
+    InvalidRequestError names the file, row and field that do not fit.
+    """
+    checker = RowChecker(schema, str(split.file), None)
+    match format_of(split.file):
+        case SourceFormat.PARQUET:
+            yield from read_parquet(split.file, checker, split.row_groups)
+        case SourceFormat.CSV:
+            yield from read_csv(split.file, checker)
+        case SourceFormat.JSON_LINES:
+            yield from read_json_lines(split.file, checker)
+
+
+@dataclass(frozen=True, slots=True)
+class _RowGroup:
+    place: int
+    rows: int
+    size: int
+
+
+def _row_groups(file: SourceFile, schema: Schema) -> list[_RowGroup] | None:
+    """Those of a Parquet file, None of text."""
+    if format_of(file) is not SourceFormat.PARQUET:
+        return None
+    parquet = open_parquet(file, RowChecker(schema, str(file), None))
+    if parquet is None:
+        return []
+    found = []
+    with parquet:
+        for place in range(parquet.metadata.num_row_groups):
+            group: pq.RowGroupMetaData = parquet.metadata.row_group(place)
+            found.append(_RowGroup(place, group.num_rows, group.total_byte_size))
+    return found
+
+
+def _splits_of(file: SourceFile, groups: Sequence[_RowGroup], wanted: int) -> list[InputSplit]:
+    splits, taken, size = [], [], 0
+    for group in groups:
+        taken.append(group)
+        size += group.size
+        if size >= wanted or group is groups[-1]:
+            rows = sum(each.rows for each in taken)
+            if rows:
+                splits.append(InputSplit(file, tuple(each.place for each in taken), rows))
+            taken, size = [], 0
+    return splits

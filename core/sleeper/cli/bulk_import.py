@@ -1,0 +1,70 @@
+"""`sleeper bulk-import`: big loads become rows of a table, on Spark."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sleeper.cli.opened import opened
+from sleeper.cli.printing import note
+from sleeper.cli.progress import stage_progress
+from sleeper.cli.table import TableName
+from sleeper.reports.listing import counted
+
+if TYPE_CHECKING:
+    from sleeper.bulk_import.run import BulkImportResult
+
+
+def bulk_import(
+    context: typer.Context,
+    name: TableName,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE",
+            help="Parquet, CSV or JSON lines; a directory stands for all such files below it. "
+            "Also s3://bucket/key, where the instance may read the bucket.",
+        ),
+    ],
+    job_id: Annotated[
+        str | None,
+        typer.Option(
+            "--job-id", metavar="ID", help="What comes again under the same id changes nothing."
+        ),
+    ] = None,
+    master: Annotated[
+        str,
+        typer.Option("--master", metavar="MASTER", help="The Spark to run on, started for this."),
+    ] = "local[*]",
+) -> None:
+    """Take many or big files into a table with Spark, in one commit: all of their rows, or none.
+
+    A table of fewer leaves than its bulk.import.min.leaf.partitions is split first. Spark
+    comes with `pip install sleeper[spark]`, and needs Java 17.
+
+    \b
+    Examples:
+      sleeper bulk-import flights /data/flights
+      sleeper bulk-import flights /data/2013 --job-id year-2013 --master 'local[8]'
+    """
+    with opened(context) as instance:
+        instance.table(name)  # before Spark is loaded, which takes seconds
+        from sleeper.spark.bulk_import_job import import_on
+
+        begun = time.monotonic()
+        with stage_progress(f"bulk import into {name}") as on_stage:
+            result = import_on(master, instance, name, files, job_id, on_stage)
+    note(_summary(result, name, time.monotonic() - begun))
+
+
+def _summary(result: "BulkImportResult", name: str, seconds: float) -> str:
+    if result.done_before:
+        return (
+            f"job {result.job_id} was done before, by transaction {result.number:,}: "
+            "nothing was changed"
+        )
+    rate = f", {result.rows / seconds:,.0f} rows/s" if result.rows else ""
+    return (
+        f"{counted(result.rows, 'row')} in {counted(result.files, 'file')} into {name}: "
+        f"transaction {result.number or 0:,}, {seconds:.1f} s{rate} (job {result.job_id})"
+    )

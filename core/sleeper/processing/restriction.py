@@ -1,0 +1,111 @@
+"""What a caller may see of a table: columns, and rows that pass an iterator.
+
+A table's property says so for each caller (`sleeper.table.query.callers`), as JSON: an
+object whose members are callers, `*` all that are not named. A restriction is applied
+before anything that the query itself asks for, so no query can leave it out.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sleeper.errors import InvalidRequestError
+from sleeper.processing.model import IteratorCall
+from sleeper.processing.text import iterator_call
+from sleeper.schema.model import Schema
+
+EVERYBODY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """Value fields that may be seen, None for all; and an iterator that every row passes."""
+
+    value_fields: tuple[str, ...] | None = None
+    iterator: IteratorCall | None = None
+
+
+NO_RESTRICTION = Restriction()
+
+
+def restriction_of(callers: str | None, caller: str, table_name: str) -> Restriction:
+    """What the table's property says of the caller. No property: every caller may see all.
+
+    A caller of AWS is `<role id>:<session>`; naming the role is enough.
+    InvalidRequestError if the caller may not query the table.
+    """
+    if not callers:
+        return NO_RESTRICTION
+    known = parse_callers(callers)
+    for name in (caller, caller.partition(":")[0], EVERYBODY):
+        if name in known:
+            return known[name]
+    raise InvalidRequestError(f"caller {caller!r} may not query table {table_name!r}")
+
+
+def parse_callers(text: str) -> dict[str, Restriction]:
+    """The property's text by caller. InvalidRequestError says what is wrong with it."""
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"callers are not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise InvalidRequestError("callers must be a JSON object, with an object for each caller")
+    return {
+        caller: restriction_from_json(each, f"caller {caller!r}") for caller, each in raw.items()
+    }
+
+
+def restriction_from_json(raw: Any, of: str = "restriction") -> Restriction:
+    """None is no restriction. Members that are not known are refused: one may be misspelt."""
+    if raw is None:
+        return NO_RESTRICTION
+    if not isinstance(raw, dict) or not raw.keys() <= {"valueFields", "iterator", "config"}:
+        raise InvalidRequestError(
+            f'{of} must be an object, and may have "valueFields", "iterator" and "config"'
+        )
+    fields = raw.get("valueFields")
+    if fields is not None and not _are_texts(fields):
+        raise InvalidRequestError(f'{of}: "valueFields" must be a list of names')
+    if not _are_texts([raw.get("iterator") or "", raw.get("config") or ""]):
+        raise InvalidRequestError(f'{of}: "iterator" and "config" must be text')
+    return Restriction(
+        None if fields is None else tuple(fields),
+        iterator_call(raw.get("iterator"), raw.get("config")),
+    )
+
+
+def restriction_to_json(restriction: Restriction) -> dict[str, Any] | None:
+    """What `restriction_from_json` reads."""
+    if restriction == NO_RESTRICTION:
+        return None
+    raw: dict[str, Any] = {}
+    if restriction.value_fields is not None:
+        raw["valueFields"] = list(restriction.value_fields)
+    if restriction.iterator is not None:
+        raw["iterator"] = restriction.iterator.name
+        raw["config"] = restriction.iterator.config
+    return raw
+
+
+def visible_columns(
+    restriction: Restriction, schema: Schema, columns: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    """The columns of a query under the restriction: without any named, those it may see.
+
+    InvalidRequestError if it names another.
+    """
+    if restriction.value_fields is None:
+        return columns
+    keys = [f.name for f in schema.keys]
+    allowed = (*keys, *(f.name for f in schema.values if f.name in restriction.value_fields))
+    for name in columns or ():
+        if name not in allowed:
+            raise InvalidRequestError(
+                f"field {name!r} may not be seen by the caller, who may see: {', '.join(allowed)}"
+            )
+    return allowed if columns is None else columns
+
+
+def _are_texts(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(each, str) for each in values)

@@ -1,0 +1,199 @@
+"""Query messages (FORMATS: Messages, query and leaf query): parsed, checked, and written.
+
+A message is checked in two steps: what it says by itself when it is parsed, and its regions
+and fields when the table's schema is at hand (`query_of`).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sleeper.errors import InvalidRequestError
+from sleeper.partitions.json import region_from_json
+from sleeper.processing.model import IteratorCall, Processing
+from sleeper.processing.text import iterator_call
+from sleeper.query.destination import (
+    ResultsDestination,
+    StatusDestination,
+    results_destination_from_json,
+    results_destination_to_json,
+    status_destination_to_json,
+    status_destinations_from_json,
+)
+from sleeper.query.request import Query, columns_with_keys
+from sleeper.schema.model import Schema
+
+QUERY_TYPE = "Query"
+_ID_BYTES_MAX = 256
+_TEXT_MAX = 64 * 1024
+
+RawRegion = Mapping[str, Any]
+"""A region as the message has it: what it means depends on the schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMessage:
+    """A query for a table that is named by `table_name`, or by `table_id`.
+
+    `value_fields` None is all of them; keys are always wanted.
+    """
+
+    query_id: str
+    regions: tuple[RawRegion, ...]
+    table_name: str | None = None
+    table_id: str | None = None
+    value_fields: tuple[str, ...] | None = None
+    iterator: IteratorCall | None = None
+    results: ResultsDestination = field(default_factory=ResultsDestination)
+    status: tuple[StatusDestination, ...] = ()
+
+
+def parse_query_message(body: str, default_query_id: str) -> QueryMessage:
+    """The query of a message's body; the default stands in for a missing id.
+
+    Unknown members are ignored. InvalidRequestError says which member is wrong.
+    """
+    raw = _object(body)
+    if raw.get("type") != QUERY_TYPE:
+        raise InvalidRequestError(
+            f'query message: "type" is {raw.get("type")!r}: expected {QUERY_TYPE!r}'
+        )
+    return query_message_from_json(raw, default_query_id)
+
+
+def query_message_from_json(raw: Mapping[str, Any], default_query_id: str) -> QueryMessage:
+    """The query of a message that is parsed already, whatever its type."""
+    name, table_id = (text_member(raw, each) for each in ("tableName", "tableId"))
+    if name is None and table_id is None:
+        raise InvalidRequestError('query message: "tableName" or "tableId" is missing')
+    try:
+        return QueryMessage(
+            query_id=_query_id(raw, default_query_id),
+            regions=regions_member(raw),
+            table_name=name,
+            table_id=table_id,
+            value_fields=_value_fields(raw),
+            iterator=iterator_call(
+                text_member(raw, "queryTimeIteratorClassName"),
+                text_member(raw, "queryTimeIteratorConfig"),
+            ),
+            results=results_destination_from_json(raw.get("resultsPublisherConfig")),
+            status=status_destinations_from_json(raw.get("statusReportDestinations")),
+        )
+    except InvalidRequestError as error:
+        raise InvalidRequestError(_in_message(str(error))) from error
+
+
+def query_id_of(body: str, default_query_id: str) -> str:
+    """The id under which a message that may be wrong is to be refused."""
+    try:
+        return _query_id(_object(body), default_query_id)
+    except InvalidRequestError:
+        return default_query_id
+
+
+def query_message_to_json(message: QueryMessage) -> dict[str, Any]:
+    """What `query_message_from_json` reads."""
+    iterator = message.iterator
+    raw: dict[str, Any] = {
+        "type": QUERY_TYPE,
+        "queryId": message.query_id,
+        "tableName": message.table_name,
+        "tableId": message.table_id,
+        "regions": [dict(region) for region in message.regions],
+        "requestedValueFields": None if message.value_fields is None else [*message.value_fields],
+        "queryTimeIteratorClassName": None if iterator is None else iterator.name,
+        "queryTimeIteratorConfig": None if iterator is None else iterator.config,
+        "resultsPublisherConfig": results_destination_to_json(message.results),
+        "statusReportDestinations": [status_destination_to_json(s) for s in message.status],
+    }
+    return {name: value for name, value in raw.items() if value is not None}
+
+
+def query_of(message: QueryMessage, schema: Schema) -> Query:
+    """The query on a table of that schema, of its newest version.
+
+    InvalidRequestError if a region or a field does not fit.
+    """
+    regions = []
+    for place, raw in enumerate(message.regions):
+        try:
+            regions.append(region_from_json(schema, raw))
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f'query message: "regions[{place}]": {error}') from error
+    columns = None
+    if message.value_fields is not None:
+        try:
+            columns = columns_with_keys(schema, message.value_fields)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f'query message: "requestedValueFields": {error}') from error
+    return Query(tuple(regions), columns, processing=Processing(iterator=message.iterator))
+
+
+def text_member(raw: Mapping[str, Any], member: str) -> str | None:
+    """The member's text; None if it is missing or empty."""
+    value = raw.get(member)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not _is_utf8(value):
+        raise InvalidRequestError(f'query message: "{member}" must be text, not {value!r:.200}')
+    if len(value) > _TEXT_MAX:
+        raise InvalidRequestError(
+            f'query message: "{member}" has {len(value)} characters: at most {_TEXT_MAX}'
+        )
+    return value
+
+
+def regions_member(raw: Mapping[str, Any]) -> tuple[RawRegion, ...]:
+    """The regions, as they stand there."""
+    regions = raw.get("regions")
+    if not isinstance(regions, list) or not all(isinstance(each, dict) for each in regions):
+        raise InvalidRequestError('query message: "regions" must be a list of regions')
+    return tuple(regions)
+
+
+def _object(body: str) -> dict[str, Any]:
+    try:
+        raw = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"query message is not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise InvalidRequestError("query message must be a JSON object")
+    return raw
+
+
+def _query_id(raw: Mapping[str, Any], default: str) -> str:
+    """Fit to be part of a file's name: results are in `query-<id>`."""
+    value = text_member(raw, "queryId")
+    if value is None:
+        return default
+    if len(value.encode()) > _ID_BYTES_MAX:
+        raise InvalidRequestError(f'query message: "queryId" is longer than {_ID_BYTES_MAX} bytes')
+    if not value.isprintable() or "/" in value or "\\" in value:
+        raise InvalidRequestError(
+            f'query message: "queryId" is {value!r}: slashes and characters that are not '
+            "printable cannot be part of the results' names"
+        )
+    return value
+
+
+def _value_fields(raw: Mapping[str, Any]) -> tuple[str, ...] | None:
+    fields = raw.get("requestedValueFields")
+    if fields is None:
+        return None
+    if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
+        raise InvalidRequestError('"requestedValueFields" must be a list of names')
+    return tuple(fields)
+
+
+def _in_message(reason: str) -> str:
+    return reason if reason.startswith("query message") else f"query message: {reason}"
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

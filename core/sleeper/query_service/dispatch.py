@@ -1,0 +1,138 @@
+"""What becomes of a query's message: pinned, planned, recorded, its subqueries sent."""
+
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sleeper.clock import Clock
+from sleeper.errors import InvalidRequestError
+from sleeper.processing.restriction import Restriction, visible_columns
+from sleeper.query.destination import ResultsDestination
+from sleeper.query.message import QueryMessage, parse_query_message, query_id_of, query_of
+from sleeper.query.request import check_query
+from sleeper.query_service.hold import take_hold
+from sleeper.query_service.planning import PlannedQuery, Subquery, plan_subqueries
+from sleeper.query_service.telling import SendFrame, tell_end, tell_subqueries
+from sleeper.query_service.tracker import (
+    WHOLE_QUERY,
+    QueryPin,
+    QueryState,
+    QueryStatus,
+    QueryTracker,
+)
+from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import Schema
+from sleeper.statestore.store import StateStore
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchTable:
+    """The table that a query is for, as its caller may see it."""
+
+    id: str
+    store: StateStore
+    restriction: Restriction
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """What dispatching takes.
+
+    `find_table` raises NotFoundError, or InvalidRequestError if the caller may not query it;
+    `check_iterator` InvalidRequestError if there is none of the name, `check_destination` if
+    results cannot go there.
+    """
+
+    tracker: QueryTracker
+    find_table: Callable[[QueryMessage], DispatchTable]
+    check_iterator: Callable[[str], None]
+    check_destination: Callable[[ResultsDestination], None]
+    send_subqueries: Callable[[Sequence[str]], None]
+    send_frame: SendFrame
+    hold_seconds: int
+    clock: Clock
+
+
+def fingerprint_of(body: str) -> str:
+    """Tells a message's query from others with the same id."""
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def dispatch_query(body: str, default_query_id: str, by: Dispatch) -> Subquery | None:
+    """Sends the subqueries of the message; a single one is returned instead, to be run here.
+
+    InvalidRequestError or NotFoundError if the query can never succeed.
+    """
+    message = parse_query_message(body, default_query_id)
+    table = by.find_table(message)
+    planned = _pinned(message, table, fingerprint_of(body), by)
+    if planned is None:
+        logger.info("query %s is finished already", message.query_id)
+        return None
+    subqueries = _plan(planned, table, by)
+    ids = [each.message.sub_query_id for each in subqueries]
+    by.tracker.plan(message.query_id, ids)
+    if len(subqueries) == 1:
+        return subqueries[0]
+    tell_subqueries(message, ids, by.send_frame)
+    if subqueries:
+        by.send_subqueries([each.body for each in subqueries])
+    else:
+        tell_end(message, _without_rows(message, by), (), by.send_frame)
+    logger.info("query %s has %d subqueries", message.query_id, len(ids))
+    return None
+
+
+def _without_rows(message: QueryMessage, by: Dispatch) -> QueryStatus:
+    return QueryStatus(message.query_id, WHOLE_QUERY, QueryState.COMPLETED, 0, by.clock())
+
+
+def refuse_query(body: str, default_query_id: str, reason: str, by: Dispatch) -> None:
+    """Records that the message's query cannot be run, and tells whoever listens, once."""
+    query_id = query_id_of(body, default_query_id)
+    logger.warning("query %s failed: %s", query_id, reason)
+    status = by.tracker.fail(query_id, fingerprint_of(body), reason)
+    if status is None:
+        return
+    try:
+        message = parse_query_message(body, default_query_id)
+    except InvalidRequestError:
+        return
+    tell_end(message, status, (), by.send_frame)
+
+
+def _pinned(
+    message: QueryMessage, table: DispatchTable, fingerprint: str, by: Dispatch
+) -> PlannedQuery | None:
+    """The query at the version and time of its first delivery; None if it is finished."""
+    with table.store.reading() as state:
+        schema = schema_from_json(state.schema_json)
+        now_ms = max(by.clock(), state.version_time_ms)
+        pin = QueryPin(fingerprint, table.id, state.version, now_ms)
+    query = query_of(message, schema)
+    check_query(query, schema)
+    visible_columns(table.restriction, schema, query.columns)
+    for call in (message.iterator, table.restriction.iterator):
+        if call is not None:
+            by.check_iterator(call.name)
+    by.check_destination(message.results)
+    first = by.tracker.begin(message.query_id, pin)
+    return None if first is None else PlannedQuery(message, query, first, table.restriction)
+
+
+def _plan(planned: PlannedQuery, table: DispatchTable, by: Dispatch) -> list[Subquery]:
+    version, query_id = planned.pin.version, planned.message.query_id
+    subqueries = _subqueries_at(planned, table, version)
+    if len(subqueries) > 1:
+        take_hold(table.store, query_id, version, by.clock(), by.hold_seconds)
+    return subqueries
+
+
+def _subqueries_at(planned: PlannedQuery, table: DispatchTable, version: int) -> list[Subquery]:
+    # It was pinned before the state was read for this query.
+    with table.store.reading(version, stale=True) as state:
+        schema: Schema = schema_from_json(state.schema_json)
+        return plan_subqueries(planned, schema, state)

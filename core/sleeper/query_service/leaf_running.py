@@ -1,0 +1,118 @@
+"""Runs a subquery: reads a leaf's rows, publishes them, and ends the query if it is the last."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sleeper.clock import Clock
+from sleeper.errors import (
+    DataError,
+    InvalidRequestError,
+    NotFoundError,
+    SleeperError,
+    StateMovedOnError,
+    UserCodeError,
+)
+from sleeper.query.destination import DestinationKind
+from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.query.leaf_message import LeafQueryMessage, leaf_query_of
+from sleeper.query.running import parsed_schema, run_query
+from sleeper.query_service.hold import release_hold, renew_hold
+from sleeper.query_service.publishing import Publishing, locations_of, publish_rows
+from sleeper.query_service.telling import tell_end
+from sleeper.query_service.tracker import QueryState, QueryStatus, QueryTracker
+from sleeper.schema.model import Schema
+
+logger = logging.getLogger(__name__)
+
+# Another try would end alike.
+_FINAL = (InvalidRequestError, NotFoundError, StateMovedOnError, DataError, UserCodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class LeafRunning:
+    """What running subqueries takes. A subquery is given up after so many tries."""
+
+    tracker: QueryTracker
+    find_table: Callable[[str], QueryTable]
+    engine: Callable[[], QueryEngine]
+    publishing: Publishing
+    tries_max: int
+    hold_seconds: int
+    clock: Clock
+
+
+def run_leaf_query(leaf: LeafQueryMessage, tries: int, by: LeafRunning, held: bool = True) -> int:
+    """Runs a subquery unless it is finished; how many rows it gave. `held`: by a query's hold.
+
+    `tries` counts this one. What cannot succeed, or was tried too often, is recorded as failed.
+    Anything else that goes wrong is raised, and the subquery may come again.
+    """
+    query_id, sub_query_id = leaf.query.query_id, leaf.sub_query_id
+    rows, error = 0, None
+    if by.tracker.start(query_id, sub_query_id):
+        try:
+            _check_tries(leaf, tries, by.tries_max)
+            rows = _run(leaf, by, held)
+        except _FINAL as failure:
+            error = str(failure)
+        except Exception as failure:
+            if tries < by.tries_max:
+                raise
+            error = f"given up after {tries} tries: {type(failure).__name__}: {failure}"
+    if error is not None:
+        logger.warning("subquery %s of %s failed: %s", sub_query_id, query_id, error)
+    # Also for one that was finished before: whoever did may have died before it ended the query.
+    ended = by.tracker.finish(query_id, sub_query_id, rows, error)
+    if ended is not None:
+        _end(leaf, ended, by, held)
+    return rows
+
+
+def _check_tries(leaf: LeafQueryMessage, tries: int, tries_max: int) -> None:
+    if tries > tries_max:
+        raise InvalidRequestError(
+            f"given up after {tries - 1} tries, of which the last ones told nothing: "
+            "it may need more memory or time than its worker has"
+        )
+    if tries > 1 and leaf.query.results.kind is DestinationKind.WEBSOCKET:
+        raise InvalidRequestError(
+            "interrupted while rows were sent to a WebSocket: to send them again would double "
+            "them; ask again"
+        )
+
+
+def _run(leaf: LeafQueryMessage, by: LeafRunning, held: bool) -> int:
+    table_id = leaf.query.table_id
+    assert table_id is not None
+    table = by.find_table(table_id)
+    now_ms = by.clock()
+    if held:
+        begun_ms = now_ms if leaf.now_ms is None else leaf.now_ms
+        renew_hold(table.store, leaf.query.query_id, begun_ms, now_ms, by.hold_seconds)
+    schema = _schema(table, leaf.version)
+    with run_query(leaf_query_of(leaf, schema), table, by.engine()) as result:
+        return publish_rows(leaf, schema, result.schema, result, by.publishing)
+
+
+def _schema(table: QueryTable, version: int | None) -> Schema:
+    """A version's schema does not change: if this process has seen it, the log is not asked."""
+    try:
+        with table.store.reading(version, stale=version is not None) as state:
+            return parsed_schema(state.schema_json)
+    except (InvalidRequestError, NotFoundError):
+        with table.store.reading(version) as state:
+            return parsed_schema(state.schema_json)
+
+
+def _end(leaf: LeafQueryMessage, status: QueryStatus, by: LeafRunning, held: bool) -> None:
+    logger.info("query %s is %s", status.query_id, status.state.value)
+    is_whole = status.state is QueryState.COMPLETED
+    locations = locations_of(leaf.query, by.publishing) if is_whole else ()
+    tell_end(leaf.query, status, locations, by.publishing.send_frame)
+    if held and leaf.query.table_id is not None:
+        try:
+            release_hold(by.find_table(leaf.query.table_id).store, status.query_id)
+        except SleeperError as error:
+            # Gone with its table, or it expires.
+            logger.info("hold of query %s is left: %s", status.query_id, error)

@@ -1,0 +1,110 @@
+"""The ports of the query tracker (FORMATS: Query results)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+WHOLE_QUERY = "-"
+"""What stands for the query itself where its subqueries have their ids."""
+ERROR_CHARACTERS_MAX = 4000
+
+
+class QueryState(Enum):
+    """What has become of a query or a subquery. A subquery is never PARTIALLY_FAILED."""
+
+    QUEUED = "QUEUED"
+    IN_PROGRESS = "IN_PROGRESS"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    PARTIALLY_FAILED = "PARTIALLY_FAILED"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it stays so."""
+        return self not in {QueryState.QUEUED, QueryState.IN_PROGRESS}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPin:
+    """What the query is, and what it reads: kept from its first delivery on.
+
+    `fingerprint` tells its message from that of another query with the same id.
+    """
+
+    fingerprint: str
+    table_id: str
+    version: int
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStatus:
+    """A query or one of its subqueries. `row_count` counts rows of finished subqueries."""
+
+    query_id: str
+    sub_query_id: str
+    state: QueryState
+    row_count: int
+    updated_ms: int
+    error: str | None = None
+    table_id: str | None = None
+
+
+def state_of_query(subqueries: int, finished: int, failed: int) -> QueryState:
+    """By how many subqueries there are, how many are finished, and how many of those failed."""
+    if finished < subqueries:
+        return QueryState.IN_PROGRESS
+    if not failed:
+        return QueryState.COMPLETED
+    return QueryState.FAILED if failed == subqueries else QueryState.PARTIALLY_FAILED
+
+
+class QueryTracker(Protocol):
+    """What becomes of queries. Each call may come twice, at any time.
+
+    A finished query or subquery stays as it is.
+    """
+
+    def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
+        """Records a query as queued; returns the pin that counts, which is the first one.
+
+        None if it is finished. InvalidRequestError if the id is another query's.
+        """
+
+    def plan(self, query_id: str, sub_query_ids: Sequence[str]) -> None:
+        """Records subqueries as queued unless they are recorded, then the query in progress.
+
+        They are the same each time. Without any the query is completed.
+        """
+
+    def start(self, query_id: str, sub_query_id: str) -> bool:
+        """Records a subquery as in progress; False if it is finished."""
+
+    def finish(
+        self, query_id: str, sub_query_id: str, rows: int, error: str | None = None
+    ) -> QueryStatus | None:
+        """Ends a subquery, counted once. The query's status if that ended the query."""
+
+    def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
+        """Ends a query that cannot be run. Its status unless it is finished, or another's."""
+
+
+class QueryHistory(Protocol):
+    """What is known of queries."""
+
+    def query(self, query_id: str) -> QueryStatus:
+        """The query, or NotFoundError."""
+
+    def subqueries(self, query_id: str) -> tuple[QueryStatus, ...]:
+        """Its subqueries, by id."""
+
+    def recent(self, limit: int = 100) -> tuple[QueryStatus, ...]:
+        """The queries that came last, newest first."""
+
+    def remove_before(self, time_ms: int) -> int:
+        """Forgets queries that came before, and their subqueries. Returns how many queries."""
+
+
+class QueryRecords(QueryTracker, QueryHistory, Protocol):
+    """Both."""

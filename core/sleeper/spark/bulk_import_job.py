@@ -1,0 +1,122 @@
+"""The driver of a bulk import: `python -m sleeper.spark.bulk_import_job INSTANCE JOB`.
+
+EMR, EMR Serverless and EKS start it with spark-submit, whose settings the session takes on.
+JOB is the message of FORMATS (bulk import), or where it lies: a path, or s3://bucket/key in a
+bucket that the instance may read. What is run again under the job's id changes nothing.
+"""
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from sleeper.bulk_import.job import spark_request_from_message
+from sleeper.bulk_import.run import BulkImportResult, Cluster, StageHeard
+from sleeper.datafiles.bucket import is_s3_url
+from sleeper.datafiles.s3_file import s3_file
+from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.jobs.queue import Message
+from sleeper.properties.deployed import BULK_IMPORT_BUCKET
+from sleeper.spark.cluster import SparkCluster
+from sleeper.spark.session import local_session, open_submitted_session
+from sleeper.wiring.bulk_importing import bulk_import_paths, run_bulk_import_message
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.source_files import readable_buckets
+
+_APP_NAME = "sleeper bulk import"
+
+
+def import_on(
+    master: str,
+    instance: Instance,
+    table_name: str,
+    paths: Sequence[str],
+    job_id: str | None,
+    on_stage: StageHeard,
+    settings: Mapping[str, str] | None = None,
+) -> BulkImportResult:
+    """Takes in files now, on a Spark that is started for them where there is anything to do."""
+    with ExitStack() as stack:
+
+        def start() -> Cluster:
+            folder = instance.spill_folder() / "spark"
+            session = local_session(_APP_NAME, master, folder, settings or {})
+            return SparkCluster(stack.enter_context(session))
+
+        return bulk_import_paths(instance, table_name, paths, start, job_id, on_stage)
+
+
+def run_message(instance: Instance, body: str, sent_ms: int) -> BulkImportResult:
+    """Runs a message's job on the Spark that was submitted to."""
+    job_id = _id_in(body)
+    spark_request_from_message(body)
+    message = Message(job_id, body, "", 1, sent_ms)
+    with ExitStack() as stack:
+
+        def start() -> Cluster:
+            session = open_submitted_session(f"{_APP_NAME} {job_id}")
+            stack.callback(session.stop)
+            return SparkCluster(session)
+
+        return run_bulk_import_message(instance, message, start)
+
+
+def _id_in(body: str) -> str:
+    """Without an id a driver that is started again would take the files in again."""
+    try:
+        raw = json.loads(body)
+    except ValueError as error:
+        raise InvalidRequestError(f"the bulk import job is not JSON: {error}") from error
+    if not isinstance(raw, dict) or not isinstance(raw.get("id"), str) or not raw["id"]:
+        raise InvalidRequestError('the bulk import job has no "id"')
+    return str(raw["id"])
+
+
+def _body_of(instance: Instance, job: str) -> str:
+    if job.lstrip().startswith("{"):
+        return job
+    if not is_s3_url(job):
+        try:
+            return Path(job).read_text(encoding="utf-8")
+        except OSError as error:
+            raise InvalidRequestError(f"job file {job}: {error.strerror}") from error
+    properties = instance.properties()
+    buckets = readable_buckets(instance.root, properties)
+    jobs_bucket = properties.get(BULK_IMPORT_BUCKET)
+    if jobs_bucket and buckets:
+        buckets = (*buckets, replace(buckets[0], name=jobs_bucket, prefix=""))
+    with s3_file(job, buckets).open_stream() as stream:
+        return stream.read().decode()
+
+
+def main() -> int:
+    """Exit status 0 for done (or done before), 1 for failed or refused, with one line why."""
+    parser = argparse.ArgumentParser("sleeper.spark.bulk_import_job", description=__doc__)
+    parser.add_argument("instance", help="a folder, or aws:INSTANCE_ID")
+    parser.add_argument("job", help="the message, or where it lies")
+    parser.add_argument("--sent-ms", type=int, help="when it was sent, since the epoch")
+    chosen = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        instance = open_instance(chosen.instance)
+        try:
+            sent_ms = chosen.sent_ms or time.time_ns() // 1_000_000
+            result = run_message(instance, _body_of(instance, chosen.job), sent_ms)
+        finally:
+            instance.close()
+    except SleeperError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    said = "done before" if result.done_before else f"{result.rows:,} rows"
+    sys.stderr.write(f"bulk import job {result.job_id}: {said}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

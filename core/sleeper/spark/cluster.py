@@ -1,0 +1,154 @@
+"""A Spark session as the cluster of a bulk import."""
+
+import itertools
+import json
+import struct
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+
+from sleeper.bulk_import.exchange import cut_split, rows_of_pieces
+from sleeper.bulk_import.key_sample import SplitSample, sample_split
+from sleeper.bulk_import.run import Exchange
+from sleeper.bulk_import.slot_write import new_file_from_json, new_file_to_json, write_slot
+from sleeper.bulk_import.slots import slot_of_task, task_count
+from sleeper.bulk_import.splits import InputSplit
+from sleeper.datafiles.session import EngineSettings
+from sleeper.schema.model import Schema
+from sleeper.spark.failures import marked_errors, task_errors
+from sleeper.statestore.transactions.add_files import NewFile
+from sleeper.statestore.transactions.file_json import key_from_json, key_to_json
+
+# Batches between Spark and Python are cut by rows, and a piece is one of up to 4 MiB.
+_PIECES_PER_BATCH = 8
+_BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_TEXT = "found string"
+_PIECE = "task int, body binary"
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCluster:
+    """Implements `sleeper.bulk_import.run.Cluster`."""
+
+    session: SparkSession
+
+    @property
+    def parallelism(self) -> int:
+        """See the port."""
+        return max(self.session.sparkContext.defaultParallelism, 1)
+
+    def sample(
+        self, splits: Sequence[InputSplit], schema: Schema, keys_max: int
+    ) -> list[SplitSample]:
+        """See the port."""
+
+        def sample(batches: Batches) -> Iterator[str]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    found = sample_split(splits[number], schema, keys_max)
+                    keys = [key_to_json(key) for key in found.keys]
+                    yield json.dumps([found.rows, found.bytes, keys])
+
+        with task_errors():
+            texts = self._numbers(len(splits)).mapInArrow(_texts(sample), _TEXT).collect()
+        raw = [json.loads(row[0]) for row in texts]
+        return [
+            SplitSample(rows, size, tuple(map(key_from_json, keys))) for rows, size, keys in raw
+        ]
+
+    def write(self, exchange: Exchange) -> list[NewFile]:
+        """See the port."""
+
+        def cut(number: int) -> Iterator[pa.RecordBatch]:
+            split = exchange.splits[number]
+            with _engine_here(exchange.engine) as engine:
+                schema = exchange.target.schema
+                for piece in cut_split(number, split, schema, exchange.slots, engine):
+                    yield _batch_of_piece(piece.task, piece.body)
+
+        def write(batches: Batches) -> Iterator[str]:
+            first = next(batches, None)
+            if first is None:
+                return
+            slot = slot_of_task(exchange.slots, first.column(0)[0].as_py())
+            bodies = _bodies(itertools.chain([first], batches))
+            rows = rows_of_pieces(bodies, exchange.target.schema)
+            with _engine_here(exchange.engine) as engine:
+                for new in write_slot(slot, rows, exchange.target, engine):
+                    yield new_file_to_json(new)
+
+        tasks = task_count(exchange.slots)
+        with task_errors(), self._small_batches():
+            pieces = self._numbers(len(exchange.splits)).mapInArrow(_each_number(cut), _PIECE)
+            by_task = pieces.repartitionById(tasks, col("task"))
+            found = by_task.mapInArrow(_texts(write), _TEXT).collect()
+        return [new_file_from_json(row[0]) for row in found]
+
+    def _numbers(self, count: int) -> DataFrame:
+        """So many numbers, each in a partition of its own."""
+        return self.session.range(0, count, 1, count)
+
+    @contextmanager
+    def _small_batches(self) -> Iterator[None]:
+        before = self.session.conf.get(_BATCH_SETTING)
+        self.session.conf.set(_BATCH_SETTING, str(_PIECES_PER_BATCH))
+        try:
+            yield
+        finally:
+            self.session.conf.set(_BATCH_SETTING, str(before))
+
+
+def _each_number(work: Callable[[int], Iterator[pa.RecordBatch]]) -> Callable[[Batches], Batches]:
+    """For `mapInArrow` over `_numbers`."""
+
+    def run(batches: Batches) -> Batches:
+        with marked_errors():
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from work(number)
+
+    return run
+
+
+def _texts(work: Callable[[Batches], Iterator[str]]) -> Callable[[Batches], Batches]:
+    """For `mapInArrow`: a row for each text."""
+
+    def run(batches: Batches) -> Batches:
+        with marked_errors():
+            found = list(work(batches))
+            yield pa.RecordBatch.from_pydict({"found": pa.array(found, pa.string())})
+
+    return run
+
+
+def _batch_of_piece(task: int, body: pa.Buffer) -> pa.RecordBatch:
+    columns = [pa.array([task], pa.int32()), _one_binary(body)]
+    return pa.RecordBatch.from_arrays(columns, ["task", "body"])
+
+
+def _one_binary(body: pa.Buffer) -> pa.Array:
+    """An array of one value, without a copy of it."""
+    ends = pa.py_buffer(struct.pack("=ii", 0, body.size))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, ends, body])
+
+
+def _bodies(batches: Batches) -> Iterator[pa.Buffer]:
+    for batch in batches:
+        for body in batch.column("body"):
+            yield body.as_buffer()
+
+
+@contextmanager
+def _engine_here(engine: EngineSettings) -> Iterator[EngineSettings]:
+    """The engine of a task: one thread, and a folder of the machine that it runs on."""
+    place = engine.spill_folder if engine.spill_folder.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="task-", dir=place) as folder:
+        yield replace(engine, spill_folder=Path(folder), threads=1)

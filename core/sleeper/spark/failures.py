@@ -1,0 +1,58 @@
+"""Errors of tasks, as they come back to the driver.
+
+Spark hands on what a task raised as text, among its own. So a task puts its error of
+`sleeper.errors` into a line that the driver finds again.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+
+from sleeper import errors
+from sleeper.errors import SleeperError, UnavailableError
+
+_MARK = "sleeper task failed: "
+_MARKED = re.compile(re.escape(_MARK) + r"(\{.*\})")
+
+
+class TaskError(Exception):
+    """A task's error, marked."""
+
+
+@contextmanager
+def marked_errors() -> Iterator[None]:
+    """Around what a task does: its errors can be read again."""
+    try:
+        yield
+    except SleeperError as error:
+        said = json.dumps({"kind": type(error).__name__, "message": str(error)})
+        raise TaskError(_MARK + said) from error
+
+
+@contextmanager
+def task_errors() -> Iterator[None]:
+    """Around what the driver asks of Spark: raises the task's error, or UnavailableError."""
+    try:
+        yield
+    except SleeperError:
+        raise
+    except PySparkException as error:
+        raise _error_in(str(error)) from error
+    except Exception as error:
+        # The gateway's own, which has no class that is always there.
+        if type(error).__module__.startswith("py4j"):
+            raise _error_in(str(error)) from error
+        raise
+
+
+def _error_in(text: str) -> SleeperError:
+    found = _MARKED.search(text)
+    if found is None:
+        return UnavailableError(f"Spark gave up: {text.strip().splitlines()[0]}")
+    raw = json.loads(found[1])
+    kind = getattr(errors, raw["kind"])
+    error: SleeperError = kind(raw["message"])
+    return error

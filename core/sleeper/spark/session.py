@@ -1,0 +1,93 @@
+"""Opens the Spark session of a job."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sleeper.errors import UnavailableError
+
+_QUIET = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c: %m%n
+"""
+_LOG = "spark.log"
+_LOG_SHOWN_BYTES = 500
+
+
+def open_submitted_session(app_name: str) -> SparkSession:
+    """The session that spark-submit's settings ask for."""
+    _use_this_python()
+    return SparkSession.builder.appName(app_name).getOrCreate()
+
+
+@contextmanager
+def local_session(
+    app_name: str, master: str, folder: Path, settings: Mapping[str, str]
+) -> Iterator[SparkSession]:
+    """A session of this machine, whose files and log stand below the folder.
+
+    A process has one at a time: if there is one, it is used as it is, and goes on afterwards.
+    UnavailableError if it does not start: without Java, for one.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    logging_file = folder / "log4j2.properties"
+    logging_file.write_text(_QUIET)
+    _use_this_python()
+    chosen = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging_file.as_uri()}"
+        f" -Dderby.system.home={folder}",
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in {**chosen, **settings}.items():
+        builder = builder.config(name, value)
+    try:
+        with _errors_into(folder / _LOG):
+            session = builder.getOrCreate()
+    except PySparkException as error:
+        said = (folder / _LOG).read_text(errors="replace")[-_LOG_SHOWN_BYTES:].strip()
+        raise UnavailableError(
+            f"Spark did not start (it needs Java 17): {said or error}"
+        ) from error
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _use_this_python() -> None:
+    """In executors too, unless somebody chose another: Spark's own default is any `python3`."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+@contextmanager
+def _errors_into(log: Path) -> Iterator[None]:
+    """What is started meanwhile writes its standard error to the log, for as long as it lives."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)

@@ -1,0 +1,51 @@
+"""Commits of a job's new files: under the job's id, once.
+
+Ingests, bulk imports and other writers share the ids: one that was used for other input is
+refused, whoever used it.
+"""
+
+import logging
+
+from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.statestore.outcome import Outcome, Status
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.codec import fingerprint_of_request
+
+logger = logging.getLogger(__name__)
+
+
+def earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome | None:
+    """How the job was committed before; None if it was not.
+
+    InvalidRequestError if the id was used for another request.
+    """
+    with state.reading() as now:
+        applied = now.jobs.applied(job_id, AddFiles.kind)
+    if applied is None:
+        return None
+    if applied.fingerprint != fingerprint_of_request(request):
+        raise InvalidRequestError(
+            f"ingest job id {job_id} was used by transaction {applied.number} for other files"
+        )
+    logger.info("job is committed already", extra={"job_id": job_id})
+    return Outcome(Status.ALREADY_DONE, applied.number)
+
+
+def commit_files(state: StateStore, files: AddFiles) -> Outcome:
+    """Commits; the outcome says whether another run of the job was first.
+
+    StateMovedOnError if they are refused, InvalidRequestError if the id was used meanwhile for
+    another request.
+    """
+    (outcome,) = state.commit(files)
+    return checked_outcome(state, files, outcome)
+
+
+def checked_outcome(state: StateStore, files: AddFiles, outcome: Outcome) -> Outcome:
+    """The same of a commit that was made in another way."""
+    if outcome.refused:
+        if files.request is not None:
+            earlier_commit(state, files.id, files.request)
+        raise StateMovedOnError(f"ingest job {files.id} came too late: {outcome.reason}")
+    return outcome

@@ -1,0 +1,66 @@
+"""Queries and change feeds of a table, planned here and read piece by piece in other processes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sleeper.query.change_feed import FeedPiece, plan_feed, read_feed_piece
+from sleeper.query.pieces import PiecedQuery, QueryPiece, plan_pieces, read_piece
+from sleeper.query.request import Query
+from sleeper.query.shared_hold import HoldRenewal
+from sleeper.schema.model import Schema
+from sleeper.tables.table_ref import TableRef
+from sleeper.wiring.instance import Instance, OpenTable
+from sleeper.wiring.query import iterators_of, query_table
+
+
+@dataclass(frozen=True, slots=True)
+class TableScan:
+    """What the processes that read a planned query need, beside their piece."""
+
+    ref: TableRef
+    shared: PiecedQuery
+
+
+@dataclass(frozen=True, slots=True)
+class FeedScan:
+    """A piece of a change feed, whole."""
+
+    ref: TableRef
+    schema: Schema
+    query: Query
+    piece: FeedPiece
+
+
+def plan_scan(
+    table: OpenTable, query: Query, owner: str, bytes_per_piece: int
+) -> tuple[TableScan, list[QueryPiece]]:
+    """Plans the query on the newest version, or its own, and holds it for `owner`."""
+    engine = table.instance.query_engine()
+    shared, pieces = plan_pieces(query, query_table(table), engine, owner, bytes_per_piece)
+    return TableScan(table.ref, shared), pieces
+
+
+def read_scan(instance: Instance, scan: TableScan, piece: QueryPiece) -> Iterator[pa.RecordBatch]:
+    """The piece's rows; its version is held as long as it takes."""
+    table = OpenTable(instance, scan.ref)
+    engine = instance.query_engine()
+    hold = scan.shared.hold
+    assert hold is not None, "a plan with pieces is held"
+    with HoldRenewal(hold, lambda: table.state, instance.clock):
+        yield from read_piece(scan.shared, piece, instance.root, iterators_of(table), engine)
+
+
+def plan_feed_scans(
+    table: OpenTable, start: int, end: int, query: Query, bytes_per_piece: int
+) -> list[FeedScan]:
+    """What came after one version up to another. Whoever asks holds the first."""
+    schema, pieces = plan_feed(table.state, start, end, query, bytes_per_piece)
+    return [FeedScan(table.ref, schema, query, piece) for piece in pieces]
+
+
+def read_feed_scan(instance: Instance, scan: FeedScan) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece of a change feed."""
+    engine = instance.query_engine()
+    yield from read_feed_piece(scan.schema, scan.query, scan.piece, instance.root, engine)

@@ -1,0 +1,56 @@
+"""Names of files that users bring, as a job keeps them and as they are opened."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sleeper.datafiles.bucket import is_s3_url
+from sleeper.datafiles.s3_file import s3_file
+from sleeper.datafiles.sources import SourceFile
+from sleeper.errors import InvalidRequestError
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.source_files import readable_buckets
+
+_LOCAL_SCHEME = "file://"
+
+
+def absolute_names(instance: Instance, paths: Sequence[str]) -> tuple[str, ...]:
+    """Names by which this process, whatever its folder, finds the files."""
+    return tuple(p if is_s3_url(p) else _absolute_path(instance, p) for p in paths)
+
+
+def _absolute_path(instance: Instance, path: str) -> str:
+    if instance.is_local:
+        return str(Path(path).resolve())
+    if not Path(path).exists():
+        raise InvalidRequestError(
+            f"file {path} does not exist on this machine; one in S3 is named s3://bucket/key"
+        )
+    return f"{_LOCAL_SCHEME}{Path(path).resolve()}"
+
+
+def check_submittable(instance: Instance, path: str) -> None:
+    """Whoever takes the job from the queue must be able to read the file."""
+    if is_s3_url(path):
+        return
+    if not instance.is_local:
+        raise InvalidRequestError(
+            f"file {path} is not in S3, where the tasks of an AWS instance read: upload it and "
+            "name it s3://bucket/key, or leave out --submit to take it in from here"
+        )
+    if not Path(path).exists():
+        raise InvalidRequestError(f"file {path} does not exist")
+
+
+def refuse_local_files(instance: Instance, names: Iterable[str]) -> None:
+    """The disk of a task is nothing that a message may name."""
+    for name in names:
+        if not instance.is_local and name.startswith(_LOCAL_SCHEME):
+            raise InvalidRequestError(f"file {name} is not in S3: expected s3://bucket/key")
+
+
+def source_file(instance: Instance, name: str) -> SourceFile:
+    """The file, folder or prefix. InvalidRequestError if it may not be read."""
+    # A bare `bucket/key` is how other clients name an object.
+    if is_s3_url(name) or not (instance.is_local or name.startswith(_LOCAL_SCHEME)):
+        return s3_file(name, readable_buckets(instance.root, instance.properties()))
+    return Path(name.removeprefix(_LOCAL_SCHEME))

@@ -1,0 +1,1 @@
+"""Function `run_leaf_query`."""

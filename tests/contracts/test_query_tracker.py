@@ -1,0 +1,192 @@
+"""What every query tracker must do."""
+
+import threading
+
+import pytest
+
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.query_service.tracker import QueryPin, QueryRecords, QueryState
+from tests.contracts.conftest import Store
+
+PIN = QueryPin("print", "0123abcd", 7, 1000)
+QUEUED, RUNNING = QueryState.QUEUED, QueryState.IN_PROGRESS
+COMPLETED, FAILED = QueryState.COMPLETED, QueryState.FAILED
+PARTIALLY_FAILED = QueryState.PARTIALLY_FAILED
+
+Tracked = Store[QueryRecords]
+
+
+def state(tracker: QueryRecords, query_id: str = "q") -> QueryState:
+    return tracker.query(query_id).state
+
+
+def begun(query_tracker: Tracked, *subqueries: str) -> QueryRecords:
+    tracker = query_tracker.port
+    tracker.begin("q", PIN)
+    tracker.plan("q", subqueries)
+    return tracker
+
+
+def skip_on_moto(request: pytest.FixtureRequest) -> None:
+    if "moto" in request.node.name:
+        pytest.skip("moto is not safe for threads")
+
+
+def test_a_query_goes_from_queued_over_in_progress_to_completed(query_tracker: Tracked):
+    tracker = query_tracker.port
+    assert tracker.begin("q", PIN) == PIN
+    assert state(tracker) is QUEUED
+    tracker.plan("q", ["a", "b"])
+    assert state(tracker) is RUNNING
+    assert [s.state for s in tracker.subqueries("q")] == [QUEUED, QUEUED]
+    assert tracker.start("q", "a")
+    assert [s.state for s in tracker.subqueries("q")] == [RUNNING, QUEUED]
+    assert tracker.finish("q", "a", 3) is None
+    assert tracker.start("q", "b")
+    ended = tracker.finish("q", "b", 4)
+    assert ended is not None
+    assert (ended.state, ended.row_count, ended.table_id) == (COMPLETED, 7, "0123abcd")
+    assert [s.row_count for s in tracker.subqueries("q")] == [3, 4]
+    assert query_tracker.again().query("q") == ended
+
+
+def test_the_first_pin_counts(query_tracker: Tracked):
+    tracker = query_tracker.port
+    tracker.begin("q", PIN)
+    assert query_tracker.again().begin("q", QueryPin("print", "0123abcd", 9, 2000)) == PIN
+
+
+def test_an_id_is_refused_for_another_query(query_tracker: Tracked):
+    tracker = begun(query_tracker, "a")
+    with pytest.raises(InvalidRequestError, match="'q' is another query's"):
+        tracker.begin("q", QueryPin("other", "0123abcd", 9, 2000))
+    assert tracker.fail("q", "other", "no") is None
+    assert state(tracker) is RUNNING
+
+
+def test_no_subqueries_complete_a_query(query_tracker: Tracked):
+    tracker = begun(query_tracker)
+    assert (state(tracker), tracker.query("q").row_count) == (COMPLETED, 0)
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ((None, None), COMPLETED),
+        (("bad", None), PARTIALLY_FAILED),
+        (("bad", "worse"), FAILED),
+    ],
+)
+def test_a_query_ends_by_how_its_subqueries_did(query_tracker: Tracked, errors, expected):
+    tracker = begun(query_tracker, "a", "b")
+    for sub_query_id, error in zip("ab", errors, strict=True):
+        ended = tracker.finish("q", sub_query_id, 0 if error else 5, error)
+    assert ended is not None
+    assert (ended.state, ended.error) == (expected, errors[0])
+    assert [s.error for s in tracker.subqueries("q")] == list(errors)
+    assert state(tracker) is expected
+
+
+def test_a_subquery_that_comes_again_is_counted_once(query_tracker: Tracked):
+    tracker = begun(query_tracker, "a", "b")
+    assert tracker.finish("q", "a", 3) is None
+    assert not tracker.start("q", "a")
+    assert tracker.finish("q", "a", 3, "late") is None
+    assert state(tracker) is RUNNING
+    ended = tracker.finish("q", "b", 1)
+    assert ended is not None
+    assert ended.row_count == 4
+    assert tracker.finish("q", "b", 1) is None
+
+
+def test_a_finished_query_stays_finished(query_tracker: Tracked):
+    tracker = begun(query_tracker, "a")
+    tracker.finish("q", "a", 3)
+    assert tracker.begin("q", PIN) is None
+    tracker.plan("q", ["a"])
+    assert tracker.fail("q", "print", "no") is None
+    assert (state(tracker), tracker.query("q").row_count) == (COMPLETED, 3)
+    assert [s.state for s in tracker.subqueries("q")] == [COMPLETED]
+
+
+def test_planning_again_keeps_what_was_done(query_tracker: Tracked):
+    tracker = begun(query_tracker, "a", "b")
+    tracker.finish("q", "a", 3)
+    query_tracker.again().plan("q", ["a", "b"])
+    assert [s.state for s in tracker.subqueries("q")] == [COMPLETED, QUEUED]
+    ended = tracker.finish("q", "b", 4)
+    assert ended is not None
+    assert ended.row_count == 7
+
+
+def test_a_query_that_cannot_be_run_fails_once_with_its_reason(query_tracker: Tracked):
+    tracker = query_tracker.port
+    failed = tracker.fail("q", "print", "no such table")
+    assert failed is not None
+    assert (failed.state, failed.error) == (FAILED, "no such table")
+    assert tracker.fail("q", "print", "again") is None
+    assert tracker.query("q").error == "no such table"
+    assert tracker.begin("q", PIN) is None
+
+
+def test_a_query_fails_while_it_is_planned(query_tracker: Tracked):
+    tracker = query_tracker.port
+    tracker.begin("q", PIN)
+    assert tracker.fail("q", "print", "too large") is not None
+    tracker.plan("q", ["a"])
+    assert (state(tracker), tracker.query("q").error) == (FAILED, "too large")
+
+
+def test_a_query_that_nobody_knows_is_not_found(query_tracker: Tracked):
+    with pytest.raises(NotFoundError, match="no query 'q'"):
+        query_tracker.port.query("q")
+    assert query_tracker.port.finish("q", "a", 1) is None
+
+
+def test_the_newest_queries_come_first_and_old_ones_are_forgotten(query_tracker: Tracked):
+    tracker = query_tracker.port
+    for query_id in ("one", "two", "three"):
+        query_tracker.clock.pass_seconds(10)
+        tracker.begin(query_id, PIN)
+        tracker.plan(query_id, ["a"])
+    query_tracker.clock.pass_seconds(10)
+    tracker.fail("four", "print", "no")
+    assert [q.query_id for q in tracker.recent(3)] == ["four", "three", "two"]
+    assert tracker.remove_before(query_tracker.clock() - 5_000) == 3
+    assert [q.query_id for q in tracker.recent()] == ["four"]
+    assert query_tracker.stored() == [("four", "-", "FAILED")]
+
+
+def test_many_subqueries_that_end_at_once_end_the_query_once(
+    query_tracker: Tracked, request: pytest.FixtureRequest
+):
+    skip_on_moto(request)
+    ids = [f"s{number:02}" for number in range(24)]
+    begun(query_tracker, *ids)
+    ended, trackers = [], [query_tracker.again() for _ in range(4)]
+
+    def run(tracker: QueryRecords, mine: list[str]) -> None:
+        for each in mine:
+            tracker.start("q", each)
+            ended.append(tracker.finish("q", each, 1))
+
+    threads = [
+        threading.Thread(target=run, args=(tracker, ids[number % 4 :: 4]))
+        for number, tracker in enumerate([*trackers, *trackers])
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (status,) = [each for each in ended if each is not None]
+    assert (status.state, status.row_count) == (COMPLETED, 24)
+
+
+def test_hundreds_of_subqueries_are_recorded_though_some_are_there(
+    query_tracker: Tracked, request: pytest.FixtureRequest
+):
+    skip_on_moto(request)
+    ids = [f"s{number:03}" for number in range(250)]
+    tracker = begun(query_tracker, *ids[::50])
+    tracker.plan("q", ids)
+    assert [s.sub_query_id for s in tracker.subqueries("q")] == ids

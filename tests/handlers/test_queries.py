@@ -1,0 +1,92 @@
+"""The functions that plan and run queries, with Lambda's events."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.errors import UnavailableError
+from sleeper.query_service.tracker import QueryState
+from sleeper.tables.table_ref import TableRef
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
+from tests.handlers import functions
+from tests.handlers.conftest import Lambda, add_rows, batch_of, failed, make_table, messages_of
+
+# Who sent the messages of `events/sqs.json`.
+SENDER = "AIDAIENQZJOLO23YVJ4VO"
+
+
+@pytest.fixture
+def table(instance: Instance) -> TableRef:
+    """Forty keys over four leaves."""
+    ref = make_table(instance, "t", partition_splitting_threshold="10")
+    add_rows(instance, "t", *range(40))
+    aws = Lambda(instance)
+    assert failed(aws.call(functions.find_partitions_to_split, batch_of(messages_of(ref.id)))) == []
+    aws.take(QueueName.SPLITTING, functions.split_partition)
+    return ref
+
+
+def body(query_id: str, **members: Any) -> str:
+    raw = {"type": "Query", "queryId": query_id, "tableName": "t", "regions": [{"k": {}}]}
+    return json.dumps({**raw, **members})
+
+
+def run(aws: Lambda, query_id: str, **members: Any) -> None:
+    aws.instance.queue(QueueName.QUERY).send(body(query_id, **members))
+    aws.take(QueueName.QUERY, functions.plan_query)
+    aws.take(QueueName.LEAF_QUERY, functions.run_leaf_query)
+
+
+def test_a_query_is_planned_run_and_completed(aws: Lambda, table: TableRef) -> None:
+    run(aws, "q1")
+    status = aws.instance.query_tracker().query("q1")
+    assert (status.state, status.row_count) == (QueryState.COMPLETED, 40)
+    folder = Path(aws.instance.results_root(None).url_of("query-q1"))
+    assert sum(pq.read_metadata(path).num_rows for path in folder.iterdir()) == 40
+
+
+def test_poison_is_failed_and_the_others_are_done(aws: Lambda, table: TableRef) -> None:
+    event = batch_of(messages_of("{", body("q1", regions=[]), groups=("", "")))
+    assert failed(aws.call(functions.plan_query, event)) == []
+    states = {q.query_id: q.state for q in aws.instance.query_tracker().recent()}
+    assert states == {"m0": QueryState.FAILED, "q1": QueryState.COMPLETED}
+    assert failed(aws.call(functions.run_leaf_query, batch_of(messages_of("{", groups=[""])))) == []
+
+
+def test_what_may_succeed_later_returns(
+    aws: Lambda, table: TableRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: Any) -> None:
+        raise UnavailableError("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sleeper.query_service.leaf_running.run_query", dies)
+        event = batch_of(
+            messages_of(body("q1", regions=[{"k": {"min": 1, "max": 2}}]), groups=[""])
+        )
+        assert failed(aws.call(functions.plan_query, event)) == ["m0"]
+        assert aws.instance.query_tracker().query("q1").state is QueryState.IN_PROGRESS
+    assert failed(aws.call(functions.plan_query, event)) == []
+    assert aws.instance.query_tracker().query("q1").row_count == 1
+
+
+@pytest.mark.parametrize(
+    ("callers", "rows", "reason"),
+    [
+        ({SENDER: {}}, 40, None),
+        ({"*": {"valueFields": []}}, 40, None),
+        ({"AROA1": {}}, 0, f"caller '{SENDER}' may not query table 't'"),
+    ],
+)
+def test_the_sender_of_the_message_is_the_caller(
+    aws: Lambda, table: TableRef, callers: Any, rows: int, reason: str | None
+) -> None:
+    changes = {"sleeper.table.query.callers": json.dumps(callers)}
+    aws.instance.table_properties.change(table.id, changes)
+    run(aws, "q1")
+    status = aws.instance.query_tracker().query("q1")
+    assert (status.row_count, status.error) == (rows, reason)

@@ -1,0 +1,27 @@
+"""The Spark that tests run on: small, quiet, nothing outside of its folder."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def spark_builder(folder: Path, cores: int = 2) -> SparkSession.Builder:
+    """Settings of a session whose files stand below the folder; a task is tried three times."""
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:+UseSerialGC",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "4",
+        "spark.default.parallelism": "4",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    builder = SparkSession.builder.master(f"local[{cores},3]").appName("sleeper-tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder

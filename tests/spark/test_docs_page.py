@@ -1,0 +1,18 @@
+"""The pages about Spark say what their examples do, in the session that all tests share."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.system.documents import ROOT
+from tests.system.test_docs import ON_SPARK, check_page, surroundings
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("page", sorted(ON_SPARK))
+def test_a_page_about_spark_says_what_its_examples_do(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    check_page(ROOT / "docs" / page, surroundings(tmp_path, monkeypatch))

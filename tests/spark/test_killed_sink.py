@@ -1,0 +1,140 @@
+"""The streaming sink killed with everything that belongs to it, at random, and started again.
+
+KILLS says how often, however long it takes; otherwise it is 20 times, or as often as a
+minute allows, and three times at least.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import sleeper
+from tests.spark.tables import NUMBERS, numbers_in
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+_ROOT = Path(__file__).parents[2]
+_KILLS, _KILLS_MIN = 20, 3
+_SECONDS = 60
+# A kill comes so long after so many of a life's micro-batches: in the midst of anything.
+_BATCHES_MAX = 3
+_SECONDS_MORE_MAX = 0.7
+
+
+class Sink:
+    """One life of the query: a process, and all that it starts, in a group of their own."""
+
+    def __init__(self, instance: sleeper.Instance, folder: Path, life: int) -> None:
+        place, checkpoint = instance._ports.where, folder / "checkpoint"
+        command = [sys.executable, "-m", "tests.spark.killed_sink", place, str(checkpoint)]
+        self._process = subprocess.Popen(
+            [*command, str(folder / f"life-{life}")],
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> "Sink":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Starts the query, as soon as Spark is ready."""
+        self._hear("ready")
+        self._say("go")
+        self._hear("started")
+
+    def end(self) -> None:
+        """Stops the query as one does."""
+        self._say("stop")
+        assert self._process.wait() == 0
+
+    def kill(self) -> None:
+        """The Python of the driver, its JVM and the JVM's Python daemons and workers."""
+        for pid in _family(self._process.pid):
+            # Whoever leads a group takes it along, and may be gone when its turn comes.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(os.getpgid(pid), signal.SIGKILL)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _hear(self, word: str) -> None:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().strip() == word
+
+    def _say(self, word: str) -> None:
+        assert self._process.stdin is not None
+        print(word, file=self._process.stdin, flush=True)
+
+
+def test_no_row_is_lost_or_doubled(
+    instance: sleeper.Instance, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = instance.create_table("t", NUMBERS, split_points=[1000, 5000])
+    seed = random.randrange(2**32)
+    choice = random.Random(seed)
+    start = time.monotonic()
+    kills = 0
+    waiting = Sink(instance, tmp_path, kills)
+    while True:
+        # The next one gets ready while this one runs.
+        sink, waiting = waiting, Sink(instance, tmp_path, kills + 1)
+        with sink, contextlib.ExitStack() as cleanup:
+            cleanup.callback(waiting.kill)
+            sink.start()
+            _wait_for_batches(table, choice.randint(0, _BATCHES_MAX))
+            time.sleep(choice.uniform(0, _SECONDS_MORE_MAX))
+            sink.kill()
+            cleanup.pop_all()
+        kills += 1
+        found = numbers_in(table)
+        assert found == [*range(len(found))], f"after kill {kills}, seed {seed}"
+        if _is_enough(kills, time.monotonic() - start):
+            break
+    with waiting as last:
+        last.start()
+        _wait_for_batches(table, 1)
+        last.end()
+    found = numbers_in(table)
+    assert found == [*range(len(found))], f"after {kills} kills, seed {seed}"
+    with capsys.disabled():
+        seconds = time.monotonic() - start
+        print(f"\n{kills} kills, {len(found):,} rows, {seconds:.0f} s, seed {seed}")
+
+
+def _is_enough(kills: int, seconds: float) -> bool:
+    wanted = os.environ.get("KILLS")
+    if wanted is not None:
+        return kills >= int(wanted)
+    return kills >= _KILLS or (kills >= _KILLS_MIN and seconds > _SECONDS)
+
+
+def _wait_for_batches(table: sleeper.Table, count: int) -> None:
+    """Each is one transaction of the table, which nobody else changes."""
+    version = table.version + count
+    while table.version < version:
+        time.sleep(0.01)
+
+
+def _family(pid: int) -> set[int]:
+    """The process and its descendants."""
+    try:
+        parent = psutil.Process(pid)
+        return {pid, *(child.pid for child in parent.children(recursive=True))}
+    except psutil.NoSuchProcess:
+        return set()

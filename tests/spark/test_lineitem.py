@@ -1,0 +1,92 @@
+"""TPC-H's lineitem: imported, split into 256 leaves, read back the same in every column.
+
+SLEEPER_TPCH_SCALE says how much: 1 is six million rows, and the default is a hundredth.
+"""
+
+import json
+import os
+import subprocess
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from sleeper.query.request import Query
+from sleeper.spark.cluster import SparkCluster
+from sleeper.wiring.bulk_exporting import export_table
+from sleeper.wiring.bulk_importing import bulk_import_paths
+from sleeper.wiring.opening import make_instance, open_instance
+from sleeper.wiring.query import open_query
+from sleeper.wiring.tables import create_table
+
+SCALE = os.environ.get("SLEEPER_TPCH_SCALE", "0.01")
+ROWS_MIN = 5_900_000 * float(SCALE)
+DECIMAL = {"DecimalType": {"precision": 15, "scale": 2}}
+KINDS: dict[str, object] = {
+    "l_partkey": "LongType",
+    "l_suppkey": "LongType",
+    "l_quantity": DECIMAL,
+    "l_extendedprice": DECIMAL,
+    "l_discount": DECIMAL,
+    "l_tax": DECIMAL,
+    "l_returnflag": "StringType",
+    "l_linestatus": "StringType",
+    "l_shipdate": "DateType",
+    "l_commitdate": "DateType",
+    "l_receiptdate": "DateType",
+    "l_shipinstruct": "StringType",
+    "l_shipmode": "StringType",
+    "l_comment": "StringType",
+}
+SCHEMA = json.dumps(
+    {
+        "rowKeyFields": [{"name": "l_orderkey", "type": "LongType"}],
+        "sortKeyFields": [{"name": "l_linenumber", "type": "IntType"}],
+        "valueFields": [{"name": name, "type": kind} for name, kind in KINDS.items()],
+    }
+)
+
+
+def sums(batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
+    """For each column the sum of its values' hashes, which wraps around; and the rows."""
+    found: dict[str, int] = {"rows": 0}
+    for batch in batches:
+        frame = pl.from_arrow(batch)
+        assert isinstance(frame, pl.DataFrame)
+        found["rows"] += frame.height
+        for column in frame:
+            whole = pl.Series(column.cast(pl.String)).hash(seed=1).sum()
+            found[column.name] = (found.get(column.name, 0) + whole) % 2**64
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_lineitem_comes_back_as_it_went_in(spark: SparkSession, tmp_path: Path) -> None:
+    program = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
+    source = tmp_path / "tpch"
+    command = [program, "parquet", "-s", SCALE, "--tables=lineitem", f"--output-dir={source}"]
+    subprocess.run(command, check=True, capture_output=True)
+    given = sums(pq.ParquetFile(source / "lineitem.parquet").iter_batches())
+    assert given["rows"] > ROWS_MIN
+    make_instance(tmp_path / "instance")
+    instance = open_instance(tmp_path / "instance")
+    leaves_min = {"sleeper.table.bulk.import.min.leaf.partitions": "256"}
+    create_table(instance, "lineitem", SCHEMA, leaves_min)
+    bulk_import_paths(instance, "lineitem", [str(source)], lambda: SparkCluster(spark))
+    table = instance.table("lineitem")
+    with table.state.reading() as state:
+        leaves = len(list(state.partitions.leaves()))
+    assert leaves == min(256, given["rows"] // 1000)
+    with open_query(instance, "lineitem", Query()) as rows:
+        assert sums(rows) == given
+    exported = export_table(instance, "lineitem")
+    files = sorted(Path(exported.location).glob("*.parquet"))
+    assert len(files) == leaves
+    assert sums(b for file in files for b in pq.ParquetFile(file).iter_batches()) == given
+    instance.close()

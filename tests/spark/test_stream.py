@@ -1,0 +1,63 @@
+"""Streams into and out of tables, through Spark itself: every row once, whatever is repeated."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import sleeper
+from tests.spark.tables import NUMBERS, ingest_numbers, named, numbers_in
+
+pytestmark = pytest.mark.slow
+
+
+def copy_what_there_is(
+    spark: SparkSession,
+    source: sleeper.Table,
+    target: sleeper.Table,
+    checkpoint: Path,
+    **options: object,
+) -> StreamingQuery:
+    """A streaming query from one table to another, until it has come to the newest version."""
+    rows = spark.readStream.format("sleeper").options(**named(source, **options)).load()
+    sink = rows.writeStream.format("sleeper").options(**named(target))
+    query = sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+def test_a_stream_follows_a_table_and_goes_on_from_its_checkpoint(
+    spark: SparkSession, instance: sleeper.Instance, tmp_path: Path
+) -> None:
+    source = instance.create_table("source", NUMBERS, split_points=[50])
+    target = instance.create_table("target", NUMBERS)
+    for first in (0, 10, 20):
+        ingest_numbers(source, range(first, first + 10))
+    options = {"maxFilesPerTrigger": 1, "follower": "copy"}
+    query = copy_what_there_is(spark, source, target, tmp_path / "c", **options)
+    assert [p.numInputRows for p in query.recentProgress] == [10, 10, 10]
+    assert numbers_in(target) == [*range(30)]
+    instance.run_until_idle(workers=1)  # compacts
+    ingest_numbers(source, range(30, 100))
+    copy_what_there_is(spark, source, target, tmp_path / "c", **options)
+    assert numbers_in(target) == [*range(100)]
+    (follower,) = source._instance.table("source").state.followers()
+    assert follower.position > 0
+
+
+def test_a_micro_batch_that_is_run_again_counts_once(
+    spark: SparkSession, instance: sleeper.Instance, tmp_path: Path
+) -> None:
+    source, target = (instance.create_table(name, NUMBERS) for name in ("source", "target"))
+    ingest_numbers(source, range(10))
+    copy_what_there_is(spark, source, target, tmp_path / "c")
+    version = target.version
+    # As if the driver had died after the table's commit and before the checkpoint's.
+    for done in (tmp_path / "c" / "commits").glob("*0*"):
+        done.unlink()
+    copy_what_there_is(spark, source, target, tmp_path / "c")
+    assert (numbers_in(target), target.version) == ([*range(10)], version)
+    ingest_numbers(source, range(10, 20))
+    copy_what_there_is(spark, source, target, tmp_path / "c")
+    assert numbers_in(target) == [*range(20)]

@@ -1,0 +1,429 @@
+"""Queries sent to a folder's instance as messages, run by its workers, read where they went."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.errors import UnavailableError
+from sleeper.jobs.event import new_task_id
+from sleeper.local.results_queue import LocalResultsQueue
+from sleeper.properties.table import QUERY_CALLERS
+from sleeper.query_service.tracker import QueryState, QueryStatus
+from sleeper.statestore.reading.collection_queries import Hold
+from sleeper.wiring.ingest import ingest_paths
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.query_dispatch import plan_query_message, run_query_message
+from sleeper.wiring.query_running import run_leaf_query_message, run_subquery
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.tables import create_table
+from sleeper.wiring.worker import Worker
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "k", "type": "IntType"}],
+    "sortKeyFields": [{"name": "at", "type": "LongType"}],
+    "valueFields": [
+        {"name": "label", "type": "StringType"},
+        {"name": "v", "type": "LongType", "nullable": True},
+    ],
+}
+EVERYTHING: dict[str, Any] = {"k": {"min": None, "max": None}}
+
+
+@pytest.fixture
+def table(instance: Instance, tmp_path: Path) -> str:
+    """Keys 0 to 99 over four leaves; every tenth is secret."""
+    create_table(instance, "t", json.dumps(SCHEMA), split_points=[25, 50, 75])
+    put_rows(instance, tmp_path, range(100))
+    return "t"
+
+
+def put_rows(instance: Instance, folder: Path, keys: range) -> None:
+    rows = {
+        "k": pa.array(keys, pa.int32()),
+        "at": [0] * len(keys),
+        "label": ["secret" if k % 10 == 0 else "" for k in keys],
+        "v": [None if k % 7 == 0 else k * 2 for k in keys],
+    }
+    path = folder / f"rows-{keys.start}.parquet"
+    pq.write_table(pa.table(rows), path)
+    ingest_paths(instance, "t", [str(path)])
+
+
+def body(query_id: str, **members: Any) -> str:
+    raw = {
+        "type": "Query",
+        "queryId": query_id,
+        "tableName": "t",
+        "regions": [EVERYTHING],
+        **members,
+    }
+    return json.dumps(raw)
+
+
+def send(instance: Instance, query_id: str, **members: Any) -> None:
+    instance.queue(QueueName.QUERY).send(body(query_id, **members))
+
+
+def work(instance: Instance) -> None:
+    """All that is on the queues."""
+    worker = Worker(instance, new_task_id(), threading.Event())
+    while worker.run_one():
+        pass
+
+
+def ask(instance: Instance, query_id: str, **members: Any) -> QueryStatus:
+    send(instance, query_id, **members)
+    work(instance)
+    return instance.query_tracker().query(query_id)
+
+
+def results(instance: Instance, query_id: str) -> list[Path]:
+    folder = Path(instance.results_root(None).url_of(f"query-{query_id}"))
+    return sorted(folder.glob("*")) if folder.exists() else []
+
+
+def rows(instance: Instance, query_id: str) -> list[dict[str, Any]]:
+    tables = [pq.read_table(path) for path in results(instance, query_id)]
+    for each in tables:
+        keys = each.column("k").to_pylist()
+        assert keys == sorted(keys)
+    return sorted((row for each in tables for row in each.to_pylist()), key=lambda r: r["k"])
+
+
+def holds(instance: Instance) -> list[Hold]:
+    with instance.table("t").state.reading() as state:
+        return list(state.collection.holds())
+
+
+def messages(instance: Instance, url: str) -> Iterator[dict[str, Any]]:
+    queue = instance.results_queue(url)
+    assert isinstance(queue, LocalResultsQueue)
+    while received := queue.queue.receive(10):
+        for message in received:
+            yield json.loads(message.body)
+            queue.queue.delete(message.receipt)
+
+
+def test_a_query_over_all_leaves_has_a_file_for_each_in_the_results_folder(instance, table):
+    status = ask(instance, "q1")
+    assert (status.state, status.row_count) == (QueryState.COMPLETED, 100)
+    subqueries = instance.query_tracker().subqueries("q1")
+    assert {f"{s.sub_query_id}.parquet" for s in subqueries} == {
+        path.name for path in results(instance, "q1")
+    }
+    assert len(subqueries) == 4
+    assert [row["k"] for row in rows(instance, "q1")] == list(range(100))
+    assert rows(instance, "q1")[8] == {"k": 8, "at": 0, "label": "", "v": 16}
+    assert holds(instance) == []
+
+
+def test_a_query_over_one_leaf_runs_where_it_landed(instance, table):
+    send(instance, "q1", regions=[{"k": {"min": 3, "max": 5}}])
+    (message,) = instance.queue(QueueName.QUERY).receive()
+    assert run_query_message(instance, message) == 2
+    assert instance.query_tracker().query("q1").state is QueryState.COMPLETED
+    assert [row["k"] for row in rows(instance, "q1")] == [3, 4]
+    assert instance.queue(QueueName.LEAF_QUERY).counts().unfinished == 0
+
+
+def test_only_the_requested_value_fields_are_written(instance, table):
+    ask(instance, "q1", requestedValueFields=["v"], regions=[{"k": {"min": 7, "max": 9}}])
+    assert rows(instance, "q1") == [{"k": 7, "at": 0, "v": None}, {"k": 8, "at": 0, "v": 16}]
+
+
+def test_an_iterator_of_the_query_is_applied(instance, table):
+    told = {
+        "queryTimeIteratorClassName": "sleeper.core.iterator.impl.RowSecurity",
+        "queryTimeIteratorConfig": "label",
+    }
+    assert ask(instance, "q1", **told).row_count == 90
+
+
+def test_no_matching_leaf_completes_a_query_with_no_rows(instance, table):
+    for query_id, regions in [("q1", []), ("q2", [{"k": {"min": 1000, "max": None}}])]:
+        status = ask(instance, query_id, regions=regions)
+        assert (status.state, status.row_count) == (QueryState.COMPLETED, 0)
+
+
+def test_results_go_to_no_place_if_none_is_wanted(instance, table):
+    status = ask(instance, "q1", resultsPublisherConfig={"destination": "NoResultsOutput"})
+    assert (status.state, status.row_count) == (QueryState.COMPLETED, 100)
+    assert results(instance, "q1") == []
+
+
+def test_a_queue_gets_numbered_messages_and_the_last_of_a_subquery_says_how_many(instance, table):
+    to_queue = {"destination": "SQS", "sqsResultsUrl": "mine", "batchSize": 10}
+    ask(instance, "q1", resultsPublisherConfig=to_queue, requestedValueFields=["v"])
+    received = list(messages(instance, "mine"))
+    assert {m["queryId"] for m in received} == {"q1"}
+    assert [f["name"] for f in received[0]["schema"]["valueFields"]] == ["v"]
+    found = [row for message in received for row in message["rows"]]
+    assert sorted(row["k"] for row in found) == list(range(100))
+    assert {"k": 7, "at": 0, "v": None} in found
+    for subquery in instance.query_tracker().subqueries("q1"):
+        mine = [m for m in received if m["subQueryId"] == subquery.sub_query_id]
+        assert [m["sequence"] for m in mine] == [1, 2, 3]
+        assert [m.get("messages") for m in mine] == [None, None, 3]
+        assert mine[-1]["rowCount"] == 25
+
+
+@pytest.mark.parametrize("regions", [[], [{"k": {"min": 1000, "max": None}}]])
+def test_an_empty_result_is_one_message_with_no_rows(instance, table, regions):
+    to_queue = {"destination": "SQS", "sqsResultsUrl": "mine"}
+    assert ask(instance, "q1", resultsPublisherConfig=to_queue, regions=regions).row_count == 0
+    (message,) = messages(instance, "mine")
+    assert (message["rows"], message["messages"], message["rowCount"]) == ([], 1, 0)
+
+
+def test_rows_do_not_double_when_every_message_comes_twice(instance, table):
+    for _ in range(2):
+        send(instance, "q1")
+    queue = instance.queue(QueueName.QUERY)
+    for message in queue.receive(10):
+        run_query_message(instance, message)
+    leaves = instance.queue(QueueName.LEAF_QUERY).receive(10)
+    assert len(leaves) == 8
+    for message in leaves:
+        run_leaf_query_message(instance, message)
+        run_leaf_query_message(instance, message)
+    status = instance.query_tracker().query("q1")
+    assert (status.state, status.row_count) == (QueryState.COMPLETED, 100)
+    assert [row["k"] for row in rows(instance, "q1")] == list(range(100))
+
+
+def test_a_planner_that_died_goes_on_at_the_version_that_it_began_with(
+    instance, table, tmp_path, monkeypatch
+):
+    send(instance, "q1")
+    (message,) = instance.queue(QueueName.QUERY).receive()
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            type(instance.queue(QueueName.LEAF_QUERY)), "send_all", raising(UnavailableError("no"))
+        )
+        with pytest.raises(UnavailableError):
+            plan_query_message(instance, message)
+    recorded = instance.query_tracker().subqueries("q1")
+    put_rows(instance, tmp_path, range(100, 200))
+    plan_query_message(instance, message)
+    work(instance)
+    assert [s.sub_query_id for s in instance.query_tracker().subqueries("q1")] == [
+        s.sub_query_id for s in recorded
+    ]
+    assert instance.query_tracker().query("q1").row_count == 100
+
+
+def test_a_query_sees_what_was_committed_before_it_came(instance, table, tmp_path):
+    ask(instance, "q1")
+    put_rows(instance, tmp_path, range(100, 150))
+    assert ask(instance, "q2").row_count == 150
+
+
+def test_the_version_is_held_until_the_last_subquery_is_done(instance, table):
+    send(instance, "q1")
+    (message,) = instance.queue(QueueName.QUERY).receive()
+    plan_query_message(instance, message)
+    (hold,) = holds(instance)
+    assert "query q1" in hold.owner
+    *most, last = instance.queue(QueueName.LEAF_QUERY).receive(10)
+    for each in most:
+        run_leaf_query_message(instance, each)
+    assert len(holds(instance)) == 1
+    run_leaf_query_message(instance, last)
+    assert holds(instance) == []
+
+
+def test_a_subquery_that_comes_late_renews_the_hold(instance, table, clock):
+    send(instance, "q1")
+    (message,) = instance.queue(QueueName.QUERY).receive()
+    plan_query_message(instance, message)
+    (before,) = holds(instance)
+    clock.now_ms += 2000_000
+    first, *_ = instance.queue(QueueName.LEAF_QUERY).receive(10)
+    run_leaf_query_message(instance, first)
+    (after,) = holds(instance)
+    assert after.expiry_ms > before.expiry_ms
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"tableName": "nowhere"}, "no table is named 'nowhere'"),
+        ({"regions": [{"k": {"min": 9, "max": 3}}]}, "holds nothing: min 9"),
+        ({"regions": [{"k": {"min": "a", "max": None}}]}, "field 'k'"),
+        ({"regions": [{"x": {}}]}, "'x', which is no row key field"),
+        ({"regions": None}, '"regions" must be a list'),
+        ({"requestedValueFields": ["w"]}, "no value field 'w'"),
+        ({"queryTimeIteratorClassName": "Nothing"}, "'Nothing'"),
+        (
+            {"queryTimeIteratorClassName": "RowSecurity", "queryTimeIteratorConfig": "w,a"},
+            "iterator 'RowSecurity'",
+        ),
+        ({"resultsPublisherConfig": {"destination": "FTP"}}, "'FTP'"),
+        ({"resultsPublisherConfig": {"destination": "S3", "bucket": "b"}}, "bucket 'b'"),
+        ({"type": "LeafPartitionQuery"}, "LeafPartitionQuery"),
+    ],
+)
+def test_a_query_that_cannot_succeed_is_failed_with_its_reason(instance, table, members, reason):
+    status = ask(instance, "q1", **members)
+    assert status.state is QueryState.FAILED
+    assert status.error is not None
+    assert reason in status.error
+    assert instance.queue(QueueName.QUERY).counts().unfinished == 0
+    assert instance.queue(QueueName.LEAF_QUERY).counts().unfinished == 0
+    assert holds(instance) == []
+
+
+def test_what_is_no_query_is_failed_under_the_id_of_its_message(instance, table):
+    message_id = instance.queue(QueueName.QUERY).send("nonsense")
+    work(instance)
+    status = instance.query_tracker().query(message_id)
+    assert (status.state, "not JSON" in (status.error or "")) == (QueryState.FAILED, True)
+
+
+def test_an_id_that_is_used_again_for_another_query_changes_nothing(instance, table):
+    ask(instance, "q1")
+    status = ask(instance, "q1", regions=[{"k": {"min": 3, "max": 5}}])
+    assert (status.state, status.row_count) == (QueryState.COMPLETED, 100)
+
+
+def test_too_many_rows_fail_a_query(instance, table):
+    instance.change_properties({"sleeper.query.rows.max": "10"})
+    status = ask(instance, "q1")
+    assert (status.state, "more than 10 rows" in (status.error or "")) == (QueryState.FAILED, True)
+    assert results(instance, "q1") == []
+
+
+def test_some_leaves_that_fail_make_a_query_partially_failed(instance, table):
+    instance.change_properties({"sleeper.query.rows.max": "10"})
+    status = ask(instance, "q1", regions=[{"k": {"min": 20, "max": 50}}])
+    assert (status.state, status.row_count) == (QueryState.PARTIALLY_FAILED, 5)
+
+
+def test_results_that_cannot_be_written_fail_a_query_after_some_tries(
+    instance, table, monkeypatch, clock
+):
+    root = type(instance.results_root(None))
+    monkeypatch.setattr(root, "replacing", raising(UnavailableError("the bucket refuses")))
+    send(instance, "q1")
+    for _ in range(10):
+        work(instance)
+        clock.now_ms += 10_000
+    status = instance.query_tracker().query("q1")
+    assert status.state is QueryState.FAILED
+    assert "given up after 3 tries: UnavailableError: the bucket refuses" in (status.error or "")
+    assert instance.queue(QueueName.LEAF_QUERY).counts().unfinished == 0
+
+
+def test_a_subquery_whose_workers_all_died_is_failed(instance, table, clock):
+    send(instance, "q1")
+    (message,) = instance.queue(QueueName.QUERY).receive()
+    plan_query_message(instance, message)
+    queue = instance.queue(QueueName.LEAF_QUERY)
+    for _ in range(3):
+        assert len(queue.receive(10)) == 4
+        clock.now_ms += 1000_000
+    work(instance)
+    status = instance.query_tracker().query("q1")
+    assert status.state is QueryState.FAILED
+    assert "given up after 3 tries" in (status.error or "")
+    assert queue.counts().dead == 0
+
+
+CALLERS = {
+    "local": {"valueFields": ["v"], "iterator": "RowSecurity", "config": "label,public"},
+    "AROA1": {},
+}
+
+
+def test_a_caller_sees_only_its_columns_and_rows(instance, table):
+    set_callers(instance, CALLERS)
+    assert ask(instance, "q1").row_count == 90
+    assert set(rows(instance, "q1")[0]) == {"k", "at", "v"}
+    assert all(row["k"] % 10 for row in rows(instance, "q1"))
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ({"requestedValueFields": ["label"]}, "field 'label' may not be seen"),
+        (
+            {"queryTimeIteratorClassName": "RowSecurity", "queryTimeIteratorConfig": "label"},
+            "field 'label' may not be seen",
+        ),
+    ],
+)
+def test_a_caller_that_asks_for_what_it_may_not_see_is_refused(instance, table, members, reason):
+    set_callers(instance, CALLERS)
+    status = ask(instance, "q1", **members)
+    assert (status.state, reason in (status.error or "")) == (QueryState.FAILED, True)
+
+
+def test_a_caller_that_is_not_named_is_refused(instance, table):
+    set_callers(instance, {"AROA1": {}})
+    status = ask(instance, "q1")
+    assert (status.state, status.error) == (
+        QueryState.FAILED,
+        "caller 'local' may not query table 't'",
+    )
+
+
+def set_callers(instance: Instance, callers: dict[str, Any]) -> None:
+    table_id = instance.tables.by_name("t").id
+    instance.table_properties.change(table_id, {QUERY_CALLERS.name: json.dumps(callers)})
+
+
+def test_a_websocket_hears_of_subqueries_rows_and_the_end_once(instance, table):
+    frames: list[dict[str, Any]] = []
+    listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
+    told = {"resultsPublisherConfig": connection, "statusReportDestinations": [connection]}
+    ask(listening, "q1", **told)
+    assert [f["message"] for f in frames] == ["subqueries", *["rows"] * 4, "completed"]
+    assert sum(len(f["rows"]) for f in frames[1:-1]) == 100
+    assert len(frames[0]["queryIds"]) == 4
+    assert frames[-1] == {
+        "message": "completed",
+        "queryId": "q1",
+        "rowCount": 100,
+        "locations": [],
+    }
+
+
+def test_a_websocket_hears_of_a_failure(instance, table):
+    frames: list[dict[str, Any]] = []
+    listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
+    ask(listening, "q1", tableName="nowhere", resultsPublisherConfig=connection)
+    (frame,) = frames
+    assert (frame["message"], "nowhere" in frame["error"]) == ("error", True)
+
+
+def test_rows_are_not_sent_to_a_websocket_again(instance, table):
+    frames: list[str] = []
+    listening = with_frames(instance, lambda _, frame: frames.append(frame))
+    connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
+    send(listening, "q1", resultsPublisherConfig=connection, regions=[{"k": {"min": 1, "max": 2}}])
+    (message,) = listening.queue(QueueName.QUERY).receive()
+    subquery = plan_query_message(listening, message)
+    assert subquery is not None
+    run_subquery(listening, subquery.message, tries=2, held=False)
+    assert [json.loads(f)["message"] for f in frames] == ["error"]
+
+
+def with_frames(instance: Instance, send_frame: Callable[[Any, str], None]) -> Instance:
+    from dataclasses import replace
+
+    return replace(instance, send_frame=send_frame)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object, **__: object) -> Any:
+        raise error
+
+    return fail

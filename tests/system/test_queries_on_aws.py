@@ -1,0 +1,156 @@
+"""Queries by message on an AWS instance over real servers, as a client sees them.
+
+S3 is SeaweedFS, DynamoDB is dynoxide, SQS is ministack's. The client knows FORMATS alone: it
+reads properties, sends to a queue, reads the tracker's items and lists the results.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.jobs.queue import QueueSettings
+from sleeper.properties.deployed import DEPLOYED_QUEUES, QUERY_RESULTS_BUCKET, QUERY_TRACKER_TABLE
+from sleeper.wiring import lambda_function
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.tables import create_table
+from tests.handlers import functions
+from tests.handlers.conftest import SCHEMA, Lambda, add_rows, batch_of, failed
+from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
+from tests.servers.dynoxide import DynamoServer
+from tests.servers.ministack import Ministack
+from tests.servers.seaweedfs import S3Server
+from tests.servers.sqs import make_queue
+
+
+@pytest.fixture
+def deployed(
+    s3_server: S3Server,
+    dynamo_server: DynamoServer,
+    ministack_server: Ministack,
+    tmp_path: Path,
+) -> Iterator[AwsInstance]:
+    servers = AwsServers(s3_server, dynamo_server, ministack_server)
+    with aws_instance(servers, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def instance(deployed: AwsInstance, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
+    monkeypatch.setenv("SLEEPER_INSTANCE", deployed.where)
+    opened = open_instance()
+    yield opened
+    opened.close()
+    if lambda_function._opened.cache_info().currsize:
+        lambda_function._opened(deployed.where).close()
+        lambda_function._opened.cache_clear()
+
+
+@pytest.fixture
+def aws(instance: Instance) -> Lambda:
+    """With forty keys over four leaves."""
+    create_table(instance, "t", SCHEMA, split_points=[10, 20, 30])
+    add_rows(instance, "t", *range(40))
+    return Lambda(instance)
+
+
+def send(deployed: AwsInstance, instance: Instance, query_id: str, **members: Any) -> None:
+    raw = {"type": "Query", "queryId": query_id, "tableName": "t", "regions": [{"k": {}}]}
+    url = instance.properties().get(DEPLOYED_QUEUES["query"].url)
+    client = deployed.servers.others.client("sqs")
+    client.send_message(QueueUrl=url, MessageBody=json.dumps({**raw, **members}))
+
+
+def run(aws: Lambda) -> None:
+    aws.take(QueueName.QUERY, functions.plan_query)
+    aws.take(QueueName.LEAF_QUERY, functions.run_leaf_query)
+
+
+def item(deployed: AwsInstance, instance: Instance, query_id: str, sub_id: str = "-") -> Any:
+    return deployed.servers.dynamo.client.get_item(
+        TableName=instance.properties().get(QUERY_TRACKER_TABLE),
+        Key={"queryId": {"S": query_id}, "subQueryId": {"S": sub_id}},
+    )["Item"]
+
+
+def test_a_client_finds_its_rows_in_the_bucket_when_the_tracker_says_so(
+    aws: Lambda, deployed: AwsInstance, tmp_path: Path
+) -> None:
+    instance = aws.instance
+    send(deployed, instance, "q1")
+    run(aws)
+    query = item(deployed, instance, "q1")
+    assert query["lastKnownState"] == {"S": "COMPLETED"}
+    assert query["rowCount"] == {"N": "40"}
+    now = time.time()
+    assert abs(int(query["lastUpdateTime"]["N"]) - now) < 60
+    assert 86_000 < int(query["expiryDate"]["N"]) - now < 87_000
+    bucket = instance.properties().get(QUERY_RESULTS_BUCKET)
+    s3 = deployed.s3()
+    keys = [o["Key"] for o in s3.list_objects_v2(Bucket=bucket, Prefix="query-q1/")["Contents"]]
+    found: list[int] = []
+    for key in keys:
+        sub_id = key.removeprefix("query-q1/").removesuffix(".parquet")
+        assert item(deployed, instance, "q1", sub_id)["lastKnownState"] == {"S": "COMPLETED"}
+        s3.download_file(bucket, key, str(tmp_path / "one.parquet"))
+        found += pq.read_table(tmp_path / "one.parquet").column("k").to_pylist()
+    assert (len(keys), sorted(found)) == (4, list(range(40)))
+
+
+def test_a_client_gets_its_rows_by_its_queue(aws: Lambda, deployed: AwsInstance) -> None:
+    client = deployed.servers.others.client("sqs")
+    mine = make_queue(client, f"{deployed.id}-mine", QueueSettings(30, 3, False))
+    to_queue = {"destination": "SQS", "sqsResultsUrl": mine.url, "batchSize": "4"}
+    send(deployed, aws.instance, "q1", resultsPublisherConfig=to_queue)
+    run(aws)
+    bodies: list[dict[str, Any]] = []
+    while got := client.receive_message(QueueUrl=mine.url, MaxNumberOfMessages=10).get("Messages"):
+        bodies += [json.loads(message["Body"]) for message in got]
+        for message in got:
+            client.delete_message(QueueUrl=mine.url, ReceiptHandle=message["ReceiptHandle"])
+    assert sorted(r["k"] for body in bodies for r in body["rows"]) == list(range(40))
+    assert sum(body.get("messages", 0) for body in bodies) == len(bodies) == 12
+
+
+@pytest.mark.parametrize(
+    ("results", "reason"),
+    [
+        ({"destination": "S3", "bucket": "NO"}, "given up after 3 tries"),
+        ({"destination": "SQS", "sqsResultsUrl": "http://127.0.0.1:1/1/no.fifo"}, "FIFO"),
+    ],
+)
+def test_results_that_cannot_go_where_they_should_fail_the_query(
+    aws: Lambda, deployed: AwsInstance, results: Any, reason: str
+) -> None:
+    one_leaf = [{"k": {"min": 1, "max": 2}}]
+    send(deployed, aws.instance, "q1", regions=one_leaf, resultsPublisherConfig=results)
+    queue = aws.instance.queue(QueueName.QUERY)
+    for _ in range(4):
+        for message in queue.receive(wait_seconds=1):
+            if failed(aws.call(functions.plan_query, batch_of([message]))):
+                queue.give_back(message.receipt)
+            else:
+                queue.delete(message.receipt)
+    found = item(deployed, aws.instance, "q1")
+    assert (found["lastKnownState"]["S"], reason in found["errors"]["S"]) == ("FAILED", True)
+    assert queue.counts().unfinished == 0
+
+
+def test_a_warm_function_answers_at_the_newest_version(aws: Lambda, deployed: AwsInstance) -> None:
+    """Its time is that of the function alone, without the queue's."""
+    for number in range(5):
+        add_rows(aws.instance, "t", 100 + number)
+        here = [{"k": {"min": 100 + number, "max": 101 + number}}]
+        send(deployed, aws.instance, f"q{number}", regions=here)
+        (message,) = aws.instance.queue(QueueName.QUERY).receive(wait_seconds=5)
+        event = batch_of([message])
+        begun = time.perf_counter()
+        assert failed(aws.call(functions.plan_query, event)) == []
+        print(f"{(time.perf_counter() - begun) * 1000:.0f} ms")
+        assert item(deployed, aws.instance, f"q{number}")["rowCount"] == {"N": "1"}

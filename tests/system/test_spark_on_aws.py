@@ -1,0 +1,62 @@
+"""What Spark's driver and executors do with an AWS instance, but for Spark itself."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from sleeper.spark.data_source import SleeperDataSource
+from sleeper.spark.opened import opened
+from sleeper.wiring.ingest_parts import begin_ingest, commit_ingest, write_ingest_part
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import open_instance
+from sleeper.wiring.tables import create_table
+from tests.servers.aws_instance import AwsServers, aws_instance
+
+SCHEMA = (
+    '{"rowKeyFields": [{"name": "n", "type": "LongType"}],'
+    ' "valueFields": [{"name": "text", "type": "StringType"}]}'
+)
+
+
+@pytest.fixture
+def driver(aws_servers: AwsServers, tmp_path: Path) -> Iterator[Instance]:
+    """The instance as a process of the driver has it."""
+    with aws_instance(aws_servers, tmp_path) as made:
+        yield opened(made.where)
+        opened(made.where).close()
+        opened.cache_clear()
+
+
+def test_rows_go_in_and_out_by_data_alone(driver: Instance) -> None:
+    create_table(driver, "t", SCHEMA, split_points=[10])
+    rows = pa.record_batch({"text": [f"text {n}" for n in range(20)], "n": range(20)})
+    begun = begin_ingest(driver.table("t"), rows.schema, "(rows)")
+    executor = open_instance(driver.where)
+    files = write_ingest_part(executor, begun, iter([rows]), "(part)", threads_max=1)
+    assert commit_ingest(driver, begun, "j", files).rows == 20
+    assert commit_ingest(driver, begun, "j", files).done_before
+    executor.close()
+
+    named = {"instance": driver.where, "table": "t", "partitionBytes": "1"}
+    source = SleeperDataSource(CaseInsensitiveDict(named))
+    made = source.reader(source.schema())
+    sent = cloudpickle.loads(cloudpickle.dumps(made))
+    read = [batch for each in made.partitions() for batch in sent.read(each)]
+    assert len(made.partitions()) == 2
+    assert pa.Table.from_batches(read).column("n").to_pylist() == [*range(20)]
+
+    stream = source.streamReader(source.schema())
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    sent_stream = cloudpickle.loads(cloudpickle.dumps(source.streamReader(source.schema())))
+    parts = stream.partitions(start, end)
+    found = [batch for each in parts for batch in sent_stream.read(each)]
+    assert pa.Table.from_batches(found).column("text").to_pylist() == [
+        f"text {n}" for n in range(20)
+    ]
+    stream.stop()

@@ -1,0 +1,203 @@
+"""Bulk export: one version of a table, a sorted file for each leaf, the same however often."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.bulk_export.job import BulkExportJob, bulk_export_job_from_message
+from sleeper.bulk_export.run import BulkExportResult
+from sleeper.datafiles.location import DataRoot
+from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import Message
+from sleeper.jobs.status import JobState
+from sleeper.partitions.subtree import subtree
+from sleeper.properties.table import AGGREGATIONS
+from sleeper.statestore.transactions.split_partition import SplitPartition
+from sleeper.wiring import bulk_exporting
+from sleeper.wiring.bulk_exporting import export_table, run_bulk_export_message
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import make_instance, open_instance
+from sleeper.wiring.tables import create_table
+
+SCHEMA = json.dumps(
+    {
+        "rowKeyFields": [{"name": "k", "type": "LongType"}],
+        "valueFields": [{"name": "n", "type": "LongType"}],
+    }
+)
+Write = Any
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    make_instance(tmp_path / "instance", "test")
+    opened = open_instance(tmp_path / "instance")
+    create_table(opened, "t", SCHEMA, {AGGREGATIONS.name: "sum(n)"}, [100, 200])
+    ingest(opened, range(0, 300))
+    yield opened
+    opened.close()
+
+
+def ingest(instance: Instance, keys: range) -> None:
+    columns = {"k": list(keys), "n": [1] * len(keys)}
+    ingest_rows(instance, "t", [pa.RecordBatch.from_pydict(columns)])
+
+
+def exported(result: BulkExportResult) -> list[list[tuple[int, int]]]:
+    """The rows of each file, in order of their first."""
+    files = sorted(Path(result.location).glob("*.parquet"))
+    rows = [[tuple(row.values()) for row in pq.read_table(f).to_pylist()] for f in files]
+    return sorted(rows)  # type: ignore[arg-type]
+
+
+def message(body: dict[str, Any]) -> Message:
+    return Message("m1", json.dumps(body), "receipt", 1, 0)
+
+
+def test_each_leaf_is_a_sorted_file_of_aggregated_rows(instance: Instance, tmp_path: Path) -> None:
+    ingest(instance, range(50, 150))
+    result = export_table(instance, "t", tmp_path / "out", "e1")
+    assert (result.rows, result.files) == (300, 3)
+    found = exported(result)
+    assert [[k for k, _ in rows] for rows in found] == [
+        list(range(start, start + 100)) for start in (0, 100, 200)
+    ]
+    assert sum(n for rows in found for _, n in rows) == 400
+    ref = instance.tables.by_name("t")
+    assert Path(result.location) == tmp_path / "out" / ref.id / "e1"
+    with instance.state(ref.id).reading() as state:
+        assert list(state.collection.holds()) == []
+
+
+def test_an_export_that_comes_again_changes_nothing(instance: Instance) -> None:
+    body = {"exportId": "e1", "tableName": "t", "more": 1}
+    first = run_bulk_export_message(instance, message(body))
+    ingest(instance, range(0, 300))
+    again = run_bulk_export_message(instance, message(body))
+    assert (again.done_before, again.version, again.rows) == (True, first.version, 300)
+    assert sum(n for rows in exported(again) for _, n in rows) == 300
+    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    assert (job.state, len(job.runs)) == (JobState.COMMITTED, 2)
+    assert {run.rows_written for run in job.runs} == {300, None}
+
+
+@pytest.mark.parametrize("dies_at", [0, 1, 2])
+def test_a_run_that_died_is_finished_at_the_version_that_it_began_with(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch, dies_at: int
+) -> None:
+    written = 0
+    write_parquet = bulk_exporting.write_parquet
+
+    def torn(schema: pa.Schema, rows: Write, sink: BinaryIO) -> int:
+        nonlocal written
+        written += 1
+        if written > dies_at:
+            sink.write(b"PAR1 and then")
+            raise UnavailableError("the disk is full")
+        return write_parquet(schema, rows, sink)
+
+    with monkeypatch.context() as context:
+        context.setattr(bulk_exporting, "write_parquet", torn)
+        with pytest.raises(UnavailableError, match="the disk is full"):
+            export_table(instance, "t", export_id="e1")
+    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    assert job.state is JobState.FAILED
+    ingest(instance, range(0, 300))
+    split_last_leaf(instance)
+    result = export_table(instance, "t", export_id="e1")
+    assert not result.done_before
+    assert [len(rows) for rows in exported(result)] == [100, 100, 100]
+    assert sum(n for rows in exported(result) for _, n in rows) == 300
+    assert [p.name for p in Path(result.location).iterdir() if "unfinished" in p.name] == []
+
+
+def split_last_leaf(instance: Instance) -> None:
+    store = instance.table("t").state
+    with store.reading() as state:
+        leaf = list(state.partitions.leaves())[-1]
+    store.commit_or_raise(SplitPartition(leaf.id, tuple(subtree(leaf, 0, [250]))))
+
+
+def test_of_two_runs_at_once_both_come_to_the_same(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_export = bulk_exporting.write_export
+    rivals: list[BulkExportResult] = []
+
+    def slow(*arguments: Any) -> BulkExportResult:
+        monkeypatch.setattr(bulk_exporting, "write_export", write_export)
+        ingest(instance, range(0, 300))
+        rivals.append(export_table(instance, "t", export_id="e1"))
+        return write_export(*arguments)
+
+    monkeypatch.setattr(bulk_exporting, "write_export", slow)
+    result = export_table(instance, "t", export_id="e1")
+    assert rivals == [result]
+    assert sum(n for rows in exported(result) for _, n in rows) == 300
+
+
+def test_an_export_whose_version_is_gone_says_so(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> BulkExportResult:
+        raise UnavailableError("later")
+
+    with monkeypatch.context() as context:
+        context.setattr(bulk_exporting, "write_export", fails)
+        with pytest.raises(UnavailableError):
+            export_table(instance, "t", export_id="e1")
+    ref = instance.tables.by_name("t")
+    root = DataRoot(Path(instance.where) / "exports")
+    plan = json.loads(root.read(f"{ref.id}/e1/_plan.json"))
+    with root.replacing(f"{ref.id}/e1/_plan.json") as sink:
+        sink.write(json.dumps(plan | {"version": 0}).encode())
+    with pytest.raises(InvalidRequestError, match="begun at version 0, and the oldest that is"):
+        export_table(instance, "t", export_id="e1")
+
+
+def test_an_empty_table_is_files_without_rows(instance: Instance, tmp_path: Path) -> None:
+    create_table(instance, "empty", SCHEMA)
+    result = export_table(instance, "empty", tmp_path)
+    assert (result.rows, exported(result)) == (0, [[]])
+
+
+def test_an_unknown_table_is_refused_and_tracked(instance: Instance) -> None:
+    with pytest.raises(NotFoundError):
+        export_table(instance, "other")
+    with pytest.raises(InvalidRequestError, match="other"):
+        run_bulk_export_message(instance, message({"exportId": "e", "tableName": "other"}))
+    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    assert (job.job_id, job.state) == ("e", JobState.REJECTED)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("no JSON", "is not JSON"),
+        ("[]", "must be a JSON object"),
+        ('{"exportId":"e"}', '"tableName" or "tableId" is missing'),
+        ('{"exportId":1,"tableName":"t"}', '"exportId" must be text'),
+        ('{"exportId":"../up","tableName":"t"}', "export id '../up'"),
+        ('{"exportId":".hidden","tableName":"t"}', "export id '.hidden'"),
+    ],
+)
+def test_a_message_that_is_no_export_is_rejected_under_its_own_id(
+    instance: Instance, body: str, said: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        run_bulk_export_message(instance, Message("m1", body, "receipt", 1, 0))
+    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    assert (job.job_id, job.state) == ("m1", JobState.REJECTED)
+
+
+def test_a_message_says_what_its_job_says() -> None:
+    job = BulkExportJob("e1", table_id="0a0b0c0d")
+    assert bulk_export_job_from_message(job.to_message(), "m") == job
+    assert bulk_export_job_from_message('{"tableName":"t"}', "m") == BulkExportJob("m", "t")

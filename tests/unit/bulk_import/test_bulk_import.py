@@ -1,0 +1,316 @@
+"""Bulk import on a cluster of one process: rows that went in are stored, once, in their leaves."""
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sleeper.bulk_import.key_sample import KeySample, SplitSample
+from sleeper.bulk_import.presplit import plan_presplit, read_leaves
+from sleeper.bulk_import.run import BulkImportResult, BulkImportTable, run_bulk_import
+from sleeper.bulk_import.splits import InputSplit, plan_splits, read_split
+from sleeper.clock import system_clock
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.sort import UnsortedRows
+from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.local.state_store import open_state_store
+from sleeper.partitions.partition import (
+    ROOT_PARTITION_ID,
+    Partition,
+    new_partition_id,
+    split_region,
+    tree_from_split_points,
+)
+from sleeper.partitions.region import whole_region
+from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from tests.unit.bulk_import.in_process import InProcessCluster
+
+SCHEMA = Schema(
+    (Field("k", PrimitiveType.STRING),),
+    (Field("s", PrimitiveType.INT),),
+    (Field("v", PrimitiveType.LONG, nullable=True),),
+)
+MIB = 1024**2
+Row = tuple[str, int, int | None]
+
+
+def make_table(folder: Path, partitions: list[Partition], schema: Schema) -> BulkImportTable:
+    state = open_state_store(folder / "state.db")
+    state.commit(InitialiseTable(schema_to_json(schema), tuple(partitions)))
+    spill = folder / "spill"
+    spill.mkdir()
+    engine = EngineSettings(spill, memory_bytes=64 * MIB)
+    root = DataRoot(folder / "data")
+    return BulkImportTable("0a0b0c0d", schema, state, root, engine, system_clock)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[BulkImportTable]:
+    table = make_table(tmp_path, tree_from_split_points(SCHEMA, ["g", "p"]), SCHEMA)
+    yield table
+    assert list((tmp_path / "spill").iterdir()) == []
+    table.state.close()
+
+
+def write(path: Path, rows: list[Row], group_rows: int = 100) -> Path:
+    columns = {"s": [r[1] for r in rows], "v": [r[2] for r in rows], "k": [r[0] for r in rows]}
+    kinds = pa.schema([("s", pa.int64()), ("v", pa.int64()), ("k", pa.string())])
+    pq.write_table(pa.table(columns, kinds), path, row_group_size=group_rows)
+    return path
+
+
+def run(
+    table: BulkImportTable, cluster: InProcessCluster, *paths: Path, job_id: str = "job"
+) -> BulkImportResult:
+    request = json.dumps([str(p) for p in paths])
+    return run_bulk_import(table, job_id, paths, request, lambda: cluster)
+
+
+def stored(table: BulkImportTable) -> list[tuple[object, ...]]:
+    """The rows of all files. Each file is sorted, and lies in the leaf that refers to it."""
+    found: list[tuple[object, ...]] = []
+    keys = len(table.schema.row_keys)
+    with table.state.reading() as state:
+        regions = {p.id: p.region for p in state.partitions.leaves()}
+        for reference in state.files.references():
+            content = pq.read_table(table.root.url_of(reference.path)).to_pylist()
+            rows = [tuple(r.values()) for r in content]
+            assert rows == sorted(rows, key=lambda r: r[: len(table.schema.keys)])
+            assert all(regions[reference.partition_id].contains(r[:keys]) for r in rows)
+            assert len(rows) == reference.rows
+            found += rows
+    return sorted(found, key=repr)
+
+
+def some_rows(count: int) -> list[Row]:
+    return [
+        (f"{chr(97 + i * 7 % 26)}{i * 31 % 97}", i % 11, i if i % 3 else None) for i in range(count)
+    ]
+
+
+def test_rows_of_all_formats_are_stored_once(table: BulkImportTable, tmp_path: Path) -> None:
+    rows = some_rows(1000)
+    write(tmp_path / "a.parquet", rows)
+    with gzip.open(tmp_path / "b.csv.gz", "wt") as text:
+        text.write("k,s,v\nb,1,\nz,2,5\n")
+    (tmp_path / "c.jsonl").write_text('{"k":"q","s":3,"v":7}\n')
+    paths = [tmp_path / name for name in ("a.parquet", "b.csv.gz", "c.jsonl")]
+    result = run(table, InProcessCluster(), *paths)
+    more: list[Row] = [("b", 1, None), ("z", 2, 5), ("q", 3, 7)]
+    assert stored(table) == sorted([*rows, *more], key=repr)
+    assert (result.rows, result.files) == (1003, 3)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    keys=st.lists(st.text("abé\U0001f600", max_size=3), min_size=1, max_size=300),
+    group_rows=st.integers(1, 80),
+    leaves_min=st.integers(1, 4),
+    parallelism=st.integers(1, 4),
+)
+def test_any_rows_are_stored_once_however_the_work_is_cut(
+    tmp_path_factory: pytest.TempPathFactory,
+    keys: list[str],
+    group_rows: int,
+    leaves_min: int,
+    parallelism: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("table")
+    table = make_table(folder, tree_from_split_points(SCHEMA, ["b"]), SCHEMA)
+    rows: list[Row] = [(key, i, i) for i, key in enumerate(keys)]
+    path = write(folder / "a.parquet", rows, group_rows)
+    run(replace(table, leaves_min=leaves_min), InProcessCluster(parallelism, runs=2), path)
+    assert stored(table) == sorted(rows, key=repr)
+    table.state.close()
+
+
+def test_tasks_that_run_again_leave_no_doubled_row(table: BulkImportTable, tmp_path: Path) -> None:
+    rows = some_rows(5000)
+    path = write(tmp_path / "a.parquet", rows)
+    run(table, InProcessCluster(runs=3), path)
+    assert stored(table) == sorted(rows, key=repr)
+    written = list((tmp_path / "data").rglob("*.parquet"))
+    with table.state.reading() as state:
+        assert state.files.totals().files * 3 == len(written)
+
+
+def test_a_frequent_key_is_written_by_several_tasks(table: BulkImportTable, tmp_path: Path) -> None:
+    rows: list[Row] = [("same", i % 5, i) for i in range(400_000)]
+    paths = [write(tmp_path / f"{n}.parquet", rows, 50_000) for n in range(2)]
+    cluster = InProcessCluster(parallelism=4, runs=2)
+    result = run(
+        replace(table, engine=replace(table.engine, memory_bytes=16 * MIB)), cluster, *paths
+    )
+    assert result.rows == 800_000
+    assert sum(cluster.rows_of_tasks) == 800_000
+    assert max(cluster.rows_of_tasks) < 400_000
+
+
+class BlindCluster(InProcessCluster):
+    """Says that rows take no memory, so that slots are as large as they can be."""
+
+    def sample(
+        self, splits: Sequence[InputSplit], schema: Schema, keys_max: int
+    ) -> list[SplitSample]:
+        found = super().sample(splits, schema, keys_max)
+        return [replace(each, bytes=0) for each in found]
+
+
+def test_a_slot_that_does_not_fit_into_memory_goes_through_the_disk(
+    table: BulkImportTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged: list[UnsortedRows] = []
+    add_batches = UnsortedRows.add_batches
+
+    def spied(self: UnsortedRows, batches: Iterable[pa.RecordBatch]) -> None:
+        staged.append(self)
+        add_batches(self, batches)
+
+    monkeypatch.setattr(UnsortedRows, "add_batches", spied)
+    rows: list[Row] = [(f"{i * 7919 % 300_007:040d}", i % 5, i) for i in range(300_000)]
+    path = write(tmp_path / "a.parquet", rows, 50_000)
+    small = replace(table, engine=replace(table.engine, memory_bytes=16 * MIB))
+    assert run(small, BlindCluster(parallelism=1), path).rows == 300_000
+    assert staged
+    with table.state.reading() as state:
+        files = sorted(state.files.all(), key=lambda file: file.smallest_key)
+    read = [pq.read_table(table.root.url_of(file.path)).column("k") for file in files]
+    assert [k for column in read for k in column.to_pylist()] == sorted(r[0] for r in rows)
+
+
+def test_a_table_of_few_leaves_is_split_first_unless_it_is_offline(
+    table: BulkImportTable, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.parquet", some_rows(5000))
+    offline = replace(table, leaves_min=5, is_online=False)
+    run(offline, InProcessCluster(), path, job_id="offline")
+    with table.state.reading() as state:
+        assert len(list(state.partitions.leaves())) == 3
+    run(replace(offline, is_online=True), InProcessCluster(), path, job_id="online")
+    with table.state.reading() as state:
+        assert len(list(state.partitions.leaves())) >= 5
+
+
+def test_a_leaf_that_is_split_meanwhile_still_takes_its_rows(
+    table: BulkImportTable, tmp_path: Path
+) -> None:
+    rows = some_rows(300)
+    path = write(tmp_path / "a.parquet", rows)
+
+    def split() -> None:
+        sample = KeySample(3, 3, ((("a",), 1.0), (("b",), 1.0), (("c",), 1.0)))
+        table.state.commit(*plan_presplit(read_leaves(table.state), sample, 2))
+
+    result = run(table, InProcessCluster(before_write=split), path)
+    with table.state.reading() as state:
+        assert state.files.totals().rows == result.rows == 300
+        assert len(list(state.partitions.leaves())) == 4
+
+
+def test_leaves_cut_on_a_later_field_get_their_own_rows(tmp_path: Path) -> None:
+    schema = Schema((Field("a", PrimitiveType.LONG), Field("b", PrimitiveType.LONG)))
+    root = Partition(ROOT_PARTITION_ID, whole_region(schema), None, is_leaf=False)
+    low, high = split_region(root.region, 1, 50)
+    left, right = split_region(high, 0, 20)
+    inner = Partition(new_partition_id(), high, root.id, is_leaf=False)
+    partitions = [root, Partition(new_partition_id(), low, root.id), inner]
+    partitions += [Partition(new_partition_id(), r, inner.id) for r in (left, right)]
+    table = make_table(tmp_path, partitions, schema)
+    rows = [(i * 37 % 40, i * 61 % 100) for i in range(3000)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": [r[0] for r in rows], "b": [r[1] for r in rows]}), path)
+    run(table, InProcessCluster(), path)
+    assert stored(table) == sorted(rows, key=repr)
+    table.state.close()
+
+
+def test_a_job_that_comes_again_changes_nothing_and_starts_no_cluster(
+    table: BulkImportTable, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.parquet", some_rows(10))
+    first = run(table, InProcessCluster(), path)
+
+    def refuse() -> InProcessCluster:
+        raise AssertionError("a cluster was started for nothing")
+
+    again = run_bulk_import(table, "job", [path], json.dumps([str(path)]), refuse)
+    assert (again.done_before, again.number) == (True, first.number)
+    with pytest.raises(InvalidRequestError, match="was used by transaction 2 for other files"):
+        run_bulk_import(table, "job", [path], "other", refuse)
+    assert len(stored(table)) == 10
+
+
+def test_of_two_runs_of_a_job_at_once_one_counts(table: BulkImportTable, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", some_rows(100))
+    both = []
+    rival = InProcessCluster(before_write=lambda: both.append(run(table, InProcessCluster(), path)))
+    both.append(run(table, rival, path))
+    assert [result.done_before for result in both] == [False, True]
+    assert len(stored(table)) == 100
+
+
+def test_no_rows_at_all_are_an_import_too(table: BulkImportTable, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", [])
+    result = run(table, InProcessCluster(), path)
+    assert (result.rows, result.files) == (0, 0)
+    assert run(table, InProcessCluster(), path).done_before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", "k,s,v\na,1,2\nb,x,3\n", "a.csv, row 2: field 's' .IntType.: 'x'"),
+        ("a.csv", "k,s\na,1\n", "a.csv: columns do not fit the table: missing: 'v'"),
+        ("a.jsonl", '{"k":"a","s":1}\n{"k":null,"s":1}\n', "a.jsonl, row 2: field 'k'"),
+        ("a.parquet", "torn", "a.parquet: not a readable Parquet file"),
+        ("a.txt", "?", "a.txt: unknown format"),
+    ],
+)
+def test_what_does_not_fit_refuses_the_job_with_its_place(
+    table: BulkImportTable, tmp_path: Path, name: str, content: str, said: str
+) -> None:
+    good = write(tmp_path / "good.parquet", some_rows(10))
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InvalidRequestError, match=said):
+        run(table, InProcessCluster(), good, tmp_path / name)
+    assert stored(table) == []
+
+
+def test_a_value_too_large_is_named_by_row_group_and_row_of_its_file(
+    table: BulkImportTable, tmp_path: Path
+) -> None:
+    rows = some_rows(250)
+    rows[220] = ("x", 2**40, 1)
+    path = write(tmp_path / "a.parquet", rows, group_rows=100)
+    with pytest.raises(InvalidRequestError, match=r"a\.parquet, row group 2, row 221: field 's'"):
+        run(table, InProcessCluster(), path)
+
+
+def test_an_input_that_changes_meanwhile_is_not_committed(
+    table: BulkImportTable, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.parquet", some_rows(100))
+    changing = InProcessCluster(before_write=lambda: write(path, some_rows(90)))
+    with pytest.raises(UnavailableError, match="90 rows were written of 100"):
+        run(table, changing, path)
+    assert stored(table) == []
+
+
+def test_splits_hold_every_row_group_once(tmp_path: Path) -> None:
+    rows: list[Row] = [(f"{i:020d}" * 20, i, i) for i in range(60_000)]
+    path = write(tmp_path / "a.parquet", rows, group_rows=1000)
+    splits = plan_splits([path], SCHEMA, parallelism=2, bytes_max=128 * MIB)
+    assert len(splits) > 1
+    assert [g for split in splits for g in split.row_groups or ()] == list(range(60))
+    read = [b.column("s") for split in splits for b in read_split(split, SCHEMA)]
+    assert pa.chunked_array(read).to_pylist() == list(range(60_000))

@@ -1,0 +1,105 @@
+"""Inputs of a merge that are fetched from S3 first: all of their rows, and nothing stays."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.datafiles import extract_files, fetching
+from sleeper.datafiles.extracts import Wanted
+from sleeper.datafiles.fetching import fetched
+from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.errors import DataError, StateMovedOnError
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.region import Range, Region
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.query.test_extracts import DistantRoot
+
+SCHEMA = Schema((Field("key", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.STRING),))
+FROM_250_TO_550 = (Region((Range(250, 550),)),)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> DistantRoot:
+    (tmp_path / "spill").mkdir()
+    return DistantRoot(tmp_path / "bucket")
+
+
+@pytest.fixture
+def spill(tmp_path: Path) -> Path:
+    return tmp_path / "spill"
+
+
+def open_files() -> list[Path]:
+    links = Path("/proc/self/fd").iterdir()
+    return [link.readlink() for link in links if link.is_symlink()]
+
+
+def written(root: DistantRoot, name: str, rows: int = 1000) -> DataFile:
+    writer = DataFileWriter(root, name, SCHEMA, FileSettings(row_group_rows_max=100))
+    writer.write([pa.record_batch({"key": [*range(rows)], "v": [f"v{n}" for n in range(rows)]})])
+    return writer.finish()
+
+
+def test_whole_files_come_whole_and_others_with_the_row_groups_wanted(
+    root: DistantRoot, spill: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "_FILES_AT_ONCE", 2)
+    files = [written(root, f"{n}.parquet") for n in range(5)]
+    wanted: Wanted = [(f, FROM_250_TO_550 if n % 2 else None) for n, f in enumerate(files)]
+    with fetched(root, SCHEMA, wanted, spill) as extracts:
+        assert not [file for file in open_files() if file.parent == spill]
+        for file, regions in wanted:
+            rows = pq.read_table(extracts[file.path].path)
+            assert rows["key"].to_pylist() == [
+                *(range(1000) if regions is None else range(200, 600))
+            ]
+            assert extracts[file.path].bytes <= file.bytes
+        assert len(list(spill.iterdir())) == 5
+    assert list(spill.iterdir()) == []
+
+
+@pytest.mark.parametrize("fault", ["little room", "full"])
+def test_where_the_disk_has_no_room_nothing_is_fetched(
+    root: DistantRoot, spill: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr(fetching, "_FILES_AT_ONCE", 1)
+    files = [written(root, f"{n}.parquet") for n in range(2)]
+    if fault == "little room":
+        with fetched(root, SCHEMA, [(files[0], None)], spill) as extracts:
+            one = extracts[files[0].path].bytes
+        space = shutil.disk_usage(spill)._replace(free=6 * one)
+        monkeypatch.setattr(fetching.shutil, "disk_usage", lambda _: space)
+    else:
+        calls: list[Any] = []
+        put = extract_files._put
+
+        def full(*arguments: Any) -> None:
+            calls.append(arguments)
+            if len(calls) > 6:
+                raise OSError(28, "No space left on device")
+            put(*arguments)
+
+        monkeypatch.setattr(extract_files, "_put", full)
+    with fetched(root, SCHEMA, [(file, None) for file in files], spill) as extracts:
+        assert extracts == {}
+        assert list(spill.iterdir()) == []
+
+
+def test_a_file_that_is_gone_or_torn_is_told_and_nothing_is_left(
+    root: DistantRoot, spill: Path
+) -> None:
+    first, second = (written(root, f"{n}.parquet") for n in range(2))
+    place = Path(root.url_of(second.path))
+    place.write_bytes(place.read_bytes()[:-50])
+    for error in (DataError, StateMovedOnError):
+        with (
+            pytest.raises(error, match=second.path),
+            fetched(root, SCHEMA, [(first, None), (second, None)], spill),
+        ):
+            raise AssertionError
+        assert list(spill.iterdir()) == []
+        place.unlink(missing_ok=True)

@@ -1,0 +1,130 @@
+"""Ingests in parts: all parts at once, or nothing."""
+
+import pickle
+
+import pyarrow as pa
+import pytest
+
+from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.partitioned_write import FileStrategy
+from sleeper.datafiles.writer import FileSettings
+from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.ingest.parts import PartTarget, begin_parts, write_part
+from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files
+from sleeper.statestore.file_commits import earlier_commit
+from sleeper.statestore.transactions.add_files import NewFile
+from tests.real_table import DAY_MS, LONG_SCHEMA, TABLE_ID, RealTable
+from tests.unit.conftest import MakeTable
+
+KIND = pa.schema([("v", pa.string()), ("key", pa.int64())])
+
+
+def ingest_table(table: RealTable) -> IngestTable:
+    return IngestTable(
+        TABLE_ID, LONG_SCHEMA, table.store, table.root, table.engine, table.clock, FileSettings()
+    )
+
+
+def begun(table: RealTable, kind: pa.Schema = KIND) -> PartTarget:
+    return pickle.loads(pickle.dumps(begin_parts(ingest_table(table), kind, "(rows)")))
+
+
+def part(table: RealTable, target: PartTarget, *keys: int | None) -> tuple[NewFile, ...]:
+    batch = pa.record_batch([pa.array([f"v{k}" for k in keys]), pa.array(keys)], schema=KIND)
+    written = write_part(target, iter([batch]), "(part)", DataRoot(table.root.folder), table.engine)
+    return pickle.loads(pickle.dumps(written))
+
+
+def commit(table: RealTable, target: PartTarget, *files: NewFile, job: str = "j") -> IngestResult:
+    return commit_new_files(ingest_table(table), job, target.run_start_ms, files, f"rows of {job}")
+
+
+def test_rows_of_all_parts_are_there_at_once_sorted_and_in_their_leaves(
+    make_table: MakeTable,
+) -> None:
+    table = make_table(split_points=[5])
+    target = begun(table)
+    files = (*part(table, target, 7, 3), *part(table, target, 9, 1, 4))
+    assert table.rows() == []
+    assert commit(table, target, *files).rows == 5
+    assert table.rows() == [(k, f"v{k}") for k in (1, 3, 4, 7, 9)]
+
+
+def test_a_part_without_rows_writes_nothing(table: RealTable) -> None:
+    assert part(table, begun(table)) == ()
+    assert table.paths_on_disk() == []
+
+
+def test_a_part_that_ran_twice_counts_once(table: RealTable) -> None:
+    target = begun(table)
+    _, second = part(table, target, 1, 2), part(table, target, 1, 2)
+    commit(table, target, *second)
+    assert [row[0] for row in table.rows()] == [1, 2]
+
+
+def test_a_job_that_comes_again_changes_nothing(table: RealTable) -> None:
+    target = begun(table)
+    commit(table, target, *part(table, target, 1))
+    again = begun(table)
+    result = commit(table, again, *part(table, again, 1))
+    assert (result.done_before, len(table.rows())) == (True, 1)
+
+
+def test_an_id_of_another_request_is_refused(table: RealTable) -> None:
+    target = begun(table)
+    commit(table, target, *part(table, target, 1))
+    with pytest.raises(InvalidRequestError, match="used by transaction"):
+        earlier_commit(table.store, "j", "something else")
+
+
+def test_leaves_that_are_split_meanwhile_still_take_their_rows(table: RealTable) -> None:
+    target = begun(table)
+    files = part(table, target, 1, 9)
+    table.split_at(table.leaves()[0].id, 5)
+    commit(table, target, *files)
+    assert [row[0] for row in table.rows()] == [1, 9]
+
+
+def test_a_run_of_long_ago_may_not_commit(table: RealTable) -> None:
+    target = begun(table)
+    files = part(table, target, 1)
+    table.clock.now_ms += 10 * DAY_MS
+    table.ingest([5])
+    with pytest.raises(StateMovedOnError, match="came too late"):
+        commit(table, target, *files)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (pa.schema([("key", pa.int64())]), "missing: 'v'"),
+        (pa.schema([*KIND, ("more", pa.int64())]), "not in the schema: 'more'"),
+        (pa.schema([("v", pa.string()), ("key", pa.string())]), "field 'key' is string"),
+    ],
+)
+def test_rows_that_can_never_fit_are_refused_before_any_is_read(
+    table: RealTable, kind: pa.Schema, reason: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        begun(table, kind)
+
+
+def test_a_row_that_does_not_fit_is_named_and_leaves_nothing(table: RealTable) -> None:
+    with pytest.raises(InvalidRequestError, match=r"\(part\), row 2: field 'key'.*null"):
+        part(table, begun(table), 1, None)
+    assert table.paths_on_disk() == []
+    assert [p.name for p in table.engine.spill_folder.glob("ingest-*")] == []
+
+
+def test_one_file_per_leaf_if_the_table_says_so(make_table: MakeTable) -> None:
+    table = make_table(split_points=[5])
+    target = begun(table)
+    by_leaf = PartTarget(
+        target.table_id,
+        target.schema,
+        target.leaves,
+        target.run_start_ms,
+        target.files,
+        FileStrategy.ONE_FILE_PER_LEAF,
+    )
+    assert len(part(table, by_leaf, 1, 9)) == 2

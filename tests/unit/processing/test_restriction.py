@@ -1,0 +1,77 @@
+"""What callers may see, as a table's property says it."""
+
+import pytest
+
+from sleeper.errors import InvalidRequestError
+from sleeper.processing.model import IteratorCall
+from sleeper.processing.restriction import (
+    NO_RESTRICTION,
+    Restriction,
+    parse_callers,
+    restriction_from_json,
+    restriction_of,
+    restriction_to_json,
+    visible_columns,
+)
+from sleeper.schema.model import Field, PrimitiveType, Schema
+
+SCHEMA = Schema(
+    (Field("k", PrimitiveType.LONG),),
+    values=(Field("v", PrimitiveType.LONG), Field("w", PrimitiveType.LONG)),
+)
+CALLERS = (
+    '{"AROA1": {"valueFields": ["v"], "iterator": "RowSecurity", "config": "w,a"},'
+    ' "AROA1:admin": {}, "*": {"valueFields": []}}'
+)
+
+
+def test_a_role_counts_for_its_sessions_unless_one_is_named():
+    limited = Restriction(("v",), IteratorCall("RowSecurity", "w,a"))
+    assert restriction_of(CALLERS, "AROA1:somebody", "t") == limited
+    assert restriction_of(CALLERS, "AROA1:admin", "t") == NO_RESTRICTION
+    assert restriction_of(CALLERS, "AROA2:x", "t") == Restriction(())
+
+
+def test_without_the_property_everybody_may_see_everything():
+    assert restriction_of(None, "anybody", "t") == NO_RESTRICTION
+
+
+def test_who_is_not_named_may_not_query():
+    with pytest.raises(InvalidRequestError, match="'AROA2' may not query table 't'"):
+        restriction_of('{"AROA1": {}}', "AROA2", "t")
+    with pytest.raises(InvalidRequestError, match="may not query"):
+        restriction_of("{}", "AROA2", "t")
+
+
+def test_columns_are_those_that_may_be_seen():
+    limited = Restriction(("v",))
+    assert visible_columns(limited, SCHEMA, None) == ("k", "v")
+    assert visible_columns(limited, SCHEMA, ("v",)) == ("v",)
+    with pytest.raises(InvalidRequestError, match=r"'w' may not be seen.*: k, v"):
+        visible_columns(limited, SCHEMA, ("k", "w"))
+    assert visible_columns(NO_RESTRICTION, SCHEMA, None) is None
+
+
+@pytest.mark.parametrize(
+    "restriction",
+    [Restriction(()), Restriction(("v",)), Restriction(None, IteratorCall("A", "c"))],
+)
+def test_a_restriction_comes_back_from_json(restriction):
+    assert restriction_from_json(restriction_to_json(restriction)) == restriction
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[", "not JSON"),
+        ("[]", "must be a JSON object"),
+        ('{"a": []}', "caller 'a' must be an object"),
+        ('{"a": {"valuefields": []}}', "caller 'a' must be an object, and may have"),
+        ('{"a": {"valueFields": "v"}}', "must be a list of names"),
+        ('{"a": {"iterator": 7}}', "must be text"),
+        ('{"a": {"config": "x"}}', "without a name"),
+    ],
+)
+def test_callers_that_are_wrong_are_refused(text, complaint):
+    with pytest.raises(InvalidRequestError, match=complaint):
+        parse_callers(text)

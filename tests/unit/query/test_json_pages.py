@@ -1,0 +1,49 @@
+"""Pages of JSON: every row once and in order, as many as fit."""
+
+import itertools
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.errors import InvalidRequestError
+from sleeper.query.json_pages import json_pages
+
+ROWS = st.lists(st.text('ab"é\u2028', max_size=30), max_size=40)
+
+
+def batches(rows: list[str], sizes: list[int]) -> list[pa.RecordBatch]:
+    table = pa.table({"v": pa.array(rows, pa.string())})
+    found, at = [], 0
+    for size in [*sizes, len(rows)]:
+        found += table.slice(at, size).combine_chunks().to_batches()
+        at += size
+    return found
+
+
+@given(ROWS, st.lists(st.integers(0, 9), max_size=5), st.integers(80, 400), st.integers(1, 12))
+def test_pages_hold_every_row_once_within_both_limits(rows, sizes, bytes_max, rows_max):
+    pages = list(json_pages(batches(rows, sizes), bytes_max, rows_max))
+    for page in pages:
+        assert len(page.text.encode()) <= bytes_max
+        assert 1 <= page.rows <= rows_max
+        assert len(json.loads(page.text)) == page.rows
+    assert [row["v"] for page in pages for row in json.loads(page.text)] == rows
+    for page, after in itertools.pairwise(pages):
+        first = json.dumps(json.loads(after.text)[0], ensure_ascii=False, separators=(",", ":"))
+        has_no_room = len(page.text.encode()) + len(first.encode()) + 1 > bytes_max
+        assert page.rows == rows_max or has_no_room
+
+
+def test_a_row_that_is_too_large_is_refused_with_its_size():
+    rows = batches(["a", "b" * 500], [])
+    pages = json_pages(rows, 300)
+    assert next(pages).rows == 1
+    with pytest.raises(InvalidRequestError, match=r"a row takes 508 bytes.* room for 300"):
+        next(pages)
+
+
+def test_no_rows_are_no_pages():
+    assert list(json_pages(batches([], []), 100)) == []

@@ -1,0 +1,26 @@
+"""Which of a leaf's regions a file may hold, held against a look at each of them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.region import Range, Region
+from sleeper.query.planning import _contains, _overlapping, disjoint_regions
+
+small = st.integers(-6, 6)
+ranges = st.tuples(small, st.none() | small).filter(lambda r: r[1] is None or r[0] < r[1])
+bounds = st.tuples(small, small).map(sorted)
+
+
+@given(st.integers(1, 2), st.data())
+def test_overlapping_regions_are_found_by_their_places(fields: int, data: st.DataObject) -> None:
+    of_fields = st.tuples(*(ranges for _ in range(fields)))
+    drawn = data.draw(st.lists(of_fields, min_size=1, max_size=8))
+    regions = tuple(disjoint_regions(Region(tuple(Range(*r) for r in each)) for each in drawn))
+    low, high = zip(*data.draw(st.tuples(*(bounds for _ in range(fields)))), strict=True)
+    file = DataFile("f.parquet", 1, 1, low, high)
+    wanted = _overlapping(regions, file)
+    assert wanted == tuple(r for r in regions if r.overlaps_bounds(low, high))
+    assert _contains(wanted, file) == any(r.contains_bounds(low, high) for r in regions)
+    if len(wanted) == len(regions):
+        assert wanted is regions

@@ -1,0 +1,110 @@
+"""Subqueries: one for each leaf, the same each time, each within a message's size."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sleeper.errors import InvalidRequestError
+from sleeper.processing.restriction import NO_RESTRICTION
+from sleeper.query.destination import DestinationKind, ResultsDestination
+from sleeper.query.leaf_message import leaf_query_of, parse_leaf_query_message
+from sleeper.query.message import QueryMessage, query_of
+from sleeper.query_service.planning import PlannedQuery, Subquery, plan_subqueries
+from sleeper.query_service.tracker import QueryPin
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.query.table_maker import TableMaker, make_engine
+
+SCHEMA = Schema((Field("k", PrimitiveType.LONG),), values=(Field("v", PrimitiveType.LONG),))
+TWO = Schema(
+    (Field("k", PrimitiveType.LONG), Field("s", PrimitiveType.STRING)),
+    values=(Field("v", PrimitiveType.LONG),),
+)
+
+
+def plan(
+    made: TableMaker, regions: list[dict], bytes_max: int = 10**6, to_queue: bool = False
+) -> list[Subquery]:
+    results = ResultsDestination(DestinationKind.SQS, queue_url="u") if to_queue else None
+    message = QueryMessage("q", tuple(regions), "t", results=results or ResultsDestination())
+    with made.store.reading() as state:
+        pin = QueryPin("p", "0123abcd", state.version, 7)
+        planned = PlannedQuery(message, query_of(message, made.schema), pin, NO_RESTRICTION)
+        return plan_subqueries(planned, made.schema, state, bytes_max)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> TableMaker:
+    maker = TableMaker(tmp_path, SCHEMA, split_points=[100, 200])
+    maker.add([(key, key) for key in range(0, 300, 10)])
+    return maker
+
+
+def keys(*wanted: int) -> list[dict]:
+    return [{"k": {"min": key, "max": key, "maxInclusive": True}} for key in wanted]
+
+
+def test_each_leaf_that_may_hold_rows_has_one(made: TableMaker):
+    found = plan(made, [{"k": {"min": 50, "max": 150}}])
+    assert len(found) == 2
+    assert [len(each.message.query.regions) for each in found] == [1, 1]
+    assert plan(made, [{"k": {"min": 1000, "max": None}}]) == []
+    assert plan(made, []) == []
+
+
+def test_they_are_the_same_each_time_but_not_those_of_another_query(made: TableMaker):
+    assert plan(made, [{}]) == plan(made, [{}])
+    ids = {each.message.sub_query_id for each in plan(made, [{}])}
+    assert len(ids) == 3
+    assert all(len(each) == 32 for each in ids)
+
+
+def test_a_queue_is_told_even_if_no_leaf_matches(made: TableMaker):
+    (only,) = plan(made, [], to_queue=True)
+    assert leaf_query_of(only.message, SCHEMA).regions == ()
+
+
+def test_regions_that_do_not_fit_a_message_are_divided(made: TableMaker):
+    wanted = list(range(0, 100, 2))
+    found = plan(made, keys(*wanted), bytes_max=1500)
+    assert len(found) > 2
+    assert len({each.message.sub_query_id for each in found}) == len(found)
+    assert all(len(each.body.encode()) <= 1500 for each in found)
+    regions = [r for each in found for r in leaf_query_of(each.message, SCHEMA).regions]
+    assert sorted(r.ranges[0].min for r in regions) == wanted
+
+
+def test_regions_that_overlap_are_not_divided(tmp_path: Path):
+    made = TableMaker(tmp_path, TWO)
+    made.add([(1, "a", 1)])
+    wanted = [{"k": {"min": low, "max": 1000}, "s": {"min": "", "max": None}} for low in range(50)]
+    with pytest.raises(InvalidRequestError, match="50 regions in leaf root do not fit"):
+        plan(made, wanted, bytes_max=1500)
+
+
+def test_a_message_lists_files_only_while_they_are_few(made: TableMaker):
+    (first, *_) = plan(made, [{}])
+    assert len(json.loads(first.body)["files"]) == 1
+    for number in range(400):
+        made.add([(0, number)])
+    (first, *_) = plan(made, [{}])
+    assert json.loads(first.body)["files"] == []
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.tuples(st.integers(-5, 310), st.integers(0, 90)), max_size=6))
+def test_subqueries_together_give_each_row_once(made: TableMaker, tmp_path: Path, ranges):
+    from sleeper.query.running import run_query
+
+    regions = [{"k": {"min": low, "max": low + length + 1}} for low, length in ranges]
+    engine = make_engine(tmp_path, threads=1)
+    found: list[int] = []
+    for each in plan(made, regions, bytes_max=600):
+        query = leaf_query_of(parse_leaf_query_message(each.body), SCHEMA)
+        found += run_query(query, made.table, engine).read_all().column("k").to_pylist()
+    wanted = {k for k in range(0, 300, 10) if any(a <= k <= a + n for a, n in ranges)}
+    assert sorted(found) == sorted(wanted)

@@ -1,0 +1,217 @@
+"""The format `sleeper` as Spark calls it, without a Spark: plans, pickles, batches."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
+from pyspark.sql.types import StructType
+
+import sleeper
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.spark.data_source import SleeperDataSource
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "k", "type": "LongType"}],
+    "sortKeyFields": [{"name": "s", "type": "StringType"}],
+    "valueFields": [
+        {"name": "bytes", "type": "ByteArrayType", "nullable": True},
+        {"name": "list", "type": {"ListType": {"elementType": "StringType"}}},
+        {"name": "map", "type": {"MapType": {"keyType": "StringType", "valueType": "LongType"}}},
+        {"name": "float", "type": "FloatType", "nullable": True},
+        {"name": "flag", "type": "BooleanType", "nullable": True},
+        {"name": "time", "type": "TimestampType", "nullable": True},
+        {"name": "day", "type": "DateType", "nullable": True},
+        {"name": "money", "type": {"DecimalType": {"precision": 12, "scale": 2}}, "nullable": True},
+    ],
+}
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
+    with sleeper.create_instance(tmp_path / "instance") as made:
+        made.create_table("t", SCHEMA, split_points=[10, 20])
+        ingest(made, 0, 30)
+        yield made
+
+
+def ingest(instance: sleeper.Instance, first: int, last: int) -> None:
+    table = instance.table("t")
+    rows = [
+        {"k": k, "s": "é", "list": ["a"], "map": [("x", k)], "bytes": b"\x00"}
+        for k in range(first, last)
+    ]
+    whole = [{name: row.get(name) for name in table.arrow_schema.names} for row in rows]
+    table.ingest(pa.Table.from_pylist(whole, schema=table.arrow_schema))
+
+
+def source(instance: sleeper.Instance, **options: str) -> SleeperDataSource:
+    named = {"instance": instance._ports.where, "table": "t"}
+    return SleeperDataSource(CaseInsensitiveDict({**named, **options}))
+
+
+def reader(instance: sleeper.Instance, **options: str) -> tuple[Any, StructType]:
+    made = source(instance, **options)
+    return made.reader(made.schema()), made.schema()
+
+
+def read(reader: Any, partitions: list[InputPartition]) -> list[pa.RecordBatch]:
+    """As executors do, each with a copy of the reader."""
+    return [
+        batch
+        for each in partitions
+        for batch in cloudpickle.loads(cloudpickle.dumps(reader)).read(
+            cloudpickle.loads(cloudpickle.dumps(each))
+        )
+    ]
+
+
+def test_batches_are_of_the_very_schema_that_spark_compares_with(
+    instance: sleeper.Instance,
+) -> None:
+    made, declared = reader(instance)
+    batches = read(made, made.partitions())
+    expected = to_arrow_schema(declared, timezone="UTC")
+    assert all(batch.schema.equals(expected) for batch in batches)
+    assert pa.Table.from_batches(batches).column("k").to_pylist() == [*range(30)]
+    assert [f.nullable for f in declared][:3] == [False, False, True]
+
+
+def test_columns_come_in_the_order_asked_for(instance: sleeper.Instance) -> None:
+    made, declared = reader(instance, columns="map,k")
+    assert declared.fieldNames() == ["map", "k"]
+    assert read(made, made.partitions())[0].schema.names == ["map", "k"]
+
+
+def test_a_schema_that_the_user_gives_chooses_columns(instance: sleeper.Instance) -> None:
+    made = source(instance)
+    chosen = StructType().add("day", "date").add("k", "long")
+    plan = made.reader(chosen)
+    assert read(plan, plan.partitions())[0].schema.names == ["day", "k"]
+    with pytest.raises(InvalidRequestError, match="field 'k' is string in the schema given"):
+        made.reader(StructType().add("k", "string"))
+    with pytest.raises(InvalidRequestError, match="other"):
+        made.reader(StructType().add("other", "string"))
+
+
+def test_a_partition_is_a_leaf_and_the_ranges_choose_them(instance: sleeper.Instance) -> None:
+    made, _ = reader(instance, partitionBytes="1")
+    assert len(made.partitions()) == 3
+    made, _ = reader(instance, partitionBytes="1", range="[5, 12]")
+    assert len(made.partitions()) == 2
+    keys = pa.Table.from_batches(read(made, made.partitions())).column("k")
+    assert keys.to_pylist() == [*range(5, 12)]
+
+
+def test_no_row_asked_for_is_no_row_read(instance: sleeper.Instance) -> None:
+    made, _ = reader(instance, keys="[1000]")
+    assert made.partitions() == []
+    assert read(made, [InputPartition(None)]) == []  # what Spark makes of no partitions
+
+
+def test_a_reader_stays_at_its_version_and_as_of_goes_back(instance: sleeper.Instance) -> None:
+    made, _ = reader(instance)
+    version = instance.table("t").version
+    ingest(instance, 100, 105)
+    assert sum(b.num_rows for b in read(made, made.partitions())) == 30
+    for options, rows in (({}, 35), ({"asOf": str(version)}, 30)):
+        made, _ = reader(instance, **options)
+        assert sum(b.num_rows for b in read(made, made.partitions())) == rows
+
+
+def test_what_is_sent_to_each_task_does_not_grow_with_the_table(instance: sleeper.Instance) -> None:
+    few, many = (reader(instance, partitionBytes="1", **o)[0] for o in ({"keys": "[1]"}, {}))
+    assert len(many.partitions()) == 3
+    assert len(cloudpickle.dumps(many)) < len(cloudpickle.dumps(few)) + 200
+
+
+def test_filters_are_not_pushed_down_while_that_is_wrong(instance: sleeper.Instance) -> None:
+    """Spark refuses a reader that has `pushFilters` of its own while its setting is off."""
+    assert reader(instance)[0].pushFilters.__func__ is DataSourceReader.pushFilters
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "reason"),
+    [
+        ({"table": "other"}, NotFoundError, "other"),
+        ({"columns": "k,x"}, InvalidRequestError, "x"),
+        ({"asOf": "99"}, InvalidRequestError, "version 99 is not reached"),
+        ({"follower": "f"}, InvalidRequestError, "'follower' is not known here"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_when_it_is_planned(
+    instance: sleeper.Instance, options: dict[str, str], error: type[Exception], reason: str
+) -> None:
+    with pytest.raises(error, match=reason):
+        reader(instance, **options)
+
+
+def test_rows_are_only_ever_added(instance: sleeper.Instance) -> None:
+    made = source(instance)
+    for writer in (made.writer, made.streamWriter):
+        with pytest.raises(InvalidRequestError, match=r"mode\('overwrite'\) is refused"):
+            writer(made.schema(), overwrite=True)
+
+
+def test_columns_that_do_not_fit_are_refused_before_a_task_starts(
+    instance: sleeper.Instance,
+) -> None:
+    made = source(instance)
+    with pytest.raises(InvalidRequestError, match=r"\(DataFrame\): columns .* missing: 's'"):
+        made.writer(StructType().add("k", "long").add("other", "string"), overwrite=False)
+    wrong = StructType([f for f in made.schema() if f.name != "k"]).add("k", "date")
+    with pytest.raises(InvalidRequestError, match="field 'k' is date32"):
+        made.writer(wrong, overwrite=False)
+
+
+def test_a_stream_reads_on_from_its_offset(instance: sleeper.Instance) -> None:
+    made = source(instance, maxFilesPerTrigger="1", columns="k")
+    stream = made.streamReader(made.schema())
+    assert stream.getDefaultReadLimit() == ReadMaxFiles(1)
+    start = stream.initialOffset()
+    ingest(instance, 30, 40)
+    first = stream.latestOffset(start, ReadMaxFiles(1))
+    both = stream.latestOffset(start, ReadAllAvailable())
+    assert start["version"] < first["version"] < both["version"]
+    for end, rows in ((start, 0), (first, 30), (both, 40)):
+        partitions = stream.partitions(start, end)
+        assert sum(b.num_rows for b in read(stream_copy(made), partitions)) == rows
+    stream.commit(first)
+    stream.stop()
+    again = made.streamReader(made.schema())
+    assert again.latestOffset(first, ReadMaxFiles(1)) == both
+    again.stop()
+
+
+def test_a_stream_that_takes_what_there_is_stops_there(instance: sleeper.Instance) -> None:
+    made = source(instance)
+    stream = made.streamReader(made.schema())
+    start = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    ingest(instance, 30, 40)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert sum(b.num_rows for b in read(stream_copy(made), stream.partitions(start, end))) == 30
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+    stream.stop()
+
+
+def test_a_stream_from_now_on_has_nothing_of_before(instance: sleeper.Instance) -> None:
+    made = source(instance, startingVersion="latest", follower="f")
+    stream = made.streamReader(made.schema())
+    start = stream.initialOffset()
+    ingest(instance, 30, 31)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert sum(b.num_rows for b in read(stream_copy(made), stream.partitions(start, end))) == 1
+    stream.commit(end)
+    stream.stop()
+    (follower,) = instance._ports.table("t").state.followers()
+    assert (follower.name, follower.position) == ("f", end["version"])
+
+
+def stream_copy(made: SleeperDataSource) -> Any:
+    return made.streamReader(made.schema())

@@ -1,0 +1,117 @@
+"""Options of the format `sleeper`: what they ask for, and what is said of those that do not fit."""
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from sleeper.errors import InvalidRequestError
+from sleeper.partitions.region import Region
+from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.spark import options as asked
+
+ONE = Schema((Field("city", PrimitiveType.STRING),), (), (Field("v", PrimitiveType.LONG),))
+TWO = Schema((Field("n", PrimitiveType.INT), Field("b", PrimitiveType.BYTE_ARRAY)))
+
+
+def regions(schema: Schema, **options: Any) -> tuple[Region, ...] | None:
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
+    return asked.query_asked(CaseInsensitiveDict(texts), schema).regions
+
+
+def test_nothing_asked_is_the_whole_table() -> None:
+    assert asked.query_asked({}, ONE) == Query()
+
+
+def test_keys_are_values_or_lists_of_them() -> None:
+    expected = regions_of_keys(ONE, [("Oslo",), ("Lima",)])
+    assert regions(ONE, keys=["Oslo", "Lima"]) == expected
+    assert regions(ONE, keys=[["Oslo"], ["Lima"]]) == expected
+    assert regions(TWO, keys=[[1, "AAE="]]) == regions_of_keys(TWO, [(1, b"\x00\x01")])
+
+
+def test_no_keys_is_no_rows() -> None:
+    assert regions(ONE, keys=[]) == ()
+
+
+def test_ranges_are_pairs_open_where_null() -> None:
+    first, second = region_of_range(ONE, "a", "b"), region_of_range(ONE, "c", None)
+    assert regions(ONE, range=["a", "b"]) == (first,)
+    assert regions(ONE, ranges=[["a", "b"], ["c", None]]) == (first, second)
+    assert regions(ONE, Keys=["x"], RANGE=["a", "b"]) == (*regions_of_keys(ONE, [("x",)]), first)
+
+
+def test_regions_are_as_in_messages() -> None:
+    plain = {"city": {"min": "a", "max": "b"}, "stringsBase64Encoded": False}
+    encoded = {"city": {"min": base64.b64encode(b"a").decode(), "max": "Yg=="}}
+    expected = (region_of_range(ONE, "a", "b"),)
+    assert regions(ONE, region=plain) == regions(ONE, regions=[encoded]) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "reason"),
+    [
+        (ONE, {"keys": "Oslo"}, "'keys': 'Oslo' is not JSON"),
+        (ONE, {"keys": {"a": 1}}, "is not a JSON list"),
+        (ONE, {"keys": [["a", "b"]]}, "has 2 values"),
+        (ONE, {"keys": [7]}, "city"),
+        (TWO, {"keys": [1]}, "has 1 values"),
+        (ONE, {"range": ["a"]}, r"neither \[min, max\] nor a region"),
+        (ONE, {"ranges": ["a", "b"]}, r'"a" is neither'),
+        (ONE, {"range": ["b", "a"]}, "holds nothing"),
+        (ONE, {"region": {"town": {}}}, "no row key field"),
+        (ONE, {"regions": {"city": {}}}, "is not a JSON list"),
+        (ONE, {"asOf": "yesterday"}, "'asOf': 'yesterday' is not a whole number"),
+        (ONE, {"asOf": "0"}, "less than 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_option(
+    schema: Schema, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        regions(schema, **options)
+
+
+@pytest.mark.parametrize("text", ["v, city", '["v", "city"]', '"v",city'])
+def test_columns_are_names_with_commas_or_a_list(text: str) -> None:
+    assert asked.columns_asked({"columns": text}) == ("v", "city")
+
+
+def test_a_misspelt_option_is_refused_with_those_there_are() -> None:
+    with pytest.raises(InvalidRequestError, match=r"'colums' is not known here.*columns"):
+        asked.check_known({"colums": "v"}, asked.READ_OPTIONS)
+    asked.check_known(CaseInsensitiveDict({"ASOF": "1"}), asked.READ_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "find", [asked.instance_named, asked.table_named], ids=["instance", "table"]
+)
+def test_an_instance_and_a_table_must_be_named(
+    find: Callable[[asked.Options], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLEEPER_INSTANCE", raising=False)
+    with pytest.raises(InvalidRequestError, match="is missing"):
+        find({})
+
+
+def test_a_folder_is_the_same_wherever_tasks_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert asked.instance_named({"instance": "here"}) == str(tmp_path / "here")
+    assert asked.instance_named({"instance": "aws:prod"}) == "aws:prod"
+    monkeypatch.setenv("SLEEPER_INSTANCE", "there")
+    assert asked.instance_named({}) == str(tmp_path / "there")
+
+
+def test_a_stream_starts_at_the_beginning_at_a_version_or_now() -> None:
+    assert asked.starting_version({}) == 0
+    assert asked.starting_version({"startingVersion": "7"}) == 7
+    assert asked.starting_version({"startingVersion": "Latest"}) is None
+    with pytest.raises(InvalidRequestError, match="startingVersion"):
+        asked.starting_version({"startingVersion": "-1"})
