@@ -28,6 +28,7 @@ NAMES = (
     "spark-read",
     "query-service",
     "functions",
+    "serve",
 )
 _ROOT = Path(__file__).resolve().parents[1]
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from sleeper.properties.deployed_stores import CONFIG
@@ -24,8 +25,10 @@ from stacks.bulk_import.work import BulkImportStack
 from stacks.committer import CommitterStack
 from stacks.compaction import CompactionStack
 from stacks.constructs.code import make_code
+from stacks.constructs.permissions import send_frames
 from stacks.deployment import Deployment
 from stacks.garbage_collection import GarbageCollectionStack
+from stacks.http_api import HttpApiStack
 from stacks.ingest import IngestStack
 from stacks.ingest_batcher import IngestBatcherStack
 from stacks.metrics import TableMetricsStack
@@ -36,6 +39,7 @@ from stacks.splitting import SplittingStack
 from stacks.state_store import StateStoreStack
 from stacks.storage import StorageStack
 from stacks.table_index import TableIndexStack
+from stacks.websocket import LIVE_STAGE, WebSocketQueryStack
 
 _BULK_IMPORT_QUEUES = {
     OptionalStack.BULK_IMPORT_EMR_SERVERLESS: "bulk_import_emr_serverless",
@@ -70,8 +74,7 @@ class InstanceStack(cdk.Stack):
         CommitterStack(self, "Committer", **every)
         self._add_ingest(deployment, every, network.cluster)
         self._add_care(deployment, every, network.cluster)
-        if deployment.has(OptionalStack.QUERY):
-            QueryStack(self, "Query", emptier=storage.emptier, **every)
+        self._add_queries(deployment, every, storage.emptier)
         if deployment.has(OptionalStack.ATHENA):
             AthenaStack(self, "Athena", deployment=deployment, emptier=storage.emptier)
         if _bulk_import_queues(deployment):
@@ -109,6 +112,19 @@ class InstanceStack(cdk.Stack):
             GarbageCollectionStack(self, "GarbageCollection", **every)
         if deployment.has(OptionalStack.TABLE_METRICS):
             TableMetricsStack(self, "Metrics", **every)
+
+    def _add_queries(
+        self, deployment: Deployment, every: dict[str, Any], emptier: lambda_.IFunction
+    ) -> None:
+        frames = []
+        if deployment.has(OptionalStack.WEB_SOCKET_QUERY):
+            WebSocketQueryStack(self, "WebSocketQuery", deployment=deployment)
+            # Its id is not known to another stack in time for cdk-nag. The code sends to no other.
+            frames.append(send_frames(deployment, "*", LIVE_STAGE))
+        if deployment.has(OptionalStack.QUERY):
+            QueryStack(self, "Query", emptier=emptier, frames=frames, **every)
+        if deployment.has(OptionalStack.REST_API):
+            HttpApiStack(self, "HttpApi", deployment=deployment)
 
     def _add_platforms(
         self, deployment: Deployment, every: dict[str, Any], network: NetworkStack

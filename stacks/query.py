@@ -1,5 +1,7 @@
 """Queries: planned by one function, run leaf by leaf by another; their tracker and results."""
 
+from collections.abc import Sequence
+
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
@@ -31,7 +33,10 @@ _AT_ONCE_MAX = 100
 
 
 class QueryStack(cdk.NestedStack):
-    """Both functions read data files, hence the image. Each message is a run of its own."""
+    """Both functions read data files, hence the image. Each message is a run of its own.
+
+    `frames` let them answer on the instance's WebSocket, if it has one.
+    """
 
     def __init__(
         self,
@@ -41,6 +46,7 @@ class QueryStack(cdk.NestedStack):
         deployment: Deployment,
         alarms: sns.ITopic,
         emptier: lambda_.IFunction,
+        frames: Sequence[Permission] = (),
     ) -> None:
         super().__init__(scope, construct_id)
         make_table(self, "Tracker", deployment, QUERY_TRACKER)
@@ -58,9 +64,9 @@ class QueryStack(cdk.NestedStack):
             )
             for key in ("query", "leaf_query")
         )
-        sends = [send(deployment, "leaf_query")]
+        sends = [send(deployment, "leaf_query"), *frames]
         self._add_function(deployment, "Plan", "plan_query", queries, sends)
-        self._add_function(deployment, "Run", "run_leaf_query", subqueries, [])
+        self._add_function(deployment, "Run", "run_leaf_query", subqueries, list(frames))
 
     def _add_function(
         self,

@@ -121,6 +121,22 @@ def count(of: Deployment, *keys: str) -> Permission:
     return Permission(("sqs:GetQueueAttributes",), [of.queue_arn(name) for name in names])
 
 
+def count_all(of: Deployment) -> Permission:
+    """Asking how many messages wait in every queue, those of dead letters too."""
+    return Permission(
+        ("sqs:GetQueueAttributes",), [of.queue_arn("*")], "reports name every queue of the instance"
+    )
+
+
+def send_frames(of: Deployment, api_id: str, stage: str) -> Permission:
+    """Sending frames to the connections of a WebSocket API."""
+    return Permission(
+        ("execute-api:ManageConnections",),
+        [of.arn("execute-api", f"{api_id}/{stage}/POST/@connections/*")],
+        "connections are made by clients",
+    )
+
+
 def send(of: Deployment, *keys: str) -> Permission:
     """Sending messages."""
     queues = [of.queue_arn(queue_named(key).name) for key in keys]

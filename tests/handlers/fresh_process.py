@@ -30,6 +30,7 @@ EVENT_OF = {
         ),
         "sqs-fifo.json",
     ),
+    "handle_websocket": "websocket.json",
 }
 # Import, then the first event, which opens the instance. In AWS that is for the most part making
 # clients.

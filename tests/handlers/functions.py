@@ -15,10 +15,12 @@ from lambdas.create_compaction_jobs.handler import handler as create_compaction_
 from lambdas.create_ingest_batches.handler import handler as create_ingest_batches
 from lambdas.fan_out_tables.handler import handler as fan_out_tables
 from lambdas.find_partitions_to_split.handler import handler as find_partitions_to_split
+from lambdas.handle_websocket.handler import handler as handle_websocket
 from lambdas.plan_query.handler import handler as plan_query
 from lambdas.receive_batch_files.handler import handler as receive_batch_files
 from lambdas.report_table_metrics.handler import handler as report_table_metrics
 from lambdas.run_leaf_query.handler import handler as run_leaf_query
+from lambdas.serve_http.handler import handler as serve_http
 from lambdas.split_partition.handler import handler as split_partition
 from lambdas.start_bulk_import.handler import handler as start_bulk_import
 from lambdas.start_tasks.handler import handler as start_tasks

@@ -435,7 +435,7 @@ def a_deleted_table_is_swept(user: AwsUser) -> None:
 def nothing_runs_any_more(user: AwsUser) -> None:
     """Queues, functions and rules are gone.
 
-    That data stays is in the templates (`tests/infra`): the emulator keeps nothing nested.
+    That data stays is in the templates (`tests/infra`): nested stacks keep nothing here.
     """
     assert "QueueUrls" not in user.client("sqs").list_queues(QueueNamePrefix=user.prefix)
     listed = user.client("lambda").list_functions()["Functions"]

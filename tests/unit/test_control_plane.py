@@ -41,6 +41,7 @@ IMAGES = {
     "lambdas.athena_metadata.handler",
     "lambdas.athena_records.handler",
     "lambdas.run_leaf_query.handler",
+    "lambdas.serve_http.handler",
     "lambdas.split_partition.handler",
 }
 

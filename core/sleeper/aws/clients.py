@@ -26,6 +26,16 @@ _CONFIG = Config(
 @functools.cache
 def aws_client(service: str) -> Any:
     """The client of a service, such as `sqs`. InvalidRequestError if no region is set."""
+    return _made(service)
+
+
+@functools.cache
+def aws_client_at(service: str, endpoint: str) -> Any:
+    """The client of a service that an API of its own has at a URL."""
+    return _made(service, endpoint_url=endpoint)
+
+
+def _made(service: str, **settings: str) -> Any:
     # What boto3 makes clients with is not safe for threads, unlike the clients.
     with _MAKING, translated(f"AWS {service}"):
-        return boto3.client(service, config=_CONFIG)
+        return boto3.client(service, config=_CONFIG, **settings)

@@ -13,7 +13,12 @@ from sleeper.errors import (
     UnavailableError,
 )
 
-_NOT_FOUND = {"NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"}
+_NOT_FOUND = {
+    "GoneException",
+    "NonExistentQueue",
+    "QueueDoesNotExist",
+    "ResourceNotFoundException",
+}
 _INVALID = {
     "BatchRequestTooLong",
     "IdempotentParameterMismatchException",
@@ -22,6 +27,7 @@ _INVALID = {
     "InvalidRequestException",
     "ItemCollectionSizeLimitExceededException",
     "MissingParameter",
+    "PayloadTooLargeException",
     "UnsupportedOperation",
     "ValidationException",
 }

@@ -19,6 +19,7 @@ from sleeper.cli import (
     report,
     run,
     schedules,
+    serve,
     shaping,
     snapshot,
     table,
@@ -56,6 +57,7 @@ app.command("bulk-export")(bulk_export.bulk_export)
 app.command("query")(query.query)
 app.command("sql")(query.sql)
 app.command("run")(run.run)
+app.command("serve")(serve.serve)
 app.command("compact")(shaping.compact)
 app.command("split")(shaping.split)
 app.command("gc")(shaping.gc)

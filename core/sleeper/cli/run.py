@@ -1,8 +1,5 @@
 """`sleeper run`: the background work of a local instance."""
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +7,7 @@ import typer
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import note
 from sleeper.cli.run_progress import run_progress, summary_of_run
+from sleeper.cli.termination import terminated_like_interrupted
 
 if TYPE_CHECKING:
     from sleeper.wiring.runner import RunStatus
@@ -46,7 +44,7 @@ def run(
 
         latest: list[RunStatus] = []
         try:
-            with _terminated_like_interrupted(), run_progress(latest) as listener:
+            with terminated_like_interrupted(), run_progress(latest) as listener:
                 run_instance(instance, until_idle, workers, listener)
         except KeyboardInterrupt:
             if until_idle:
@@ -55,13 +53,3 @@ def run(
         finally:
             if latest:
                 note(summary_of_run(latest[-1]))
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does, so that workers are stopped and not left behind."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -103,6 +103,7 @@ TASK_TRACKER_TABLE = _place("tracker.tasks.table", "The DynamoDB table of the ta
 INGEST_BATCHER_TABLE = _place("ingest.batcher.table", "The DynamoDB table of files that wait for the ingest batcher.")
 QUERY_TRACKER_TABLE = _place("query.tracker.table.name", "The DynamoDB table of the query tracker.")
 QUERY_WEBSOCKET_URL = _place("query.websocket.api.url", "The URL of the WebSocket that takes queries.")
+HTTP_API_URL = _place("query.http.api.url", "The URL of the HTTP API.")
 
 TASK_SUBNETS = declare("task.subnets", STRING_LIST, (), Group.DEPLOYED, "The subnets that tasks run in.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 TASK_SECURITY_GROUP = _place("task.security.group", "The security group of tasks.")

@@ -37,6 +37,8 @@ SPLITTING_TIMEOUT_SECONDS = declare("partition.splitting.timeout.seconds", _TIME
 
 QUERY_MEMORY_MB = declare("query.processor.memory.mb", _MEMORY_MB, 3008, Group.QUERY, "Memory of the lambdas that plan and run queries, in MiB.", redeploy=True)
 QUERY_TIMEOUT_SECONDS = declare("query.processor.timeout.seconds", _TIMEOUT_SECONDS, 900, Group.QUERY, "How long a lambda that plans or runs queries may run.", redeploy=True)
+API_REQUESTS_PER_SECOND_MAX = declare("query.api.requests.per.second.max", whole_number(1, 10_000), 50, Group.QUERY, "How many requests a second the HTTP API, and the WebSocket, take.", redeploy=True)
+API_BURST_MAX = declare("query.api.burst.max", whole_number(1, 5_000), 100, Group.QUERY, "How many requests the HTTP API, and the WebSocket, take at once.", redeploy=True)
 
 ATHENA_MEMORY_MB = declare("athena.handler.memory.mb", _MEMORY_MB, 4096, Group.ATHENA, "Memory of the lambdas that Athena calls, in MiB. Must be more than a query's.", redeploy=True)
 ATHENA_TIMEOUT_SECONDS = declare("athena.handler.timeout.seconds", _TIMEOUT_SECONDS, 900, Group.ATHENA, "How long the lambdas that Athena calls may run.", redeploy=True)

@@ -22,6 +22,10 @@ QUERY_SECONDS_MAX = declare("query.time.max.seconds", whole_number(0, 30 * _DAY_
 QUERY_CACHE_BYTES = declare("query.cache.bytes", byte_count(0), 256 * _MIB, Group.QUERY, "How much of key filters a process that runs queries keeps in memory.")
 QUERY_FOOTER_CACHE_BYTES = declare("query.footer.cache.bytes", byte_count(0), 50 * _MIB, Group.QUERY, "How much of data files' footers a process that runs queries keeps in memory.")
 SKETCH_CACHE_BYTES = declare("partition.splitting.cache.bytes", byte_count(0), 64 * _MIB, Group.SPLITTING, "How much of key sketches a process that splits partitions keeps in memory.")
+SERVE_QUERIES_MAX = declare("serve.queries.max", whole_number(1, 1024), 16, Group.QUERY, "How many queries `sleeper serve` runs at once. Others wait.")
+SERVE_WAITING_MAX = declare("serve.queries.waiting.max", whole_number(0, 100_000), 256, Group.QUERY, "How many queries may wait in `sleeper serve`. Others are refused, to come again.")
+SERVE_SECONDS_MAX = declare("serve.query.time.max.seconds", whole_number(1, 30 * _DAY_SECONDS), 300, Group.QUERY, "How long a query of `sleeper serve` may take, reading its rows included, before it is stopped.")
+SERVE_BODY_BYTES_MAX = declare("serve.body.bytes.max", byte_count(1024), _MIB, Group.QUERY, "How large the body of a request to `sleeper serve` may be.")
 QUERY_HOLD_SECONDS = declare("query.hold.seconds", whole_number(1, 30 * _DAY_SECONDS), 3600, Group.QUERY, "How long the hold of a long query lasts. It is renewed at a third of that.")
 
 ATHENA_HOLD_SECONDS = declare("athena.hold.seconds", whole_number(60, 30 * _DAY_SECONDS), 3600, Group.ATHENA, "How long a version that an Athena query reads is kept after its last read began.")

@@ -14,6 +14,7 @@ class OptionalStack(Enum):
     QUERY = "QueryStack"
     ATHENA = "AthenaStack"
     WEB_SOCKET_QUERY = "WebSocketQueryStack"
+    REST_API = "RestApiStack"
     BULK_IMPORT_EMR_SERVERLESS = "EmrServerlessBulkImportStack"
     BULK_IMPORT_EMR = "EmrBulkImportStack"
     BULK_IMPORT_PERSISTENT_EMR = "PersistentEmrBulkImportStack"

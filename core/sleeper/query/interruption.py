@@ -20,13 +20,20 @@ from datafusion import RecordBatch, RecordBatchStream
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.engine import QUERY_SECONDS_MAX
 
+_STOP_CHECK_SECONDS = 0.2
+
 
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
-    """When a query must have ended; `seconds` 0 is never."""
+    """When a query must have ended; `seconds` 0 is never. `set_by` names what says so.
+
+    Whoever gives up waiting for rows sets `stopped`.
+    """
 
     seconds: int = 0
     begun: float = 0.0
+    set_by: str = QUERY_SECONDS_MAX.name
+    stopped: threading.Event | None = None
 
     @classmethod
     def from_now(cls, seconds: int) -> "TimeLimit":
@@ -39,16 +46,22 @@ class TimeLimit:
             return None
         return max(0.0, self.begun + self.seconds - time.monotonic())
 
-    def check(self) -> None:
-        """InvalidRequestError if time is up."""
-        if self.seconds_left == 0.0:
-            raise self.exceeded()
+    @property
+    def seconds_until_check(self) -> float | None:
+        """For how long nothing needs to be looked at."""
+        left = self.seconds_left
+        if self.stopped is None:
+            return left
+        return _STOP_CHECK_SECONDS if left is None else min(left, _STOP_CHECK_SECONDS)
 
-    def exceeded(self) -> InvalidRequestError:
-        return InvalidRequestError(
-            f"the query takes more than {self.seconds} s, which {QUERY_SECONDS_MAX.name} "
-            "does not allow"
-        )
+    def check(self) -> None:
+        """InvalidRequestError if time is up, or the query was stopped."""
+        if self.stopped is not None and self.stopped.is_set():
+            raise InvalidRequestError("the query was stopped: nobody waits for its rows")
+        if self.seconds_left == 0.0:
+            raise InvalidRequestError(
+                f"the query takes more than {self.seconds} s, which {self.set_by} does not allow"
+            )
 
 
 def batches_of(stream: RecordBatchStream, limit: TimeLimit) -> Iterator[pa.RecordBatch]:
@@ -61,10 +74,11 @@ def _next(stream: RecordBatchStream, limit: TimeLimit) -> RecordBatch | None:
     limit.check()
     waiting = asyncio.run_coroutine_threadsafe(_awaited(stream), _event_loop())
     try:
-        return waiting.result(limit.seconds_left)
-    except concurrent.futures.TimeoutError:
-        waiting.cancel()
-        raise limit.exceeded() from None
+        while True:
+            done, _ = concurrent.futures.wait([waiting], limit.seconds_until_check)
+            if done:
+                return waiting.result()
+            limit.check()
     except BaseException:
         waiting.cancel()
         raise

@@ -36,18 +36,21 @@ _ATTEMPTS_MAX = 5
 parsed_schema = lru_cache(maxsize=256)(schema_from_json)
 
 
-def run_query(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
+def run_query(
+    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None = None
+) -> QueryResult:
     """The query's rows, of the table's types, in the columns asked for.
 
     They are in key order: row keys, then sort keys. The first batch is ready when this
     returns. A file that is gone until then makes the query start again on the newest state;
-    for an old version that means that it is below the horizon, which is refused.
+    for an old version that means that it is below the horizon, which is refused. Without a
+    limit the engine's settings have one.
 
     InvalidRequestError if the query does not fit the schema, or its version cannot be read.
     """
     for attempt in itertools.count(1):
         try:
-            return _start(query, table, engine)
+            return _start(query, table, engine, limit)
         except StateMovedOnError as error:
             if attempt == _ATTEMPTS_MAX:
                 # Nobody collects so fast: it is missing where it should be.
@@ -66,7 +69,9 @@ def plan_of_query(query: Query, table: QueryTable) -> QueryPlan:
         return plan_query(query, schema, state)
 
 
-def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
+def _start(
+    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None
+) -> QueryResult:
     plan = narrowed(
         plan_of_query(query, table),
         lambda file: engine.key_filters.get(table.root, file),
@@ -81,7 +86,7 @@ def _start(query: Query, table: QueryTable, engine: QueryEngine) -> QueryResult:
     try:
         if len(plan.leaves) > 1:
             hold.take()
-        limit = TimeLimit.from_now(engine.settings.seconds_max)
+        limit = limit or TimeLimit.from_now(engine.settings.seconds_max)
         rows = rows_of(plan, query, table.root, engine, target, steps, limit)
         first = next(rows, None)
     except BaseException:

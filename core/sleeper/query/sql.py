@@ -38,7 +38,11 @@ TableOpeners = Mapping[str, Callable[[], QueryTable]]
 
 
 def run_sql(
-    statement: str, tables: TableOpeners, engine: QueryEngine, narrow: bool = True
+    statement: str,
+    tables: TableOpeners,
+    engine: QueryEngine,
+    narrow: bool = True,
+    limit: TimeLimit | None = None,
 ) -> QueryResult:
     """The rows of one SELECT (or EXPLAIN, DESCRIBE, VALUES) in the statement's order.
 
@@ -46,13 +50,14 @@ def run_sql(
     underscores, are put in double quotes. Each table is read at its newest version when
     the statement starts, under a hold. Columns that share a name get a number behind it.
     The first batch is ready when this returns. Unless `narrow` is off, files are left out
-    that the statement's predicates on row keys rule out.
+    that the statement's predicates on row keys rule out. Without a limit the engine's
+    settings have one.
 
     InvalidRequestError for wrong SQL, a table or column that is not there, and any
     statement that would change something or read anything but tables.
     """
     for attempt in range(1, _ATTEMPTS_MAX + 1):
-        run = StatementRun(statement, engine)
+        run = StatementRun(statement, engine, limit)
         try:
             return run.start(tables, narrow)
         except BaseException as error:
@@ -70,12 +75,12 @@ class StatementRun:
     for all rows). `local_files` hold the rows of tables with an iterator, until `release`.
     """
 
-    def __init__(self, statement: str, engine: QueryEngine) -> None:
+    def __init__(self, statement: str, engine: QueryEngine, limit: TimeLimit | None = None) -> None:
         self._statement = statement
         self._engine = engine
         self._files: list[str] = []
         self._start_ms = engine.clock()
-        self.limit = TimeLimit.from_now(engine.settings.seconds_max)
+        self.limit = limit or TimeLimit.from_now(engine.settings.seconds_max)
         self.holds: list[VersionHold] = []
         self.session = open_sql_session(engine.settings.engine)
         self.tables: dict[str, QueryTable] = {}

@@ -18,6 +18,7 @@ from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.leaf_message import LeafQueryMessage, leaf_query_of
 from sleeper.query.running import parsed_schema, run_query
 from sleeper.query_service.hold import release_hold, renew_hold
+from sleeper.query_service.keep_alive import kept_alive
 from sleeper.query_service.publishing import Publishing, locations_of, publish_rows
 from sleeper.query_service.telling import tell_end
 from sleeper.query_service.tracker import QueryState, QueryStatus, QueryTracker
@@ -91,7 +92,10 @@ def _run(leaf: LeafQueryMessage, by: LeafRunning, held: bool) -> int:
         begun_ms = now_ms if leaf.now_ms is None else leaf.now_ms
         renew_hold(table.store, leaf.query.query_id, begun_ms, now_ms, by.hold_seconds)
     schema = _schema(table, leaf.version)
-    with run_query(leaf_query_of(leaf, schema), table, by.engine()) as result:
+    with (
+        kept_alive(leaf.query, by.publishing.send_frame),
+        run_query(leaf_query_of(leaf, schema), table, by.engine()) as result,
+    ):
         return publish_rows(leaf, schema, result.schema, result, by.publishing)
 
 

@@ -1,7 +1,7 @@
 """Writing listings: as text for people, or as JSON lines for programs."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from shutil import get_terminal_size
 from typing import TextIO
 
@@ -32,12 +32,19 @@ def write_text(listing: Listing, stream: TextIO) -> None:
 
 def write_json(listing: Listing, stream: TextIO) -> None:
     """One JSON object a row; `report` names the listing. Times are ISO 8601 in UTC."""
+    for members in json_rows(listing):
+        stream.write(json.dumps({"report": listing.name, **members}, ensure_ascii=False) + "\n")
+
+
+def json_rows(listing: Listing) -> Iterator[dict[str, Value]]:
+    """The rows as JSON has them, by column."""
     for row in listing.rows:
-        members: dict[str, Value] = {"report": listing.name}
-        for column, value in zip(listing.columns, row, strict=True):
-            is_time = column.kind is ColumnKind.TIME
-            members[column.name] = iso_time(value) if is_time and isinstance(value, int) else value
-        stream.write(json.dumps(members, ensure_ascii=False) + "\n")
+        yield {
+            column.name: iso_time(value)
+            if column.kind is ColumnKind.TIME and isinstance(value, int)
+            else value
+            for column, value in zip(listing.columns, row, strict=True)
+        }
 
 
 OUTPUTS: dict[str, Output] = {"text": write_text, "json": write_json}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sleeper.aws.clients import aws_client
 from sleeper.aws.code_objects import CodeObjects
+from sleeper.aws.connections import GatewayConnections
 from sleeper.aws.dead_letters import SqsDeadLetters
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.job_tracker import DynamoJobTracker
@@ -45,6 +46,7 @@ from sleeper.properties.deployed import (
     JOB_TRACKER_TABLE,
     QUERY_RESULTS_BUCKET,
     QUERY_TRACKER_TABLE,
+    QUERY_WEBSOCKET_URL,
     SCHEDULE_RULES,
     TABLE_ID_INDEX,
     TABLE_NAME_INDEX,
@@ -63,7 +65,6 @@ from sleeper.properties.engine import (
 )
 from sleeper.properties.instance import ID, QUERY_TRACKER_DAYS
 from sleeper.properties.values import InstanceProperties
-from sleeper.query_service.telling import no_connections
 from sleeper.tables.table_ref import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
@@ -176,7 +177,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         query_tracker=functools.cache(lambda: _query_tracker(files.instance(), clock)),
         results_root=functools.cache(lambda bucket: _results_root(files.instance(), bucket)),
         results_queue=functools.lru_cache(64)(lambda url: SqsResultsQueue(aws_client("sqs"), url)),
-        send_frame=no_connections,
+        send_frame=GatewayConnections(lambda: files.instance().get(QUERY_WEBSOCKET_URL)).send,
         switch_schedules=switch_schedules,
         code=UserCode(Registry(CodeObjects(files.store)), place / _UNPACKED_FOLDER),
         clock=clock,

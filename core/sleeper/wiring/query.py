@@ -1,11 +1,15 @@
 """Queries by key and SQL over the tables of an instance."""
 
+from dataclasses import replace
 from functools import partial
 
 from sleeper.datafiles.bound_iterator import TableIterators
-from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX
+from sleeper.errors import InvalidRequestError
+from sleeper.processing.restriction import NO_RESTRICTION, Restriction, restriction_of
+from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX, QUERY_CALLERS
 from sleeper.query.engine import QueryTable
 from sleeper.query.explanation import SqlExplanation, explain_sql
+from sleeper.query.interruption import TimeLimit
 from sleeper.query.request import Query
 from sleeper.query.result import QueryResult
 from sleeper.query.running import run_query
@@ -15,14 +19,34 @@ from sleeper.schema.model import Schema
 from sleeper.wiring.instance import Instance, OpenTable
 
 
-def open_query(instance: Instance, table_name: str, query: Query) -> QueryResult:
-    """Starts a query by key; its rows come as they are read."""
-    return run_query(query, query_table(instance.table(table_name)), instance.query_engine())
+def open_query(
+    instance: Instance,
+    table_name: str,
+    query: Query,
+    limit: TimeLimit | None = None,
+    caller: str | None = None,
+) -> QueryResult:
+    """Starts a query by key; its rows come as they are read.
+
+    A caller sees what the table's properties let it see; None is the instance's owner.
+    """
+    table = instance.table(table_name)
+    if caller is not None:
+        query = replace(query, restriction=_restriction(table, caller))
+    return run_query(query, query_table(table), instance.query_engine(), limit)
 
 
-def open_sql(instance: Instance, statement: str) -> QueryResult:
-    """Starts a SQL statement over all tables, each at its newest version."""
-    return run_sql(statement, _openers(instance), instance.query_engine())
+def open_sql(
+    instance: Instance,
+    statement: str,
+    limit: TimeLimit | None = None,
+    caller: str | None = None,
+) -> QueryResult:
+    """Starts a SQL statement over all tables, each at its newest version.
+
+    A caller may name tables of which it may see everything; None is the instance's owner.
+    """
+    return run_sql(statement, _openers(instance, caller), instance.query_engine(), limit=limit)
 
 
 def explain_statement(instance: Instance, statement: str) -> SqlExplanation:
@@ -51,7 +75,21 @@ def iterators_of(table: OpenTable) -> TableIterators:
     )
 
 
-def _openers(instance: Instance) -> TableOpeners:
+def _openers(instance: Instance, caller: str | None = None) -> TableOpeners:
     return {
-        ref.name: partial(query_table, OpenTable(instance, ref)) for ref in instance.tables.list()
+        ref.name: partial(_table_for_sql, OpenTable(instance, ref), caller)
+        for ref in instance.tables.list()
     }
+
+
+def _table_for_sql(table: OpenTable, caller: str | None) -> QueryTable:
+    if caller is not None and _restriction(table, caller) != NO_RESTRICTION:
+        raise InvalidRequestError(
+            f"caller {caller!r} may not see all of table {table.ref.name!r}: query it by key, not "
+            "by SQL"
+        )
+    return query_table(table)
+
+
+def _restriction(table: OpenTable, caller: str) -> Restriction:
+    return restriction_of(table.properties().get(QUERY_CALLERS), caller, table.ref.name)

@@ -1,0 +1,39 @@
+"""Frames to WebSockets that are open at API Gateway."""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from sleeper.aws.clients import aws_client_at
+from sleeper.aws.errors import translated
+from sleeper.errors import InvalidRequestError
+from sleeper.query.destination import Connection
+
+_SERVICE = "apigatewaymanagementapi"
+
+
+class GatewayConnections:
+    """Sends to connections of the instance's own API, which `api_url` says."""
+
+    def __init__(
+        self,
+        api_url: Callable[[], str | None],
+        client_at: Callable[[str, str], Any] = aws_client_at,
+    ) -> None:
+        self._api_url = api_url
+        self._client_at = client_at
+
+    def send(self, connection: Connection, frame: str) -> None:
+        """Sends a text frame. NotFoundError if the connection is closed.
+
+        InvalidRequestError for another endpoint, since a message may name any: nothing is
+        sent where the instance was not deployed.
+        """
+        own = self._api_url()
+        if own is None or urlsplit(connection.endpoint).netloc != urlsplit(own).netloc:
+            raise InvalidRequestError(
+                f"there is no WebSocket of the instance at {connection.endpoint}"
+            )
+        client = self._client_at(_SERVICE, "https" + own[own.index(":") :])
+        with translated(f"connection {connection.id}"):
+            client.post_to_connection(ConnectionId=connection.id, Data=frame.encode())

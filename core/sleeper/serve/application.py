@@ -1,0 +1,53 @@
+"""The application: an instance's routes, whoever serves them."""
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from sleeper.errors import SleeperError
+from sleeper.serve.description import description
+from sleeper.serve.fetching import Service
+from sleeper.serve.live import LiveConnection
+from sleeper.serve.page import page
+from sleeper.serve.problems import answer_http_problem, answer_problem
+from sleeper.serve.routes import Routes
+from sleeper.serve.rows import RowRoutes
+from sleeper.serve.slots import QuerySlots
+from sleeper.serve.terms import Terms
+from sleeper.wiring.instance import Instance
+
+
+def make_application(instance: Instance, terms: Terms, with_page: bool = True) -> Starlette:
+    """Answers HTTP, and WebSockets at `/live` where its server can. Access is not checked."""
+    service = Service(QuerySlots(terms.queries_max, terms.waiting_max), terms)
+    plain, rows = Routes(instance, service), RowRoutes(instance, service)
+
+    async def live(websocket: WebSocket) -> None:
+        await LiveConnection(websocket, instance, service).serve()
+
+    routes: list[BaseRoute] = [
+        Route("/tables", plain.tables),
+        Route("/tables/{name}", plain.table),
+        Route("/tables/{name}/query", rows.query, methods=["POST"]),
+        Route("/sql", rows.sql, methods=["POST"]),
+        Route("/status", plain.status),
+        Route("/queries", plain.submit, methods=["POST"]),
+        Route("/queries/{id}", plain.query),
+        Route("/openapi.json", _description),
+        WebSocketRoute("/live", live),
+    ]
+    if with_page:
+        routes.append(Route("/", page))
+    handlers = {
+        SleeperError: answer_problem,
+        HTTPException: answer_http_problem,
+        Exception: answer_problem,
+    }
+    return Starlette(routes=routes, exception_handlers=handlers)
+
+
+async def _description(_request: Request) -> Response:
+    return JSONResponse(description())

@@ -1,0 +1,90 @@
+"""The rows of one query, piece by piece, by threads that only work when they are asked to."""
+
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Generic, TypeVar
+
+import anyio
+
+from sleeper.query.interruption import TimeLimit
+from sleeper.query.result import QueryResult
+from sleeper.serve.slots import QuerySlots
+from sleeper.serve.terms import Terms
+
+T = TypeVar("T")
+
+OpenRows = Callable[[TimeLimit], QueryResult]
+"""Starts a query, which has ended when the limit says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the routes of a server share."""
+
+    slots: QuerySlots
+    terms: Terms
+
+
+@dataclass(slots=True)
+class Fetching(Generic[T]):
+    """A query in a slot. `cut` makes pieces of its rows.
+
+    Pieces are fetched for as long as they are small, so that a small result takes one turn
+    of a thread.
+    """
+
+    service: Service
+    open_rows: OpenRows
+    cut: Callable[[QueryResult], Iterator[T]]
+    limit: TimeLimit = field(init=False)
+    _result: QueryResult | None = None
+    _pieces: Iterator[T] | None = None
+
+    def __post_init__(self) -> None:
+        terms = self.service.terms
+        self.limit = TimeLimit(
+            terms.seconds_max, time.monotonic(), terms.seconds_set_by, threading.Event()
+        )
+
+    def stop(self) -> None:
+        """Makes a running piece of work end soon, wherever it is."""
+        assert self.limit.stopped is not None
+        self.limit.stopped.set()
+
+    @asynccontextmanager
+    async def admitted(self) -> AsyncIterator[None]:
+        """Holds a slot, and closes the query at its end. The time counts from the slot on."""
+        async with self.service.slots.taken():
+            self.limit = replace(self.limit, begun=time.monotonic())
+            try:
+                yield
+            finally:
+                self.stop()
+                with anyio.CancelScope(shield=True):
+                    await self.service.slots.run(self._close)
+
+    async def fetch(self, enough: Callable[[list[T]], bool]) -> tuple[list[T], bool]:
+        """The next pieces, until there are enough of them; and whether they are the last."""
+        return await self.service.slots.run(partial(self._fetch, enough))
+
+    def _fetch(self, enough: Callable[[list[T]], bool]) -> tuple[list[T], bool]:
+        self.limit.check()
+        if self._pieces is None:
+            self._result = self.open_rows(self.limit)
+            self._pieces = self.cut(self._result)
+        pieces: list[T] = []
+        for piece in self._pieces:
+            pieces.append(piece)
+            if enough(pieces):
+                return pieces, False
+        return pieces, True
+
+    def _close(self) -> None:
+        with contextlib.suppress(Exception):
+            if self._result is not None:
+                self._result.close()

@@ -1,0 +1,123 @@
+"""What can be asked over HTTP, apart from rows: tables, reports, queries in the queue."""
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from sleeper.clock import iso_time
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.table import AGGREGATIONS, FILTERS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG
+from sleeper.query.message import QUERY_TYPE, query_message_from_json
+from sleeper.reports.kind import ReportKind
+from sleeper.reports.listing import Listing
+from sleeper.reports.output import json_rows
+from sleeper.schema.json import schema_to_json
+from sleeper.serve.bodies import json_body
+from sleeper.serve.fetching import Service
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.query_submission import submit_query
+from sleeper.wiring.reports import report, report_table
+
+_ROWS_SHOWN = 100
+_READERS_PROPERTIES = (FILTERS, AGGREGATIONS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG)
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Answers by one thread each; none of them reads rows."""
+
+    instance: Instance
+    service: Service
+
+    async def tables(self, _request: Request) -> Response:
+        """All tables by name."""
+        return await _answered(self._tables)
+
+    async def table(self, request: Request) -> Response:
+        """One table: its schema, what it holds, and what is done to rows that are read."""
+        return await _answered(partial(self._table, request.path_params["name"]))
+
+    async def status(self, request: Request) -> Response:
+        """A report, as the command line gives it."""
+        asked = request.query_params
+        limit = asked.get("limit", str(_ROWS_SHOWN))
+        if not (limit.isascii() and limit.isdigit()):
+            raise InvalidRequestError(f'"limit" must be a whole number, not {limit!r}')
+        kind = asked.get("report", ReportKind.TABLES.value)
+        if kind not in set(ReportKind):
+            known = ", ".join(ReportKind)
+            raise InvalidRequestError(f"there is no report {kind!r}; there are: {known}")
+        chosen = ReportKind(kind)
+        return await _answered(partial(self._status, chosen, asked.get("table"), int(limit)))
+
+    async def submit(self, request: Request) -> Response:
+        """Sends a query to the queue (FORMATS: Messages, query)."""
+        raw = await json_body(request, self.service.terms.body_bytes_max)
+        query_id = raw.get("queryId") or uuid.uuid4().hex
+        sent = {**raw, "type": QUERY_TYPE, "queryId": query_id}
+        message = query_message_from_json(sent, str(query_id))
+        send = partial(submit_query, self.instance, message, json.dumps(sent))
+        return await _answered(partial(_submitted, send, message.query_id), status=202)
+
+    async def query(self, request: Request) -> Response:
+        """What has become of a query."""
+        return await _answered(partial(self._query, request.path_params["id"]))
+
+    def _tables(self) -> dict[str, Any]:
+        refs = sorted(self.instance.tables.list(), key=lambda ref: ref.name)
+        return {"tables": [{"name": r.name, "id": r.id, "online": r.online} for r in refs]}
+
+    def _table(self, name: str) -> dict[str, Any]:
+        found = report_table(self.instance, name)
+        properties = self.instance.table(name).properties()
+        totals = found.totals
+        return {
+            "name": found.table.name,
+            "id": found.table.id,
+            "online": found.table.online,
+            "version": found.version,
+            "rows": totals.rows,
+            "files": totals.files,
+            "bytes": totals.bytes,
+            "leaves": totals.leaves,
+            "schema": json.loads(schema_to_json(found.schema)),
+            "properties": {
+                each.name: text
+                for each in _READERS_PROPERTIES
+                if (text := properties.values.get(each.name))
+            },
+        }
+
+    def _status(self, kind: ReportKind, table: str | None, limit: int) -> dict[str, Any]:
+        listings = report(self.instance, kind, table, limit)
+        return {"reports": [_listing(each) for each in listings]}
+
+    def _query(self, query_id: str) -> dict[str, Any]:
+        status = self.instance.query_tracker().query(query_id)
+        return {
+            "queryId": status.query_id,
+            "state": status.state.value,
+            "rowCount": status.row_count,
+            "updated": iso_time(status.updated_ms),
+            "error": status.error,
+        }
+
+
+async def _answered(work: Callable[[], dict[str, Any]], status: int = 200) -> Response:
+    return JSONResponse(await to_thread.run_sync(work), status)
+
+
+def _submitted(send: Callable[[], None], query_id: str) -> dict[str, Any]:
+    send()
+    return {"queryId": query_id}
+
+
+def _listing(listing: Listing) -> dict[str, Any]:
+    return {"report": listing.name, "summary": listing.summary, "rows": list(json_rows(listing))}

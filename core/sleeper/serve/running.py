@@ -1,0 +1,74 @@
+"""Runs the server of `sleeper serve`."""
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from sleeper.errors import UnavailableError
+from sleeper.serve.access import Access, token_for
+from sleeper.serve.application import make_application
+from sleeper.serve.terms import Terms, terms_of
+from sleeper.wiring.instance import Instance
+
+_STOPPING_SECONDS = 5
+# A reader who takes his time is not gone: his answers wait in his socket.
+_PONG_SECONDS = 120.0
+
+
+def serve(
+    instance: Instance,
+    host: str,
+    port: int,
+    token: str | None,
+    started: Callable[[str], None] = lambda _url: None,
+) -> None:
+    """Answers until it is interrupted. Port 0 is any that is free.
+
+    InvalidRequestError if others can reach the host and there is no token. `started` is told
+    the URL once requests are taken.
+    """
+    server = make_server(instance, host, port, token, terms_of(instance), started)
+    try:
+        server.run()
+    except SystemExit as error:  # uvicorn's, when it cannot listen
+        raise UnavailableError(f"cannot listen on {host} port {port}: is it in use?") from error
+
+
+def make_server(
+    instance: Instance,
+    host: str,
+    port: int,
+    token: str | None,
+    terms: Terms,
+    started: Callable[[str], None],
+) -> uvicorn.Server:
+    """A server that does not run yet."""
+    config = uvicorn.Config(
+        Access(make_application(instance, terms), token_for(host, token)),
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws_max_size=terms.body_bytes_max,
+        ws_ping_timeout=_PONG_SECONDS,
+        # It would take most of the processor that a query takes.
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=_STOPPING_SECONDS,
+        lifespan="off",
+    )
+    return _Server(config, started)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, started: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._tell_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            name = f"[{host}]" if ":" in host else host
+            self._tell_started(f"http://{name}:{port}")

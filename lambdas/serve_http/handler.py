@@ -1,0 +1,37 @@
+"""The HTTP API behind API Gateway: the application of `sleeper serve`, answers in one piece."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from mangum import Mangum
+
+from sleeper.serve.application import make_application
+from sleeper.serve.terms import terms_of
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.lambda_function import Event, lambda_function
+
+# Lambda takes 6 MB, in which bytes are base64; API Gateway waits 30 s.
+_ANSWER_BYTES_MAX = 4 * 1024**2
+_SECONDS_MAX = 25
+_TEXTS = ["application/json", "application/x-ndjson"]
+
+
+@lambda_function
+def handler(instance: Instance, event: Event) -> dict[str, Any]:
+    """Answers one request. IAM has let its caller in."""
+    answer: dict[str, Any] = _application(instance)(dict(event), _CONTEXT)
+    return answer
+
+
+@cache
+def _application(instance: Instance) -> Mangum:
+    terms = terms_of(instance)
+    seconds = min(terms.seconds_max, _SECONDS_MAX)
+    here = replace(terms, seconds_max=seconds, answer_bytes_max=_ANSWER_BYTES_MAX)
+    application = make_application(instance, here, with_page=False)
+    return Mangum(application, lifespan="off", text_mime_types=_TEXTS)
+
+
+# The application asks for nothing that Lambda says of itself.
+_CONTEXT: Any = None

@@ -1,0 +1,71 @@
+"""The HTTP API: one function behind API Gateway, which lets in whom IAM does."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_apigatewayv2_authorizers as authorizers
+from aws_cdk import aws_apigatewayv2_integrations as integrations
+from constructs import Construct
+
+from sleeper.properties.deployed import HTTP_API_URL
+from sleeper.properties.deployed_stores import QUERY_TRACKER
+from sleeper.properties.deployment import QUERY_MEMORY_MB
+from sleeper.properties.optional_stack import OptionalStack
+from stacks.constructs.api_stage import make_stage
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.permissions import (
+    DATA,
+    Permission,
+    commit,
+    count_all,
+    read_objects,
+    read_state,
+    send,
+    track,
+)
+from stacks.deployment import Deployment
+
+# What API Gateway waits for.
+_TIMEOUT_SECONDS = 30
+_STAGE = "$default"
+
+
+class HttpApiStack(cdk.NestedStack):
+    """What `sleeper serve` answers, but for its page. Every route asks IAM."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
+        super().__init__(scope, construct_id)
+        function = make_function(
+            self,
+            "Serve",
+            deployment,
+            FunctionCode("serve_http", image="serve_http"),
+            permissions=_permissions(deployment),
+            size=Size(deployment.get(QUERY_MEMORY_MB), _TIMEOUT_SECONDS),
+        )
+        api = apigateway.HttpApi(
+            self,
+            "Api",
+            api_name=deployment.name("http"),
+            create_default_stage=False,
+            default_authorizer=authorizers.HttpIamAuthorizer(),
+        )
+        integration = integrations.HttpLambdaIntegration("ServeIntegration", function)
+        methods = [apigateway.HttpMethod.GET, apigateway.HttpMethod.POST]
+        api.add_routes(path="/{proxy+}", methods=methods, integration=integration)
+        log_name = f"/aws/apigateway/{deployment.name('http')}"
+        make_stage(self, deployment, api.api_id, _STAGE, log_name)
+        deployment.record(HTTP_API_URL, api.api_endpoint)
+
+
+def _permissions(of: Deployment) -> list[Permission]:
+    found = [
+        *read_state(of),
+        *commit(of),
+        *track(of),
+        read_objects(of, DATA),
+        count_all(of),
+    ]
+    if of.has(OptionalStack.QUERY):
+        read = ("dynamodb:GetItem", "dynamodb:Query")
+        found += [send(of, "query"), Permission(read, [of.table_arn(QUERY_TRACKER)])]
+    return found

@@ -1,0 +1,53 @@
+"""Queries over a WebSocket: stage `live` of an API, whose callers IAM lets in."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_apigatewayv2_authorizers as authorizers
+from aws_cdk import aws_apigatewayv2_integrations as integrations
+from constructs import Construct
+
+from sleeper.properties.deployed import QUERY_WEBSOCKET_URL
+from stacks.constructs.acknowledged import acknowledge
+from stacks.constructs.api_stage import make_stage
+from stacks.constructs.function import FunctionCode, Size, make_function
+from stacks.constructs.permissions import find_tables, send, send_frames
+from stacks.deployment import Deployment
+
+# FORMATS: Query results, WebSocket.
+LIVE_STAGE = "live"
+
+
+class WebSocketQueryStack(cdk.NestedStack):
+    """A function sends queries on to the queue; those who run them send frames."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
+        super().__init__(scope, construct_id)
+        api = apigateway.WebSocketApi(self, "Api", api_name=deployment.name("live"))
+        function = make_function(
+            self,
+            "Handle",
+            deployment,
+            FunctionCode("handle_websocket"),
+            permissions=[
+                *find_tables(deployment),
+                send(deployment, "query"),
+                send_frames(deployment, api.api_id, LIVE_STAGE),
+            ],
+            size=Size(keeps_state=False),
+        )
+        for route in ("$connect", "$disconnect", "$default"):
+            name = route.removeprefix("$").title()
+            integration = integrations.WebSocketLambdaIntegration(f"{name}Integration", function)
+            asks_iam = route == "$connect"
+            added = api.add_route(
+                route,
+                integration=integration,
+                authorizer=authorizers.WebSocketIamAuthorizer() if asks_iam else None,
+            )
+            if not asks_iam:
+                acknowledge(added, "APIG4", "a connection was let in by IAM when it was made")
+        stage = make_stage(self, deployment, api.api_id, LIVE_STAGE, None)
+        acknowledge(
+            stage, "APIG1", "an account keeps logs of WebSockets by a role that it sets for all"
+        )
+        deployment.record(QUERY_WEBSOCKET_URL, f"{api.api_endpoint}/{LIVE_STAGE}")

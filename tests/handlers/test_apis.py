@@ -1,0 +1,161 @@
+"""Functions behind API Gateway, with its events."""
+
+import base64
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lambdas.serve_http import handler as serve_http_module
+from sleeper.errors import NotFoundError
+from sleeper.query.destination import Connection, DestinationKind
+from sleeper.query.message import parse_query_message
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.settings import change_table_properties
+from sleeper.wiring.websocket import submit_live_query
+from tests.handlers.conftest import EVENTS, Lambda, add_rows, make_table
+from tests.handlers.functions import handle_websocket, serve_http
+
+HTTP = json.loads((EVENTS / "http-api.json").read_text())
+WEBSOCKET = json.loads((EVENTS / "websocket.json").read_text())
+ARROW = "application/vnd.apache.arrow.stream"
+CALLERS = "sleeper.table.query.callers"
+
+
+def request(method: str, path: str, body: object = None, **headers: str) -> dict[str, Any]:
+    event: dict[str, Any] = copy.deepcopy(HTTP)
+    path, _, query = path.partition("?")
+    event |= {"rawPath": path, "rawQueryString": query, "body": json.dumps(body)}
+    event["headers"] |= headers
+    event["requestContext"]["http"] |= {"method": method, "path": path}
+    return event
+
+
+@pytest.fixture
+def table(instance: Instance) -> Instance:
+    make_table(instance, "t")
+    add_rows(instance, "t", 1, 2, 3)
+    return instance
+
+
+def test_rows_are_answered_in_one_piece(table: Instance, aws: Lambda) -> None:
+    answer = aws.call(serve_http, copy.deepcopy(HTTP))
+    assert (answer["statusCode"], answer["isBase64Encoded"]) == (200, False)
+    assert answer["body"] == '{"k":1,"v":"v1"}\n'
+    answer = aws.call(serve_http, request("POST", "/tables/t/query", {}, accept=ARROW))
+    assert answer["isBase64Encoded"]
+    stream = pa.ipc.open_stream(base64.b64decode(answer["body"]))
+    assert stream.read_all().column("k").to_pylist() == [1, 2, 3]
+
+
+def test_the_rest_of_the_api_is_there_but_for_the_page(table: Instance, aws: Lambda) -> None:
+    listed = aws.call(serve_http, request("GET", "/tables"))
+    assert [t["name"] for t in json.loads(listed["body"])["tables"]] == ["t"]
+    status = aws.call(serve_http, request("GET", "/status?report=tables&table=t"))
+    assert json.loads(status["body"])["reports"][0]["rows"][0]["rows"] == 3
+    sql = aws.call(serve_http, request("POST", "/sql", {"statement": "SELECT sum(k) AS s FROM t"}))
+    assert json.loads(sql["body"]) == {"s": 6}
+    assert aws.call(serve_http, request("GET", "/"))["statusCode"] == 404
+    assert aws.call(serve_http, request("GET", "/tables/nope"))["statusCode"] == 404
+
+
+def test_an_answer_that_lambda_cannot_give_is_refused_with_its_reason(
+    table: Instance, aws: Lambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve_http_module, "_ANSWER_BYTES_MAX", 40)
+    serve_http_module._application.cache_clear()
+    try:
+        assert aws.call(serve_http, copy.deepcopy(HTTP))["statusCode"] == 200
+        answer = aws.call(serve_http, request("POST", "/tables/t/query", {}))
+        assert answer["statusCode"] == 413
+        assert "queue" in json.loads(answer["body"])["reason"]
+    finally:
+        serve_http_module._application.cache_clear()
+
+
+def test_a_caller_is_known_by_what_iam_says(table: Instance, aws: Lambda) -> None:
+    change_table_properties(table, "t", {CALLERS: '{"AROAEXAMPLE": {"valueFields": []}}'})
+    answer = aws.call(serve_http, copy.deepcopy(HTTP))
+    assert answer["body"] == '{"k":1}\n'
+    change_table_properties(table, "t", {CALLERS: '{"AROAANOTHER": {}}'})
+    answer = aws.call(serve_http, copy.deepcopy(HTTP))
+    assert answer["statusCode"] == 400
+    assert "AROAEXAMPLE:someone" in json.loads(answer["body"])["reason"]
+
+
+def live(body: str, kind: str = "MESSAGE") -> dict[str, Any]:
+    event: dict[str, Any] = copy.deepcopy(WEBSOCKET)
+    event["requestContext"]["eventType"] = kind
+    event["body"] = body if kind == "MESSAGE" else None
+    return event
+
+
+QUERY = {"type": "Query", "queryId": "q", "tableName": "t", "regions": []}
+HERE = Connection("https://f6g7h8i9j0.execute-api.eu-west-2.amazonaws.com/live", "Y0yJsfqMrPECFIw=")
+
+
+def test_a_query_over_the_websocket_goes_to_the_queue_with_its_connection(
+    table: Instance, aws: Lambda
+) -> None:
+    elsewhere = {
+        "destination": "WEBSOCKET",
+        "endpoint": "https://evil.example",
+        "connectionId": "x",
+    }
+    body = json.dumps(
+        {**QUERY, "resultsPublisherConfig": elsewhere, "statusReportDestinations": [elsewhere]}
+    )
+    assert aws.call(handle_websocket, live(body)) == {"statusCode": 200}
+    (sent,) = table.queue(QueueName.QUERY).receive(10)
+    message = parse_query_message(sent.body, "none")
+    assert message.query_id == "q"
+    assert message.results.kind is DestinationKind.WEBSOCKET
+    assert message.results.connection == HERE
+    assert [each.connection for each in message.status] == [HERE]
+
+
+def test_connecting_and_leaving_sends_nothing(table: Instance, aws: Lambda) -> None:
+    for kind in ("CONNECT", "DISCONNECT"):
+        assert aws.call(handle_websocket, live("", kind)) == {"statusCode": 200}
+    assert not table.queue(QueueName.QUERY).receive(10)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("nonsense", "not JSON"),
+        (json.dumps({**QUERY, "tableName": "nope"}), "nope"),
+        (json.dumps({**QUERY, "regions": 7}), "regions"),
+        (json.dumps({**QUERY, "resultsPublisherConfig": {"destination": "Mars"}}), "Mars"),
+    ],
+)
+def test_a_refusal_is_told_once_and_nothing_is_sent(table: Instance, body: str, says: str) -> None:
+    told: list[tuple[Connection, dict[str, Any]]] = []
+    listening = replace(
+        table, send_frame=lambda connection, frame: told.append((connection, json.loads(frame)))
+    )
+    submit_live_query(listening, HERE.endpoint, HERE.id, body)
+    ((connection, frame),) = told
+    assert connection == HERE
+    assert (frame["message"], says in frame["error"]) == ("error", True)
+    assert not table.queue(QueueName.QUERY).receive(10)
+
+
+def test_whoever_has_left_is_not_told(table: Instance) -> None:
+    def closed(_connection: Connection, _frame: str) -> None:
+        raise NotFoundError("closed")
+
+    submit_live_query(replace(table, send_frame=closed), HERE.endpoint, HERE.id, "nonsense")
+
+
+def test_a_table_that_is_not_open_to_all_is_not_asked_for_others(table: Instance) -> None:
+    change_table_properties(table, "t", {CALLERS: '{"*": {"valueFields": []}}'})
+    told: list[str] = []
+    listening = replace(table, send_frame=lambda _connection, frame: told.append(frame))
+    submit_live_query(listening, HERE.endpoint, HERE.id, json.dumps(QUERY))
+    assert "not open to all" in told[0]
+    assert not table.queue(QueueName.QUERY).receive(10)

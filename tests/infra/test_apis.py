@@ -1,0 +1,74 @@
+"""The HTTP API and the WebSocket, where an instance asks for them."""
+
+import json
+
+import pytest
+
+from tests.infra.synthesis import Synthesis, as_list, synthesise
+
+pytestmark = pytest.mark.slow
+
+ROUTE = "AWS::ApiGatewayV2::Route"
+STAGE = "AWS::ApiGatewayV2::Stage"
+
+
+@pytest.fixture(scope="module")
+def apis(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    folder = tmp_path_factory.mktemp("apis")
+    file = folder / "instance.properties"
+    stacks = "QueryStack,WebSocketQueryStack,RestApiStack"
+    file.write_text(f"sleeper.id=example\nsleeper.optional.stacks={stacks}\n")
+    return synthesise(folder / "out", file)
+
+
+def test_iam_lets_in_whoever_asks(apis: Synthesis) -> None:
+    routes = {r["RouteKey"]: r["AuthorizationType"] for r in apis.properties(ROUTE)}
+    assert routes == {
+        "GET /{proxy+}": "AWS_IAM",
+        "POST /{proxy+}": "AWS_IAM",
+        "$connect": "AWS_IAM",
+        "$disconnect": "NONE",
+        "$default": "NONE",
+    }
+
+
+def test_stages_are_bounded_and_the_http_api_has_a_log(apis: Synthesis) -> None:
+    stages = {s["StageName"]: s for s in apis.properties(STAGE)}
+    assert set(stages) == {"$default", "live"}
+    for stage in stages.values():
+        assert stage["DefaultRouteSettings"] == {
+            "ThrottlingRateLimit": 50,
+            "ThrottlingBurstLimit": 100,
+        }
+    logged = json.loads(stages["$default"]["AccessLogSettings"]["Format"])
+    assert {"caller", "route", "status"} <= set(logged)
+
+
+def test_functions_are_as_large_as_they_need(apis: Synthesis) -> None:
+    functions = {f["FunctionName"]: f for f in apis.properties("AWS::Lambda::Function")}
+    http = functions["sleeper-example-serve-http"]
+    assert (http["PackageType"], http["Timeout"], http["MemorySize"]) == ("Image", 30, 3008)
+    live = functions["sleeper-example-handle-websocket"]
+    assert live["Handler"] == "lambdas.handle_websocket.handler.handler"
+
+
+def test_frames_are_sent_to_connections_of_the_stage_alone(apis: Synthesis) -> None:
+    allowed = [
+        json.dumps(statement["Resource"])
+        for _, statement in apis.statements()
+        if "execute-api:ManageConnections" in as_list(statement["Action"])
+    ]
+    assert len(allowed) == 3  # the WebSocket's function, and those that plan and run queries
+    assert all("/live/POST/@connections/*" in each for each in allowed)
+
+
+def test_the_urls_are_written_down(apis: Synthesis) -> None:
+    (written,) = apis.properties("Custom::SleeperProperties")
+    places = written["Deployed"]
+    websocket = json.dumps(places["sleeper.query.websocket.api.url"])
+    assert "wss://" in websocket or "ApiEndpoint" in websocket or "Outputs" in websocket
+    assert places["sleeper.query.http.api.url"]
+
+
+def test_an_instance_has_neither_unless_it_asks(example: Synthesis) -> None:
+    assert example.properties(ROUTE) == []

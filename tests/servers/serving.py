@@ -1,0 +1,60 @@
+"""The server of `sleeper serve` in a thread of this process, and what a client of it needs."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from queue import Queue
+from typing import Any
+
+import httpx
+import pyarrow as pa
+from websockets.sync.client import ClientConnection, connect
+
+from sleeper.serve.running import make_server
+from sleeper.serve.terms import Terms
+from sleeper.wiring.instance import Instance
+
+_SECONDS_MAX = 60
+_TERMS = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that runs."""
+
+    url: str
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return httpx.get(self.url + path, timeout=_SECONDS_MAX, **options)
+
+    def post(self, path: str, body: object, **options: Any) -> httpx.Response:
+        return httpx.post(self.url + path, json=body, timeout=_SECONDS_MAX, **options)
+
+    def rows(self, path: str, body: object) -> list[dict[str, Any]]:
+        """As Arrow, so that the answer's end is seen."""
+        accept = {"Accept": "application/vnd.apache.arrow.stream"}
+        answer = self.post(path, body, headers=accept)
+        assert answer.status_code == 200, answer.text
+        rows: list[dict[str, Any]] = pa.ipc.open_stream(answer.content).read_all().to_pylist()
+        return rows
+
+    def live(self, **options: Any) -> ClientConnection:
+        return connect(self.url.replace("http", "ws") + "/live", proxy=None, **options)
+
+
+@contextmanager
+def serving(
+    instance: Instance, terms: Terms = _TERMS, token: str | None = None
+) -> Iterator[Serving]:
+    """Serves an instance at a free port until the end of the block."""
+    started: Queue[str] = Queue()
+    server = make_server(instance, "127.0.0.1", 0, token, terms, started.put)
+    thread = threading.Thread(target=server.run, name="serving")
+    thread.start()
+    try:
+        yield Serving(started.get(timeout=_SECONDS_MAX))
+    finally:
+        server.should_exit = True
+        thread.join(_SECONDS_MAX)
+        assert not thread.is_alive()

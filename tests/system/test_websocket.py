@@ -1,0 +1,257 @@
+"""Queries over a WebSocket, by a real client that knows only the frames' formats."""
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection
+
+from sleeper.serve.live import FRAME_BYTES_MAX
+from sleeper.serve.terms import Terms
+from sleeper.wiring.instance import Instance
+from tests.servers.serving import Serving, serving
+from tests.system.served_table import WIDE_ROWS, instance_with_rows
+
+ROWS = 50_000
+Frame = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    with instance_with_rows(tmp_path_factory.mktemp("live") / "instance", ROWS) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(numbers: Instance) -> Iterator[Serving]:
+    with serving(numbers, Terms(seconds_max=30)) as running:
+        yield running
+
+
+def query(low: int = 0, high: int = ROWS, **members: Any) -> str:
+    region = {"id": {"min": low, "minInclusive": True, "max": high, "maxInclusive": False}}
+    asked = {"type": "Query", "queryId": "q", "tableName": "numbers", "regions": [region]}
+    return json.dumps({**asked, **members})
+
+
+def frames_of(live: ClientConnection, seconds: float = 30) -> list[Frame]:
+    """Frames up to the one that ends a query, each within the time that clients wait."""
+    frames: list[Frame] = []
+    while not frames or frames[-1]["message"] not in {"completed", "error"}:
+        text = live.recv(timeout=seconds)
+        assert len(text) <= FRAME_BYTES_MAX
+        frames.append(json.loads(text))
+    return frames
+
+
+def asked(server: Serving, message: str) -> list[Frame]:
+    with server.live() as live:
+        live.send(message)
+        return frames_of(live)
+
+
+def ids_in(frames: list[Frame]) -> list[int]:
+    return [row["id"] for f in frames if f["message"] == "rows" for row in f["rows"]]
+
+
+def test_rows_come_in_frames_and_the_end_once_and_last(server: Serving) -> None:
+    frames = asked(server, query())
+    assert frames[0] == {"message": "subqueries", "queryId": "q", "queryIds": ["q"]}
+    assert {f["message"] for f in frames[1:-1]} == {"rows"}
+    assert len(frames) > 10
+    assert ids_in(frames) == list(range(ROWS))
+    assert frames[-1] == {
+        "message": "completed",
+        "queryId": "q",
+        "rowCount": ROWS,
+        "locations": [],
+    }
+
+
+def test_nothing_comes_after_the_end(server: Serving) -> None:
+    with server.live() as live:
+        live.send(query(0, 3))
+        frames_of(live)
+        with pytest.raises(TimeoutError):
+            live.recv(timeout=0.5)
+
+
+def test_fields_encoded_strings_and_pages_are_as_the_message_says(server: Serving) -> None:
+    frames = asked(
+        server, query(0, 5, requestedValueFields=[], resultsPublisherConfig={"batchSize": "2"})
+    )
+    assert [f["rows"] for f in frames if f["message"] == "rows"] == [
+        [{"id": 0}, {"id": 1}],
+        [{"id": 2}, {"id": 3}],
+        [{"id": 4}],
+    ]
+
+
+def test_a_query_for_nothing_is_completed_with_no_rows(server: Serving) -> None:
+    end = asked(server, query(regions=[]))[-1]
+    assert (end["message"], end["rowCount"]) == ("completed", 0)
+    end = asked(server, query(tableName="empty"))[-1]
+    assert (end["message"], end["rowCount"]) == ("completed", 0)
+    frames = asked(server, query(resultsPublisherConfig={"destination": "NoResultsOutput"}))
+    assert [f["message"] for f in frames] == ["subqueries", "completed"]
+    assert frames[-1]["rowCount"] == ROWS
+
+
+def test_a_table_may_be_named_by_its_id(server: Serving) -> None:
+    table_id = server.get("/tables/numbers").json()["id"]
+    assert len(ids_in(asked(server, query(0, 5, tableName=None, tableId=table_id)))) == 5
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        ("", "not JSON"),
+        ("nonsense", "not JSON"),
+        ("[" * 5000, "not JSON"),
+        ("[1]", "JSON object"),
+        ("{}", "table"),
+        (query(type="Nonsense"), "Nonsense"),
+        (query(tableName="nope"), "nope"),
+        (query(tableName=None, tableId="00000000"), "00000000"),
+        (query(9, 3), "holds nothing"),
+        (query(regions=[{"id": {"min": "x"}}]), "regions[0]"),
+        (query(regions=[{"nope": {}}]), "nope"),
+        (query(regions=None), "regions"),
+        (query(requestedValueFields=["nope"]), "nope"),
+        (query(queryTimeIteratorClassName="Nope"), "Nope"),
+        (query(resultsPublisherConfig={"destination": "Nowhere"}), "Nowhere"),
+        (query(resultsPublisherConfig={"destination": "S3"}), "S3"),
+        (query(resultsPublisherConfig=7), "resultsPublisherConfig"),
+        (query(statusReportDestinations=7), "statusReportDestinations"),
+        (query(queryId="../x"), "queryId"),
+        (query(queryId=7), "queryId"),
+    ],
+)
+def test_what_is_wrong_is_told_once_and_the_connection_goes_on(
+    server: Serving, message: str, says: str
+) -> None:
+    with server.live() as live:
+        live.send(message)
+        (frame,) = frames_of(live)
+        assert set(frame) == {"message", "queryId", "error"}
+        assert (frame["message"], says in frame["error"]) == ("error", True), frame
+        live.send(query(0, 3, queryId="next"))
+        frames = frames_of(live)
+        assert {f["queryId"] for f in frames} == {"next"}
+        assert ids_in(frames) == [0, 1, 2]
+
+
+def test_a_frame_of_bytes_is_refused(server: Serving) -> None:
+    with server.live() as live:
+        live.send(b"\x00\x01")
+        assert "not JSON" in frames_of(live)[0]["error"]
+
+
+def test_a_query_without_an_id_gets_one(server: Serving) -> None:
+    frames = asked(server, query(0, 3, queryId=None))
+    assert len({f["queryId"] for f in frames}) == 1
+    assert frames[0]["queryId"]
+
+
+def test_several_queries_share_a_connection(server: Serving) -> None:
+    with server.live() as live:
+        for number in range(4):
+            live.send(query(number, number + 5000, queryId=f"q{number}"))
+        frames = [frame for _ in range(4) for frame in frames_of(live)]
+    for number in range(4):
+        mine = [f for f in frames if f["queryId"] == f"q{number}"]
+        assert ids_in(mine) == list(range(number, number + 5000))
+        assert mine[-1]["message"] == "completed"
+
+
+def test_too_many_queries_on_a_connection_are_refused(server: Serving) -> None:
+    with server.live() as live:
+        for number in range(20):
+            live.send(query(queryId=f"q{number}"))
+        ends = [frames_of(live)[-1] for _ in range(20)]
+    assert {end["queryId"] for end in ends} == {f"q{number}" for number in range(20)}
+    refused = [end["error"] for end in ends if end["message"] == "error"]
+    assert refused
+    assert all("8 queries" in error for error in refused)
+
+
+def test_a_query_that_waits_is_not_silent(numbers: Instance) -> None:
+    endless = {"statement": "SELECT count(*) FROM generate_series(1, 1000000000000)"}
+    terms = Terms(queries_max=1, seconds_max=2, keep_alive_seconds=0.3)
+    with serving(numbers, terms) as slow, slow.live() as live:
+        busy = threading.Thread(target=slow.post, args=("/sql", endless))
+        busy.start()
+        time.sleep(0.5)
+        live.send(query(0, 3))
+        frames = frames_of(live, seconds=10)
+        busy.join()
+    assert frames[0] == {"message": "rows", "queryId": "q", "rows": []}
+    assert frames[1] == frames[0]
+    said = [f["message"] for f in frames if f.get("rows") != []]
+    assert said == ["subqueries", "rows", "completed"]
+    assert ids_in(frames) == [0, 1, 2]
+
+
+def test_a_slow_reader_gets_everything(server: Serving) -> None:
+    with server.live(max_queue=1) as live:
+        live.send(query(0, WIDE_ROWS, tableName="wide"))
+        frames: list[Frame] = []
+        for _ in range(8):
+            frames.append(json.loads(live.recv(timeout=10)))
+            time.sleep(0.2)
+        frames += frames_of(live)
+    assert ids_in(frames) == list(range(WIDE_ROWS))
+    assert frames[-1]["rowCount"] == WIDE_ROWS
+
+
+def test_who_does_not_read_is_left_when_the_time_is_up(numbers: Instance) -> None:
+    with (
+        serving(numbers, Terms(queries_max=1, seconds_max=2)) as small,
+        small.live(max_queue=1) as live,
+    ):
+        live.send(query(0, WIDE_ROWS, tableName="wide"))
+        begun = time.monotonic()
+        assert ids_in(asked(small, query(0, 3))) == [0, 1, 2]
+        assert time.monotonic() - begun < 20
+        frames = frames_of(live)
+    assert len(ids_in(frames)) < WIDE_ROWS
+    assert frames[-1]["message"] == "error"
+
+
+def test_a_connection_that_closes_in_mid_stream_stops_its_query(numbers: Instance) -> None:
+    with serving(numbers, Terms(queries_max=1, seconds_max=60)) as small:
+        for _ in range(3):
+            with small.live(max_queue=1, close_timeout=0.5) as live:
+                live.send(query(0, WIDE_ROWS, tableName="wide"))
+                live.recv()
+        begun = time.monotonic()
+        # There is one slot: it must be free again.
+        assert ids_in(asked(small, query(0, 3))) == [0, 1, 2]
+        assert time.monotonic() - begun < 20
+
+
+def test_a_frame_that_is_too_large_closes_the_connection(numbers: Instance) -> None:
+    with serving(numbers, Terms(body_bytes_max=2000)) as small, small.live() as live:
+        live.send("x" * 5000)
+        with pytest.raises(ConnectionClosed) as closed:
+            live.recv(timeout=10)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+
+
+def test_who_has_no_token_and_who_is_elsewhere_is_not_let_in(numbers: Instance) -> None:
+    token = base64.b64encode(b"a token of some length").decode()
+    with serving(numbers, token=token) as guarded:
+        with pytest.raises(InvalidStatus, match="403"):
+            guarded.live()
+        headers = {"Authorization": f"Bearer {token}"}
+        with pytest.raises(InvalidStatus, match="403"):
+            guarded.live(additional_headers=headers, origin="http://evil.example")
+        with guarded.live(additional_headers=headers) as live:
+            live.send(query(0, 3))
+            assert ids_in(frames_of(live)) == [0, 1, 2]

@@ -1,0 +1,17 @@
+"""An instance in a folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    make_local_instance(tmp_path / "instance", "test", {})
+    opened = open_local_instance(tmp_path / "instance")
+    yield opened
+    opened.close()

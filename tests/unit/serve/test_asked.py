@@ -1,0 +1,65 @@
+"""What the body of a query asks for, and what is refused."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from sleeper.errors import InvalidRequestError
+from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.serve.asked import query_of_body
+
+ONE = Schema((Field("id", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.STRING),))
+TWO = Schema((Field("a", PrimitiveType.STRING), Field("b", PrimitiveType.BYTE_ARRAY)))
+
+
+def test_nothing_asked_is_the_whole_table() -> None:
+    assert query_of_body(ONE, {}) == Query()
+
+
+def test_no_keys_are_no_rows() -> None:
+    assert query_of_body(ONE, {"keys": []}).regions == ()
+
+
+def test_keys_ranges_and_the_rest() -> None:
+    asked = query_of_body(
+        ONE,
+        {"keys": [1, [2]], "ranges": [[5, None]], "columns": ["v"], "limit": 0, "asOf": 3},
+    )
+    regions = (*regions_of_keys(ONE, [[1], [2]]), region_of_range(ONE, 5, None))
+    assert asked == Query(regions, ("v",), 0, 3)
+
+
+def test_keys_of_several_fields_with_bytes_as_base64() -> None:
+    text = base64.b64encode(b"\x00\xff").decode()
+    (region,) = query_of_body(TWO, {"keys": [["x", text]]}).regions or ()
+    assert region == regions_of_keys(TWO, [["x", b"\x00\xff"]])[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"key": [1]}, "'key'"),
+        ({"keys": 1}, '"keys" must be a list'),
+        ({"keys": [1, "x"]}, r'"keys\[1\]"'),
+        ({"keys": [[1, 2]]}, "2 values"),
+        ({"keys": [2**63]}, r'"keys\[0\]"'),
+        ({"keys": [1.5]}, r'"keys\[0\]"'),
+        ({"keys": [True]}, r'"keys\[0\]"'),
+        ({"ranges": [[5, 1]]}, "holds nothing"),
+        ({"ranges": [[5]]}, r"\[min, max\]"),
+        ({"regions": [{"nope": {}}]}, "'nope'"),
+        ({"regions": [7]}, r'"regions\[0\]"'),
+        ({"columns": "v"}, '"columns" must be a list'),
+        ({"columns": [1]}, "list of names"),
+        ({"limit": -1}, '"limit"'),
+        ({"limit": True}, '"limit"'),
+        ({"asOf": 0}, '"asOf"'),
+        ({"filters": 1}, '"filters" must be text'),
+        ({"filters": "nope(v)"}, "nope"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name(body: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidRequestError, match=says):
+        query_of_body(ONE, body)
