@@ -437,7 +437,8 @@ def nothing_runs_any_more(user: AwsUser) -> None:
 
     That data stays is in the templates (`tests/infra`): nested stacks keep nothing here.
     """
-    assert "QueueUrls" not in user.client("sqs").list_queues(QueueNamePrefix=user.prefix)
+    queues = user.client("sqs").list_queues(QueueNamePrefix=user.prefix)
+    assert queues.get("QueueUrls", []) == []
     listed = user.client("lambda").list_functions()["Functions"]
     assert [f for f in listed if f["FunctionName"].startswith(user.prefix)] == []
     assert user.client("events").list_rules(NamePrefix=user.prefix)["Rules"] == []
