@@ -10,6 +10,7 @@ from sleeper.cli.printing import note
 from sleeper.cli.progress import stage_progress
 from sleeper.cli.table import TableName
 from sleeper.reports.listing import counted
+from sleeper.wiring.termination import terminated_like_interrupted
 
 if TYPE_CHECKING:
     from sleeper.bulk_import.run import BulkImportResult
@@ -52,7 +53,8 @@ def bulk_import(
         from sleeper.spark.bulk_import_job import import_on
 
         begun = time.monotonic()
-        with stage_progress(f"bulk import into {name}") as on_stage:
+        progress = stage_progress(f"bulk import into {name}")
+        with terminated_like_interrupted(), progress as on_stage:
             result = import_on(master, instance, name, files, job_id, on_stage)
     note(_summary(result, name, time.monotonic() - begun))
 

@@ -61,7 +61,8 @@ class SparkCluster:
                     yield json.dumps([found.rows, found.bytes, keys])
 
         with task_errors():
-            texts = self._numbers(len(splits)).mapInArrow(_texts(sample), _TEXT).collect()
+            numbers = _numbers(self.session, len(splits))
+            texts = numbers.mapInArrow(_texts(sample), _TEXT).collect()
         raw = [json.loads(row[0]) for row in texts]
         return [
             SplitSample(rows, size, tuple(map(key_from_json, keys))) for rows, size, keys in raw
@@ -89,24 +90,19 @@ class SparkCluster:
                     yield new_file_to_json(new)
 
         tasks = task_count(exchange.slots)
-        with task_errors(), self._small_batches():
-            pieces = self._numbers(len(exchange.splits)).mapInArrow(_each_number(cut), _PIECE)
+        with task_errors():
+            # With settings of its own: others use the session too.
+            own = self.session.newSession()
+            own.conf.set(_BATCH_SETTING, str(_PIECES_PER_BATCH))
+            pieces = _numbers(own, len(exchange.splits)).mapInArrow(_each_number(cut), _PIECE)
             by_task = _by_task(pieces, tasks)
             found = by_task.mapInArrow(_texts(write), _TEXT).collect()
         return [new_file_from_json(row[0]) for row in found]
 
-    def _numbers(self, count: int) -> DataFrame:
-        """So many numbers, each in a partition of its own."""
-        return self.session.range(0, count, 1, count)
 
-    @contextmanager
-    def _small_batches(self) -> Iterator[None]:
-        before = self.session.conf.get(_BATCH_SETTING)
-        self.session.conf.set(_BATCH_SETTING, str(_PIECES_PER_BATCH))
-        try:
-            yield
-        finally:
-            self.session.conf.set(_BATCH_SETTING, str(before))
+def _numbers(session: SparkSession, count: int) -> DataFrame:
+    """So many numbers, each in a partition of its own."""
+    return session.range(0, count, 1, count)
 
 
 def _by_task(pieces: DataFrame, tasks: int) -> DataFrame:

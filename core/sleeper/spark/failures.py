@@ -39,19 +39,24 @@ def task_errors() -> Iterator[None]:
         yield
     except SleeperError:
         raise
-    except PySparkException as error:
-        raise _error_in(str(error)) from error
     except Exception as error:
-        # The gateway's own, which has no class that is always there.
-        if type(error).__module__.startswith("py4j"):
-            raise _error_in(str(error)) from error
-        raise
+        if not is_of_spark(error):
+            raise
+        raise _error_in(str(error)) from error
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Whether it is Spark's own, or of the gateway to its Java, which may be gone."""
+    # The gateway's errors have no class that is always there.
+    gateway = type(error).__module__.startswith("py4j")
+    return gateway or isinstance(error, PySparkException | OSError)
 
 
 def _error_in(text: str) -> SleeperError:
     found = _MARKED.search(text)
     if found is None:
-        return UnavailableError(f"Spark gave up: {text.strip().splitlines()[0]}")
+        lines = text.split("\n") if text.strip() else ["it does not say why"]
+        return UnavailableError(f"Spark gave up: {next(filter(None, map(str.strip, lines)))}")
     raw = json.loads(found[1])
     kind = getattr(errors, raw["kind"])
     error: SleeperError = kind(raw["message"])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sleeper.query.change_feed import check_feed_start, next_version
 from sleeper.query.feed_claim import FeedClaim, FollowerClaim, HoldClaim
 from sleeper.query.request import Query
+from sleeper.tables.table_ref import TableId
 from sleeper.wiring.instance import OpenTable
 from sleeper.wiring.query_pieces import FeedScan, plan_feed_scans
 
@@ -37,6 +38,11 @@ class TableFollower:
         self._table = followed.table
         self._claim = followed.claim()
         self._nothing_at = -_SECONDS_BETWEEN_LOOKS
+
+    @property
+    def table_id(self) -> TableId:
+        """Which table it is, whatever it is called."""
+        return self._table.ref.id
 
     @property
     def newest(self) -> int:

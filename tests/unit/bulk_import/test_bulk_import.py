@@ -20,7 +20,7 @@ from sleeper.clock import system_clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.sort import UnsortedRows
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import (
     ROOT_PARTITION_ID,
@@ -259,11 +259,37 @@ def test_of_two_runs_of_a_job_at_once_one_counts(table: BulkImportTable, tmp_pat
     assert len(stored(table)) == 100
 
 
+def test_a_table_that_is_deleted_meanwhile_takes_nothing(
+    table: BulkImportTable, tmp_path: Path
+) -> None:
+    def deleted() -> None:
+        raise StateMovedOnError("table 't' was deleted meanwhile")
+
+    path = write(tmp_path / "a.parquet", some_rows(100))
+    with pytest.raises(StateMovedOnError, match="was deleted meanwhile"):
+        run(replace(table, check_active=deleted), InProcessCluster(), path)
+    assert stored(table) == []
+
+
+def test_row_groups_without_rows_are_passed_over(table: BulkImportTable, tmp_path: Path) -> None:
+    rows = some_rows(200)
+    whole = pq.read_table(write(tmp_path / "whole.parquet", rows))
+    path = tmp_path / "a.parquet"
+    with pq.ParquetWriter(path, whole.schema) as writer:
+        for part in (whole.slice(0, 0), whole.slice(0, 100), whole.slice(0, 0), whole.slice(100)):
+            writer.write_table(part)
+    assert pq.ParquetFile(path).metadata.num_row_groups == 4
+    assert run(table, InProcessCluster(), path).rows == 200
+    assert stored(table) == sorted(rows, key=repr)
+
+
 def test_no_rows_at_all_are_an_import_too(table: BulkImportTable, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", [])
-    result = run(table, InProcessCluster(), path)
+    (tmp_path / "b.csv").write_text("k,s,v\n")
+    (tmp_path / "c.jsonl").write_text("")
+    paths = [write(tmp_path / "a.parquet", []), tmp_path / "b.csv", tmp_path / "c.jsonl"]
+    result = run(table, InProcessCluster(), *paths)
     assert (result.rows, result.files) == (0, 0)
-    assert run(table, InProcessCluster(), path).done_before
+    assert run(table, InProcessCluster(), *paths).done_before
 
 
 @pytest.mark.parametrize(
