@@ -57,7 +57,7 @@ def test_a_stream_only_adds(
     counts = rows.groupBy("text").count().selectExpr("count AS n", "text")
     sink = counts.writeStream.format("sleeper").options(**named(target)).outputMode(mode)
     sink = sink.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
-    with pytest.raises((AnalysisException, StreamingQueryException), match="(?i)append|update"):
+    with pytest.raises((AnalysisException, StreamingQueryException), match=r"(?i)append|update"):
         sink.start().awaitTermination()
     assert numbers_in(target) == []
 

@@ -9,6 +9,7 @@ from sleeper.cli.opened import opened
 from sleeper.cli.printing import note
 from sleeper.cli.progress import stage_progress
 from sleeper.cli.table import TableName
+from sleeper.errors import InvalidRequestError
 from sleeper.reports.listing import counted
 from sleeper.wiring.termination import terminated_like_interrupted
 
@@ -50,8 +51,12 @@ def bulk_import(
     """
     with opened(context) as instance:
         instance.table(name)  # before Spark is loaded, which takes seconds
-        from sleeper.spark.bulk_import_job import import_on
-
+        try:
+            from sleeper.spark.bulk_import_job import import_on
+        except ModuleNotFoundError as error:
+            raise InvalidRequestError(
+                f"sleeper bulk-import needs {error.name}: pip install 'sleeper[spark]'"
+            ) from error
         begun = time.monotonic()
         progress = stage_progress(f"bulk import into {name}")
         with terminated_like_interrupted(), progress as on_stage:

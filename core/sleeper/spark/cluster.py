@@ -79,12 +79,11 @@ class SparkCluster:
                     yield _batch_of_piece(piece.task, piece.body)
 
         def write(batches: Batches) -> Iterator[str]:
-            first = next(batches, None)
-            if first is None:
+            task, batches = _task_of(batches)
+            if task is None:
                 return
-            slot = slot_of_task(exchange.slots, first.column(0)[0].as_py())
-            bodies = _bodies(itertools.chain([first], batches))
-            rows = rows_of_pieces(bodies, exchange.target.schema)
+            slot = slot_of_task(exchange.slots, task)
+            rows = rows_of_pieces(_bodies(batches), exchange.target.schema)
             with _engine_here(exchange.engine) as engine:
                 for new in write_slot(slot, rows, exchange.target, engine):
                     yield new_file_to_json(new)
@@ -164,6 +163,14 @@ def _one_binary(body: pa.Buffer) -> pa.Array:
     """An array of one value, without a copy of it."""
     ends = pa.py_buffer(struct.pack("=ii", 0, body.size))
     return pa.Array.from_buffers(pa.binary(), 1, [None, ends, body])
+
+
+def _task_of(batches: Batches) -> tuple[int | None, Batches]:
+    """The task that the pieces are for, None if there are none; and all of the pieces."""
+    first = next(batches, None)
+    if first is None:
+        return None, batches
+    return first.column("task")[0].as_py(), itertools.chain([first], batches)
 
 
 def _bodies(batches: Batches) -> Iterator[pa.Buffer]:

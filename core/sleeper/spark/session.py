@@ -79,7 +79,9 @@ def local_session(
     try:
         with _errors_into(folder / _LOG):
             session = builder.getOrCreate()
-    except PySparkException as error:
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
         said = (folder / _LOG).read_text(errors="replace")[-_LOG_SHOWN_BYTES:].strip()
         raise UnavailableError(
             f"Spark did not start (it needs Java 17): {said or error}"

@@ -58,13 +58,18 @@ class TableFollower:
         return version
 
     def next_version(self, start: int, files_max: int | None, last: int | None) -> int:
-        """Up to which version to read, `start` if there is nothing yet."""
+        """Up to which version to read, `start` if there is nothing yet.
+
+        StateMovedOnError if there is nothing more to come, because the table was deleted.
+        """
         self._claim.keep(start)
         if time.monotonic() - self._nothing_at < _SECONDS_BETWEEN_LOOKS:
             return start
         found = next_version(self._table.state, start, files_max, last)
         if found == start:
             self._nothing_at = time.monotonic()
+            # Nothing ever comes of a table that is gone.
+            self._table.check_active()
         return found
 
     def scans(self, start: int, end: int, query: Query, bytes_per_piece: int) -> list[FeedScan]:

@@ -1,5 +1,6 @@
 """The format `sleeper` as Spark calls it, without a Spark: plans, pickles, batches."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,19 @@ def test_a_table_that_is_deleted_while_it_is_read_is_named(instance: sleeper.Ins
             read(each, partitions)
     with pytest.raises(NotFoundError, match="'t'"):
         reader(instance)
+
+
+def test_a_stream_of_a_table_that_is_gone_does_not_wait_for_ever(
+    instance: sleeper.Instance,
+) -> None:
+    stream = stream_copy(source(instance))
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+    instance.delete_table("t")
+    time.sleep(0.6)  # it does not look more often
+    with pytest.raises(StateMovedOnError, match="table 't' was deleted meanwhile"):
+        stream.latestOffset(end, ReadAllAvailable())
+    stream.stop()
 
 
 def test_a_table_that_is_deleted_while_it_is_written_takes_nothing(
