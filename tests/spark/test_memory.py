@@ -1,9 +1,7 @@
 """What a Python worker takes at most, however much there is to do."""
 
-import time
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -14,11 +12,10 @@ from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
 from sleeper.wiring.opening import make_instance, open_instance
 from sleeper.wiring.tables import create_table
 from tests.spark.imports import PATIENCE_SECONDS, SCHEMA, Import
-from tests.spark.processes import python_workers
+from tests.spark.processes import MIB, PeakMemory, python_workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(6 * PATIENCE_SECONDS)]
 
-MIB = 1024**2
 TASK_MEMORY_BYTES = 64 * MIB
 # As the platforms are asked for it: Python with its libraries, and two times a task's memory.
 BOUND_BYTES = 256 * MIB + 2 * TASK_MEMORY_BYTES
@@ -36,15 +33,6 @@ def write(folder: Path, rows: int) -> Path:
     return folder
 
 
-def peak_bytes(process: psutil.Process) -> int:
-    """The most that was resident; 0 if the process has ended."""
-    try:
-        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
-
-
 def peak_of_import(folder: Path, rows: int) -> int:
     """The peak of the greediest of an import's workers."""
     make_instance(
@@ -53,13 +41,11 @@ def peak_of_import(folder: Path, rows: int) -> int:
     instance = open_instance(folder / "i")
     create_table(instance, "t", SCHEMA, {BULK_IMPORT_LEAVES_MIN.name: "1"})
     life = Import(instance, write(folder / "in", rows), "local[2]")
-    peak = 0
-    while not life.has_ended:
-        peak = max(peak, *map(peak_bytes, python_workers(life.pid)), 0)
-        time.sleep(0.1)
-    assert f"{rows:,} rows" in life.end()
+    with PeakMemory(lambda: python_workers(life.pid)) as peak:
+        said = life.end()
+    assert f"{rows:,} rows" in said
     instance.close()
-    return peak
+    return peak.bytes
 
 
 def test_a_worker_of_an_import_takes_no_more_for_more_rows(

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,8 @@ from sleeper.statestore.transactions.file_json import key_from_json, key_to_json
 _PIECES_PER_BATCH = 8
 _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _TRIED_AT_ONCE = 20
+# What Spark tells its Python workers.
+_LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 _TEXT = "found string"
 _PIECE = "task int, body binary"
 
@@ -181,7 +184,11 @@ def _bodies(batches: Batches) -> Iterator[pa.Buffer]:
 
 @contextmanager
 def _engine_here(engine: EngineSettings) -> Iterator[EngineSettings]:
-    """The engine of a task: one thread, and a folder of the machine that it runs on."""
-    place = engine.spill_folder if engine.spill_folder.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="task-", dir=place) as folder:
+    """The engine of a task: one thread, and a folder where Spark itself spills on its machine.
+
+    What a task leaves there that is killed goes with Spark's own.
+    """
+    places = os.environ[_LOCAL_DIRS].split(",")
+    place = places[os.getpid() % len(places)]
+    with tempfile.TemporaryDirectory(prefix="sleeper-", dir=place) as folder:
         yield replace(engine, spill_folder=Path(folder), threads=1)
