@@ -21,7 +21,7 @@ from sleeper.bulk_export.run import (
 )
 from sleeper.datafiles.bucket import Bucket, is_s3_url, split_s3_url
 from sleeper.datafiles.location import DataRoot
-from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.queue import Message
 from sleeper.partitions.region import Region
@@ -106,8 +106,13 @@ def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
         with run_query(Query((region,), version=version), place, engine) as rows:
             return write_parquet(rows.schema, rows, sink)
 
-    with _held(table, plan.version, folder.export_id, engine):
-        return write_export(folder, plan, write, engine.settings.engine.threads)
+    try:
+        with _held(table, plan.version, folder.export_id, engine):
+            return write_export(folder, plan, write, engine.settings.engine.threads)
+    except (StateMovedOnError, DataError):
+        # What is missing may be so because the table is gone.
+        table.check_active()
+        raise
 
 
 @contextmanager

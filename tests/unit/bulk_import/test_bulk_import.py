@@ -4,7 +4,10 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +34,15 @@ from sleeper.partitions.partition import (
 )
 from sleeper.partitions.region import whole_region
 from sleeper.schema.json import schema_to_json
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import (
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+)
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from tests.unit.bulk_import.in_process import InProcessCluster
 
@@ -41,6 +52,7 @@ SCHEMA = Schema(
     (Field("v", PrimitiveType.LONG, nullable=True),),
 )
 MIB = 1024**2
+MOMENT = datetime(2026, 1, 31, 12, 0, 0, 5_000, tzinfo=UTC)
 Row = tuple[str, int, int | None]
 
 
@@ -142,6 +154,35 @@ def test_tasks_that_run_again_leave_no_doubled_row(table: BulkImportTable, tmp_p
     written = list((tmp_path / "data").rglob("*.parquet"))
     with table.state.reading() as state:
         assert state.files.totals().files * 3 == len(written)
+
+
+def test_values_of_every_type_come_through_whole(tmp_path: Path) -> None:
+    kinds: dict[str, tuple[FieldType, pa.DataType, list[Any]]] = {
+        "bytes": (PrimitiveType.BYTE_ARRAY, pa.large_binary(), [b"", b"\x00\xff" * 20, None]),
+        "flag": (PrimitiveType.BOOLEAN, pa.bool_(), [True, None, False]),
+        "float": (PrimitiveType.FLOAT, pa.float64(), [0.5, None, -0.0]),
+        "time": (PrimitiveType.TIMESTAMP, pa.timestamp("ms", "Asia/Tokyo"), [MOMENT, None]),
+        "day": (PrimitiveType.DATE, pa.date32(), [MOMENT.date(), None]),
+        "money": (DecimalType(30, 4), pa.decimal128(38, 4), [Decimal("-1.2500"), None]),
+        "list": (ListType(PrimitiveType.STRING), pa.large_list(pa.string()), [["é"], [], None]),
+        "map": (
+            MapType(PrimitiveType.STRING, PrimitiveType.TIMESTAMP),
+            pa.map_(pa.string(), pa.timestamp("us", "UTC")),
+            [[("x", MOMENT)], [], None],
+        ),
+    }
+    values = tuple(Field(name, kind, nullable=True) for name, (kind, _, _) in kinds.items())
+    schema = Schema((Field("key", PrimitiveType.BYTE_ARRAY),), (), values)
+    table = make_table(tmp_path, tree_from_split_points(schema, [b"\x40"]), schema)
+    count = 500
+    columns = {"key": pa.array([bytes([n % 256, n % 7]) for n in range(count)])}
+    for name, (_, kind, some) in kinds.items():
+        columns[name] = pa.array([some[n % len(some)] for n in range(count)], kind)
+    source = pa.table(columns)
+    pq.write_table(source, tmp_path / "a.parquet", row_group_size=100)
+    assert run(table, InProcessCluster(runs=2), tmp_path / "a.parquet").rows == count
+    assert stored(table) == sorted((tuple(r.values()) for r in source.to_pylist()), key=repr)
+    table.state.close()
 
 
 def test_a_frequent_key_is_written_by_several_tasks(table: BulkImportTable, tmp_path: Path) -> None:

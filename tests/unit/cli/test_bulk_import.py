@@ -15,10 +15,9 @@ def test_without_pyspark_it_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     done = cities("bulk-import", "cities", rows_file)
-    assert (done.status, done.stderr) == (
-        1,
-        "error: sleeper bulk-import needs pyspark: pip install 'sleeper[spark]'\n",
-    )
+    assert done.status == 1
+    assert done.stderr.startswith("error: sleeper bulk-import needs pyspark")
+    assert "pip install 'sleeper[spark]'" in done.stderr
 
 
 def test_a_table_that_is_not_there_is_named_before_spark_is_loaded(
