@@ -15,6 +15,8 @@ from sleeper import errors
 from sleeper.errors import SleeperError, UnavailableError
 
 _MARK = "sleeper task failed: "
+# Before what it was.
+_GATEWAY_SAYS = "An error occurred while calling "
 _MARKED = re.compile(re.escape(_MARK) + r"(\{.*\})")
 
 
@@ -55,8 +57,9 @@ def is_of_spark(error: Exception) -> bool:
 def _error_in(text: str) -> SleeperError:
     found = _MARKED.search(text)
     if found is None:
-        lines = text.split("\n") if text.strip() else ["it does not say why"]
-        return UnavailableError(f"Spark gave up: {next(filter(None, map(str.strip, lines)))}")
+        lines = [line.lstrip(": ").rstrip() for line in text.splitlines()]
+        told = [line for line in lines if line and not line.startswith(_GATEWAY_SAYS)]
+        return UnavailableError(f"Spark gave up: {told[0] if told else 'it does not say why'}")
     raw = json.loads(found[1])
     kind = getattr(errors, raw["kind"])
     error: SleeperError = kind(raw["message"])

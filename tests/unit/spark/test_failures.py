@@ -7,6 +7,10 @@ from pyspark.errors import PySparkException
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 from sleeper.spark.failures import TaskError, marked_errors, task_errors
 
+CALLED = """An error occurred while calling o5.collectToPython.
+: org.apache.spark.SparkException: Job 3 was cancelled
+\tat org.apache.spark.Job"""
+
 
 def told(error: Exception) -> Exception:
     """What a driver raises of what Spark raised."""
@@ -28,6 +32,7 @@ def test_an_error_of_a_task_is_that_of_the_driver() -> None:
     ("error", "said"),
     [
         (PySparkException("\n\n  Job 3 cancelled \nat x"), "Spark gave up: Job 3 cancelled"),
+        (PySparkException(CALLED), "Spark gave up: org.apache.spark.SparkException: Job 3 was"),
         (PySparkException(""), "Spark gave up: it does not say why"),
         (Py4JNetworkError("Answer from Java side is empty"), "Spark gave up: Answer from Java"),
         (ConnectionRefusedError(111, "Connection refused"), r"Spark gave up: \[Errno 111\]"),
