@@ -82,13 +82,8 @@ def test_a_command_exports_to_any_place_in_s3(aws: AwsInstance, table: sleeper.T
     assert exported(aws, done.stdout.strip()) == (THIRDS, {"_plan.json", "_SUCCESS"})
 
 
-def test_a_place_in_s3_that_is_none_is_refused_by_name(
-    aws: AwsInstance, table: sleeper.Table
-) -> None:
+def test_a_bucket_without_a_prefix_is_no_place(aws: AwsInstance, table: sleeper.Table) -> None:
     command = ["--instance", aws.where, "bulk-export", "t", "--output"]
-    for place, said in (
-        (f"s3://{aws.source_bucket}", "names no object of S3: expected s3://bucket/key"),
-        (f"s3://no-{uuid.uuid4().hex}/out", "error: cannot write"),
-    ):
-        done = CliRunner().invoke(app, [*command, place])
-        assert (done.exit_code, said in done.stderr) == (1, True), done.stderr
+    done = CliRunner().invoke(app, [*command, f"s3://{aws.source_bucket}"])
+    assert done.exit_code == 1
+    assert "names no object of S3: expected s3://bucket/key" in done.stderr
