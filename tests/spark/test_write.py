@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 import sleeper
@@ -203,7 +203,7 @@ def test_a_path_and_partitions_are_refused_and_not_passed_over(
     writer = frame_of(spark, 3).write.format("sleeper").mode("append").options(**named(table))
     with pytest.raises(AnalysisException, match="option 'path' is not known here"):
         writer.save("t")
-    with pytest.raises(AnalysisException):
+    with pytest.raises(IllegalArgumentException, match="partitioning"):
         writer.partitionBy("n").save()
     assert numbers_in(table) == []
 

@@ -29,8 +29,9 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 
 logger = logging.getLogger(__name__)
 
-# A slot is sorted without the disk if it takes a quarter of a task's memory.
-_SLOTS_IN_MEMORY = 5
+# A slot is sorted without the disk if it takes a quarter of a task's memory, and may be half as
+# large again as it is planned.
+_SLOTS_IN_MEMORY = 7
 _SLOTS_PER_TASK = 2
 # Larger splits make fewer, larger pieces: two chunks each.
 _SPLITS_IN_MEMORY = 4
