@@ -6,7 +6,7 @@ before anything that the query itself asks for, so no query can leave it out.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
@@ -105,6 +105,14 @@ def visible_columns(
                 f"field {name!r} may not be seen by the caller, who may see: {', '.join(allowed)}"
             )
     return allowed if columns is None else columns
+
+
+def visible_schema(restriction: Restriction, schema: Schema) -> Schema:
+    """The schema without the value fields that may not be seen."""
+    allowed = restriction.value_fields
+    if allowed is None:
+        return schema
+    return replace(schema, values=tuple(f for f in schema.values if f.name in allowed))
 
 
 def _are_texts(values: object) -> bool:

@@ -13,6 +13,7 @@ from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.extracts import Extractor
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.session import EngineSettings, limit_footer_cache, open_session
+from sleeper.processing.restriction import NO_RESTRICTION, Restriction
 from sleeper.properties import engine as of_engine
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.key_filters import KeyFilterCache
@@ -21,12 +22,17 @@ from sleeper.statestore.store import StateStore
 
 @dataclass(frozen=True, slots=True)
 class QueryTable:
-    """A table that can be queried."""
+    """A table that can be queried.
+
+    `restriction` is what the caller may see of it, whatever a query asks: it cannot be seen
+    around.
+    """
 
     name: str
     store: StateStore
     root: DataRoot
     iterators: TableIterators = field(default_factory=TableIterators)
+    restriction: Restriction = NO_RESTRICTION
 
 
 @dataclass(frozen=True, slots=True)

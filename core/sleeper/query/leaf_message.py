@@ -90,7 +90,7 @@ def leaf_query_body(message: LeafQueryMessage) -> str:
 
 
 def leaf_query_of(message: LeafQueryMessage, schema: Schema) -> Query:
-    """The query of the leaf alone, as the caller may ask it."""
+    """The query of the leaf alone."""
     query = query_of(message.query, schema)
     leaf = region_from_json(schema, message.partition_region)
     cut = (region.intersect(leaf) for region in query.regions or ())
@@ -99,7 +99,6 @@ def leaf_query_of(message: LeafQueryMessage, schema: Schema) -> Query:
         regions=tuple(region for region in cut if region is not None),
         version=message.version,
         now_ms=message.now_ms,
-        restriction=message.restriction,
     )
 
 

@@ -18,7 +18,7 @@ from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.processing.model import NO_PROCESSING, Processing
-from sleeper.processing.restriction import visible_columns
+from sleeper.processing.restriction import NO_RESTRICTION, Restriction, visible_columns
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit
@@ -77,12 +77,13 @@ def _start(
         lambda file: engine.key_filters.get(table.root, file),
         lambda files: engine.key_filters.load(table.root, files),
     )
-    columns = visible_columns(query.restriction, plan.schema, query.columns)
+    columns = visible_columns(table.restriction, plan.schema, query.columns)
     query = replace(query, columns=columns)
     seconds = engine.settings.hold_seconds
     hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
     target = result_schema(plan.schema, query.columns)
-    steps = steps_of(plan, query, table.iterators, _now_of(plan, query, engine))
+    now_ms = _now_of(plan, query, engine)
+    steps = steps_of(plan, query, table.iterators, now_ms, table.restriction)
     try:
         if len(plan.leaves) > 1:
             hold.take()
@@ -103,31 +104,37 @@ def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
 
 
 def steps_of(
-    plan: QueryPlan, query: Query, iterators: TableIterators, now_ms: int
+    plan: QueryPlan,
+    query: Query,
+    iterators: TableIterators,
+    now_ms: int,
+    restriction: Restriction = NO_RESTRICTION,
 ) -> tuple[ProcessingStep, ...]:
     """The table's processing, what its caller may see of that, then the query's own."""
     tables = NO_PROCESSING if query.raw else plan.processing
-    forced = Processing(iterator=query.restriction.iterator)
+    forced = Processing(iterator=restriction.iterator)
     steps = [ProcessingStep(tables, now_ms, iterators.bind(tables.iterator))]
     for processing in (forced, query.processing):
         iterator = iterators.bind(processing.iterator)
         if iterator is not None:
             iterator.check(plan.schema)
         if processing is query.processing:
-            _check_sight(query, plan.schema, iterator)
+            _check_sight(query, restriction, plan.schema, iterator)
         steps.append(ProcessingStep(processing, now_ms, iterator))
     return tuple(step for step in steps if not step.processing.keeps_rows)
 
 
-def _check_sight(query: Query, schema: Schema, iterator: BoundIterator | None) -> None:
+def _check_sight(
+    query: Query, restriction: Restriction, schema: Schema, iterator: BoundIterator | None
+) -> None:
     """InvalidRequestError if what the query asks for looks at fields its caller may not see."""
-    if query.restriction.value_fields is None:
+    if restriction.value_fields is None:
         return
     looked_at = [age_off.field for age_off in query.processing.filters]
     if iterator is not None:
         needed = iterator.required_fields(schema)
         looked_at += [f.name for f in schema.fields] if needed is None else needed
-    visible_columns(query.restriction, schema, tuple(looked_at))
+    visible_columns(restriction, schema, tuple(looked_at))
 
 
 def _now_of(plan: QueryPlan, query: Query, engine: QueryEngine) -> int:

@@ -16,6 +16,7 @@ from sleeper.datafiles.session import (
     register_buckets,
 )
 from sleeper.errors import NotFoundError, StateMovedOnError
+from sleeper.processing.restriction import NO_RESTRICTION
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit, batches_of
@@ -25,7 +26,13 @@ from sleeper.query.narrowing import regions_by_table
 from sleeper.query.result import QueryResult, with_first
 from sleeper.query.running import parsed_schema
 from sleeper.query.sql_tables import register_table
-from sleeper.query.sql_text import ALLOWED, errors_of_statement, planning_errors, tables_in
+from sleeper.query.sql_text import (
+    ALLOWED,
+    check_explains_nothing,
+    errors_of_statement,
+    planning_errors,
+    tables_in,
+)
 from sleeper.query.table_planning import TablePlan, plan_table
 from sleeper.schema.model import Schema
 
@@ -53,8 +60,8 @@ def run_sql(
     that the statement's predicates on row keys rule out. Without a limit the engine's
     settings have one.
 
-    InvalidRequestError for wrong SQL, a table or column that is not there, and any
-    statement that would change something or read anything but tables.
+    InvalidRequestError for wrong SQL, a table or column that is not there or that the caller
+    may not see, and any statement that would change something or read anything but tables.
     """
     for attempt in range(1, _ATTEMPTS_MAX + 1):
         run = StatementRun(statement, engine, limit)
@@ -122,7 +129,8 @@ class StatementRun:
             name = each.table.name
             with each.table.store.reading(each.version) as state:
                 plan = plan_table(each.schema, state, self.needed.get(name))
-            if plan.processing.iterator is None:
+            restriction = each.table.restriction
+            if plan.processing.iterator is None and restriction.iterator is None:
                 self._files += register_table(self.session, each.table, plan, self._start_ms)
             else:
                 rows = IteratedRows(each.table, plan, self.needed.get(name), self._start_ms)
@@ -131,7 +139,10 @@ class StatementRun:
                 rows.register(self.session, file)
             self.tables[name], self.plans[name] = each.table, plan
         with planning_errors(tables):
-            return self.session.sql_with_options(self._statement, ALLOWED)
+            frame = self.session.sql_with_options(self._statement, ALLOWED)
+        if any(table.restriction != NO_RESTRICTION for table in self.tables.values()):
+            check_explains_nothing(frame)
+        return frame
 
     def _regions(self, pinned: list["_Pinned"], tables: TableOpeners) -> dict[str, Regions]:
         session = open_sql_session(self._engine.settings.engine)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sleeper.clock import Clock
 from sleeper.errors import (
@@ -86,7 +86,7 @@ def _check_tries(leaf: LeafQueryMessage, tries: int, tries_max: int) -> None:
 def _run(leaf: LeafQueryMessage, by: LeafRunning, held: bool) -> int:
     table_id = leaf.query.table_id
     assert table_id is not None
-    table = by.find_table(table_id)
+    table = replace(by.find_table(table_id), restriction=leaf.restriction)
     now_ms = by.clock()
     if held:
         begun_ms = now_ms if leaf.now_ms is None else leaf.now_ms
