@@ -36,6 +36,7 @@ from sleeper.athena.responses import (
     PingResponse,
     Response,
 )
+from sleeper.processing.restriction import visible_schema
 from sleeper.athena.splits import has_rows, splits_page
 
 # The one column of a layout without partition columns, as in the SDK.
@@ -85,5 +86,5 @@ def _tables(request: ListTablesRequest, connector: Connector) -> ListTablesRespo
 def _table(request: GetTableRequest, connector: Connector) -> GetTableResponse:
     table = connector.open_table(find_named(connector, request.table))
     with table.store.reading() as state:
-        schema = athena_schema(state.schema)
+        schema = athena_schema(visible_schema(table.restriction, state.schema))
     return GetTableResponse(request.asked.catalog, request.table, schema)

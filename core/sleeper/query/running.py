@@ -37,20 +37,24 @@ parsed_schema = lru_cache(maxsize=256)(schema_from_json)
 
 
 def run_query(
-    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None = None
+    query: Query,
+    table: QueryTable,
+    engine: QueryEngine,
+    limit: TimeLimit | None = None,
+    held: bool = False,
 ) -> QueryResult:
     """The query's rows, of the table's types, in the columns asked for.
 
     They are in key order: row keys, then sort keys. The first batch is ready when this
     returns. A file that is gone until then makes the query start again on the newest state;
     for an old version that means that it is below the horizon, which is refused. Without a
-    limit the engine's settings have one.
+    limit the engine's settings have one. `held`: whoever asks holds the version.
 
     InvalidRequestError if the query does not fit the schema, or its version cannot be read.
     """
     for attempt in itertools.count(1):
         try:
-            return _start(query, table, engine, limit)
+            return _start(query, table, engine, limit, held)
         except StateMovedOnError as error:
             if attempt == _ATTEMPTS_MAX:
                 # Nobody collects so fast: it is missing where it should be.
@@ -70,7 +74,7 @@ def plan_of_query(query: Query, table: QueryTable) -> QueryPlan:
 
 
 def _start(
-    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None
+    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None, held: bool
 ) -> QueryResult:
     plan = narrowed(
         plan_of_query(query, table),
@@ -84,9 +88,11 @@ def _start(
     target = result_schema(plan.schema, query.columns)
     now_ms = _now_of(plan, query, engine)
     steps = steps_of(plan, query, table.iterators, now_ms, table.restriction)
+    holds = () if held else (hold,)
     try:
         if len(plan.leaves) > 1:
-            hold.take()
+            for each in holds:
+                each.take()
         limit = limit or TimeLimit.from_now(engine.settings.seconds_max)
         rows = rows_of(plan, query, table.root, engine, target, steps, limit)
         first = next(rows, None)
@@ -94,7 +100,7 @@ def _start(
         hold.release()
         raise
     batches = with_first(first, rows)
-    return QueryResult(target, batches, (hold,), engine.settings.rows_max)
+    return QueryResult(target, batches, holds, engine.settings.rows_max)
 
 
 def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:

@@ -94,7 +94,7 @@ def _run(leaf: LeafQueryMessage, by: LeafRunning, held: bool) -> int:
     schema = _schema(table, leaf.version)
     with (
         kept_alive(leaf.query, by.publishing.send_frame),
-        run_query(leaf_query_of(leaf, schema), table, by.engine()) as result,
+        run_query(leaf_query_of(leaf, schema), table, by.engine(), held=held) as result,
     ):
         return publish_rows(leaf, schema, result.schema, result, by.publishing)
 
