@@ -56,6 +56,19 @@ def test_the_first_pin_counts(query_tracker: Tracked):
     assert query_tracker.again().begin("q", QueryPin("print", "0123abcd", 9, 2000)) == PIN
 
 
+def test_rows_that_are_too_many_for_the_query_fail_their_subquery(query_tracker: Tracked):
+    tracker = begun(query_tracker, "a", "b", "c")
+    assert tracker.finish("q", "a", 6, rows_max=10) is None
+    assert tracker.finish("q", "b", 5, rows_max=10) is None
+    ended = tracker.finish("q", "c", 4, rows_max=10)
+    assert ended is not None
+    assert (ended.state, ended.row_count) == (PARTIALLY_FAILED, 10)
+    assert "more than 10 rows in all its parts" in (ended.error or "")
+    assert [s.state for s in tracker.subqueries("q")] == [COMPLETED, FAILED, COMPLETED]
+    assert tracker.finish("q", "b", 5, rows_max=10) is None
+    assert tracker.finish("forgotten", "a", 50, rows_max=10) is None
+
+
 def test_an_id_is_refused_for_another_query(query_tracker: Tracked):
     tracker = begun(query_tracker, "a")
     with pytest.raises(InvalidRequestError, match="'q' is another query's"):

@@ -14,6 +14,7 @@ from sleeper.query_service.tracker import (
     QueryState,
     QueryStatus,
     state_of_query,
+    too_many_rows,
 )
 
 _TABLES = """
@@ -109,14 +110,22 @@ class LocalQueryTracker:
         return changed.rowcount == 1
 
     def finish(
-        self, query_id: str, sub_query_id: str, rows: int, error: str | None = None
+        self,
+        query_id: str,
+        sub_query_id: str,
+        rows: int,
+        error: str | None = None,
+        rows_max: int = 0,
     ) -> QueryStatus | None:
         """See the port."""
-        state = QueryState.COMPLETED if error is None else QueryState.FAILED
-        values = self._values(
-            query_id, sub=sub_query_id, rows=rows, error=_cut(error), state=state.value
-        )
         with self._database.write() as transaction:
+            row = _query_row(transaction, query_id)
+            if error is None and rows_max and row is not None and row["row_count"] + rows > rows_max:
+                rows, error = 0, too_many_rows(rows_max)
+            state = QueryState.COMPLETED if error is None else QueryState.FAILED
+            values = self._values(
+                query_id, sub=sub_query_id, rows=rows, error=_cut(error), state=state.value
+            )
             _add_subquery(transaction, values)
             ended = transaction.execute(
                 "UPDATE subqueries SET state = :state, row_count = :rows, error = :error,"
@@ -180,9 +189,7 @@ class LocalQueryTracker:
 
     def _end(self, transaction: sqlite3.Connection, query_id: str) -> QueryStatus | None:
         """Ends the query if its subqueries are all finished and it is not."""
-        row = transaction.execute(
-            "SELECT * FROM queries WHERE query_id = ?", (query_id,)
-        ).fetchone()
+        row = _query_row(transaction, query_id)
         if row is None or row["subqueries"] is None or QueryState(row["state"]).is_finished:
             return None
         state = state_of_query(row["subqueries"], row["finished"], row["failed"])
@@ -206,10 +213,9 @@ def _add_subquery(transaction: sqlite3.Connection, values: dict[str, Any]) -> No
     )
 
 
-def _query_row(transaction: sqlite3.Connection, query_id: str) -> sqlite3.Row:
-    found = transaction.execute("SELECT * FROM queries WHERE query_id = ?", (query_id,))
-    row: sqlite3.Row = found.fetchone()
-    return row
+def _query_row(transaction: sqlite3.Connection, query_id: str) -> Any:
+    """None if there is none."""
+    return transaction.execute("SELECT * FROM queries WHERE query_id = ?", (query_id,)).fetchone()
 
 
 def _status(row: sqlite3.Row) -> QueryStatus:

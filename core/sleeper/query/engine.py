@@ -43,6 +43,7 @@ class QuerySettings:
     hold_seconds: int = 3600
     rows_max: int = 0
     seconds_max: int = 0
+    bytes_max: int = 0
     filter_cache_bytes: int = 256 * 1024**2
     footer_cache_bytes: int = 50 * 1024**2
 
@@ -63,11 +64,12 @@ def query_settings(
     )
     return QuerySettings(
         engine,
-        properties.get(of_engine.QUERY_HOLD_SECONDS),
-        properties.get(of_engine.QUERY_ROWS_MAX),
-        properties.get(of_engine.QUERY_SECONDS_MAX),
-        properties.get(of_engine.QUERY_CACHE_BYTES),
-        properties.get(of_engine.QUERY_FOOTER_CACHE_BYTES),
+        hold_seconds=properties.get(of_engine.QUERY_HOLD_SECONDS),
+        rows_max=properties.get(of_engine.QUERY_ROWS_MAX),
+        seconds_max=properties.get(of_engine.QUERY_SECONDS_MAX),
+        bytes_max=properties.get(of_engine.QUERY_BYTES_MAX),
+        filter_cache_bytes=properties.get(of_engine.QUERY_CACHE_BYTES),
+        footer_cache_bytes=properties.get(of_engine.QUERY_FOOTER_CACHE_BYTES),
     )
 
 

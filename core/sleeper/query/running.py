@@ -17,15 +17,17 @@ from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
+from sleeper.files.data_file import DataFile
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction, visible_columns
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.key_filters import narrowed
-from sleeper.query.planning import FileScan, LeafPlan, QueryPlan, plan_query
+from sleeper.query.planning import LeafPlan, QueryPlan, plan_query
 from sleeper.query.request import Query, check_query
 from sleeper.query.result import QueryResult, with_first
+from sleeper.query.size import bytes_of, check_size
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
 
@@ -59,8 +61,7 @@ def run_query(
             if attempt == _ATTEMPTS_MAX:
                 # Nobody collects so fast: it is missing where it should be.
                 plan = plan_of_query(query, table)
-                scans = [scan for leaf in plan.leaves for scan in leaf.scans]
-                raise _damage(scans, plan.schema, table.root, engine) or error from error
+                raise _damage(_files_of(plan), plan.schema, table.root, engine) or error from error
             logger.info("query starts again: %s", error, extra={"table": table.name})
     raise AssertionError
 
@@ -81,6 +82,7 @@ def _start(
         lambda file: engine.key_filters.get(table.root, file),
         lambda files: engine.key_filters.load(table.root, files),
     )
+    check_size(bytes_of(_files_of(plan)), engine.settings.bytes_max)
     columns = visible_columns(table.restriction, plan.schema, query.columns)
     query = replace(query, columns=columns)
     seconds = engine.settings.hold_seconds
@@ -179,13 +181,18 @@ def rows_of(
                             left -= batch.num_rows
                         yield batch.cast(target)
             except DataError as error:
-                raise _damage(leaf.scans, plan.schema, root, engine) or error from error
+                files = [scan.file for scan in leaf.scans]
+                raise _damage(files, plan.schema, root, engine) or error from error
+
+
+def _files_of(plan: QueryPlan) -> list[DataFile]:
+    return [scan.file for leaf in plan.leaves for scan in leaf.scans]
 
 
 def _damage(
-    scans: Sequence[FileScan], schema: Schema, root: DataRoot, engine: QueryEngine
+    files: Sequence[DataFile], schema: Schema, root: DataRoot, engine: QueryEngine
 ) -> DataError | None:
-    return find_damage(schema, (s.file for s in scans), root, engine.settings.engine)
+    return find_damage(schema, files, root, engine.settings.engine)
 
 
 def _inputs(

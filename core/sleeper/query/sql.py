@@ -25,6 +25,7 @@ from sleeper.query.key_predicates import Regions
 from sleeper.query.narrowing import regions_by_table
 from sleeper.query.result import QueryResult, with_first
 from sleeper.query.running import parsed_schema
+from sleeper.query.size import check_size
 from sleeper.query.sql_tables import register_table
 from sleeper.query.sql_text import (
     ALLOWED,
@@ -126,9 +127,12 @@ class StatementRun:
         if narrow:
             self.needed = self._regions(pinned, tables)
         for each in pinned:
+            self.plans[each.table.name] = self._plan(each)
+        size = sum(plan.bytes for plan in self.plans.values())
+        check_size(size, self._engine.settings.bytes_max)
+        for each in pinned:
             name = each.table.name
-            with each.table.store.reading(each.version) as state:
-                plan = plan_table(each.schema, state, self.needed.get(name))
+            plan = self.plans[name]
             restriction = each.table.restriction
             if plan.processing.iterator is None and restriction.iterator is None:
                 self._files += register_table(self.session, each.table, plan, self._start_ms)
@@ -137,12 +141,16 @@ class StatementRun:
                 file = rows.write(self._engine, self.limit)
                 self.local_files[file] = name
                 rows.register(self.session, file)
-            self.tables[name], self.plans[name] = each.table, plan
+            self.tables[name] = each.table
         with planning_errors(tables):
             frame = self.session.sql_with_options(self._statement, ALLOWED)
         if any(table.restriction != NO_RESTRICTION for table in self.tables.values()):
             check_explains_nothing(frame)
         return frame
+
+    def _plan(self, pinned: "_Pinned") -> TablePlan:
+        with pinned.table.store.reading(pinned.version) as state:
+            return plan_table(pinned.schema, state, self.needed.get(pinned.table.name))
 
     def _regions(self, pinned: list["_Pinned"], tables: TableOpeners) -> dict[str, Regions]:
         session = open_sql_session(self._engine.settings.engine)

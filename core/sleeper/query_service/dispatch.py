@@ -43,7 +43,7 @@ class Dispatch:
 
     `find_table` raises NotFoundError, or InvalidRequestError if the caller may not query it;
     `check_iterator` InvalidRequestError if there is none of the name, `check_destination` if
-    results cannot go there.
+    results cannot go there. `bytes_max` is how large the files of a query may be, 0 is any.
     """
 
     tracker: QueryTracker
@@ -54,6 +54,7 @@ class Dispatch:
     send_frame: SendFrame
     hold_seconds: int
     clock: Clock
+    bytes_max: int = 0
 
 
 def fingerprint_of(body: str) -> str:
@@ -125,14 +126,16 @@ def _pinned(
 
 def _plan(planned: PlannedQuery, table: DispatchTable, by: Dispatch) -> list[Subquery]:
     version, query_id = planned.pin.version, planned.message.query_id
-    subqueries = _subqueries_at(planned, table, version)
+    subqueries = _subqueries_at(planned, table, version, by.bytes_max)
     if len(subqueries) > 1:
         take_hold(table.store, query_id, version, by.clock(), by.hold_seconds)
     return subqueries
 
 
-def _subqueries_at(planned: PlannedQuery, table: DispatchTable, version: int) -> list[Subquery]:
+def _subqueries_at(
+    planned: PlannedQuery, table: DispatchTable, version: int, bytes_max: int
+) -> list[Subquery]:
     # It was pinned before the state was read for this query.
     with table.store.reading(version, stale=True) as state:
         schema: Schema = schema_from_json(state.schema_json)
-        return plan_subqueries(planned, schema, state)
+        return plan_subqueries(planned, schema, state, files_bytes_max=bytes_max)

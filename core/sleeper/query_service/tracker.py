@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from sleeper.properties.engine import QUERY_MESSAGE_ROWS_MAX
+
 WHOLE_QUERY = "-"
 """What stands for the query itself where its subqueries have their ids."""
 ERROR_CHARACTERS_MAX = 4000
@@ -60,6 +62,14 @@ def state_of_query(subqueries: int, finished: int, failed: int) -> QueryState:
     return QueryState.FAILED if failed == subqueries else QueryState.PARTIALLY_FAILED
 
 
+def too_many_rows(rows_max: int) -> str:
+    """Why a subquery failed that others left no rows for."""
+    return (
+        f"the query gives more than {rows_max} rows in all its parts, which "
+        f"{QUERY_MESSAGE_ROWS_MAX.name} does not allow"
+    )
+
+
 class QueryTracker(Protocol):
     """What becomes of queries. Each call may come twice, at any time.
 
@@ -82,9 +92,17 @@ class QueryTracker(Protocol):
         """Records a subquery as in progress; False if it is finished."""
 
     def finish(
-        self, query_id: str, sub_query_id: str, rows: int, error: str | None = None
+        self,
+        query_id: str,
+        sub_query_id: str,
+        rows: int,
+        error: str | None = None,
+        rows_max: int = 0,
     ) -> QueryStatus | None:
-        """Ends a subquery, counted once. The query's status if that ended the query."""
+        """Ends a subquery, counted once. The query's status if that ended the query.
+
+        With a maximum other than 0, one whose rows make the query's more than that is failed.
+        """
 
     def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
         """Ends a query that cannot be run. Its status unless it is finished, or another's."""
