@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.query_service.tracker import QueryPin, QueryRecords, QueryState
+from sleeper.errors import NotFoundError
+from sleeper.query_service.tracker import QueryIdTakenError, QueryPin, QueryRecords, QueryState
 from tests.contracts.conftest import Store
 
 PIN = QueryPin("print", "0123abcd", 7, 1000)
@@ -71,10 +71,11 @@ def test_rows_that_are_too_many_for_the_query_fail_their_subquery(query_tracker:
 
 def test_an_id_is_refused_for_another_query(query_tracker: Tracked):
     tracker = begun(query_tracker, "a")
-    with pytest.raises(InvalidRequestError, match="'q' is another query's"):
+    with pytest.raises(QueryIdTakenError, match="'q' is another query's"):
         tracker.begin("q", QueryPin("other", "0123abcd", 9, 2000))
-    assert tracker.fail("q", "other", "no") is None
-    assert state(tracker) is RUNNING
+    with pytest.raises(QueryIdTakenError, match="'q' is another query's"):
+        tracker.fail("q", "other", "no")
+    assert (state(tracker), tracker.query("q").error) == (RUNNING, None)
 
 
 def test_no_subqueries_complete_a_query(query_tracker: Tracked):

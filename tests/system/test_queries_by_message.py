@@ -446,6 +446,29 @@ def test_a_websocket_hears_of_a_failure(instance, table):
     assert (frame["message"], "nowhere" in frame["error"]) == ("error", True)
 
 
+@pytest.mark.parametrize("members", [{"regions": []}, {"tableName": "nowhere"}])
+def test_a_websocket_whose_query_has_the_id_of_another_hears_so(instance, table, members):
+    ask(instance, "q1")
+    frames: list[dict[str, Any]] = []
+    listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
+    ask(listening, "q1", resultsPublisherConfig=connection, **members)
+    (frame,) = frames
+    assert (frame["message"], frame["queryId"]) == ("error", "q1")
+    assert instance.query_tracker().query("q1").state is QueryState.COMPLETED
+
+
+def test_a_websocket_hears_of_the_one_subquery_before_its_rows(instance, table):
+    frames: list[dict[str, Any]] = []
+    listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
+    one_leaf = [{"k": {"min": 1, "max": 2}}]
+    ask(listening, "q1", resultsPublisherConfig=connection, regions=one_leaf)
+    assert [f["message"] for f in frames] == ["subqueries", "rows", "completed"]
+    (subquery,) = instance.query_tracker().subqueries("q1")
+    assert frames[0]["queryIds"] == [subquery.sub_query_id]
+
+
 def test_rows_are_not_sent_to_a_websocket_again(instance, table):
     frames: list[str] = []
     listening = with_frames(instance, lambda _, frame: frames.append(frame))
@@ -454,6 +477,7 @@ def test_rows_are_not_sent_to_a_websocket_again(instance, table):
     (message,) = listening.queue(QueueName.QUERY).receive()
     subquery = plan_query_message(listening, message)
     assert subquery is not None
+    frames.clear()
     run_subquery(listening, subquery.message, tries=2, held=False)
     assert [json.loads(f)["message"] for f in frames] == ["error"]
 

@@ -18,10 +18,11 @@ from sleeper.aws.dynamo_tables import RECENT, TIME_TO_LIVE
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.aws.tracker_items import number, text
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.errors import ConflictError, NotFoundError, UnavailableError
 from sleeper.query_service.tracker import (
     ERROR_CHARACTERS_MAX,
     WHOLE_QUERY,
+    QueryIdTakenError,
     QueryPin,
     QueryState,
     QueryStatus,
@@ -72,7 +73,7 @@ class DynamoQueryTracker:
         except RefusedError:
             found = self._get(query_id, WHOLE_QUERY)
         if text(found, "fingerprint") != pin.fingerprint:
-            raise InvalidRequestError(f"query id {query_id!r} is another query's already")
+            raise QueryIdTakenError(query_id)
         if _state(found).is_finished:
             return None
         version, now_ms = int(found["version"]["N"]), int(found["queryTime"]["N"])
@@ -165,6 +166,8 @@ class DynamoQueryTracker:
                 {"#errors": "errors", "#at": "at"},
             )
         except RefusedError:
+            if text(self._get(query_id, WHOLE_QUERY), "fingerprint") != fingerprint:
+                raise QueryIdTakenError(query_id) from None
             return None
         return _status(found)
 

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.errors import NotFoundError
 from sleeper.local.database import InstanceDatabase
 from sleeper.query_service.tracker import (
     ERROR_CHARACTERS_MAX,
     WHOLE_QUERY,
+    QueryIdTakenError,
     QueryPin,
     QueryState,
     QueryStatus,
@@ -75,7 +76,7 @@ class LocalQueryTracker:
             )
             row = _query_row(transaction, query_id)
         if row["fingerprint"] != pin.fingerprint:
-            raise InvalidRequestError(f"query id {query_id!r} is another query's already")
+            raise QueryIdTakenError(query_id)
         if QueryState(row["state"]).is_finished:
             return None
         return QueryPin(row["fingerprint"], row["table_id"], row["version"], row["now_ms"])
@@ -152,7 +153,10 @@ class LocalQueryTracker:
                 f" WHERE fingerprint = :fingerprint AND {_UNFINISHED}",
                 values,
             )
-            return _status(_query_row(transaction, query_id)) if changed.rowcount else None
+            row = _query_row(transaction, query_id)
+        if row["fingerprint"] != fingerprint:
+            raise QueryIdTakenError(query_id)
+        return _status(row) if changed.rowcount else None
 
     def query(self, query_id: str) -> QueryStatus:
         """See the port."""

@@ -16,6 +16,7 @@ from sleeper.query_service.planning import PlannedQuery, Subquery, plan_subqueri
 from sleeper.query_service.telling import SendFrame, tell_end, tell_subqueries
 from sleeper.query_service.tracker import (
     WHOLE_QUERY,
+    QueryIdTakenError,
     QueryPin,
     QueryState,
     QueryStatus,
@@ -76,9 +77,9 @@ def dispatch_query(body: str, default_query_id: str, by: Dispatch) -> Subquery |
     subqueries = _plan(planned, table, by)
     ids = [each.message.sub_query_id for each in subqueries]
     by.tracker.plan(message.query_id, ids)
+    tell_subqueries(message, ids, by.send_frame)
     if len(subqueries) == 1:
         return subqueries[0]
-    tell_subqueries(message, ids, by.send_frame)
     if subqueries:
         by.send_subqueries([each.body for each in subqueries])
     else:
@@ -92,10 +93,16 @@ def _without_rows(message: QueryMessage, by: Dispatch) -> QueryStatus:
 
 
 def refuse_query(body: str, default_query_id: str, reason: str, by: Dispatch) -> None:
-    """Records that the message's query cannot be run, and tells whoever listens, once."""
+    """Records that the message's query cannot be run, and tells whoever listens, once.
+
+    Of one whose id is another query's nothing is recorded.
+    """
     query_id = query_id_of(body, default_query_id)
     logger.warning("query %s failed: %s", query_id, reason)
-    status = by.tracker.fail(query_id, fingerprint_of(body), reason)
+    try:
+        status = by.tracker.fail(query_id, fingerprint_of(body), reason)
+    except QueryIdTakenError:
+        status = QueryStatus(query_id, WHOLE_QUERY, QueryState.FAILED, 0, by.clock(), reason)
     if status is None:
         return
     try:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from sleeper.errors import InvalidRequestError
 from sleeper.properties.engine import QUERY_MESSAGE_ROWS_MAX
 
 WHOLE_QUERY = "-"
@@ -25,6 +26,13 @@ class QueryState(Enum):
     def is_finished(self) -> bool:
         """Whether it stays so."""
         return self not in {QueryState.QUEUED, QueryState.IN_PROGRESS}
+
+
+class QueryIdTakenError(InvalidRequestError):
+    """A query's id is another query's already."""
+
+    def __init__(self, query_id: str) -> None:
+        super().__init__(f"query id {query_id!r} is another query's already")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,7 @@ class QueryTracker(Protocol):
     def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
         """Records a query as queued; returns the pin that counts, which is the first one.
 
-        None if it is finished. InvalidRequestError if the id is another query's.
+        None if it is finished. QueryIdTakenError if the id is another query's.
         """
 
     def plan(self, query_id: str, sub_query_ids: Sequence[str]) -> None:
@@ -105,7 +113,10 @@ class QueryTracker(Protocol):
         """
 
     def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
-        """Ends a query that cannot be run. Its status unless it is finished, or another's."""
+        """Ends a query that cannot be run. Its status, or None if it is finished.
+
+        QueryIdTakenError if the id is another query's, which stays as it is.
+        """
 
 
 class QueryHistory(Protocol):
