@@ -6,6 +6,7 @@ before anything that the query itself asks for, so no query can leave it out.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +42,23 @@ def restriction_of(callers: str | None, caller: str, table_name: str) -> Restric
         if name in known:
             return known[name]
     raise InvalidRequestError(f"caller {caller!r} may not query table {table_name!r}")
+
+
+def restriction_of_chain(
+    callers: str | None, chain: Sequence[str], table_name: str
+) -> Restriction:
+    """What the last of the callers may see, in whose name the one before asks, and so on.
+
+    InvalidRequestError unless all of those before may see all: else a caller could ask in the
+    name of one who sees more.
+    """
+    *before, last = chain
+    for caller in before:
+        if restriction_of(callers, caller, table_name) != NO_RESTRICTION:
+            raise InvalidRequestError(
+                f"caller {caller!r} may not ask table {table_name!r} in another's name"
+            )
+    return restriction_of(callers, last, table_name)
 
 
 def parse_callers(text: str) -> dict[str, Restriction]:

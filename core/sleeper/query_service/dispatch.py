@@ -1,6 +1,5 @@
 """What becomes of a query's message: pinned, planned, recorded, its subqueries sent."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,13 @@ from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import Restriction, visible_columns
 from sleeper.query.destination import ResultsDestination
-from sleeper.query.message import QueryMessage, parse_query_message, query_id_of, query_of
+from sleeper.query.message import (
+    QueryMessage,
+    parse_query_message,
+    query_fingerprint,
+    query_id_of,
+    query_of,
+)
 from sleeper.query.request import check_query
 from sleeper.query_service.hold import take_hold
 from sleeper.query_service.planning import PlannedQuery, Subquery, plan_subqueries
@@ -58,11 +63,6 @@ class Dispatch:
     bytes_max: int = 0
 
 
-def fingerprint_of(body: str) -> str:
-    """Tells a message's query from others with the same id."""
-    return hashlib.sha256(body.encode()).hexdigest()
-
-
 def dispatch_query(body: str, default_query_id: str, by: Dispatch) -> Subquery | None:
     """Sends the subqueries of the message; a single one is returned instead, to be run here.
 
@@ -70,7 +70,7 @@ def dispatch_query(body: str, default_query_id: str, by: Dispatch) -> Subquery |
     """
     message = parse_query_message(body, default_query_id)
     table = by.find_table(message)
-    planned = _pinned(message, table, fingerprint_of(body), by)
+    planned = _pinned(message, table, query_fingerprint(body), by)
     if planned is None:
         logger.info("query %s is finished already", message.query_id)
         return None
@@ -100,7 +100,7 @@ def refuse_query(body: str, default_query_id: str, reason: str, by: Dispatch) ->
     query_id = query_id_of(body, default_query_id)
     logger.warning("query %s failed: %s", query_id, reason)
     try:
-        status = by.tracker.fail(query_id, fingerprint_of(body), reason)
+        status = by.tracker.fail(query_id, query_fingerprint(body), reason)
     except QueryIdTakenError:
         status = QueryStatus(query_id, WHOLE_QUERY, QueryState.FAILED, 0, by.clock(), reason)
     if status is None:

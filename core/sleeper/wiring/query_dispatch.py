@@ -15,7 +15,7 @@ from sleeper.errors import (
     UserCodeError,
 )
 from sleeper.jobs.queue import Message
-from sleeper.processing.restriction import restriction_of
+from sleeper.processing.restriction import restriction_of_chain
 from sleeper.properties.engine import QUERY_BYTES_MAX, QUERY_HOLD_SECONDS, QUEUE_RECEIVES_MAX
 from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUERY_TRACKER_DAYS
 from sleeper.properties.table import QUERY_CALLERS
@@ -104,7 +104,7 @@ def _dispatch(instance: Instance, caller: str) -> Dispatch:
     def table_of(message: QueryMessage) -> DispatchTable:
         ref = find_table(instance.tables, message.table_name, message.table_id)
         callers = instance.table_properties.read(ref.id).get(QUERY_CALLERS)
-        restriction = restriction_of(callers, caller, ref.name)
+        restriction = restriction_of_chain(callers, (caller, *message.asked_by), ref.name)
         return DispatchTable(ref.id, instance.state(ref.id), restriction)
 
     def check_iterator(name: str) -> None:
