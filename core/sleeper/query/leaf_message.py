@@ -25,6 +25,8 @@ from sleeper.query.request import Query
 from sleeper.schema.model import Schema
 
 LEAF_QUERY_TYPE = "LeafPartitionQuery"
+# It takes the characters of XML 1.0. Others of those that are missing there JSON escapes anyway.
+_NOT_IN_SQS = "\ufffe\uffff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,10 @@ def leaf_query_body(message: LeafQueryMessage) -> str:
         "restriction": restriction_to_json(message.restriction),
     }
     kept = {name: value for name, value in raw.items() if value is not None}
-    return json.dumps(kept, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(kept, separators=(",", ":"), ensure_ascii=False)
+    for character in _NOT_IN_SQS:
+        text = text.replace(character, json.dumps(character)[1:-1])
+    return text
 
 
 def leaf_query_of(message: LeafQueryMessage, schema: Schema) -> Query:

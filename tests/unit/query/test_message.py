@@ -244,3 +244,13 @@ def test_a_redriven_message_is_the_same_query_of_the_same_caller():
     assert query_fingerprint(again) != query_fingerprint(json.dumps({**raw, "regions": [{}]}))
     for nonsense in ("{", "[]", '{"askedBy": 7}'):
         assert redriven_query_body(nonsense, "m1", "AROA1") == nonsense
+
+
+def test_a_leaf_message_has_only_characters_that_sqs_takes():
+    region = {"name": {"min": "a\ufffe\uffff\x01é", "max": None}}
+    query = QueryMessage("q", (region,), table_id="t")
+    message = LeafQueryMessage(query, "s", "root", region)
+    body = leaf_query_body(message)
+    assert not any(character in body for character in "\ufffe\uffff\x01")
+    assert "é" in body
+    assert parse_leaf_query_message(body) == message
