@@ -75,9 +75,7 @@ def test_what_may_succeed_later_returns(
     assert aws.instance.query_tracker().query("q1").row_count == 1
 
 
-def test_a_redriven_query_sees_what_who_asked_first_may_see(
-    aws: Lambda, table: TableRef
-) -> None:
+def test_a_redriven_query_sees_what_who_asked_first_may_see(aws: Lambda, table: TableRef) -> None:
     changes = {"sleeper.table.query.callers": json.dumps({SENDER: {}, "AROA1": {"iterator": "No"}})}
     aws.instance.table_properties.change(table.id, changes)
     asked = redriven_query_body(body("q1"), "m7", "AROA1:somebody")

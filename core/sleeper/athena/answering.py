@@ -36,8 +36,8 @@ from sleeper.athena.responses import (
     PingResponse,
     Response,
 )
-from sleeper.processing.restriction import visible_schema
 from sleeper.athena.splits import has_rows, splits_page
+from sleeper.processing.restriction import visible_schema
 
 # The one column of a layout without partition columns, as in the SDK.
 _PARTITIONS = pa.schema([pa.field("partitionId", pa.int32())])

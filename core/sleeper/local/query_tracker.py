@@ -121,7 +121,12 @@ class LocalQueryTracker:
         """See the port."""
         with self._database.write() as transaction:
             row = _query_row(transaction, query_id)
-            if error is None and rows_max and row is not None and row["row_count"] + rows > rows_max:
+            if (
+                error is None
+                and rows_max
+                and row is not None
+                and row["row_count"] + rows > rows_max
+            ):
                 rows, error = 0, too_many_rows(rows_max)
             state = QueryState.COMPLETED if error is None else QueryState.FAILED
             values = self._values(

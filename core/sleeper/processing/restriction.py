@@ -44,9 +44,7 @@ def restriction_of(callers: str | None, caller: str, table_name: str) -> Restric
     raise InvalidRequestError(f"caller {caller!r} may not query table {table_name!r}")
 
 
-def restriction_of_chain(
-    callers: str | None, chain: Sequence[str], table_name: str
-) -> Restriction:
+def restriction_of_chain(callers: str | None, chain: Sequence[str], table_name: str) -> Restriction:
     """What the last of the callers may see, in whose name the one before asks, and so on.
 
     InvalidRequestError unless all of those before may see all: else a caller could ask in the

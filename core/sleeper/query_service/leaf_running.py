@@ -17,8 +17,8 @@ from sleeper.errors import (
     StateMovedOnError,
     UserCodeError,
 )
-from sleeper.query.destination import DestinationKind
 from sleeper.properties.engine import QUERY_MESSAGE_SECONDS_MAX
+from sleeper.query.destination import DestinationKind
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.leaf_message import LeafQueryMessage, leaf_query_of

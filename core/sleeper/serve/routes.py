@@ -25,8 +25,8 @@ from sleeper.serve.caller import caller_of
 from sleeper.serve.fetching import Service
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.query_submission import submit_query
-from sleeper.wiring.sight import check_sees_all, check_sees_query, sight_of
 from sleeper.wiring.reports import report, report_table
+from sleeper.wiring.sight import check_sees_all, check_sees_query, sight_of
 
 _ROWS_SHOWN = 100
 _READERS_PROPERTIES = (FILTERS, AGGREGATIONS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG)
@@ -79,9 +79,7 @@ class Routes:
 
     async def query(self, request: Request) -> Response:
         """What has become of a query."""
-        return await _answered(
-            partial(self._query, request.path_params["id"], caller_of(request))
-        )
+        return await _answered(partial(self._query, request.path_params["id"], caller_of(request)))
 
     def _tables(self) -> dict[str, Any]:
         refs = sorted(self.instance.tables.list(), key=lambda ref: ref.name)

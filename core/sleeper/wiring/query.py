@@ -86,4 +86,3 @@ def _openers(instance: Instance, caller: str | None = None) -> TableOpeners:
         ref.name: partial(query_table, OpenTable(instance, ref), caller)
         for ref in instance.tables.list()
     }
-

@@ -21,11 +21,11 @@ from sleeper.query.leaf_message import (
 from sleeper.query.message import (
     QueryMessage,
     parse_query_message,
-    query_id_of,
     query_fingerprint,
+    query_id_of,
     query_message_to_json,
-    redriven_query_body,
     query_of,
+    redriven_query_body,
 )
 from sleeper.schema.model import Field, PrimitiveType, Schema
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from sleeper.errors import InvalidRequestError
+from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.request import Query
-from sleeper.processing.model import Processing
 from sleeper.wiring.ingest import ingest_rows
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
