@@ -8,7 +8,7 @@ not know (`fingerprint`, `version`, …) stands beside what they read.
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
@@ -16,11 +16,20 @@ from typing import Any
 from sleeper.aws.dynamo_batches import Item, delete_items, get_items, query_pages
 from sleeper.aws.dynamo_tables import RECENT, TIME_TO_LIVE
 from sleeper.aws.errors import RefusedError, translated
+from sleeper.aws.query_items import (
+    STATES,
+    STATUS_NAMES,
+    UNFINISHED,
+    error_text,
+    key_of,
+    state_of,
+    status_of,
+    sub_id_of,
+)
 from sleeper.aws.tracker_items import number, text
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
 from sleeper.query_service.tracker import (
-    ERROR_CHARACTERS_MAX,
     WHOLE_QUERY,
     QueryIdTakenError,
     QueryPin,
@@ -39,8 +48,6 @@ _WRITERS = 8
 _TRIES = 40
 _WAIT_SECONDS = 0.02
 _WAIT_SECONDS_MAX = 1.0
-_UNFINISHED = "lastKnownState IN (:queued, :running)"
-_STATES = {":queued": {"S": "QUEUED"}, ":running": {"S": "IN_PROGRESS"}}
 
 
 class DynamoQueryTracker:
@@ -74,7 +81,7 @@ class DynamoQueryTracker:
             found = self._get(query_id, WHOLE_QUERY)
         if text(found, "fingerprint") != pin.fingerprint:
             raise QueryIdTakenError(query_id)
-        if _state(found).is_finished:
+        if state_of(found).is_finished:
             return None
         version, now_ms = int(found["version"]["N"]), int(found["queryTime"]["N"])
         return QueryPin(pin.fingerprint, found["tableId"]["S"], version, now_ms)
@@ -97,8 +104,8 @@ class DynamoQueryTracker:
                 query_id,
                 WHOLE_QUERY,
                 "SET lastKnownState = :state, subQueries = :count, lastUpdateTime = :now",
-                _UNFINISHED,
-                {":state": {"S": state.value}, ":count": {"N": str(len(items))}, **_STATES},
+                UNFINISHED,
+                {":state": {"S": state.value}, ":count": {"N": str(len(items))}, **STATES},
             )
         except RefusedError:
             return
@@ -111,8 +118,8 @@ class DynamoQueryTracker:
                 sub_query_id,
                 "SET lastKnownState = :running, lastUpdateTime = :now, expiryDate = :expiry,"
                 " rowCount = if_not_exists(rowCount, :none)",
-                f"attribute_not_exists(queryId) OR {_UNFINISHED}",
-                {":none": {"N": "0"}, ":expiry": self._expiry(), **_STATES},
+                f"attribute_not_exists(queryId) OR {UNFINISHED}",
+                {":none": {"N": "0"}, ":expiry": self._expiry(), **STATES},
             )
         except RefusedError:
             return False
@@ -146,13 +153,13 @@ class DynamoQueryTracker:
         """See the port."""
         values = {
             ":failed": {"S": QueryState.FAILED.value},
-            ":error": {"S": _cut(error)},
+            ":error": error_text(error),
             ":fingerprint": {"S": fingerprint},
             ":expiry": self._expiry(),
             ":none": {"N": "0"},
             ":listing": {"S": _LISTING},
             ":at": {"N": str(self._clock())},
-            **_STATES,
+            **STATES,
         }
         try:
             found = self._update(
@@ -161,7 +168,7 @@ class DynamoQueryTracker:
                 "SET lastKnownState = :failed, #errors = :error, lastUpdateTime = :now,"
                 " fingerprint = :fingerprint, expiryDate = :expiry, listing = :listing,"
                 " #at = if_not_exists(#at, :at), rowCount = if_not_exists(rowCount, :none)",
-                f"attribute_not_exists(queryId) OR (fingerprint = :fingerprint AND {_UNFINISHED})",
+                f"attribute_not_exists(queryId) OR (fingerprint = :fingerprint AND {UNFINISHED})",
                 values,
                 {"#errors": "errors", "#at": "at"},
             )
@@ -169,22 +176,22 @@ class DynamoQueryTracker:
             if text(self._get(query_id, WHOLE_QUERY), "fingerprint") != fingerprint:
                 raise QueryIdTakenError(query_id) from None
             return None
-        return _status(found)
+        return status_of(found)
 
     def query(self, query_id: str) -> QueryStatus:
         """See the port."""
-        return _status(self._get(query_id, WHOLE_QUERY))
+        return status_of(self._get(query_id, WHOLE_QUERY))
 
     def subqueries(self, query_id: str) -> tuple[QueryStatus, ...]:
         """See the port."""
-        return tuple(_status(i) for i in self._items(query_id) if _sub_id(i) != WHOLE_QUERY)
+        return tuple(status_of(i) for i in self._items(query_id) if sub_id_of(i) != WHOLE_QUERY)
 
     def recent(self, limit: int = 100) -> tuple[QueryStatus, ...]:
         """See the port."""
         keys = list(islice(self._listing(), limit))
         with translated(_WHAT):
-            found = get_items(self._client, self._table_name, keys, _NAMES)
-        by_id = {item["queryId"]["S"]: _status(item) for item in found}
+            found = get_items(self._client, self._table_name, keys, STATUS_NAMES)
+        by_id = {item["queryId"]["S"]: status_of(item) for item in found}
         # One may have expired since the index was read.
         return tuple(by_id[i] for i in (key["queryId"]["S"] for key in keys) if i in by_id)
 
@@ -207,20 +214,20 @@ class DynamoQueryTracker:
         except NotFoundError:
             return None
         planned = number(found, "subQueries")
-        if planned is None or _state(found).is_finished:
+        if planned is None or state_of(found).is_finished:
             return None
         counts = (number(found, name) or 0 for name in ("finishedSubQueries", "failedSubQueries"))
         state = state_of_query(planned, *counts)
         if not state.is_finished:
             return None
         try:
-            return _status(
+            return status_of(
                 self._update(
                     query_id,
                     WHOLE_QUERY,
                     "SET lastKnownState = :state, lastUpdateTime = :now",
-                    _UNFINISHED,
-                    {":state": {"S": state.value}, **_STATES},
+                    UNFINISHED,
+                    {":state": {"S": state.value}, **STATES},
                 )
             )
         except RefusedError:
@@ -229,19 +236,19 @@ class DynamoQueryTracker:
     def _ended_subquery(
         self, query_id: str, sub_query_id: str, state: QueryState, rows: int, error: str | None
     ) -> Item:
-        errors = {} if error is None else {":error": {"S": _cut(error)}}
+        errors = {} if error is None else {":error": error_text(error)}
         return self._request(
             query_id,
             sub_query_id,
             "SET lastKnownState = :state, rowCount = :rows, lastUpdateTime = :now,"
             " expiryDate = :expiry" + (", #errors = :error" if errors else ""),
-            f"attribute_not_exists(queryId) OR {_UNFINISHED}",
+            f"attribute_not_exists(queryId) OR {UNFINISHED}",
             {
                 ":state": {"S": state.value},
                 ":rows": {"N": str(rows)},
                 ":expiry": self._expiry(),
                 **errors,
-                **_STATES,
+                **STATES,
             },
             {"#errors": "errors"} if errors else {},
         )
@@ -262,7 +269,7 @@ class DynamoQueryTracker:
                 ":one": {"N": "1"},
                 ":failed": {"N": str(int(failed))},
                 ":rows": {"N": str(rows)},
-                **({":error": {"S": _cut(error)}} if failed else {}),
+                **({} if error is None else {":error": error_text(error)}),
             },
             {"#errors": "errors"} if failed else {},
         )
@@ -294,18 +301,7 @@ class DynamoQueryTracker:
         }
 
     def _transact(self, writes: list[Item]) -> None:
-        """Again while other subqueries of the query are being counted."""
-        for tries in range(_TRIES):
-            try:
-                with translated(_WHAT):
-                    self._client.transact_write_items(TransactItems=writes)
-                return
-            except RefusedError:
-                raise
-            except ConflictError:
-                longest = min(_WAIT_SECONDS * 2**tries, _WAIT_SECONDS_MAX)
-                time.sleep(random.uniform(0, longest))
-        raise UnavailableError(f"{_WHAT}: others were always writing the same")
+        _written(lambda: self._client.transact_write_items(TransactItems=writes))
 
     def _update(
         self,
@@ -317,17 +313,9 @@ class DynamoQueryTracker:
         names: dict[str, str] | None = None,
     ) -> Item:
         """The item as it is then."""
-        request = self._request(query_id, sub_query_id, change, condition, values, names)
-        for tries in range(_TRIES):
-            try:
-                with translated(_WHAT):
-                    answer = self._client.update_item(**request["Update"], ReturnValues="ALL_NEW")
-                return dict(answer["Attributes"])
-            except RefusedError:
-                raise
-            except ConflictError:
-                time.sleep(random.uniform(0, min(_WAIT_SECONDS * 2**tries, _WAIT_SECONDS_MAX)))
-        raise UnavailableError(f"{_WHAT}: others were always writing the same")
+        request = self._request(query_id, sub_query_id, change, condition, values, names)["Update"]
+        answer = _written(lambda: self._client.update_item(**request, ReturnValues="ALL_NEW"))
+        return dict(answer["Attributes"])
 
     def _request(
         self,
@@ -340,7 +328,7 @@ class DynamoQueryTracker:
     ) -> Item:
         request: Item = {
             "TableName": self._table_name,
-            "Key": _key(query_id, sub_query_id),
+            "Key": key_of(query_id, sub_query_id),
             "UpdateExpression": change,
             "ConditionExpression": condition,
             "ExpressionAttributeValues": {":now": self._now(), **values},
@@ -351,7 +339,7 @@ class DynamoQueryTracker:
 
     def _item(self, query_id: str, sub_query_id: str, state: QueryState) -> Item:
         return {
-            **_key(query_id, sub_query_id),
+            **key_of(query_id, sub_query_id),
             "lastKnownState": {"S": state.value},
             "rowCount": {"N": "0"},
             "lastUpdateTime": self._now(),
@@ -370,7 +358,7 @@ class DynamoQueryTracker:
     def _get(self, query_id: str, sub_query_id: str) -> Item:
         with translated(_WHAT):
             answer = self._client.get_item(
-                TableName=self._table_name, Key=_key(query_id, sub_query_id), ConsistentRead=True
+                TableName=self._table_name, Key=key_of(query_id, sub_query_id), ConsistentRead=True
             )
         if "Item" not in answer:
             raise NotFoundError(f"no query {query_id!r} is known")
@@ -408,32 +396,14 @@ class DynamoQueryTracker:
                     yield {name: item[name] for name in ("queryId", "subQueryId")}
 
 
-_NAMES = "queryId, subQueryId, lastKnownState, rowCount, lastUpdateTime, errors, tableId"
-
-
-def _key(query_id: str, sub_query_id: str) -> Item:
-    return {"queryId": {"S": query_id}, "subQueryId": {"S": sub_query_id}}
-
-
-def _sub_id(item: Item) -> str:
-    return str(item["subQueryId"]["S"])
-
-
-def _state(item: Item) -> QueryState:
-    return QueryState(item["lastKnownState"]["S"])
-
-
-def _status(item: Item) -> QueryStatus:
-    return QueryStatus(
-        query_id=item["queryId"]["S"],
-        sub_query_id=_sub_id(item),
-        state=_state(item),
-        row_count=number(item, "rowCount") or 0,
-        updated_ms=int(item["lastUpdateTime"]["N"]) * 1000,
-        error=text(item, "errors"),
-        table_id=text(item, "tableId"),
-    )
-
-
-def _cut(error: str | None) -> str:
-    return (error or "")[:ERROR_CHARACTERS_MAX]
+def _written(write: Callable[[], Any]) -> Any:
+    """What DynamoDB answers. Again while other subqueries of the query are being counted."""
+    for tries in range(_TRIES):
+        try:
+            with translated(_WHAT):
+                return write()
+        except RefusedError:
+            raise
+        except ConflictError:
+            time.sleep(random.uniform(0, min(_WAIT_SECONDS * 2**tries, _WAIT_SECONDS_MAX)))
+    raise UnavailableError(f"{_WHAT}: others were always writing the same")

@@ -120,13 +120,9 @@ class LocalQueryTracker:
     ) -> QueryStatus | None:
         """See the port."""
         with self._database.write() as transaction:
-            row = _query_row(transaction, query_id)
-            if (
-                error is None
-                and rows_max
-                and row is not None
-                and row["row_count"] + rows > rows_max
-            ):
+            before = _query_row(transaction, query_id)
+            room = rows_max - before["row_count"] if before is not None and rows_max else rows
+            if error is None and rows > room:
                 rows, error = 0, too_many_rows(rows_max)
             state = QueryState.COMPLETED if error is None else QueryState.FAILED
             values = self._values(

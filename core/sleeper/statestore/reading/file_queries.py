@@ -75,7 +75,8 @@ class FileQueries:
         Of files that its ancestors refer to all of the ancestor's rows count.
         """
         (size,) = self._reader.row(
-            f"{_CHAIN} SELECT coalesce(sum(f.bytes * 1.0 * min(r.rows, f.rows) / max(f.rows, 1)), 0)"
+            f"{_CHAIN} SELECT"
+            " coalesce(sum(f.bytes * 1.0 * min(r.rows, f.rows) / max(f.rows, 1)), 0)"
             " FROM chain CROSS JOIN refs r ON r.partition = chain.key"
             f" CROSS JOIN files f ON f.key = r.file WHERE {current('r')}",
             id=leaf_id,
