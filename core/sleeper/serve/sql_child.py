@@ -4,10 +4,11 @@ What a statement does inside the engine's functions (`repeat`, `replace`, a cons
 an hour to work out) neither asks the memory pool nor looks at a clock. So it is done where it can
 be killed, and where running out of memory hurts nobody else: `python -m sleeper.serve.sql_child`.
 
-It writes `+` when it is ready. It reads requests from standard input, a JSON object a line: `statement`, `caller`, `seconds` and
-`setBy` of the time limit; or `{"stop": true}`, which ends the one that runs. It answers each on
-standard output: `R`, the rows as an Arrow stream, and a line; or `E` and a line. The line is
-a JSON object, empty if all went well, else with `error`, a kind of `sleeper.errors`, and `reason`.
+It writes `+` when it is ready. It reads requests from standard input, a JSON object a line:
+`statement`, `caller`, `seconds` and `setBy` of the time limit; or `{"stop": true}`, which ends the
+one that runs. It answers each on standard output: `R`, the rows as an Arrow stream, and a line; or
+`E` and a line. The line is a JSON object, empty if all went well, else with `error`, a kind of
+`sleeper.errors`, and `reason`.
 """
 
 import contextlib
