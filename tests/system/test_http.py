@@ -237,6 +237,17 @@ def test_sql_that_would_not_end_is_stopped_with_its_reason(numbers: Instance) ->
         assert time.monotonic() - begun < 10
 
 
+def test_sql_that_takes_all_memory_leaves_the_server_alone(numbers: Instance) -> None:
+    with serving(numbers) as server:
+        for statement in (
+            "SELECT sum(length(lpad(name, 10000000, 'x'))) FROM numbers",
+            "SELECT cardinality(generate_series(1, 1000000000))",
+        ):
+            answer = server.post("/sql", {"statement": statement})
+            assert (answer.status_code, "memory" in reason(answer)) == (400, True)
+        assert server.rows("/sql", {"statement": "SELECT 1 AS one"}) == [{"one": 1}]
+
+
 def test_rows_that_break_off_are_not_taken_for_all(numbers: Instance) -> None:
     statement = "SELECT value, repeat('x', 100) FROM generate_series(1, 1000000000000)"
     with serving(numbers, Terms(seconds_max=1)) as short:
