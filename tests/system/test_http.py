@@ -254,7 +254,9 @@ def test_rows_that_break_off_are_not_taken_for_all(numbers: Instance) -> None:
         for accept in ("application/x-ndjson", "application/vnd.apache.arrow.stream"):
             last = b""
             body, headers = {"statement": statement}, {"Accept": accept}
-            with httpx.stream("POST", f"{short.url}/sql", json=body, headers=headers) as answer:
+            with httpx.stream(
+                "POST", f"{short.url}/sql", json=body, headers=headers, timeout=60
+            ) as answer:
                 assert answer.status_code == 200
                 pieces = answer.iter_bytes()
                 while (piece := next_or_broken(pieces)) is not None:
@@ -270,7 +272,7 @@ def test_who_goes_away_stops_his_query(numbers: Instance) -> None:
         # There is one slot: it must be free again.
         assert small.rows("/sql", {"statement": "SELECT 1 AS one"}) == [{"one": 1}]
         rows = {"statement": "SELECT * FROM generate_series(1, 1000000000000)"}
-        with httpx.stream("POST", f"{small.url}/sql", json=rows) as answer:
+        with httpx.stream("POST", f"{small.url}/sql", json=rows, timeout=60) as answer:
             assert next(answer.iter_bytes())
         assert small.rows("/sql", {"statement": "SELECT 1 AS one"}) == [{"one": 1}]
 
