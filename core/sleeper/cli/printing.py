@@ -24,7 +24,8 @@ OutputOption = Annotated[
 
 
 def note(text: str) -> None:
-    """A line for people, beside the result; before what is printed next, wherever both go."""
+    """A line for people, beside the result; in order with what is printed, wherever both go."""
+    sys.stdout.flush()
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
