@@ -5,6 +5,7 @@ from sleeper.wiring.compaction_creation import create_compaction_jobs_of
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
 from sleeper.wiring.message_batches import Failures, run_for_tables
+from sleeper.wiring.queue_name import QueueName
 
 
 @lambda_function
@@ -22,4 +23,6 @@ def handler(instance: Instance, event: Event) -> Failures:
             }
             put_metrics(instance, ref.name, counts)
 
-    return run_for_tables(event, instance, operate, online_only=True)
+    return run_for_tables(
+        event, instance, QueueName.COMPACTION_JOB_CREATION, operate, online_only=True
+    )

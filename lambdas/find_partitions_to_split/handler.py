@@ -4,6 +4,7 @@ from sleeper.tables.table_ref import TableRef
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
 from sleeper.wiring.message_batches import Failures, run_for_tables
+from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.split_sending import send_splits_once
 
 
@@ -16,4 +17,6 @@ def handler(instance: Instance, event: Event) -> Failures:
         if sent:
             put_metrics(instance, ref.name, {"PartitionsToSplit": sent})
 
-    return run_for_tables(event, instance, operate, online_only=True)
+    return run_for_tables(
+        event, instance, QueueName.FIND_PARTITIONS_TO_SPLIT, operate, online_only=True
+    )

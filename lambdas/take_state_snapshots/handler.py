@@ -5,6 +5,7 @@ from sleeper.wiring.collecting import snapshot_table
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
 from sleeper.wiring.message_batches import Failures, run_for_tables
+from sleeper.wiring.queue_name import QueueName
 
 
 @lambda_function
@@ -16,4 +17,4 @@ def handler(instance: Instance, event: Event) -> Failures:
         if taken is not None:
             put_metrics(instance, ref.name, {"StateSnapshots": 1})
 
-    return run_for_tables(event, instance, operate)
+    return run_for_tables(event, instance, QueueName.STATE_SNAPSHOTS, operate)
