@@ -148,6 +148,7 @@ def test_a_table_that_fails_is_told_of_and_does_not_keep_the_others(
     aws: Lambda, files: tuple[str, str]
 ) -> None:
     broken = make_table(aws.instance, "broken")
+    receive(aws, messages_of(submission(*files, tableName="broken")))
     path = Path(aws.instance.where) / "tables" / f"table-{broken.id}.properties"
     path.write_text("sleeper.table.nonsense=1")
     receive(aws, messages_of(submission(*files)))
