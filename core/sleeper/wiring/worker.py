@@ -24,6 +24,7 @@ from sleeper.properties.instance import (
 )
 from sleeper.wiring.bulk_exporting import run_bulk_export_message
 from sleeper.wiring.compaction_running import run_compaction_message
+from sleeper.wiring.heartbeat import heard_of
 from sleeper.wiring.ingest import run_ingest_message
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.persistent_import import run_persistent_import
@@ -113,7 +114,8 @@ class Worker:
         self._record(TaskStep.STARTED, process=this_process())
         reason: str | None = None
         try:
-            self._run_jobs()
+            with heard_of(self._instance, self._task_id, self._settings.kind):
+                self._run_jobs()
         except GivenBackError:
             reason = "told to end at once"
         finally:
