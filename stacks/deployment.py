@@ -23,12 +23,16 @@ _HERE = f"{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
 class Deployment:
     """The instance's properties, the code of its functions, and the names of its resources.
 
-    `deployed` gathers, stack by stack, the properties that say where everything is.
+    `deployed` gathers, stack by stack, the properties that say where everything is; `functions`
+    (by name), `queues` and `task_kinds` what was made.
     """
 
     properties: InstanceProperties
     code: assets.Asset
     deployed: dict[str, str] = field(default_factory=dict)
+    functions: list[str] = field(default_factory=list)
+    queues: list[DeployedQueue] = field(default_factory=list)
+    task_kinds: list[str] = field(default_factory=list)
 
     def get(self, declaration: Property[T]) -> T:
         """The property's value."""
@@ -55,6 +59,10 @@ class Deployment:
     def name(self, name: str) -> str:
         """The name of a queue, function or rule."""
         return f"sleeper-{self.id.lower().replace('.', '-')}-{name}"
+
+    def alarm_name(self, queue: DeployedQueue) -> str:
+        """The name of the alarm on a queue's dead letters."""
+        return self.name(queue.dead_letters_name.removesuffix(".fifo"))
 
     def bucket_name(self, bucket: DeployedBucket) -> str:
         return self.name(f"{bucket.name}-{cdk.Aws.ACCOUNT_ID}")

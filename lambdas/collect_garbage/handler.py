@@ -1,5 +1,6 @@
 """Deletes files of tables that nobody needs any more."""
 
+from sleeper.reports.metric import Metric
 from sleeper.tables.table_ref import TableRef
 from sleeper.wiring.collecting import collect_garbage_of
 from sleeper.wiring.instance import Instance
@@ -15,6 +16,6 @@ def handler(instance: Instance, event: Event) -> Failures:
     def operate(ref: TableRef) -> None:
         done = collect_garbage_of(instance, ref)
         if done.files:
-            put_metrics(instance, ref.name, {"FilesCollected": done.files})
+            put_metrics(instance, ref.name, {Metric.FILES_COLLECTED: done.files})
 
     return run_for_tables(event, instance, QueueName.GARBAGE_COLLECTION, operate)

@@ -1,5 +1,6 @@
 """Deletes what dead runs left behind in tables' folders."""
 
+from sleeper.reports.metric import Metric
 from sleeper.tables.table_ref import TableRef
 from sleeper.wiring.collecting import collect_orphans_of
 from sleeper.wiring.instance import Instance
@@ -15,6 +16,6 @@ def handler(instance: Instance, event: Event) -> Failures:
     def operate(ref: TableRef) -> None:
         done = collect_orphans_of(instance, ref)
         if done.objects:
-            put_metrics(instance, ref.name, {"OrphansCollected": done.objects})
+            put_metrics(instance, ref.name, {Metric.ORPHANS_COLLECTED: done.objects})
 
     return run_for_tables(event, instance, QueueName.ORPHAN_COLLECTION, operate)

@@ -1,5 +1,6 @@
 """Creates the compaction jobs that tables need."""
 
+from sleeper.reports.metric import Metric
 from sleeper.tables.table_ref import TableRef
 from sleeper.wiring.compaction_creation import create_compaction_jobs_of
 from sleeper.wiring.instance import Instance
@@ -16,10 +17,10 @@ def handler(instance: Instance, event: Event) -> Failures:
         done = create_compaction_jobs_of(instance, ref)
         if done.did_anything:
             counts = {
-                "CompactionJobsCreated": done.created,
-                "CompactionJobsReleased": done.released,
-                "CompactionJobsSentAgain": done.dispatched_again,
-                "ReferencesPushedDown": done.references_pushed_down,
+                Metric.COMPACTION_JOBS_CREATED: done.created,
+                Metric.COMPACTION_JOBS_RELEASED: done.released,
+                Metric.COMPACTION_JOBS_SENT_AGAIN: done.dispatched_again,
+                Metric.REFERENCES_PUSHED_DOWN: done.references_pushed_down,
             }
             put_metrics(instance, ref.name, counts)
 

@@ -18,6 +18,7 @@ from sleeper.properties.deployment import (
     TRACING,
 )
 from sleeper.properties.instance import LOG_RETENTION_DAYS
+from sleeper.reports.metric import NAMESPACE
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.image import image_asset
 from stacks.constructs.permissions import Permission
@@ -25,7 +26,6 @@ from stacks.constructs.role import make_role
 from stacks.deployment import Deployment
 
 PYTHON = lambda_.Runtime.PYTHON_3_13
-_NAMESPACE = "Sleeper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,7 @@ def make_function(
         tracing=lambda_.Tracing.ACTIVE if traced else lambda_.Tracing.DISABLED,
         reserved_concurrent_executions=size.concurrency_reserved,
     )
+    deployment.functions.append(full_name)
     acknowledge(function, "L1", "datasketches has no wheel for a newer Python")
     return function
 
@@ -112,7 +113,7 @@ def environment(deployment: Deployment, service: str, *, traced: bool) -> dict[s
         "SLEEPER_INSTANCE": f"aws:{deployment.id}",
         "SLEEPER_CONFIG_BUCKET": deployment.bucket_name(CONFIG),
         "POWERTOOLS_SERVICE_NAME": service,
-        "POWERTOOLS_METRICS_NAMESPACE": _NAMESPACE,
+        "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
         "POWERTOOLS_LOG_LEVEL": "INFO",
         "POWERTOOLS_TRACE_DISABLED": str(not traced).lower(),
     }

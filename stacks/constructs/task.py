@@ -63,6 +63,7 @@ class WorkerTask(Construct):
         definition = _definition(self, deployment, kind)
         # A family's newest revision, so that tasks started after a deployment are new ones.
         deployment.record(kind.place, definition.family)
+        deployment.task_kinds.append(kind.kind)
         start = make_function(
             self,
             "Start",

@@ -70,6 +70,11 @@ def failed(answer: dict[str, Any]) -> list[str]:
     return [each["itemIdentifier"] for each in answer["batchItemFailures"]]
 
 
+def metrics_in(said: str) -> list[dict[str, Any]]:
+    """The metrics that a handler wrote, each as CloudWatch reads it."""
+    return [json.loads(line) for line in said.splitlines() if '"_aws"' in line]
+
+
 @dataclass
 class Lambda:
     """Calls handlers as Lambda does."""

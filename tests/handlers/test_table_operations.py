@@ -1,6 +1,5 @@
 """From a rule's event to the work: fan out, FIFO queue, handler, workflow."""
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -21,7 +20,15 @@ from sleeper.wiring.local_instance import open_local_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.tables import delete_table, set_online
 from tests.handlers import functions
-from tests.handlers.conftest import Lambda, add_rows, batch_of, failed, make_table, messages_of
+from tests.handlers.conftest import (
+    Lambda,
+    add_rows,
+    batch_of,
+    failed,
+    make_table,
+    messages_of,
+    metrics_in,
+)
 from tests.table_fixture import FakeClock
 
 OPERATIONS = {
@@ -42,10 +49,6 @@ def fan_out(aws: Lambda, monkeypatch: pytest.MonkeyPatch) -> Callable[[QueueName
         return aws.call(functions.fan_out_tables)["tables"]
 
     return call
-
-
-def metrics_in(said: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in said.splitlines() if '"_aws"' in line]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

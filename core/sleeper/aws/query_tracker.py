@@ -146,7 +146,8 @@ class DynamoQueryTracker:
                     "SET lastKnownState = :failed, #errors = :error, lastUpdateTime = :now,"
                     " fingerprint = :fingerprint, expiryDate = :expiry, listing = :listing,"
                     " #at = if_not_exists(#at, :at), rowCount = if_not_exists(rowCount, :none)",
-                    f"attribute_not_exists(queryId) OR (fingerprint = :fingerprint AND {_UNFINISHED})",
+                    "attribute_not_exists(queryId)"
+                    f" OR (fingerprint = :fingerprint AND {_UNFINISHED})",
                     values,
                     {"#errors": "errors", "#at": "at"},
                 )

@@ -9,6 +9,7 @@ from sleeper.reports.files import gather_files
 from sleeper.reports.jobs import gather_jobs
 from sleeper.reports.kind import ReportKind
 from sleeper.reports.listing import Listing
+from sleeper.reports.metric import Metric
 from sleeper.reports.partitions import gather_partitions
 from sleeper.reports.queries import QueriesReport, gather_queries
 from sleeper.reports.queues import gather_queues
@@ -60,8 +61,8 @@ def report_state(instance: Instance, name: str) -> StateReport:
     return gather_state(instance.table(name).state, name)
 
 
-def table_metrics(instance: Instance, ref: TableRef) -> dict[str, int]:
-    """Counts of what the table holds, by the names of their metrics."""
+def table_metrics(instance: Instance, ref: TableRef) -> dict[Metric, int]:
+    """Counts of what the table holds."""
     return gather_table_metrics(instance.state(ref.id))
 
 
