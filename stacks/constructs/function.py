@@ -40,10 +40,13 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCode:
-    """What a function runs: `lambdas/<handler>/handler.py`, from the zip, or from an image."""
+    """What a function runs: `lambdas/<handler>/handler.py`, from the zip, or from the image.
+
+    The image is for those that read data files.
+    """
 
     handler: str
-    image: str | None = None
+    in_image: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -126,14 +129,14 @@ def architecture(name: str) -> lambda_.Architecture:
 
 def _what_runs(scope: Construct, deployment: Deployment, code: FunctionCode) -> dict[str, object]:
     handler = f"lambdas.{code.handler}.handler.handler"
-    if code.image is None:
+    if not code.in_image:
         asset = deployment.code
         return {
             "runtime": PYTHON,
             "handler": handler,
             "code": lambda_.Code.from_bucket(asset.bucket, asset.s3_object_key),
         }
-    image = image_asset(scope, code.image, deployment.get(LAMBDA_CPU_ARCHITECTURE))
+    image = image_asset(scope, "function", deployment.get(LAMBDA_CPU_ARCHITECTURE))
     return {
         "runtime": lambda_.Runtime.FROM_IMAGE,
         "handler": lambda_.Handler.FROM_IMAGE,

@@ -68,7 +68,7 @@ class WorkerTask(Construct):
             self,
             "Start",
             deployment,
-            FunctionCode("start_tasks", environment={"SLEEPER_TASK_KIND": kind.kind}),
+            FunctionCode("start_tasks", environment=_told(kind)),
             permissions=[
                 *find_tables(deployment),
                 count(deployment, kind.kind),
@@ -104,11 +104,14 @@ def _definition(
             operating_system_family=ecs.OperatingSystemFamily.LINUX,
         ),
     )
-    image = image_asset(scope, f"{kind.kind}_task", kind.size.processor)
+    image = image_asset(scope, "worker", kind.size.processor)
     definition.add_container(
         "worker",
         image=ecs.ContainerImage.from_docker_image_asset(image),
-        environment=environment(deployment, f"{kind.kind}-task", traced=False),
+        environment={
+            **environment(deployment, f"{kind.kind}-task", traced=False),
+            **_told(kind),
+        },
         logging=ecs.LogDriver.aws_logs(
             stream_prefix=kind.kind,
             log_group=make_log_group(scope, "Log", deployment, f"/sleeper/{name}"),
@@ -120,6 +123,11 @@ def _definition(
     assert execution is not None
     acknowledge(execution, "IAM5[Resource::*]", "ecr:GetAuthorizationToken takes no resource")
     return definition
+
+
+def _told(kind: TaskKind) -> dict[str, str]:
+    """What tasks, and the function that starts them, are told of their kind."""
+    return {"SLEEPER_TASK_KIND": kind.kind}
 
 
 def _launching(

@@ -31,7 +31,7 @@ from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.worker import Worker
-from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
+from tests.servers.aws_instance import AwsInstance
 from tests.unit.cli.conftest import Done, Sleeper
 from tests.wheels import make_wheel
 
@@ -52,12 +52,6 @@ class First:
             last = keys[-1] if keys else last
             yield batch.take(first)
 """
-
-
-@pytest.fixture
-def deployed(aws_servers: AwsServers, tmp_path: Path) -> Iterator[AwsInstance]:
-    with aws_instance(aws_servers, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture
