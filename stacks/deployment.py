@@ -52,9 +52,14 @@ class Deployment:
 
     @property
     def removal_policy(self) -> cdk.RemovalPolicy:
-        """What becomes of buckets and tables when the stack is destroyed."""
+        """What becomes of buckets and tables when the stack is destroyed.
+
+        A first deployment that fails takes back what it made: what stayed would be in the way
+        of the next one, by its name.
+        """
         keep = self.get(RETAIN_INFRA)
-        return cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY
+        kept = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
+        return kept if keep else cdk.RemovalPolicy.DESTROY
 
     def name(self, name: str) -> str:
         """The name of a queue, function or rule."""

@@ -18,7 +18,7 @@ from stacks.constructs.function import (
     make_log_group,
 )
 from stacks.constructs.image import image_asset
-from stacks.constructs.permissions import Permission, count, find_tables, read_state
+from stacks.constructs.permissions import Permission, count, find_tables, pass_role, read_state
 from stacks.constructs.role import make_role
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
@@ -146,5 +146,5 @@ def _launching(
             "tasks that are not there yet",
             ("StringEquals", "ecs:CreateAction", "RunTask"),
         ),
-        Permission(("iam:PassRole",), [definition.task_role.role_arn, execution.role_arn]),
+        *(pass_role(role, "ecs-tasks") for role in (definition.task_role, execution)),
     ]
