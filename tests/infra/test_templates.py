@@ -397,12 +397,12 @@ def test_roles_of_tasks_are_for_tasks_of_the_account_alone(example: Synthesis) -
     assert len(roles) == 2
     assert all(statement["Condition"] == of_account for statement in roles)
     passed = [
-        statement["Condition"]["StringEquals"]["iam:PassedToService"]
+        (len(statement["Resource"]), statement["Condition"]["StringEquals"])
         for where, statement in example.statements()
         if "iam:PassRole" in as_list(statement.get("Action", ""))
         and where.startswith(("Ingest/", "Compaction/"))
     ]
-    assert passed == ["ecs-tasks.amazonaws.com"] * 4
+    assert passed == [(2, {"iam:PassedToService": "ecs-tasks.amazonaws.com"})] * 2
 
 
 def test_a_table_that_fails_is_tried_for_a_while_before_its_message_is_a_dead_letter(
