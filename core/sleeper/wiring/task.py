@@ -18,6 +18,8 @@ _QUEUES = {
 }
 # Less than the time that ECS leaves a task between SIGTERM and SIGKILL.
 _WAIT_SECONDS_MAX = 10.0
+# A message has few tries, and what fails may take minutes to pass: a service that does not answer.
+_RETRY_SECONDS = (10.0, 120.0, 600.0)
 
 
 def run_task(kind: JobKind) -> None:
@@ -28,7 +30,11 @@ def run_task(kind: JobKind) -> None:
     instance = open_instance()
     idle_seconds = instance.properties().get(TASK_IDLE_STOP_SECONDS)
     settings = WorkerSettings(
-        kind.value, (_QUEUES[kind],), min(_WAIT_SECONDS_MAX, idle_seconds), idle_seconds
+        kind.value,
+        (_QUEUES[kind],),
+        min(_WAIT_SECONDS_MAX, idle_seconds),
+        idle_seconds,
+        _RETRY_SECONDS,
     )
     try:
         run_worker_process(Worker(instance, new_task_id(), threading.Event(), settings))

@@ -46,7 +46,7 @@ _VISIBILITY = {
     QueueName.LEAF_QUERY: QUEUE_VISIBILITY_SECONDS,
 }
 _IDLE_WAIT_SECONDS = 0.1
-_RETRY_DELAY_SECONDS = 2.0
+_UNAVAILABLE_WAIT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,15 @@ class WorkerSettings:
     """What the tracker calls a worker, where it takes jobs from, and when it ends by itself.
 
     The first queue that has a message comes first. It waits for one so long at each queue,
-    so one of several queues should not wait.
+    so one of several queues should not wait. A job that failed is tried again after the first of
+    `retry_seconds`, then the second, and so on; after the last one each time from then on.
     """
 
     kind: str
     queues: tuple[QueueName, ...]
     wait_seconds: float = 0.0
     idle_stop_seconds: float | None = None
+    retry_seconds: tuple[float, ...] = (2.0,)
 
 
 # Somebody waits for a query. Splits are quick, and everything after them is better placed.
@@ -132,7 +134,7 @@ class Worker:
             except UnavailableError as error:
                 # A full disk, perhaps. What was in flight returns by itself.
                 logger.warning("waiting for the instance: %s", error)
-                pause = _RETRY_DELAY_SECONDS
+                pause = _UNAVAILABLE_WAIT_SECONDS
             idle_seconds = time.monotonic() - busy_at
             longest = self._settings.idle_stop_seconds
             if longest is not None and idle_seconds >= longest:
@@ -180,19 +182,23 @@ class Worker:
             totals = JobTotals()
         except SleeperError as error:
             logger.warning("%s job given back: %s", name.value, error)
-            queue.give_back(message.receipt, _RETRY_DELAY_SECONDS)
+            queue.give_back(message.receipt, self._retry_seconds(message))
             return
         except GivenBackError:
             queue.give_back(message.receipt)
             raise
         except Exception:
             logger.exception("%s job failed", name.value)
-            queue.give_back(message.receipt, _RETRY_DELAY_SECONDS)
+            queue.give_back(message.receipt, self._retry_seconds(message))
             return
         queue.delete(message.receipt)
         self._jobs += 1
         self._read += totals.rows_read
         self._written += totals.rows_written
+
+    def _retry_seconds(self, message: Message) -> float:
+        delays = self._settings.retry_seconds
+        return delays[min(message.receives, len(delays)) - 1]
 
     def _run_message(self, name: QueueName, message: Message) -> JobTotals:
         self._runs_job = True
