@@ -20,7 +20,7 @@ from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableRef, is_table_id
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.returning import return_soon
+from sleeper.wiring.returning import return_job, return_soon
 
 logger = logging.getLogger(__name__)
 
@@ -30,18 +30,25 @@ Failures = Mapping[str, Any]
 
 def run_messages(
     event: Mapping[str, Any],
+    instance: Instance,
+    queue: QueueName,
     run: Callable[[Message], object],
     settled: tuple[type[SleeperError], ...] = (),
 ) -> Failures:
-    """Runs each message of a standard queue; `settled` errors drop a message."""
+    """Runs each message of a standard queue; `settled` errors drop a message.
+
+    One that failed returns as the message of a job does.
+    """
 
     def run_record(record: SQSRecord) -> None:
+        message = received_message(record)
         try:
-            run(received_message(record))
+            run(message)
         except settled as error:
             logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
         except Exception:
             logger.exception("message failed", extra={"message_id": record.message_id})
+            return_job(instance.queue(queue), message)
             raise
 
     return _process(event, run_record)

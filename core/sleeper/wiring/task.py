@@ -8,6 +8,7 @@ from sleeper.properties.engine import TASK_IDLE_STOP_SECONDS
 from sleeper.wiring.json_logs import log_as_json
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.returning import RETRY_SECONDS
 from sleeper.wiring.worker import Worker, WorkerSettings
 from sleeper.wiring.worker_process import run_worker_process
 
@@ -18,8 +19,6 @@ _QUEUES = {
 }
 # Less than the time that ECS leaves a task between SIGTERM and SIGKILL.
 _WAIT_SECONDS_MAX = 10.0
-# A message has few tries, and what fails may take minutes to pass: a service that does not answer.
-_RETRY_SECONDS = (10.0, 120.0, 600.0)
 
 
 def run_task(kind: JobKind) -> None:
@@ -34,7 +33,7 @@ def run_task(kind: JobKind) -> None:
         (_QUEUES[kind],),
         min(_WAIT_SECONDS_MAX, idle_seconds),
         idle_seconds,
-        _RETRY_SECONDS,
+        RETRY_SECONDS,
     )
     try:
         run_worker_process(Worker(instance, new_task_id(), threading.Event(), settings))

@@ -31,6 +31,7 @@ from sleeper.wiring.persistent_import import run_persistent_import
 from sleeper.wiring.query_dispatch import run_query_message
 from sleeper.wiring.query_running import run_leaf_query_message
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.returning import retry_seconds
 from sleeper.wiring.settled_errors import SETTLED_ERRORS
 from sleeper.wiring.splitting import run_split_message
 
@@ -182,23 +183,19 @@ class Worker:
             totals = JobTotals()
         except SleeperError as error:
             logger.warning("%s job given back: %s", name.value, error)
-            queue.give_back(message.receipt, self._retry_seconds(message))
+            queue.give_back(message.receipt, retry_seconds(message, self._settings.retry_seconds))
             return
         except GivenBackError:
             queue.give_back(message.receipt)
             raise
         except Exception:
             logger.exception("%s job failed", name.value)
-            queue.give_back(message.receipt, self._retry_seconds(message))
+            queue.give_back(message.receipt, retry_seconds(message, self._settings.retry_seconds))
             return
         queue.delete(message.receipt)
         self._jobs += 1
         self._read += totals.rows_read
         self._written += totals.rows_written
-
-    def _retry_seconds(self, message: Message) -> float:
-        delays = self._settings.retry_seconds
-        return delays[min(message.receives, len(delays)) - 1]
 
     def _run_message(self, name: QueueName, message: Message) -> JobTotals:
         self._runs_job = True
