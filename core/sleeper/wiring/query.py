@@ -52,9 +52,7 @@ def open_sql(
     return run_sql(statement, _openers(instance, caller), engine, limit=limit, as_of=as_of)
 
 
-def explain_statement(
-    instance: Instance, statement: str, as_of: AsOf = NEWEST
-) -> SqlExplanation:
+def explain_statement(instance: Instance, statement: str, as_of: AsOf = NEWEST) -> SqlExplanation:
     """Runs a SQL statement, passes over its rows, and tells what it read."""
     return explain_sql(statement, _openers(instance), instance.query_engine(), as_of)
 
