@@ -51,9 +51,9 @@ def run_sql(
     Names that are not all lower case, or have other characters than letters, digits and
     underscores, are put in double quotes. Each table is read at its newest version when
     the statement starts, or as of a transaction, under a hold. Columns that share a name get a
-    number behind it. The first batch is ready when this returns. Unless `narrow` is off, files are left out
-    that the statement's predicates on row keys rule out. Without a limit the engine's
-    settings have one.
+    number behind it. The first batch is ready when this returns. Unless `narrow` is off, files
+    are left out that the statement's predicates on row keys rule out. Without a limit the
+    engine's settings have one.
 
     InvalidRequestError for wrong SQL, a table or column that is not there, a version that
     cannot be read, and any statement that would change something or read anything but tables.

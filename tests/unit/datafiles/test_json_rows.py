@@ -1,4 +1,4 @@
-"""Lines of JSON and cells of CSV that are no rows, and those that Arrow alone would take wrongly."""
+"""Lines of JSON and cells of CSV: those that are no rows, and those that Arrow takes wrongly."""
 
 import math
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_a_float_that_is_too_large_is_refused_and_not_infinite(
 def test_floats_of_a_program_are_not_made_infinite_within_lists() -> None:
     kind = ListType(P.FLOAT)
     batch = pa.RecordBatch.from_pydict({"id": [1, 2], "x": [[1.0, math.inf], [1e39]]})
-    with pytest.raises(InvalidRequestError, match="row 2: field 'x'.*too large"):
+    with pytest.raises(InvalidRequestError, match=r"row 2: field 'x'.*too large"):
         list(read_batches(iter([batch]), RowChecker(schema_of(kind), "rows", None)))
     (good,) = read_batches(iter([batch.slice(0, 1)]), RowChecker(schema_of(kind), "rows", None))
     assert good.column("x").to_pylist() == [[1.0, math.inf]]
