@@ -29,7 +29,7 @@ install: .venv/.installed .venv/.java node_modules/.installed ## Make .venv with
 demo: install ## Take a year of real flights in, watch tables shape themselves, query them
 	@$(python) -m demo
 
-test: install ## Run every test, system tests included
+test: install .venv/.chromium ## Run every test, system tests included
 	@echo "==> all tests"
 	@$(pytest)
 
@@ -99,8 +99,14 @@ clean: ## Take away .venv, caches, the demo's and the benchmarks' folders
 	@touch $@
 
 # Spark runs on Java 17. Without it everything else works.
-.venv/.java: .venv/.created tools/find-java
+.venv/.java: .venv/.created tools/find-java tools/add-package
 	@tools/find-java
+	@touch $@
+
+# For the test of the page that `sleeper serve` shows.
+.venv/.chromium: .venv/.created tools/add-package
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
+		|| tools/add-package chromium 'the test of the page'
 	@touch $@
 
 # The cdk command, and servers that tests run against. Without Node the local product works;

@@ -18,6 +18,7 @@ OF_IMAGES = {
     "athena_records",
     "plan_query",
     "run_leaf_query",
+    "serve_http",
     "split_partition",
 }
 

@@ -15,4 +15,11 @@ pytestmark = pytest.mark.slow
 def test_a_page_about_spark_says_what_its_examples_do(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
-    check_page(ROOT / "docs" / page, surroundings(tmp_path, monkeypatch))
+    # The folder in which Spark finds relative paths.
+    assert spark._jvm is not None
+    before = spark._jvm.System.setProperty("user.dir", str(tmp_path))
+    try:
+        check_page(ROOT / "docs" / page, surroundings(tmp_path, monkeypatch))
+    finally:
+        spark._jvm.System.setProperty("user.dir", before)
+    assert (tmp_path / "checkpoint").is_dir() == (page == "spark.md")

@@ -24,8 +24,9 @@ OutputOption = Annotated[
 
 
 def note(text: str) -> None:
-    """A line for people, beside the result."""
+    """A line for people, beside the result; before what is printed next, wherever both go."""
     sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def warn(warnings: Iterable[str]) -> None:

@@ -24,8 +24,8 @@ COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
 ENDLESS = [
     "SELECT count(*) FROM generate_series(1, 1000000000000)",
     "SELECT * FROM generate_series(1, 1000000000000)",
-    "SELECT count(*) FROM generate_series(1, 100000) a CROSS JOIN generate_series(1, 1000000) b "
-    "CROSS JOIN made WHERE a.value + b.value = 7 * k",
+    "SELECT sum(a.value * b.value % made.rows) FROM (SELECT count(*) AS rows FROM made) made "
+    "CROSS JOIN generate_series(1, 100000) a CROSS JOIN generate_series(1, 100000000) b",
 ]
 
 
