@@ -52,7 +52,12 @@ def create(
 def list_followers(
     context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT
 ) -> None:
-    """List a table's followers, and how far each has read."""
+    """List a table's followers, and how far each has read.
+
+    \b
+    Example:
+      sleeper follower list flights
+    """
     with opened(context) as instance:
         from sleeper.wiring.reports import report_state
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from sleeper.cli.completion import table_names
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import OutputKind, OutputOption, print_listings
 from sleeper.reports.kind import ReportKind
@@ -15,7 +16,10 @@ def report(
     context: typer.Context,
     what: Annotated[ReportKind, typer.Argument(metavar="REPORT", help=", ".join(ReportKind))],
     table: Annotated[
-        str | None, typer.Option("--table", metavar="NAME", help="Only of this table.")
+        str | None,
+        typer.Option(
+            "--table", metavar="NAME", help="Only of this table.", autocompletion=table_names
+        ),
     ] = None,
     limit: Annotated[
         int | None,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sleeper.datafiles.location import DataRoot
-from sleeper.errors import InvalidRequestError
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region
 from sleeper.query.engine import QueryEngine

@@ -75,6 +75,20 @@ def test_an_output_that_cannot_be_written_is_named(full: Sleeper, tmp_path: Path
     assert done.stderr == f"error: cannot write {target}: no such file or directory\n"
 
 
+def test_sql_as_of_reads_old_versions(full: Sleeper, rows_file: Path) -> None:
+    full("ingest", "cities", rows_file, "--job-id", "again")
+    statement = "SELECT count(*) AS n FROM cities"
+    old = full("sql", statement, "--as-of", "2", "--format", "json")
+    assert (old.status, old.rows) == (0, [{"n": 3}])
+    assert full("sql", statement, "--as-of", "cities=3", "--format", "json").rows == [{"n": 6}]
+    (read,) = full("sql", statement, "--explain", "--as-of", "2", "--output", "json").rows
+    assert (read["version"], read["files_of"]) == (2, 1)
+    for wrong, complaint in (("99", "version 99"), ("towns=2", "'towns'"), ("x", "as of 'x'")):
+        refused = full("sql", statement, "--as-of", wrong)
+        assert (refused.status, refused.stdout) == (1, "")
+        assert complaint in refused.stderr
+
+
 def test_sql_reads_all_tables(full: Sleeper) -> None:
     done = full("sql", "SELECT sum(people) AS p FROM cities WHERE year = 2001", "--format", "json")
     assert done.rows == [{"p": 1200}]
