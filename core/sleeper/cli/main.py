@@ -1,5 +1,7 @@
 """The `sleeper` command."""
 
+import io
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -108,4 +110,7 @@ def options(
 
 def main() -> None:
     """Runs the command line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal of another encoding has no lines and bars: a report must not fail on them.
+        sys.stdout.reconfigure(errors="replace")
     app(prog_name="sleeper")

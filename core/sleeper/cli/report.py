@@ -6,7 +6,7 @@ import typer
 
 from sleeper.cli.completion import table_names
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import OutputKind, OutputOption, print_listings
+from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings
 from sleeper.reports.kind import ReportKind
 
 _TEXT_ROWS = 100
@@ -44,4 +44,7 @@ def report(
     with opened(context) as instance:
         from sleeper.wiring.reports import report as gather
 
-        print_listings(gather(instance, what, table, rows_max), output)
+        listings = gather(instance, what, table, rows_max)
+        print_listings(listings, output)
+        if not listings:
+            note("there are no tables")

@@ -55,13 +55,24 @@ def reason_against(line: bytes, schema: Schema, error: Exception) -> str:
     """Why the line is no row, with the field to blame if it is one field's value."""
     with contextlib.suppress(ValueError, RecursionError):
         row = json.loads(line)
-        for name, value in row.items() if isinstance(row, dict) else ():
-            if name in {f.name for f in schema.fields}:
-                try:
-                    parse_lines([json.dumps({name: value}).encode()], schema, only=name)
-                except NOT_ROWS as of_field:
-                    return f"field {name!r}: {str(of_field).splitlines()[0]}"
-    return f"not a row of the table: {str(error).splitlines()[0]}"
+        if isinstance(row, dict):
+            return _fault_of(row, schema) or f"not a row of the table: {_first_line(error)}"
+    return f"not a JSON object, which each line must be: {_first_line(error)}"
+
+
+def _fault_of(row: dict[str, Any], schema: Schema) -> str | None:
+    """What is wrong with one of the members, if that is it."""
+    for name in (f.name for f in schema.fields if f.name in row):
+        try:
+            parse_lines([json.dumps({name: row[name]}).encode()], schema, only=name)
+        except NOT_ROWS as error:
+            return f"field {name!r}: {_first_line(error)}"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    """Arrow's message ends with the number of a row, which is not the file's."""
+    return re.sub(r" in row \d+$", "", str(error).splitlines()[0])
 
 
 def _read(content: bytes, kinds: dict[str, pa.DataType], rows: int) -> Columns:

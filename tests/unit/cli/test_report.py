@@ -103,6 +103,11 @@ def test_holds_and_followers_are_listed_and_holds_released(full: Sleeper, tmp_pa
     assert (again.status, again.stderr) == (1, "error: table 'cities' has no hold 'h1'\n")
 
 
+def test_a_report_on_no_tables_says_so(sleeper: Sleeper) -> None:
+    done = sleeper("report", "files")
+    assert (done.status, done.stdout, done.stderr) == (0, "", "there are no tables\n")
+
+
 def test_a_follower_is_made_at_the_newest_version_or_at_another(full: Sleeper) -> None:
     made = full("follower", "create", "cities", "feed")
     assert (made.status, made.stdout) == (0, "")

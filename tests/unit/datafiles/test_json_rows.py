@@ -103,8 +103,8 @@ def test_text_that_says_nan_stays_text(tmp_path: Path) -> None:
     [
         ('{"id": 1, "id": 2, "x": null}', "twice"),
         ('{"id": 1, "x": null, "y": 1}', "unexpected field"),
-        ("[1]", "row"),
-        ("{", "row"),
+        ("[1]", "not a JSON object, which each line must be"),
+        ("{", "not a JSON object, which each line must be: "),
         ('{"id": 1} {"id": 2}', "row"),
         ('{"id": ' + "[" * 100_000 + "}", "row"),
     ],
