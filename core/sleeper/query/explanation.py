@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from datafusion import ExecutionPlan
 
 from sleeper.datafiles.session import engine_errors
+from sleeper.properties.engine import QUERY_MEMORY_BYTES
 from sleeper.query.as_of import NEWEST, AsOf
 from sleeper.query.engine import QueryEngine
 from sleeper.query.interruption import batches_of
@@ -65,7 +66,7 @@ def explain_sql(
     begun = time.monotonic()
     try:
         frame = run.frame(tables, narrow=True)
-        with errors_of_statement(), engine_errors():
+        with errors_of_statement(), engine_errors(QUERY_MEMORY_BYTES.name):
             plan = frame.execution_plan()
             rows = sum(
                 batch.num_rows

@@ -16,6 +16,7 @@ from sleeper.datafiles.session import (
     register_buckets,
 )
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.properties.engine import QUERY_MEMORY_BYTES
 from sleeper.query.as_of import NEWEST, AsOf
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
@@ -277,7 +278,7 @@ def _rows(
     target: pa.Schema,
     limit: TimeLimit,
 ) -> Iterator[pa.RecordBatch]:
-    with errors_of_statement(), engine_errors():
+    with errors_of_statement(), engine_errors(QUERY_MEMORY_BYTES.name):
         stream = frame.execute_stream()
         check_present(files, buckets)
         for batch in batches_of(stream, limit):

@@ -6,7 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.errors import (
+    DataError,
+    InvalidRequestError,
+    NotFoundError,
+    StateMovedOnError,
+    UnavailableError,
+)
 from sleeper.query.engine import QueryTable
 from sleeper.query.sql import run_sql
 from sleeper.query.sql_text import tables_in
@@ -152,3 +158,13 @@ def test_a_file_that_is_gone_is_never_passed_over(instance: Instance):
     with pytest.raises(DataError, match="could not be read"):
         instance.sql("SELECT * FROM flights")
     assert instance.holds() == 0
+
+
+def test_a_statement_that_needs_more_memory_names_the_property(instance: Instance, tmp_path: Path):
+    engine = make_engine(tmp_path, memory_bytes=1_000_000)
+    statement = (
+        "SELECT count(*) FROM (SELECT DISTINCT a.value || b.value FROM generate_series(1, 3000) a "
+        "CROSS JOIN (SELECT value FROM generate_series(1, 300000) ORDER BY value DESC) b)"
+    )
+    with pytest.raises(UnavailableError, match=r"that sleeper\.query\.memory\.bytes allows is too"):
+        run_sql(statement, {}, engine).read_all()
