@@ -22,7 +22,13 @@ FormatOption = Annotated[
 ]
 FileOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write the rows to this file."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the rows to this file. The bare name of a format, such as json, is the format "
+        "on standard output, as for other commands.",
+    ),
 ]
 
 
@@ -193,6 +199,8 @@ def _print_rows(
 ) -> None:
     from sleeper.query.output import ROW_OUTPUTS
 
+    if row_format is None and output is not None and str(output) in set(RowFormat):
+        row_format, output = RowFormat(str(output)), None
     chosen = RowFormat.of(row_format, output)
     with result, row_sink(chosen, output) as sink:
         rows = ROW_OUTPUTS[chosen](result.schema, result, sink)

@@ -58,6 +58,15 @@ def test_the_name_of_the_output_says_its_format(full: Sleeper, tmp_path: Path, n
     assert read[target.suffix]() == ["Athens", "Oslo", "Paris, Texas"]
 
 
+def test_the_bare_name_of_a_format_is_no_file(full: Sleeper, tmp_path: Path) -> None:
+    done = full("query", "cities", "--columns", "city", "--limit", "1", "--output", "json")
+    assert done.rows == [{"city": "Athens"}]
+    assert full("sql", "SELECT 1 AS one", "-o", "csv").stdout == '"one"\n1\n'
+    assert not (tmp_path / "json").exists()
+    assert full("sql", "SELECT 1 AS one", "-o", "./json", "--format", "json").stdout == ""
+    assert (tmp_path / "json").read_text() == '{"one":1}\n'
+
+
 def test_a_query_that_is_refused_leaves_the_output_file_as_it_was(
     full: Sleeper, tmp_path: Path
 ) -> None:
