@@ -1,5 +1,7 @@
 """The application: an instance's routes, whoever serves them."""
 
+from typing import Any
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -8,6 +10,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from sleeper.errors import SleeperError
+from sleeper.query.as_of import as_of_value
 from sleeper.query.interruption import TimeLimit
 from sleeper.serve.description import description
 from sleeper.serve.fetching import OpenStatement, RowStream, Service
@@ -33,8 +36,8 @@ def make_application(
     Unless it is told otherwise, SQL statements run in this process.
     """
 
-    def open_here(statement: str, limit: TimeLimit, caller: str) -> RowStream:
-        return open_sql(instance, statement, limit, caller)
+    def open_here(statement: str, limit: TimeLimit, caller: str, as_of: Any) -> RowStream:
+        return open_sql(instance, statement, limit, caller, as_of_value(as_of))
 
     slots = QuerySlots(terms.queries_max, terms.waiting_max)
     service = Service(slots, terms, open_statement or open_here)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 import pyarrow as pa
@@ -32,8 +32,8 @@ class RowStream(Protocol):
 
 OpenRows = Callable[[TimeLimit], RowStream]
 """Starts a query, which has ended when the limit says so."""
-OpenStatement = Callable[[str, TimeLimit, str], RowStream]
-"""Starts a statement for a caller."""
+OpenStatement = Callable[[str, TimeLimit, str, Any], RowStream]
+"""Starts a statement for a caller, as of what a request's `asOf` says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ an hour to work out) neither asks the memory pool nor looks at a clock. So it is
 be killed, and where running out of memory hurts nobody else: `python -m sleeper.serve.sql_child`.
 
 It writes `+` when it is ready. It reads requests from standard input, a JSON object a line:
-`statement`, `caller`, `seconds` and `setBy` of the time limit; or `{"stop": true}`, which ends the
-one that runs. It answers each on standard output: `R`, the rows as an Arrow stream, and a line; or
-`E` and a line. The line is a JSON object, empty if all went well, else with `error`, a kind of
-`sleeper.errors`, and `reason`.
+`statement`, `caller`, `asOf`, `seconds` and `setBy` of the time limit; or `{"stop": true}`, which
+ends the one that runs. It answers each on standard output: `R`, the rows as an Arrow stream, and a
+line; or `E` and a line. The line is a JSON object, empty if all went well, else with `error`, a
+kind of `sleeper.errors`, and `reason`.
 """
 
 import contextlib
@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from sleeper.errors import SleeperError
+from sleeper.query.as_of import as_of_value
 from sleeper.query.interruption import TimeLimit
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
@@ -66,7 +67,9 @@ def serve_requests(instance: Instance, requests: Requests, answers: BinaryIO) ->
         problem: dict[str, str] = {}
         begun = False
         try:
-            with open_sql(instance, request["statement"], limit, request["caller"]) as rows:
+            as_of = as_of_value(request["asOf"])
+            statement, caller = request["statement"], request["caller"]
+            with open_sql(instance, statement, limit, caller, as_of) as rows:
                 answers.write(b"R")
                 begun = True
                 with pa.ipc.new_stream(answers, rows.schema) as stream:

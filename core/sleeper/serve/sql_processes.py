@@ -41,10 +41,10 @@ class SqlProcesses:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_closed: bool = False
 
-    def open(self, statement: str, limit: TimeLimit, caller: str) -> "SqlRows":
+    def open(self, statement: str, limit: TimeLimit, caller: str, as_of: Any = None) -> "SqlRows":
         """Starts a statement. Errors as of `open_sql`."""
         rows = SqlRows(self, self._taken())
-        rows.start(statement, limit, caller)
+        rows.start(statement, limit, caller, as_of)
         return rows
 
     def warm(self) -> None:
@@ -193,7 +193,7 @@ class SqlRows:
         assert self._stream is not None
         return self._stream.schema
 
-    def start(self, statement: str, limit: TimeLimit, caller: str) -> None:
+    def start(self, statement: str, limit: TimeLimit, caller: str, as_of: Any) -> None:
         """Waits until the first rows are there, or it failed."""
         assert self._process is not None
         request = {
@@ -201,6 +201,7 @@ class SqlRows:
             "caller": caller,
             "seconds": limit.seconds,
             "setBy": limit.set_by,
+            "asOf": as_of,
         }
         with self._closed_on_error():
             self._process.ask(request, limit)
