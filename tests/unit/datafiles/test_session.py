@@ -67,4 +67,5 @@ def test_the_allocator_keeps_freed_memory_for_50_ms_unless_it_was_told(
     command = [sys.executable, "-c", "import sleeper.query.engine"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     told = re.findall(r"option 'purge_delay': (\d+)", done.stderr + done.stdout)
-    assert told and set(told) == {milliseconds}
+    assert told
+    assert set(told) == {milliseconds}
