@@ -54,7 +54,7 @@ def test_splits_are_planned_and_read_by_functions(instance: Instance) -> None:
     add_rows(instance, "t", *range(1, 400, 2))
     athena = AthenaOnLambda(athena_connector(instance), aws=Lambda(instance))
     within = {"k": from_to(pa.int64(), 150, 250), "v": among(pa.string(), "v160", "v240", "v300")}
-    assert len(athena.splits("t", within)) == 2
+    assert len(athena.splits("t", within)) == 1
     assert athena.query("t", within)["k"].to_pylist() == [160, 240]
     spilled = athena.query("t", block_bytes=1000, inline_bytes=0)
     assert spilled["k"].to_pylist() == list(range(400))

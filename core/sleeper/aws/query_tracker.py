@@ -6,7 +6,6 @@ with that count, so nothing is counted twice and nobody reads every subquery. Wh
 not know (`fingerprint`, `version`, …) stands beside what they read.
 """
 
-import contextlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -18,17 +17,21 @@ from sleeper.aws.errors import RefusedError
 from sleeper.aws.query_items import LISTING, TRANSACTION_ITEMS, QueryItems, key_of
 from sleeper.aws.tracker_items import number, text
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.errors import NotFoundError
 from sleeper.query_service.tracker import (
     ERROR_CHARACTERS_MAX,
     WHOLE_QUERY,
+    QueryIdTakenError,
     QueryPin,
     QueryState,
     QueryStatus,
     state_of_query,
+    too_many_rows,
 )
 
 _WRITERS = 8
+# Of a subquery's end, which is its own item first.
+_QUERY_ITEM = 1
 _UNFINISHED = "lastKnownState IN (:queued, :running)"
 _STATES = {":queued": {"S": "QUEUED"}, ":running": {"S": "IN_PROGRESS"}}
 
@@ -62,7 +65,7 @@ class DynamoQueryTracker:
         except RefusedError:
             found = self._items.get(query_id)
         if text(found, "fingerprint") != pin.fingerprint:
-            raise InvalidRequestError(f"query id {query_id!r} is another query's already")
+            raise QueryIdTakenError(query_id)
         if _state(found).is_finished:
             return None
         version, now_ms = int(found["version"]["N"]), int(found["queryTime"]["N"])
@@ -112,18 +115,27 @@ class DynamoQueryTracker:
         return True
 
     def finish(
-        self, query_id: str, sub_query_id: str, rows: int, error: str | None = None
+        self,
+        query_id: str,
+        sub_query_id: str,
+        rows: int,
+        error: str | None = None,
+        rows_max: int = 0,
     ) -> QueryStatus | None:
         """See the port."""
         state = QueryState.COMPLETED if error is None else QueryState.FAILED
-        # Refused: it was finished before, or the query is forgotten.
-        with contextlib.suppress(RefusedError):
+        room = rows_max - rows if rows_max and error is None else None
+        try:
             self._items.write_together(
                 [
                     self._ended_subquery(query_id, sub_query_id, state, rows, error),
-                    self._counted(query_id, rows, error),
+                    self._counted(query_id, rows, error, room),
                 ]
             )
+        except RefusedError as refused:
+            # It was finished before, or the query is forgotten, or has too many rows.
+            if room is not None and _QUERY_ITEM in refused.items:
+                return self.finish(query_id, sub_query_id, 0, too_many_rows(rows_max))
         return self._end(query_id)
 
     def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
@@ -153,6 +165,8 @@ class DynamoQueryTracker:
                 )
             )
         except RefusedError:
+            if text(self._items.get(query_id), "fingerprint") != fingerprint:
+                raise QueryIdTakenError(query_id) from None
             return None
         return _status(found)
 
@@ -227,16 +241,19 @@ class DynamoQueryTracker:
             {"#errors": "errors"} if errors else {},
         )
 
-    def _counted(self, query_id: str, rows: int, error: str | None) -> Item:
+    def _counted(self, query_id: str, rows: int, error: str | None, room: int | None) -> Item:
+        """`room`: how many rows the query may have before these; None is any number."""
         failed = error is not None
+        fits = "" if room is None else " AND rowCount <= :room"
         kept = ", #errors = if_not_exists(#errors, :error)" if failed else ""
         return self._change(
             query_id,
             WHOLE_QUERY,
             f"SET lastUpdateTime = :now{kept}"
             " ADD finishedSubQueries :one, failedSubQueries :failed, rowCount :rows",
-            "attribute_exists(queryId)",
+            f"attribute_exists(queryId){fits}",
             {
+                **({} if room is None else {":room": {"N": str(room)}}),
                 ":one": {"N": "1"},
                 ":failed": {"N": str(int(failed))},
                 ":rows": {"N": str(rows)},

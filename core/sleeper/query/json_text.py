@@ -3,7 +3,7 @@
 JSON follows FORMATS.md (Rows in JSON): numbers, strings, arrays; bytes as base64, a map
 as an object, null spelled out. Decimals are numbers with all their digits; timestamps
 are ISO 8601 in UTC, dates ISO 8601; a float that JSON has no number for is `"NaN"`,
-`"Infinity"` or `"-Infinity"`.
+`"Infinity"` or `"-Infinity"`. Of characters, SQS takes those of XML 1.0: others are escaped.
 """
 
 import json
@@ -14,7 +14,8 @@ from datafusion import SessionContext, col, functions
 
 from sleeper.datafiles.times import time_text
 
-_TO_ESCAPE = r'["\\\x00-\x1f]'
+_TO_ESCAPE = r'["\\\x00-\x1f\x{FFFE}\x{FFFF}]'
+_NO_TEXT = [*map(chr, range(0x20)), "\ufffe", "\uffff"]
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
@@ -94,9 +95,9 @@ def _json_strings(text: pa.Array) -> pa.Array:
     if pc.any(pc.match_substring_regex(text, _TO_ESCAPE)).as_py():
         text = pc.replace_substring(text, "\\", "\\\\")
         text = pc.replace_substring(text, '"', '\\"')
-        if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f]")).as_py():
-            for code in range(0x20):
-                text = pc.replace_substring(text, chr(code), json.dumps(chr(code))[1:-1])
+        if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f\x{FFFE}\x{FFFF}]")).as_py():
+            for character in _NO_TEXT:
+                text = pc.replace_substring(text, character, json.dumps(character)[1:-1])
     return pc.binary_join_element_wise('"', text, '"', "")
 
 

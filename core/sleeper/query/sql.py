@@ -16,6 +16,7 @@ from sleeper.datafiles.session import (
     register_buckets,
 )
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.processing.restriction import NO_RESTRICTION
 from sleeper.properties.engine import QUERY_MEMORY_BYTES
 from sleeper.query.as_of import NEWEST, AsOf
 from sleeper.query.engine import QueryEngine, QueryTable
@@ -26,8 +27,15 @@ from sleeper.query.key_predicates import Regions
 from sleeper.query.narrowing import regions_by_table
 from sleeper.query.result import QueryResult, with_first
 from sleeper.query.running import parsed_schema
+from sleeper.query.size import check_size
 from sleeper.query.sql_tables import register_table
-from sleeper.query.sql_text import ALLOWED, errors_of_statement, planning_errors, tables_in
+from sleeper.query.sql_text import (
+    ALLOWED,
+    check_explains_nothing,
+    errors_of_statement,
+    planning_errors,
+    tables_in,
+)
 from sleeper.query.table_planning import TablePlan, plan_table
 from sleeper.schema.model import Schema
 
@@ -56,8 +64,9 @@ def run_sql(
     are left out that the statement's predicates on row keys rule out. Without a limit the
     engine's settings have one.
 
-    InvalidRequestError for wrong SQL, a table or column that is not there, a version that
-    cannot be read, and any statement that would change something or read anything but tables.
+    InvalidRequestError for wrong SQL, a table or column that is not there or that the caller
+    may not see, a version that cannot be read, and any statement that would change something or
+    read anything but tables.
     """
     for attempt in range(1, _ATTEMPTS_MAX + 1):
         run = StatementRun(statement, engine, limit, as_of)
@@ -131,19 +140,30 @@ class StatementRun:
         if narrow:
             self.needed = self._regions(pinned, tables)
         for each in pinned:
+            self.plans[each.table.name] = self._plan(each)
+        size = sum(plan.bytes for plan in self.plans.values())
+        check_size(size, self._engine.settings.bytes_max)
+        for each in pinned:
             name = each.table.name
-            with each.table.store.reading(each.version) as state:
-                plan = plan_table(each.schema, state, self.needed.get(name))
-            if plan.processing.iterator is None:
+            plan = self.plans[name]
+            restriction = each.table.restriction
+            if plan.processing.iterator is None and restriction.iterator is None:
                 self._files += register_table(self.session, each.table, plan, each.now_ms)
             else:
                 rows = IteratedRows(each.table, plan, self.needed.get(name), each.now_ms)
                 file = rows.write(self._engine, self.limit)
                 self.local_files[file] = name
                 rows.register(self.session, file)
-            self.tables[name], self.plans[name] = each.table, plan
+            self.tables[name] = each.table
         with planning_errors(tables):
-            return self.session.sql_with_options(self._statement, ALLOWED)
+            frame = self.session.sql_with_options(self._statement, ALLOWED)
+        if any(table.restriction != NO_RESTRICTION for table in self.tables.values()):
+            check_explains_nothing(frame)
+        return frame
+
+    def _plan(self, pinned: "_Pinned") -> TablePlan:
+        with pinned.table.store.reading(pinned.version) as state:
+            return plan_table(pinned.schema, state, self.needed.get(pinned.table.name))
 
     def _versions(self, opened: list[QueryTable], tables: TableOpeners) -> dict[str, int]:
         """Of the tables that are not read at their newest version."""

@@ -4,7 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 
-from datafusion import SQLOptions
+from datafusion import DataFrame, SQLOptions
 
 from sleeper.errors import DataError, InvalidRequestError, SleeperError
 
@@ -31,6 +31,16 @@ def tables_in(statement: str, names: Iterable[str]) -> list[str]:
     """
     text = statement.casefold()
     return [n for n in names if re.search(rf"(?<!\w){re.escape(n.casefold())}(?!\w)", text)]
+
+
+def check_explains_nothing(frame: DataFrame) -> None:
+    """InvalidRequestError if the statement is an EXPLAIN, for whoever may not see all rows.
+
+    A plan names filters on fields that are hidden, and counts rows that are.
+    """
+    plan = frame.logical_plan().display()
+    if plan.startswith(("Explain", "Analyze")):
+        raise InvalidRequestError("EXPLAIN is for callers who may see all of the tables it names")
 
 
 @contextlib.contextmanager

@@ -111,13 +111,16 @@ def _schemas() -> Json:
             {
                 **table,
                 "version": _COUNT,
+                "schema": {"type": "object", "description": "schema JSON"},
+            },
+            {
                 "rows": {**_COUNT, "description": "in files, before aggregation"},
                 "files": _COUNT,
                 "bytes": _COUNT,
                 "leaves": _COUNT,
-                "schema": {"type": "object", "description": "schema JSON"},
                 "properties": {"type": "object", "additionalProperties": _TEXT},
-            }
+            },
+            "What is not required is for callers who may see all of the table.",
         ),
         "Query": {
             "type": "object",
@@ -227,8 +230,11 @@ def _parameter(name: str, place: str, text: str, schema: Json = _TEXT) -> Json:
     }
 
 
-def _object(members: Json) -> Json:
-    return {"type": "object", "required": list(members), "properties": members}
+def _object(members: Json, others: Json | None = None, text: str | None = None) -> Json:
+    """Of members that are always there, and others."""
+    told = {"description": text} if text else {}
+    properties = {**members, **(others or {})}
+    return {"type": "object", **told, "required": list(members), "properties": properties}
 
 
 def _list(items: Json, text: str | None = None) -> Json:

@@ -14,11 +14,11 @@ from sleeper.query.result import QueryResult
 from sleeper.serve.asked import query_of_body
 from sleeper.serve.bodies import check_members, json_body, text_of
 from sleeper.serve.caller import caller_of
-from sleeper.serve.fetching import Service
+from sleeper.serve.fetching import RowStream, Service
 from sleeper.serve.row_answer import RowAnswer
 from sleeper.serve.row_formats import accepted_format
 from sleeper.wiring.instance import Instance
-from sleeper.wiring.query import open_query, open_sql, schema_of
+from sleeper.wiring.query import open_query, schema_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,11 @@ class RowRoutes:
         if not statement:
             raise InvalidRequestError('"statement" is missing: one SELECT, as text')
         caller = caller_of(request)
-        as_of = as_of_value(raw.get("asOf"))
+        as_of = raw.get("asOf")
+        as_of_value(as_of)  # refuses now what is wrong with it
 
-        def open_rows(limit: TimeLimit) -> QueryResult:
-            return open_sql(self.instance, statement, limit, caller, as_of)
+        def open_rows(limit: TimeLimit) -> RowStream:
+            return self.service.open_statement(statement, limit, caller, as_of)
 
         return RowAnswer(self.service, open_rows, form)
 

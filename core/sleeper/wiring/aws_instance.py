@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sleeper.aws.clients import aws_client
 from sleeper.aws.code_objects import CodeObjects
 from sleeper.aws.connections import GatewayConnections
-from sleeper.aws.dead_letters import SqsDeadLetters
+from sleeper.aws.dead_letters import RedrivenBody, SqsDeadLetters
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.places import bucket_of, config_bucket_name
@@ -65,6 +65,7 @@ from sleeper.properties.engine import (
 )
 from sleeper.properties.instance import ID, QUERY_TRACKER_DAYS
 from sleeper.properties.values import InstanceProperties
+from sleeper.query.message import redriven_query_body
 from sleeper.tables.table_ref import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
@@ -230,9 +231,15 @@ def _queue_urls(files: PropertyFiles, name: QueueName) -> tuple[str, str]:
 
 def _dead_letters(files: PropertyFiles, name: QueueName) -> SqsDeadLetters:
     client, urls = aws_client("sqs"), _queue_urls(files, name)
+    return SqsDeadLetters(client, name.value, *urls, redriven_body=_redriven_body(name))
+
+
+def _redriven_body(name: QueueName) -> RedrivenBody:
     if name in _JOB_QUEUES:
-        return SqsDeadLetters(client, name.value, *urls, redriven_body=body_with_job_id)
-    return SqsDeadLetters(client, name.value, *urls)
+        return lambda body, message_id, _sender: body_with_job_id(body, message_id)
+    if name is QueueName.QUERY:
+        return redriven_query_body
+    return lambda body, _message_id, _sender: body
 
 
 def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
