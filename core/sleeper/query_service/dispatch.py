@@ -75,9 +75,9 @@ def dispatch_query(body: str, default_query_id: str, by: Dispatch) -> Subquery |
     subqueries = _plan(planned, table, by)
     ids = [each.message.sub_query_id for each in subqueries]
     by.tracker.plan(message.query_id, ids)
+    tell_subqueries(message, ids, by.send_frame)
     if len(subqueries) == 1:
         return subqueries[0]
-    tell_subqueries(message, ids, by.send_frame)
     if subqueries:
         by.send_subqueries([each.body for each in subqueries])
     else:

@@ -17,10 +17,11 @@ from aws_lambda_powertools.utilities.batch import (
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, StateMovedOnError
-from sleeper.jobs.queue import Message
+from sleeper.jobs.queue import Message, MessageQueue
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableRef, is_table_id
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.returning import return_soon
 
 logger = logging.getLogger(__name__)
 
@@ -32,16 +33,23 @@ def run_messages(
     event: Mapping[str, Any],
     run: Callable[[Message], object],
     settled: tuple[type[SleeperError], ...] = (),
+    queue: MessageQueue | None = None,
 ) -> Failures:
-    """Runs each message of a standard queue; `settled` errors drop a message."""
+    """Runs each message of a standard queue; `settled` errors drop a message.
+
+    Others that fail return to the queue soon if it is given.
+    """
 
     def run_record(record: SQSRecord) -> None:
+        message = received_message(record)
         try:
-            run(received_message(record))
+            run(message)
         except settled as error:
             logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
         except Exception:
             logger.exception("message failed", extra={"message_id": record.message_id})
+            if queue is not None:
+                return_soon(queue, message)
             raise
 
     return _process(event, run_record, BatchProcessor(EventType.SQS))
