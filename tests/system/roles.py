@@ -5,6 +5,8 @@ takes its role on here, although the role trusts a service alone.
 """
 
 import json
+import re
+from pathlib import Path
 
 from tests.servers.ministack import ACCOUNT
 from tests.system.deployed import Client
@@ -19,6 +21,8 @@ _TRUST = {
         }
     ],
 }
+# As boto3 and the object store have it.
+_REFUSED = re.compile("not authorized to perform|lacked the necessary privileges")
 
 
 def credentials_of(client: Client, role_arn: str) -> dict[str, str]:
@@ -40,3 +44,14 @@ def is_allowed(client: Client, role_arn: str, action: str, resource: str) -> boo
     )
     (told,) = answer["EvaluationResults"]
     return bool(told["EvalDecision"] == "allowed")
+
+
+def refusals_in(*folders: Path) -> list[str]:
+    """The lines of logs that say that somebody may not do what he tried."""
+    logs = [log for folder in folders for log in sorted(folder.glob("*.log"))]
+    return [
+        line
+        for log in logs
+        for line in log.read_text(errors="replace").splitlines()
+        if _REFUSED.search(line)
+    ]

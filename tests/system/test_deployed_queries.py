@@ -32,7 +32,7 @@ from tests.system.deployed import (
 from tests.system.documents import ROOT, Surroundings, examples_in, run_example, says_as_shown
 from tests.system.formats_client import encoded, frames_of
 from tests.system.launcher import launcher
-from tests.system.roles import is_allowed
+from tests.system.roles import is_allowed, refusals_in
 from tests.system.spark_serverless import SparkServerless, spark_serverless
 from tests.system.visits import (
     IMPORTED,
@@ -40,6 +40,7 @@ from tests.system.visits import (
     VISITS,
     expected,
     key_of,
+    region,
     rows_of,
     rows_of_json,
     visits,
@@ -80,11 +81,6 @@ SPLITS = ("G", "N", "T")
 EVERYTHING = [{"id": {"min": None, "max": None}}]
 LEAVES = len(SPLITS) + 1
 _PERIOD_SECONDS = 1
-
-
-def region(first: str, last: str) -> list[Any]:
-    """From a key to another, whose strings are as regions have them by default."""
-    return [{"id": {"min": encoded(first), "max": encoded(last)}}]
 
 
 def test_a_client_that_knows_the_formats_gets_out_what_it_puts_in(
@@ -130,6 +126,9 @@ def test_a_client_that_knows_the_formats_gets_out_what_it_puts_in(
         step("looked after")
         assert {queue["dead"] for queue in user.report("queues")} == {0}
         assert running.failures == []
+    refused = refusals_in(tmp_path / "emulator", tmp_path / "tasks", tmp_path / "spark")
+    assert refused
+    assert [line for line in refused if "my-own" not in line] == []
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from tests.system.deployed import (
     synthesise,
 )
 from tests.system.launcher import Launcher, launcher
+from tests.system.roles import refusals_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -171,6 +172,7 @@ def test_a_deployed_instance_keeps_what_it_is_sent_and_gets_it_into_shape(
         a_deleted_table_is_swept(user)
         step("swept")
         assert running.failures == []
+    assert refusals_in(tmp_path / "emulator", tmp_path / "tasks") == []
     destroy(instance)
     nothing_runs_any_more(user)
     step("destroyed")

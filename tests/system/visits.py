@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.system.formats_client import encoded
+
 VISITS = {
     "rowKeyFields": [{"name": "id", "type": "StringType"}],
     "sortKeyFields": [{"name": "time", "type": "LongType"}],
@@ -82,6 +84,11 @@ def rows_of_json(rows: Iterable[Row]) -> list[Row]:
     """Rows of messages and frames, in order."""
     decoded = [{**row, "raw": base64.b64decode(row["raw"])} for row in rows]
     return sorted(decoded, key=key_of)
+
+
+def region(first: str, last: str) -> list[Any]:
+    """From a key to another, whose strings are as regions have them by default."""
+    return [{"id": {"min": encoded(first), "max": encoded(last)}}]
 
 
 def key_of(row: Row) -> tuple[str, int]:
