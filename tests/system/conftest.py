@@ -1,4 +1,4 @@
-"""A local instance in a folder, its clock in the test's hand; an emulator to deploy to."""
+"""A local instance, its clock in the test's hand; one on AWS; an emulator to deploy to."""
 
 import sysconfig
 from collections.abc import Iterator
@@ -10,6 +10,8 @@ from sleeper.aws.clients import aws_client
 from sleeper.clock import system_clock
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from tests.handlers.conftest import known_to_functions
+from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
 from tests.servers.ministack import Ministack, ministack
 from tests.table_fixture import FakeClock
 
@@ -25,6 +27,20 @@ def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
     opened = open_local_instance(tmp_path / "instance", clock)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def deployed(aws_servers: AwsServers, tmp_path: Path) -> Iterator[AwsInstance]:
+    """An instance on AWS, without a deployment."""
+    with aws_instance(aws_servers, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def on_aws(deployed: AwsInstance) -> Iterator[Instance]:
+    """That instance, which functions open too."""
+    with known_to_functions(deployed.where) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sleeper.properties.instance import OPTIONAL_STACKS
+from sleeper.properties.optional_stack import DEFAULT_STACKS, OptionalStack
 from tests.servers.ministack import ACCOUNT, REGION
 
 Client = Callable[[str], Any]
@@ -115,11 +117,23 @@ def synthesise(instance_file: Path, output: Path, **context: str) -> Path:
 
     given = {
         **json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"],
-        "instance": str(instance_file),
+        "instance": str(_with_dashboard(instance_file, output.with_name(f"{output.name}-of"))),
         **context,
     }
     make_app(given, str(output)).synth()
     return output
+
+
+def _with_dashboard(instance_file: Path, folder: Path) -> Path:
+    """A copy of the folder. One that does not choose its parts has the dashboard besides."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(instance_file.parent, folder)
+    copy = folder / instance_file.name
+    if OPTIONAL_STACKS.name not in copy.read_text():
+        parts = (*DEFAULT_STACKS, OptionalStack.DASHBOARD)
+        with copy.open("a") as file:
+            file.write(f"\n{OPTIONAL_STACKS.name}={','.join(part.value for part in parts)}\n")
+    return copy
 
 
 @contextmanager

@@ -71,7 +71,7 @@ from sleeper.user_code.registry import Registry
 from sleeper.wiring.aws_tables import AwsTables
 from sleeper.wiring.instance import AWS_PREFIX, Instance
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.source_files import find_s3_files, readable_buckets
+from sleeper.wiring.source_files import find_s3_files
 
 if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
@@ -164,7 +164,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         ),
         launcher=lambda kind: _launcher(files.instance(), kind),
         spark_platform=lambda name: _platform(files.instance(), name),
-        find_files=lambda path: find_s3_files(path, readable_buckets(root, files.instance())),
+        find_files=lambda path: find_s3_files(path, root, files.instance()),
         root=root,
         state=copies.get,
         make_table=tables.make,
