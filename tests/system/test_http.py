@@ -94,6 +94,10 @@ def test_an_old_version_can_be_asked_for(server: Serving) -> None:
 
 
 def test_sql_over_all_tables(server: Serving) -> None:
+    early = {"statement": "SELECT count(*) AS n FROM numbers", "asOf": 1}
+    assert server.rows("/sql", early) == [{"n": 0}]
+    early = {"statement": "SELECT count(*) AS n FROM numbers, empty", "asOf": {"numbers": 1}}
+    assert server.rows("/sql", early) == [{"n": 0}]
     rows = server.rows("/sql", {"statement": "SELECT count(*) AS n, max(id) AS m FROM numbers"})
     assert rows == [{"n": ROWS, "m": ROWS - 1}]
 
@@ -143,6 +147,9 @@ def test_sql_reads_nothing_but_tables(server: Serving, statement: str) -> None:
         ("/tables/numbers/query", {"keys": [1] * 3000}, 413, "4,096 bytes"),
         ("/sql", {}, 400, "statement"),
         ("/sql", {"statement": "SELECT nope FROM numbers"}, 400, "nope"),
+        ("/sql", {"statement": "SELECT id FROM numbers", "asOf": 99}, 400, "99"),
+        ("/sql", {"statement": "SELECT id FROM numbers", "asOf": {"empty": 1}}, 400, "empty"),
+        ("/sql", {"statement": "SELECT id FROM numbers", "asOf": "x"}, 400, "as of 'x'"),
         ("/sql", {"statement": "SELECT 1/0"}, 400, "zero"),
         ("/queries", {"tableName": "nope", "regions": []}, 404, "nope"),
         ("/queries", {"regions": []}, 400, "tableName"),

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import SessionContext, col, functions
 
+from sleeper.datafiles.times import time_text
+
 _TO_ESCAPE = r'["\\\x00-\x1f]'
 
 
@@ -53,9 +55,11 @@ def plain_text(column: pa.Array) -> pa.Array:
         return _base64(column)
     if pa.types.is_timestamp(kind):
         # Without its zone the time is the UTC one; the cast would need a zone database.
-        text = column.cast(pa.timestamp(kind.unit)).cast(pa.string())
+        text = time_text(column.cast(pa.timestamp(kind.unit)))
         text = pc.replace_substring(text, " ", "T", max_replacements=1)
         return text if kind.tz is None else pc.binary_join_element_wise(text, "Z", "")
+    if pa.types.is_date32(kind):
+        return time_text(column)
     if pa.types.is_nested(kind):
         return pc.if_else(column.is_valid(), _json_of_nested(column), None)
     return column.cast(pa.string())
@@ -98,6 +102,8 @@ def _json_strings(text: pa.Array) -> pa.Array:
 
 def _json_of_floats(column: pa.Array) -> pa.Array:
     text = column.cast(pa.string())
+    # Many readers take -0 for a whole number, which has no sign then.
+    text = pc.if_else(pc.equal(text, "-0"), "-0.0", text)
     if pc.all(pc.is_finite(column)).as_py() is not False:
         return text
     text = pc.if_else(pc.is_nan(column), '"NaN"', text)

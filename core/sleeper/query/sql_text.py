@@ -16,6 +16,7 @@ _PREFIX = re.compile(
     r"This feature is not implemented: |Execution error: |"
     r"Optimizer rule '[^']*' failed\s*caused by\s*)+"
 )
+_PARSER_ERROR = re.compile(r'^ParserError\("(.*)"\)$')
 _NO_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.*)' not found")
 _NO_FUNCTION = re.compile(r"table function '(.*)' not found")
 _NOT_ALLOWED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
@@ -75,4 +76,5 @@ def _known(names: Iterable[str]) -> str:
 
 
 def _stripped(text: str) -> str:
-    return " ".join(_PREFIX.sub("", text.strip()).split())
+    plain = " ".join(_PREFIX.sub("", text.strip()).split())
+    return _PARSER_ERROR.sub(r"\1", plain)

@@ -10,6 +10,7 @@ Json = dict[str, Any]
 
 _TEXT: Json = {"type": "string"}
 _COUNT: Json = {"type": "integer", "minimum": 0}
+_NUMBER: Json = {"type": "integer", "minimum": 1}
 _KEY_VALUE: Json = {"type": ["string", "integer"], "description": "bytes as base64"}
 _OPEN_END: Json = {"type": ["string", "integer", "null"]}
 
@@ -137,14 +138,25 @@ def _schemas() -> Json:
                 ),
                 "columns": _list(_TEXT),
                 "limit": _COUNT,
-                "asOf": {"type": "integer", "minimum": 1, "description": "a transaction number"},
+                "asOf": {**_NUMBER, "description": "a transaction number"},
                 "filters": _TEXT,
                 "aggregations": _TEXT,
                 "iterator": _TEXT,
                 "iteratorConfig": _TEXT,
             },
         },
-        "Statement": _object({"statement": _TEXT}),
+        "Statement": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["statement"],
+            "properties": {
+                "statement": _TEXT,
+                "asOf": {
+                    "oneOf": [_NUMBER, {"type": "object", "additionalProperties": _NUMBER}],
+                    "description": "A transaction number of the only table, or numbers by table.",
+                },
+            },
+        },
         "QueryMessage": {
             "type": "object",
             "required": ["regions"],

@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 
 from sleeper.errors import InvalidRequestError
+from sleeper.query.as_of import as_of_value
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.result import QueryResult
 from sleeper.serve.asked import query_of_body
@@ -39,14 +40,15 @@ class RowRoutes:
         """Rows of a statement."""
         form = accepted_format(request.headers.get("accept"))
         raw = await json_body(request, self.service.terms.body_bytes_max)
-        check_members(raw, ("statement",))
+        check_members(raw, ("statement", "asOf"))
         statement = text_of(raw, "statement")
         if not statement:
             raise InvalidRequestError('"statement" is missing: one SELECT, as text')
         caller = caller_of(request)
+        as_of = as_of_value(raw.get("asOf"))
 
         def open_rows(limit: TimeLimit) -> QueryResult:
-            return open_sql(self.instance, statement, limit, caller)
+            return open_sql(self.instance, statement, limit, caller, as_of)
 
         return RowAnswer(self.service, open_rows, form)
 

@@ -7,6 +7,7 @@ from sleeper.datafiles.bound_iterator import TableIterators
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction, restriction_of
 from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX, QUERY_CALLERS
+from sleeper.query.as_of import NEWEST, AsOf
 from sleeper.query.engine import QueryTable
 from sleeper.query.explanation import SqlExplanation, explain_sql
 from sleeper.query.interruption import TimeLimit
@@ -41,17 +42,19 @@ def open_sql(
     statement: str,
     limit: TimeLimit | None = None,
     caller: str | None = None,
+    as_of: AsOf = NEWEST,
 ) -> QueryResult:
-    """Starts a SQL statement over all tables, each at its newest version.
+    """Starts a SQL statement over all tables, each at its newest version or as of another.
 
     A caller may name tables of which it may see everything; None is the instance's owner.
     """
-    return run_sql(statement, _openers(instance, caller), instance.query_engine(), limit=limit)
+    engine = instance.query_engine()
+    return run_sql(statement, _openers(instance, caller), engine, limit=limit, as_of=as_of)
 
 
-def explain_statement(instance: Instance, statement: str) -> SqlExplanation:
+def explain_statement(instance: Instance, statement: str, as_of: AsOf = NEWEST) -> SqlExplanation:
     """Runs a SQL statement, passes over its rows, and tells what it read."""
-    return explain_sql(statement, _openers(instance), instance.query_engine())
+    return explain_sql(statement, _openers(instance), instance.query_engine(), as_of)
 
 
 def schema_of(instance: Instance, table_name: str) -> Schema:

@@ -47,6 +47,14 @@ class Totals:
     unreferenced_files: int
 
 
+class Extent(NamedTuple):
+    """How much there is to read of a table."""
+
+    files: int
+    bytes: int
+    leaves: int
+
+
 @dataclass(frozen=True, slots=True)
 class FileQueries:
     """All answers are of the reader's version, unless they say otherwise."""
@@ -184,6 +192,17 @@ class FileQueries:
             paths=json.dumps([(path_hash(p), p) for p in paths]),
         )
         return {path for (path,) in rows}
+
+    def extent(self) -> Extent:
+        """The files that have a reference, their bytes, and all leaves."""
+        files, size = self._reader.row(
+            "SELECT count(*), coalesce(sum(f.bytes), 0) FROM files f WHERE EXISTS"
+            f" (SELECT 1 FROM refs r WHERE r.file = f.key AND {current('r')})"
+        )
+        (leaves,) = self._reader.row(
+            f"SELECT count(*) FROM partitions p WHERE {current('p', 'split')}"
+        )
+        return Extent(files, size, leaves)
 
     def totals(self) -> Totals:
         """Counts of the newest state. `rows` sums the references, of which some are estimates."""
