@@ -7,11 +7,11 @@ from sleeper.wiring.lambda_function import Event, lambda_function
 from sleeper.wiring.message_batches import Failures, run_messages
 from sleeper.wiring.query_running import run_leaf_query_message
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.returning import return_soon
 
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
     """Takes subqueries off their queue. What became of each is in the query tracker."""
-    return run_messages(
-        event, instance, QueueName.LEAF_QUERY, partial(run_leaf_query_message, instance)
-    )
+    run = partial(run_leaf_query_message, instance)
+    return run_messages(event, instance, QueueName.LEAF_QUERY, run, give_back=return_soon)

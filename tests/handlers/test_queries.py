@@ -58,19 +58,22 @@ def test_poison_is_failed_and_the_others_are_done(aws: Lambda, table: TableRef) 
     assert failed(aws.call(functions.run_leaf_query, batch_of(messages_of("{", groups=[""])))) == []
 
 
-def test_what_may_succeed_later_returns(
+def test_what_may_succeed_later_returns_soon(
     aws: Lambda, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: Any) -> None:
         raise UnavailableError("no answer")
 
+    queue = aws.instance.queue(QueueName.QUERY)
+    queue.send(body("q1", regions=[{"k": {"min": 1, "max": 2}}]))
+    (message,) = queue.receive()
+    event = batch_of([message])
     with monkeypatch.context() as patched:
         patched.setattr("sleeper.query_service.leaf_running.run_query", dies)
-        event = batch_of(
-            messages_of(body("q1", regions=[{"k": {"min": 1, "max": 2}}]), groups=[""])
-        )
-        assert failed(aws.call(functions.plan_query, event)) == ["m0"]
+        assert failed(aws.call(functions.plan_query, event)) == [message.message_id]
         assert aws.instance.query_tracker().query("q1").state is QueryState.IN_PROGRESS
+    counts = queue.counts()
+    assert (counts.delayed, counts.in_flight) == (1, 0)
     assert failed(aws.call(functions.plan_query, event)) == []
     assert aws.instance.query_tracker().query("q1").row_count == 1
 

@@ -75,10 +75,14 @@ class Ministack:
 
 
 @contextmanager
-def ministack(folder: Path, libraries: Path | None = None) -> Iterator[Ministack]:
+def ministack(
+    folder: Path, libraries: Path | None = None, *, checks_policies: bool = False
+) -> Iterator[Ministack]:
     """Starts one on a free port and ends it. What it says is in `ministack.log` in the folder.
 
-    Functions find in `libraries` what their zip does not hold.
+    Functions find in `libraries` what their zip does not hold. With `checks_policies` it lets
+    them, and whoever has taken on a role, do what the role's policies allow and nothing else;
+    those who have no role may do everything.
     """
     clock = folder / "ministack-clock"
     clock.write_bytes(struct.pack("d", 0.0))
@@ -97,9 +101,16 @@ def ministack(folder: Path, libraries: Path | None = None) -> Iterator[Ministack
     }
     if libraries is not None:
         environment["FUNCTIONS_PYTHONPATH"] = libraries
+    if checks_policies:
+        environment["AUTH"] = "true"
     variables = [f"{name}={value}" for name, value in environment.items()]
     # -P: what stands beside the program is not what it imports.
-    program = [str(_PYTHON), "-P", str(Path(__file__).with_name("movable_clock.py")), str(clock)]
+    program = [
+        str(_PYTHON),
+        "-P",
+        str(Path(__file__).with_name("ministack_program.py")),
+        str(clock),
+    ]
 
     def is_ready() -> bool:
         try:

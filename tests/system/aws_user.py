@@ -1,8 +1,5 @@
 """A user of a deployed instance, who knows the formats and the command line and nothing else."""
 
-import io
-import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,27 +10,19 @@ import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from sleeper.cli.main import app
-from tests.system.deployed import Client
+from tests.system.formats_client import SECONDS_MAX, FormatsClient
 from tests.unit.cli.conftest import Done
 
-# Much more than is needed: others may keep the machine busy.
-_SECONDS_MAX = 400
 _SCHEDULED = Path(__file__).parents[1] / "handlers" / "events" / "schedule.json"
 
 
 @dataclass
-class AwsUser:
-    """`prefix` is what names of the instance's queues and rules begin with."""
-
-    client: Client
-    where: str
-    config_bucket: str
-    uploads: str
-    prefix: str
+class AwsUser(FormatsClient):
+    """Besides, it makes rules due that would be so within minutes."""
 
     def sleeper(self, *arguments: object, status: int = 0) -> Done:
         """Runs a command, which must end with that status."""
-        told = [str(each) for each in ("--instance", self.where, *arguments)]
+        told = [str(each) for each in ("--instance", f"aws:{self.instance_id}", *arguments)]
         result = CliRunner().invoke(app, told)
         assert result.exit_code == status, (told, result.output, result.exception)
         return Done(result.exit_code, result.stdout, result.stderr)
@@ -63,29 +52,6 @@ class AwsUser:
         self.sleeper("query", table, "--format", "parquet", "--output", place)
         return pq.read_table(place)
 
-    def upload(self, key: str, rows: pa.Table) -> str:
-        """Puts a Parquet file; the name that messages give it."""
-        body = io.BytesIO()
-        pq.write_table(rows, body)
-        self.client("s3").put_object(Bucket=self.uploads, Key=key, Body=body.getvalue())
-        return f"{self.uploads}/{key}"
-
-    def properties(self) -> dict[str, str]:
-        """What the instance's property file says, read as other clients read it."""
-        found = self.client("s3").get_object(Bucket=self.config_bucket, Key="instance.properties")
-        lines = found["Body"].read().decode().replace("\\", "").splitlines()
-        pairs = (line.partition("=") for line in lines if not line.startswith("#"))
-        return {key: value for key, _, value in pairs}
-
-    def send(self, queue: str, body: str | dict[str, Any], *, by_name: bool = False) -> str:
-        """Sends to the queue that a property names; returns the message's id."""
-        sqs = self.client("sqs")
-        url = self.properties()[f"sleeper.{queue}.queue.url"]
-        if by_name:
-            url = sqs.get_queue_url(QueueName=url.rpartition("/")[2])["QueueUrl"]
-        text = body if isinstance(body, str) else json.dumps(body)
-        return str(sqs.send_message(QueueUrl=url, MessageBody=text)["MessageId"])
-
     def in_flight(self, queue: str) -> int:
         """How many messages of the queue somebody has at hand."""
         counted = self.client("sqs").get_queue_attributes(
@@ -113,12 +79,15 @@ class AwsUser:
         is_so: Callable[[], object],
         what: str,
         *rules: str,
-        seconds: float = _SECONDS_MAX,
+        seconds: float = SECONDS_MAX,
         pause: float = 1.0,
     ) -> None:
         """Waits while rules are due again and again. AssertionError if it takes too long."""
-        deadline = time.monotonic() + seconds
-        while not is_so():
-            assert time.monotonic() < deadline, f"not yet: {what}"
+
+        def is_so_now() -> bool:
+            if is_so():
+                return True
             self.fire(*rules)
-            time.sleep(pause)
+            return False
+
+        super().until(is_so_now, what, seconds=seconds, pause=pause)

@@ -1,15 +1,18 @@
-"""A local instance, its clock in the test's hand; and one on AWS, over real servers."""
+"""A local instance, its clock in the test's hand; one on AWS; an emulator to deploy to."""
 
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sleeper.aws.clients import aws_client
 from sleeper.clock import system_clock
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 from tests.handlers.conftest import known_to_functions
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
+from tests.servers.ministack import Ministack, ministack
 from tests.table_fixture import FakeClock
 
 
@@ -38,3 +41,29 @@ def on_aws(deployed: AwsInstance) -> Iterator[Instance]:
     """That instance, which functions open too."""
     with known_to_functions(deployed.where) as opened:
         yield opened
+
+
+@pytest.fixture
+def emulator(tmp_path: Path) -> Iterator[Ministack]:
+    """An emulator for this test alone, because rules go on firing as long as it runs.
+
+    It lets nobody do what his role's policies do not allow.
+    """
+    place = tmp_path / "emulator"
+    place.mkdir()
+    libraries = Path(sysconfig.get_path("purelib"))
+    with ministack(place, libraries, checks_policies=True) as running:
+        yield running
+
+
+@pytest.fixture
+def emulator_environment(
+    emulator: Ministack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, str]]:
+    """What leads a process to the emulator; this process too."""
+    told = emulator.environment()
+    for name, value in (told | {"SLEEPER_STATE_FOLDER": str(tmp_path / "state")}).items():
+        monkeypatch.setenv(name, value)
+    aws_client.cache_clear()
+    yield told
+    aws_client.cache_clear()

@@ -4,13 +4,14 @@
         instance.outputs["ConfigBucket"]
 
 What an emulator without Docker cannot do: functions from images and tasks. Both stand in the
-templates with their environments; `DeployedInstance.environment` has them, for a test that runs
-what the image runs as a process of its own.
+templates with their environments and roles, for a test that runs what the image runs as a process
+of its own. A type of resource that the emulator does not know is left out of the template, and
+what refers to it gets the attributes that are given here.
 """
 
 import json
-import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,12 +20,21 @@ from typing import Any
 
 from sleeper.properties.instance import OPTIONAL_STACKS
 from sleeper.properties.optional_stack import DEFAULT_STACKS, OptionalStack
+from tests.servers.ministack import ACCOUNT, REGION
 
 Client = Callable[[str], Any]
 
 _BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version"
 _BOOTSTRAP = "21"
 _POLL_SECONDS, _POLLS_MAX = 1, 300
+SERVERLESS_ARN = f"arn:aws:emr-serverless:{REGION}:{ACCOUNT}:/applications/00stand1n"
+"""The application that stands for the instance's own on EMR Serverless."""
+_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "AWS::EMRServerless::Application": {
+        "ApplicationId": SERVERLESS_ARN.rpartition("/")[2],
+        "Arn": SERVERLESS_ARN,
+    }
+}
 
 
 @dataclass(frozen=True)
@@ -55,11 +65,46 @@ class DeployedInstance:
         told = self.client("lambda").get_function_configuration(FunctionName=name)
         return dict(told["Environment"]["Variables"])
 
+    def tell_function(self, name: str, variables: Mapping[str, str]) -> None:
+        """Adds to what a function is told."""
+        told = {**self.function_environment(name), **variables}
+        self.client("lambda").update_function_configuration(
+            FunctionName=name, Environment={"Variables": told}
+        )
+
+    def role_of_function(self, name: str) -> str:
+        """The ARN of the role that a function works under."""
+        return str(self.client("lambda").get_function_configuration(FunctionName=name)["Role"])
+
     def task_environment(self, family: str) -> dict[str, str]:
         """What the tasks of a definition are told."""
         told = self.client("ecs").describe_task_definition(taskDefinition=family)
         (container,) = told["taskDefinition"]["containerDefinitions"]
         return {each["name"]: each["value"] for each in container["environment"]}
+
+
+def define_table(
+    folder: Path, name: str, schema: Mapping[str, Any], properties: str, *splits: str
+) -> None:
+    """Adds a table to a folder of properties."""
+    place = folder / "tables" / name
+    place.mkdir(parents=True)
+    (place / "schema.json").write_text(json.dumps(schema))
+    (place / "table.properties").write_text(properties)
+    (place / "splits.txt").write_text("".join(f"{each}\n" for each in splits))
+
+
+def stopwatch() -> Callable[[str], None]:
+    """Prints how long each step took."""
+    last = time.monotonic()
+
+    def step(name: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        print(f"{name}: {now - last:.1f} s", flush=True)
+        last = now
+
+    return step
 
 
 def synthesise(instance_file: Path, output: Path, **context: str) -> Path:
@@ -72,23 +117,22 @@ def synthesise(instance_file: Path, output: Path, **context: str) -> Path:
 
     given = {
         **json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"],
-        "instance": str(_for_emulator(instance_file, output.with_name(f"{output.name}-of"))),
+        "instance": str(_with_dashboard(instance_file, output.with_name(f"{output.name}-of"))),
         **context,
     }
     make_app(given, str(output)).synth()
     return output
 
 
-def _for_emulator(instance_file: Path, folder: Path) -> Path:
-    """A copy of the folder, with the dashboard, without EMR Serverless: the emulator refuses it."""
+def _with_dashboard(instance_file: Path, folder: Path) -> Path:
+    """A copy of the folder. One that does not choose its parts has the dashboard besides."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(instance_file.parent, folder)
     copy = folder / instance_file.name
     if OPTIONAL_STACKS.name not in copy.read_text():
-        kept = [s for s in DEFAULT_STACKS if s is not OptionalStack.BULK_IMPORT_EMR_SERVERLESS]
-        kept.append(OptionalStack.DASHBOARD)
+        parts = (*DEFAULT_STACKS, OptionalStack.DASHBOARD)
         with copy.open("a") as file:
-            file.write(f"\n{OPTIONAL_STACKS.name}={','.join(s.value for s in kept)}\n")
+            file.write(f"\n{OPTIONAL_STACKS.name}={','.join(part.value for part in parts)}\n")
     return copy
 
 
@@ -152,15 +196,43 @@ def _upload(client: Client, output: Path, manifest: Path) -> dict[str, str]:
         source = output / asset["source"]["path"]
         if asset["source"]["packaging"] == "zip":
             source = Path(shutil.make_archive(str(source), "zip", source))
+        elif ".template." in source.name:
+            known = _without_unknown(json.loads(source.read_text()))
+            source = source.with_suffix(".known.json")
+            source.write_text(json.dumps(known))
         (place,) = asset["destinations"].values()
         bucket = place["bucketName"]
         for placeholder, value in (("AccountId", account), ("Region", region)):
             bucket = bucket.replace(f"${{AWS::{placeholder}}}", value)
         s3.create_bucket(Bucket=bucket)
         s3.upload_file(str(source), bucket, place["objectKey"])
-        name = os.path.basename(asset["source"]["path"])
+        name = Path(asset["source"]["path"]).name
         addresses[name] = f"{s3.meta.endpoint_url}/{bucket}/{place['objectKey']}"
     return addresses
+
+
+def _without_unknown(template: dict[str, Any]) -> dict[str, Any]:
+    resources = template["Resources"]
+    left_out = {
+        name: _ATTRIBUTES[resource["Type"]]
+        for name, resource in resources.items()
+        if resource["Type"] in _ATTRIBUTES
+    }
+    kept = {name: each for name, each in resources.items() if name not in left_out}
+    found: dict[str, Any] = _resolved({**template, "Resources": kept}, left_out)
+    return found
+
+
+def _resolved(value: Any, left_out: Mapping[str, Mapping[str, str]]) -> Any:
+    """Attributes of what is left out, where they are asked for."""
+    if isinstance(value, list):
+        return [_resolved(each, left_out) for each in value]
+    if not isinstance(value, dict):
+        return value
+    match value:
+        case {"Fn::GetAtt": [str(name), str(attribute)]} if name in left_out:
+            return left_out[name][attribute]
+    return {key: _resolved(each, left_out) for key, each in value.items()}
 
 
 def _exists(formation: Any, name: str) -> bool:

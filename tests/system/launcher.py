@@ -4,8 +4,9 @@
         running.kill("ingest")
 
 Each task that RunTask was asked for becomes a process of its container's entry point, once, with
-its definition's environment; ECS is told of its end. Each function from an image becomes a process
-that calls its handler, and a poller does what its event source says. Nothing else is helped along.
+its definition's environment and role; ECS is told of its end. Each function from an image becomes
+a process that calls its handler under its role, and a poller does what its event source says.
+Nothing else is helped along.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.system.deployed import DeployedInstance
+from tests.system.roles import credentials_of
 
 ROOT = Path(__file__).parents[2]
 _POLL_SECONDS = 0.5
@@ -73,14 +75,15 @@ class Launcher:
         for task in ecs.describe_tasks(cluster=cluster, tasks=fresh)["tasks"]:
             arn = task["taskArn"]
             self._seen.add(arn)
-            family, environment, arguments = _container(ecs, task["taskDefinitionArn"])
+            definition, environment, arguments = _container(ecs, task["taskDefinitionArn"])
+            family, role = definition["family"], definition["taskRoleArn"]
             kind = family.rpartition("-task")[0].rpartition("-")[2]
             entry = ROOT / "containers" / "worker" / "main.py"
             name = f"{kind}-{arn.rpartition('/')[2]}"
             with (self.folder / f"{name}.log").open("wb") as log:
                 process = subprocess.Popen(
                     [sys.executable, str(entry), *arguments],
-                    env=self._environment(environment, name),
+                    env=self._environment(environment, name, role),
                     stdout=log,
                     stderr=subprocess.STDOUT,
                 )
@@ -93,12 +96,13 @@ class Launcher:
                 self.exit_statuses.append(process.returncode)
                 del self._tasks[arn]
 
-    def _environment(self, told: Mapping[str, str], name: str) -> dict[str, str]:
-        """A disk of its own, as a container has."""
+    def _environment(self, told: Mapping[str, str], name: str, role: str) -> dict[str, str]:
+        """A disk of its own, as a container has, and its role."""
         disk = self.folder / "disks" / name
         disk.mkdir(parents=True)
         here = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT / 'core'}:{ROOT}"}
-        return {**here, **self.environment, **told, "TMPDIR": str(disk)}
+        role_told = credentials_of(self.instance.client, role)
+        return {**here, **self.environment, **role_told, **told, "TMPDIR": str(disk)}
 
     def poll_queue(self, function: str, source: Mapping[str, Any], stop: threading.Event) -> None:
         """Feeds a function from its queue, as its event source says, until told to stop."""
@@ -107,7 +111,9 @@ class Launcher:
         told = self.instance.function_environment(function)
         handler = told["POWERTOOLS_SERVICE_NAME"].replace("-", "_")
         command = [sys.executable, "-m", "tests.system.image_function", handler]
-        environment = self._environment({"AWS_LAMBDA_FUNCTION_NAME": function, **told}, function)
+        role = self.instance.role_of_function(function)
+        told = {"AWS_LAMBDA_FUNCTION_NAME": function, **told}
+        environment = self._environment(told, function, role)
         with (
             (self.folder / f"{function}.log").open("wb") as log,
             subprocess.Popen(
@@ -186,12 +192,12 @@ def _sources_of_images(client: Any) -> list[tuple[str, Mapping[str, Any]]]:
     return found
 
 
-def _container(ecs: Any, definition: str) -> tuple[str, dict[str, str], list[str]]:
-    """Family, environment and arguments of a definition's one container."""
+def _container(ecs: Any, definition: str) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+    """The definition, and environment and arguments of its one container."""
     told = ecs.describe_task_definition(taskDefinition=definition)["taskDefinition"]
     (container,) = told["containerDefinitions"]
     environment = {each["name"]: each["value"] for each in container["environment"]}
-    return told["family"], environment, container.get("command") or []
+    return told, environment, container.get("command") or []
 
 
 def _call(process: "subprocess.Popen[str]", messages: list[dict[str, Any]]) -> set[str]:

@@ -8,21 +8,25 @@ unpacking them for each function takes longer than all else: `test_deployed_inst
 
 import json
 import signal
-import sysconfig
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sleeper.aws.clients import aws_client
-from tests.servers.ministack import ACCOUNT, Ministack, ministack
+from tests.servers.ministack import ACCOUNT, Ministack
 from tests.system.aws_user import AwsUser
-from tests.system.deployed import DeployedInstance, deploy, destroy, synthesise
+from tests.system.deployed import (
+    DeployedInstance,
+    define_table,
+    deploy,
+    destroy,
+    stopwatch,
+    synthesise,
+)
 from tests.system.launcher import Launcher, launcher
+from tests.system.roles import refusals_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -128,61 +132,26 @@ def readings(devices: range) -> pa.Table:
 def folder(tmp_path: Path) -> Path:
     """A folder of properties, with one table."""
     place = tmp_path / "mine"
-    _define(place, "events", EVENTS, EVENTS_PROPERTIES)
-    (place / "tables" / "events" / "splits.txt").write_text("M\n")
+    define_table(place, "events", EVENTS, EVENTS_PROPERTIES, "M")
     (place / "instance.properties").write_text(INSTANCE)
     return place
 
 
-def _define(folder: Path, table: str, schema: dict[str, Any], properties: str) -> None:
-    place = folder / "tables" / table
-    place.mkdir(parents=True)
-    (place / "schema.json").write_text(json.dumps(schema))
-    (place / "table.properties").write_text(properties)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Ministack]:
-    """An emulator for this test alone: rules go on firing as long as it runs."""
-    place = tmp_path / "server"
-    place.mkdir()
-    with ministack(place, libraries=Path(sysconfig.get_path("purelib"))) as running:
-        yield running
-
-
-@pytest.fixture
-def environment(
-    server: Ministack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[dict[str, str]]:
-    """What leads a process to the emulator; this process too."""
-    told = server.environment()
-    for name, value in (told | {"SLEEPER_STATE_FOLDER": str(tmp_path / "state")}).items():
-        monkeypatch.setenv(name, value)
-    aws_client.cache_clear()
-    yield told
-    aws_client.cache_clear()
-
-
 def make_user(instance: DeployedInstance) -> AwsUser:
-    return AwsUser(
-        instance.client,
-        instance.outputs["Instance"],
-        f"sleeper-sys-test-config-{ACCOUNT}",
-        UPLOADS,
-        "sleeper-sys-test",
-    )
+    instance_id = instance.outputs["Instance"].removeprefix("aws:")
+    return AwsUser(instance.client, instance_id, ACCOUNT, UPLOADS)
 
 
 def test_a_deployed_instance_keeps_what_it_is_sent_and_gets_it_into_shape(
-    server: Ministack, folder: Path, environment: dict[str, str], tmp_path: Path
+    emulator: Ministack, folder: Path, emulator_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    server.client("s3").create_bucket(Bucket=UPLOADS)
+    emulator.client("s3").create_bucket(Bucket=UPLOADS)
     step = stopwatch()
     templates = synthesise(folder / "instance.properties", tmp_path / "out", lambda_platform="code")
-    instance = deploy(server.client, templates)
+    instance = deploy(emulator.client, templates)
     step("deployed")
     user = make_user(instance)
-    with launcher(instance, environment, tmp_path / "tasks") as running:
+    with launcher(instance, emulator_environment, tmp_path / "tasks") as running:
         sent = files_are_taken_in(user)
         step("taken in")
         bad_messages_are_rejected_with_their_reasons(user)
@@ -203,22 +172,10 @@ def test_a_deployed_instance_keeps_what_it_is_sent_and_gets_it_into_shape(
         a_deleted_table_is_swept(user)
         step("swept")
         assert running.failures == []
+    assert refusals_in(tmp_path / "emulator", tmp_path / "tasks") == []
     destroy(instance)
     nothing_runs_any_more(user)
     step("destroyed")
-
-
-def stopwatch() -> Any:
-    """Prints how long each step took."""
-    last = time.monotonic()
-
-    def step(name: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        print(f"{name}: {now - last:.1f} s", flush=True)
-        last = now
-
-    return step
 
 
 def files_are_taken_in(user: AwsUser) -> list[pa.Table]:

@@ -25,11 +25,15 @@ pytestmark = pytest.mark.slow
 _GENERATED = {"benchmarks.md", "commands.md", "properties.md"}
 # Run by tests/spark, which have a Spark.
 ON_SPARK = {"bulk-import.md", "spark.md"}
+# Run by `test_deployed_queries`, which has an instance on AWS.
+ON_AWS = {"clients.md"}
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in _GENERATED)
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in ON_SPARK], ids=lambda path: path.name
+    "page",
+    [page for page in PAGES if page.name not in ON_SPARK | ON_AWS],
+    ids=lambda path: path.name,
 )
 def test_a_page_says_what_its_examples_do(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

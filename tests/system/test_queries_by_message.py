@@ -479,7 +479,7 @@ def test_rows_are_not_sent_to_a_websocket_again(instance, table):
     assert subquery is not None
     frames.clear()
     run_subquery(listening, subquery.message, tries=2, held=False)
-    assert [json.loads(f)["message"] for f in frames] == ["error"]
+    assert [json.loads(f)["message"] for f in frames] == ["subqueries", "error"]
 
 
 def with_frames(instance: Instance, send_frame: Callable[[Any, str], None]) -> Instance:

@@ -6,6 +6,7 @@ container or machine.
 """
 
 import functools
+import os
 import threading
 from typing import Any
 
@@ -31,8 +32,12 @@ def aws_client(service: str) -> Any:
 
 @functools.cache
 def aws_client_at(service: str, endpoint: str) -> Any:
-    """The client of a service that an API of its own has at a URL."""
-    return _made(service, endpoint_url=endpoint)
+    """The client of a service that an API of its own has at a URL.
+
+    If the environment has an endpoint for the service, it is that one, as for other services.
+    """
+    told = os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}")
+    return _made(service, endpoint_url=told or endpoint)
 
 
 def _made(service: str, **settings: str) -> Any:

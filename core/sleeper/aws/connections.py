@@ -1,7 +1,6 @@
 """Frames to WebSockets that are open at API Gateway."""
 
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import urlsplit
 
 from sleeper.aws.clients import aws_client_at
@@ -15,13 +14,8 @@ _SERVICE = "apigatewaymanagementapi"
 class GatewayConnections:
     """Sends to connections of the instance's own API, which `api_url` says."""
 
-    def __init__(
-        self,
-        api_url: Callable[[], str | None],
-        client_at: Callable[[str, str], Any] = aws_client_at,
-    ) -> None:
+    def __init__(self, api_url: Callable[[], str | None]) -> None:
         self._api_url = api_url
-        self._client_at = client_at
 
     def send(self, connection: Connection, frame: str) -> None:
         """Sends a text frame. NotFoundError if the connection is closed.
@@ -30,10 +24,17 @@ class GatewayConnections:
         sent where the instance was not deployed.
         """
         own = self._api_url()
-        if own is None or urlsplit(connection.endpoint).netloc != urlsplit(own).netloc:
+        if own is None or _host(connection.endpoint) != _host(own):
             raise InvalidRequestError(
                 f"there is no WebSocket of the instance at {connection.endpoint}"
             )
-        client = self._client_at(_SERVICE, "https" + own[own.index(":") :])
+        client = aws_client_at(_SERVICE, "https" + own[own.index(":") :])
         with translated(f"connection {connection.id}"):
             client.post_to_connection(ConnectionId=connection.id, Data=frame.encode())
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None

@@ -15,7 +15,7 @@ from aws_lambda_powertools.utilities.batch import (
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, StateMovedOnError
-from sleeper.jobs.queue import Message
+from sleeper.jobs.queue import Message, MessageQueue
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableRef, is_table_id
 from sleeper.wiring.instance import Instance
@@ -34,10 +34,11 @@ def run_messages(
     queue: QueueName,
     run: Callable[[Message], object],
     settled: tuple[type[SleeperError], ...] = (),
+    give_back: Callable[[MessageQueue, Message], None] = return_job,
 ) -> Failures:
     """Runs each message of a standard queue; `settled` errors drop a message.
 
-    One that failed returns as the message of a job does.
+    One that failed returns as the message of a job does, unless `give_back` is another.
     """
 
     def run_record(record: SQSRecord) -> None:
@@ -48,7 +49,7 @@ def run_messages(
             logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
         except Exception:
             logger.exception("message failed", extra={"message_id": record.message_id})
-            return_job(instance.queue(queue), message)
+            give_back(instance.queue(queue), message)
             raise
 
     return _process(event, run_record)

@@ -29,7 +29,10 @@ def retry_seconds(message: Message, delays: Sequence[float]) -> float:
 
 
 def return_soon(queue: MessageQueue, message: Message) -> None:
-    """Shows one that holds up its group after 5 s, then twice as long, 5 minutes at most."""
+    """Shows one that somebody waits for after 5 s, then twice as long, 5 minutes at most.
+
+    So does who asked a query, and on a FIFO queue what comes after it in its group.
+    """
     exponent = min(message.receives - 1, 10)
     delay_seconds = min(_FIRST_DELAY_SECONDS * 2**exponent, _DELAY_SECONDS_MAX)
     return_after(queue, message, delay_seconds)

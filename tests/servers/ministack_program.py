@@ -1,0 +1,82 @@
+"""Runs ministack with what tests need beside it: `ministack_program.py CLOCK`.
+
+CLOCK is a file that holds by how many seconds the clock is ahead, as a double. Run by
+ministack's own Python, which knows nothing of this project. FUNCTIONS_PYTHONPATH is where the
+functions that it runs find libraries, and ministack itself does not.
+
+Where it checks policies (AUTH), some is put right: requests count as if they came by TLS, which
+policies of buckets and queues want and nobody speaks here; batches for queues are judged as their
+messages are; tasks are run from a task definition, and in a cluster, which is a condition's key.
+"""
+
+import importlib
+import json
+import mmap
+import os
+import runpy
+import struct
+import sys
+import time
+from typing import Any
+
+_real_time = time.time
+with open(sys.argv[1], "rb") as file:
+    _ahead = mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ)
+
+
+def _moved_time() -> float:
+    return _real_time() + struct.unpack("d", _ahead[:8])[0]
+
+
+def _take_all_for_secure() -> None:
+    evaluator: Any = importlib.import_module("ministack.core.iam_evaluator")
+    pin = evaluator.pin_request_origin
+    evaluator.pin_request_origin = lambda source_ip, _: pin(source_ip, True)
+
+
+def _judge_batches_as_messages() -> None:
+    known = _actions.extract_iam_action
+
+    def action(service: str, *request: Any) -> str | None:
+        found: str | None = known(service, *request)
+        return found.removesuffix("Batch") if found and service == "sqs" else found
+
+    _actions.extract_iam_action = action
+
+
+def _judge_tasks_by_definition_and_cluster() -> None:
+    known_resource, known_keys = _actions.extract_resource_arn, _actions.request_tag_context
+
+    def resource(
+        service: str, method: str, path: str, headers: Any, body: bytes, *more: Any
+    ) -> str:
+        if service == "ecs" and headers.get("x-amz-target", "").endswith(".RunTask"):
+            return _ecs_arn(f"task-definition/{json.loads(body)['taskDefinition']}:1")
+        found: str = known_resource(service, method, path, headers, body, *more)
+        return found
+
+    def keys(service: str, action: str, body: bytes, params: Any) -> dict[str, Any]:
+        found: dict[str, Any] = known_keys(service, action, body, params)
+        if service == "ecs":
+            name = json.loads(body or b"{}").get("cluster", "default").rpartition("/")[2]
+            found["ecs:cluster"] = _ecs_arn(f"cluster/{name}")
+        return found
+
+    _actions.extract_resource_arn, _actions.request_tag_context = resource, keys
+
+
+def _ecs_arn(resource: str) -> str:
+    here: Any = importlib.import_module("ministack.core.responses")
+    return f"arn:aws:ecs:{here.get_region()}:{here.get_account_id()}:{resource}"
+
+
+time.time = _moved_time
+# Its children inherit it; this process has its path already.
+if "FUNCTIONS_PYTHONPATH" in os.environ:
+    os.environ["PYTHONPATH"] = os.environ["FUNCTIONS_PYTHONPATH"]
+_actions: Any = importlib.import_module("ministack.core.iam_actions")
+_take_all_for_secure()
+_judge_batches_as_messages()
+_judge_tasks_by_definition_and_cluster()
+sys.argv = ["ministack"]
+runpy.run_module("ministack", run_name="__main__")

@@ -1,0 +1,184 @@
+"""A client of a deployed instance that knows FORMATS and AWS, and nothing of `sleeper`."""
+
+import base64
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from websockets.sync.client import ClientConnection, connect
+
+from tests.system.deployed import Client
+
+SECONDS_MAX = 400
+"""Much more than is needed: others may keep the machine busy."""
+# A client gives up after so long a silence.
+_SILENCE_SECONDS = 30
+_ENDS = {"COMPLETED", "FAILED", "PARTIALLY_FAILED"}
+
+Item = dict[str, Any]
+
+
+@dataclass
+class FormatsClient:
+    """`uploads` is the user's own bucket."""
+
+    client: Client
+    instance_id: str
+    account: str
+    uploads: str
+
+    @property
+    def prefix(self) -> str:
+        """What names of queues and buckets begin with."""
+        return f"sleeper-{self.instance_id.lower().replace('.', '-')}"
+
+    def properties(self) -> dict[str, str]:
+        """What the instance's property file says."""
+        bucket = f"{self.prefix}-config-{self.account}"
+        found = self.client("s3").get_object(Bucket=bucket, Key="instance.properties")
+        lines = found["Body"].read().decode().replace("\\", "").splitlines()
+        pairs = (line.partition("=") for line in lines if not line.startswith("#"))
+        return {key: value for key, _, value in pairs}
+
+    def table_id(self, name: str) -> str:
+        """A table's id, from the index by name."""
+        index = self.properties()["sleeper.tables.name.index.dynamo.table"]
+        key = {"TableName": {"S": name}}
+        item = self.client("dynamodb").get_item(TableName=index, Key=key)["Item"]
+        assert set(item) == {"TableId", "TableName", "Online"}
+        return str(item["TableId"]["S"])
+
+    def upload(self, key: str, rows: pa.Table) -> str:
+        """Puts a Parquet file; the name that messages give it."""
+        body = io.BytesIO()
+        pq.write_table(rows, body)
+        self.client("s3").put_object(Bucket=self.uploads, Key=key, Body=body.getvalue())
+        return f"{self.uploads}/{key}"
+
+    def send(self, queue: str, body: str | dict[str, Any], *, by_name: bool = False) -> str:
+        """Sends to the queue that a property names; returns the message's id."""
+        sqs = self.client("sqs")
+        url = self.properties()[f"sleeper.{queue}.queue.url"]
+        if by_name:
+            url = sqs.get_queue_url(QueueName=url.rpartition("/")[2])["QueueUrl"]
+        text = body if isinstance(body, str) else json.dumps(body)
+        return str(sqs.send_message(QueueUrl=url, MessageBody=text)["MessageId"])
+
+    def ask(self, query_id: str, regions: list[Any], table: str, **members: Any) -> Item:
+        """Sends a query and waits for its end; the tracker's item of it."""
+        body = {"type": "Query", "queryId": query_id, "tableName": table, "regions": regions}
+        self.send("query", {**body, **members})
+        return self.end_of(query_id)
+
+    def end_of(self, query_id: str) -> Item:
+        """The tracker's item of a query, as soon as it says that the query has ended."""
+        found: list[Item] = []
+
+        def has_ended() -> bool:
+            found[:] = [item for item in self.tracked(query_id) if item["subQueryId"] == "-"]
+            return bool(found) and found[0]["lastKnownState"] in _ENDS
+
+        self.until(has_ended, f"query {query_id} has ended", pause=0.1)
+        return found[0]
+
+    def tracked(self, query_id: str) -> list[Item]:
+        """The tracker's items of a query and its subqueries: text, and whole numbers."""
+        answer = self.client("dynamodb").query(
+            TableName=self.properties()["sleeper.query.tracker.table.name"],
+            KeyConditionExpression="queryId = :q",
+            ExpressionAttributeValues={":q": {"S": query_id}},
+            ConsistentRead=True,
+        )
+        return [
+            {name: int(v["N"]) if "N" in v else v.get("S") for name, v in item.items()}
+            for item in answer["Items"]
+        ]
+
+    def results(self, query_id: str, bucket: str | None = None) -> dict[str, pa.Table]:
+        """What a query has put into a bucket, by subquery. Listed once."""
+        place = bucket or self.properties()["sleeper.query.results.bucket"]
+        found = self.parquet_below(place, f"query-{query_id}/")
+        return {key.rpartition("/")[2].removesuffix(".parquet"): t for key, t in found.items()}
+
+    def parquet_below(self, bucket: str, prefix: str) -> dict[str, pa.Table]:
+        """The Parquet files there, by key."""
+        s3 = self.client("s3")
+        listed = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+        found = {}
+        for key in (each["Key"] for each in listed if each["Key"].endswith(".parquet")):
+            body = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+            found[key] = pq.read_table(io.BytesIO(body))
+        return found
+
+    def make_queue(self, name: str) -> str:
+        """A queue of the client's own; its URL."""
+        return str(self.client("sqs").create_queue(QueueName=name)["QueueUrl"])
+
+    def received(self, url: str) -> list[Item]:
+        """All messages of a queue, which holds them no longer."""
+        sqs = self.client("sqs")
+        found = []
+        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+            for message in messages:
+                found.append(json.loads(message["Body"]))
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return found
+
+    def websocket_url(self) -> str:
+        """The instance's WebSocket at the emulator's own address, which needs no DNS and no TLS."""
+        name = urlsplit(self.properties()["sleeper.query.websocket.api.url"])
+        api_id = name.netloc.partition(".")[0]
+        server = urlsplit(self.client("sqs").meta.endpoint_url).netloc
+        return f"ws://{server}/_aws/execute-api/{api_id}{name.path}"
+
+    @contextmanager
+    def live(self, *, signed: bool = True) -> Iterator[ClientConnection]:
+        """A connection to the instance's WebSocket."""
+        url = self.websocket_url()
+        request = AWSRequest("GET", url.replace("ws:", "http:", 1))
+        if signed:
+            session = boto3.Session()
+            region = self.client("sqs").meta.region_name
+            SigV4Auth(session.get_credentials(), "execute-api", region).add_auth(request)
+        with connect(url, proxy=None, additional_headers=dict(request.headers)) as connection:
+            yield connection
+
+    def until(
+        self,
+        is_so: Callable[[], object],
+        what: str,
+        *,
+        seconds: float = SECONDS_MAX,
+        pause: float = 1.0,
+    ) -> None:
+        """Waits. AssertionError if it takes too long."""
+        deadline = time.monotonic() + seconds
+        while not is_so():
+            assert time.monotonic() < deadline, f"not yet: {what}"
+            time.sleep(pause)
+
+
+def frames_of(connection: ClientConnection, message: str | dict[str, Any]) -> list[Item]:
+    """Sends a query; the frames up to the one that ends it, none later than clients wait."""
+    connection.send(message if isinstance(message, str) else json.dumps(message))
+    frames: list[Item] = []
+    while not frames or frames[-1]["message"] not in {"completed", "error"}:
+        text = connection.recv(timeout=_SILENCE_SECONDS)
+        assert len(text) <= 120 * 1024
+        frames.append(json.loads(text))
+    return frames
+
+
+def encoded(text: str) -> str:
+    """A string as regions have it that do not say otherwise."""
+    return base64.b64encode(text.encode()).decode()

@@ -1,0 +1,57 @@
+"""What a role of a deployed instance may do.
+
+The emulator gives functions of the zip their roles' credentials; what the tests run themselves
+takes its role on here, although the role trusts a service alone.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from tests.servers.ministack import ACCOUNT
+from tests.system.deployed import Client
+
+_TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"},
+            "Action": "sts:AssumeRole",
+        }
+    ],
+}
+# As boto3 and the object store have it.
+_REFUSED = re.compile("not authorized to perform|lacked the necessary privileges")
+
+
+def credentials_of(client: Client, role_arn: str) -> dict[str, str]:
+    """What a process is told that works under the role, for an hour."""
+    name = role_arn.rpartition("/")[2]
+    client("iam").update_assume_role_policy(RoleName=name, PolicyDocument=json.dumps(_TRUST))
+    made = client("sts").assume_role(RoleArn=role_arn, RoleSessionName="test")["Credentials"]
+    return {
+        "AWS_ACCESS_KEY_ID": made["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": made["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": made["SessionToken"],
+    }
+
+
+def is_allowed(client: Client, role_arn: str, action: str, resource: str) -> bool:
+    """Whether the role's policies allow that, without a condition."""
+    answer = client("iam").simulate_principal_policy(
+        PolicySourceArn=role_arn, ActionNames=[action], ResourceArns=[resource]
+    )
+    (told,) = answer["EvaluationResults"]
+    return bool(told["EvalDecision"] == "allowed")
+
+
+def refusals_in(*folders: Path) -> list[str]:
+    """The lines of logs that say that somebody may not do what he tried."""
+    logs = [log for folder in folders for log in sorted(folder.glob("*.log"))]
+    return [
+        line
+        for log in logs
+        for line in log.read_text(errors="replace").splitlines()
+        if _REFUSED.search(line)
+    ]

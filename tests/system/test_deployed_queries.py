@@ -1,0 +1,396 @@
+"""Rows into a deployed instance and out of it, by a client that knows FORMATS and nothing else.
+
+The templates are deployed to ministack, which runs the functions of the zip, the WebSocket API,
+queues and event sources, and lets every role do what its policies allow alone. `launcher` runs
+tasks and functions from images, `spark_serverless` stands in for EMR Serverless. Rules that would
+be due within a minute are made due at once.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from tests.servers.ministack import ACCOUNT, Ministack
+from tests.system.aws_user import AwsUser
+from tests.system.deployed import (
+    SERVERLESS_ARN,
+    DeployedInstance,
+    define_table,
+    deploy,
+    stopwatch,
+    synthesise,
+)
+from tests.system.documents import ROOT, Surroundings, examples_in, run_example, says_as_shown
+from tests.system.formats_client import encoded, frames_of
+from tests.system.launcher import launcher
+from tests.system.roles import is_allowed, refusals_in
+from tests.system.spark_serverless import SparkServerless, spark_serverless
+from tests.system.visits import (
+    IMPORTED,
+    INGESTED,
+    VISITS,
+    expected,
+    key_of,
+    region,
+    rows_of,
+    rows_of_json,
+    visits,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+# As the page on clients calls them.
+INSTANCE_ID, UPLOADS = "mine", "uploads"
+STACKS = (
+    "IngestStack",
+    "IngestBatcherStack",
+    "QueryStack",
+    "WebSocketQueryStack",
+    "EmrServerlessBulkImportStack",
+    "BulkExportStack",
+)
+INSTANCE = f"""
+sleeper.id={INSTANCE_ID}
+sleeper.optional.stacks={",".join(STACKS)}
+sleeper.ingest.source.bucket={UPLOADS}
+sleeper.ingest.max.concurrent.tasks=2
+sleeper.task.idle.stop.seconds=5
+sleeper.engine.threads=1
+"""
+TRIPS = {
+    "rowKeyFields": [{"name": "id", "type": "StringType"}],
+    "sortKeyFields": [{"name": "time", "type": "LongType"}],
+    "valueFields": [{"name": "km", "type": "IntType"}],
+}
+TABLE_PROPERTIES = """
+sleeper.table.ingest.batcher.ingest.queue=standard_ingest
+sleeper.table.ingest.batcher.job.min.size=0
+sleeper.table.ingest.batcher.job.min.files=2
+sleeper.table.bulk.import.min.leaf.partitions=2
+"""
+SPLITS = ("G", "N", "T")
+EVERYTHING = [{"id": {"min": None, "max": None}}]
+LEAVES = len(SPLITS) + 1
+_PERIOD_SECONDS = 1
+
+
+def test_a_client_that_knows_the_formats_gets_out_what_it_puts_in(
+    emulator: Ministack,
+    emulator_environment: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emulator.client("s3").create_bucket(Bucket=UPLOADS)
+    step = stopwatch()
+    folder = tmp_path / "mine"
+    define_table(folder, "visits", VISITS, TABLE_PROPERTIES, *SPLITS)
+    define_table(folder, "trips", TRIPS, TABLE_PROPERTIES, "t3")
+    (folder / "instance.properties").write_text(INSTANCE)
+    output = tmp_path / "out"
+    templates = synthesise(folder / "instance.properties", output, lambda_platform="code")
+    instance = deploy(emulator.client, templates)
+    step("deployed")
+    user = AwsUser(emulator.client, INSTANCE_ID, ACCOUNT, UPLOADS)
+    with ExitStack() as stack:
+        place = tmp_path / "spark"
+        spark = stack.enter_context(spark_serverless(emulator.client, emulator_environment, place))
+        endpoints_are_told(instance, user, spark)
+        running = stack.enter_context(launcher(instance, emulator_environment, tmp_path / "tasks"))
+        with rules_are_due(user):
+            rows_are_taken_in(user, spark)
+            step("taken in")
+            what_is_exported_is_all(user)
+            step("exported")
+        rows_come_in_files(user)
+        step("files")
+        rows_come_in_a_queue(user)
+        step("queue")
+        what_cannot_be_is_failed(user)
+        rows_come_to_a_bucket_that_lets_the_functions_in(instance, user)
+        step("failed")
+        rows_come_over_a_websocket(user)
+        step("websocket")
+        with rules_are_due(user):
+            the_page_on_clients_is_true(user, tmp_path, monkeypatch)
+        step("page")
+        bulk_imports_are_looked_after(instance, user)
+        step("looked after")
+        assert {queue["dead"] for queue in user.report("queues")} == {0}
+        assert running.failures == []
+    refused = refusals_in(tmp_path / "emulator", tmp_path / "tasks", tmp_path / "spark")
+    assert refused
+    assert [line for line in refused if "my-own" not in line] == []
+
+
+@contextmanager
+def rules_are_due(user: AwsUser) -> Iterator[None]:
+    """Rules that start tasks, and the batcher, are due all the time."""
+    stop = threading.Event()
+
+    def fire() -> None:
+        while not stop.wait(_PERIOD_SECONDS):
+            user.fire("start-tasks-ingest", "start-tasks-bulk_export", "create-ingest-batches")
+
+    with ThreadPoolExecutor(1) as thread:
+        fired = thread.submit(fire)
+        try:
+            yield
+        finally:
+            stop.set()
+    fired.result()
+
+
+def endpoints_are_told(instance: DeployedInstance, user: AwsUser, spark: SparkServerless) -> None:
+    """Where functions find what is not at the emulator's own address."""
+    frames = user.websocket_url().replace("ws:", "http:")
+    for name in ("handle-websocket", "plan-query", "run-leaf-query"):
+        told = {"AWS_ENDPOINT_URL_APIGATEWAYMANAGEMENTAPI": frames}
+        instance.tell_function(f"{user.prefix}-{name}", told)
+    for name in ("start-bulk-import", "watch-bulk-imports"):
+        told = {"AWS_ENDPOINT_URL_EMR_SERVERLESS": spark.url}
+        instance.tell_function(f"{user.prefix}-{name}-emr-serverless", told)
+
+
+def rows_are_taken_in(user: AwsUser, spark: SparkServerless) -> None:
+    """By bulk import, by message and by the batcher, each in the ways that the formats know."""
+    imported = [
+        user.upload(f"bulk/{n}.parquet", visits(INGESTED + n * 1000, 1000)) for n in range(2)
+    ]
+    asked = {"id": "b", "tableName": "visits", "files": [f"s3://{imported[0]}", imported[1]]}
+    sizes = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"}
+    user.send("bulk.import.emr.serverless.job", {**asked, "sparkConf": sizes, "className": "any"})
+
+    files = [user.upload(f"in/{n}.parquet", visits(n * 1000, 1000)) for n in range(5)]
+    user.send("ingest.job", {"id": "i", "tableName": "visits", "files": [files[0]]})
+    table_id = user.table_id("visits")
+    nameless = {"tableId": table_id, "files": [f"s3a://{files[1]}"], "unknown": 1}
+    user.send("ingest.job", nameless, by_name=True)
+    user.upload("many/b/0.parquet", visits(2000, 1000))
+    user.upload("many/none.parquet", pa.table({}))
+    user.send("ingest.job", {"tableName": "visits", "files": [f"{UPLOADS}/many"]})
+    user.send("ingest.batcher.submit", {"tableName": "visits", "files": [files[3]]})
+    user.send("ingest.batcher.submit", {"tableName": "visits", "files": [files[4]]}, by_name=True)
+    asked_before = 0
+
+    def all_are_in() -> bool:
+        nonlocal asked_before
+        asked_before += 1
+        nowhere = {"destination": "NoResultsOutput"}
+        query_id = f"count-{asked_before}"
+        item = user.ask(query_id, EVERYTHING, "visits", resultsPublisherConfig=nowhere)
+        assert item["lastKnownState"] == "COMPLETED"
+        assert user.results(query_id) == {}
+        return bool(item["rowCount"] == INGESTED + IMPORTED)
+
+    user.until(all_are_in, "all rows are in")
+    (request,) = spark.asked.values()
+    parameters = request["jobDriver"]["sparkSubmit"]["sparkSubmitParameters"]
+    assert "--conf spark.driver.memory=1g" in parameters
+
+
+def what_is_exported_is_all(user: AwsUser) -> None:
+    """One file a leaf."""
+    user.send("bulk.export", {"exportId": "e1", "tableName": "visits"})
+    bucket = user.properties()["sleeper.bulk.export.results.bucket"]
+    folder = f"{user.table_id('visits')}/e1/"
+    found: dict[str, pa.Table] = {}
+
+    def is_exported() -> bool:
+        found.update(user.parquet_below(bucket, folder))
+        return len(found) == LEAVES
+
+    user.until(is_exported, "all is exported")
+    assert rows_of(found.values()) == expected()
+
+
+def rows_come_in_files(user: AwsUser) -> None:
+    """Of several leaves and of one, all columns and some, from the results' bucket."""
+    item = user.ask("all", EVERYTHING, "visits", statusReportDestinations=[])
+    files = user.results("all")
+    tracked = {each["subQueryId"]: each for each in user.tracked("all")}
+    assert item["lastKnownState"] == "COMPLETED"
+    assert tracked.pop("-") == item
+    assert {name: table.num_rows for name, table in files.items()} == {
+        name: each["rowCount"] for name, each in tracked.items()
+    }
+    assert len(files) == LEAVES
+    assert {each["lastKnownState"] for each in tracked.values()} == {"COMPLETED"}
+    assert item["rowCount"] == INGESTED + IMPORTED
+    assert 85_000 < item["expiryDate"] - item["lastUpdateTime"] < 87_000
+    assert rows_of(files.values()) == expected()
+
+    item = user.ask("one", region("H", "J"), "visits", resultsPublisherConfig={"destination": "S3"})
+    assert (item["lastKnownState"], len(user.results("one"))) == ("COMPLETED", 1)
+    assert rows_of(user.results("one").values()) == expected("H", "J")
+
+    plain = {"id": {"min": "F", "max": "H"}, "stringsBase64Encoded": False}
+    two = [plain, *region("G5", "U")]
+    user.ask("some", two, "visits", requestedValueFields=["count"])
+    tables = user.results("some").values()
+    assert {tuple(table.column_names) for table in tables} == {("id", "time", "count")}
+    found = sorted((row for table in tables for row in table.to_pylist()), key=key_of)
+    fields = ("id", "time", "count")
+    assert found == [{name: row[name] for name in fields} for row in expected("F", "U")]
+
+    item = user.ask("none", region("a", "b"), "visits")
+    assert (item["lastKnownState"], item["rowCount"]) == ("COMPLETED", 0)
+
+
+def rows_come_in_a_queue(user: AwsUser) -> None:
+    """In messages with the schema, of which there are as many as the last ones say."""
+    url = user.make_queue(f"{user.prefix}-query-results-mine")
+    to_queue = {"destination": "SQS", "sqsResultsUrl": url, "batchSize": 700}
+    item = user.ask("queued", EVERYTHING, "visits", resultsPublisherConfig=to_queue)
+    assert (item["lastKnownState"], item["rowCount"]) == ("COMPLETED", INGESTED + IMPORTED)
+    messages = user.received(url)
+    assert {message["queryId"] for message in messages} == {"queued"}
+    assert max(len(message["rows"]) for message in messages) == 700
+    assert all(message["schema"] == VISITS for message in messages)
+    assert rows_of_json(row for message in messages for row in message["rows"]) == expected()
+    counted = [message["messages"] for message in messages if "messages" in message]
+    assert (len(counted), sum(counted)) == (LEAVES, len(messages))
+
+    user.ask("empty", region("Ga", "Gb"), "visits", resultsPublisherConfig=to_queue)
+    (message,) = user.received(url)
+    assert (message["queryId"], message["rows"]) == ("empty", [])
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "table": ({"tableName": "unknown"}, "no table is named 'unknown'"),
+    "field": ({"regions": [{"nope": {}}]}, "nope"),
+    "range": ({"regions": [{"id": {"min": encoded("b"), "max": encoded("a")}}]}, "regions[0]"),
+    "column": ({"requestedValueFields": ["nope"]}, "nope"),
+    "iterator": ({"queryTimeIteratorClassName": "Nope"}, "Nope"),
+    "destination": ({"resultsPublisherConfig": {"destination": "NOWHERE"}}, "NOWHERE"),
+    "type": ({"type": "Nonsense"}, "Nonsense"),
+}
+
+
+def what_cannot_be_is_failed(user: AwsUser) -> None:
+    """With its reason. What a bucket or a queue refuses is tried a few times more."""
+    reasons = {user.send("query", "hello"): "not JSON"}
+    for name, (members, reason) in BAD.items():
+        good = {"type": "Query", "queryId": name, "tableName": "visits", "regions": EVERYTHING}
+        user.send("query", {**good, **members})
+        reasons[name] = reason
+    user.client("s3").create_bucket(Bucket="my-own")
+    to_bucket = {"destination": "S3", "bucket": "my-own"}
+    to_queue = {"destination": "SQS", "sqsResultsUrl": user.make_queue("my-own")}
+    for name, wanted in (("to-bucket", to_bucket), ("to-queue", to_queue)):
+        one = {"type": "Query", "queryId": name, "tableName": "visits", "regions": region("A", "B")}
+        user.send("query", {**one, "resultsPublisherConfig": wanted})
+        reasons[name] = "given up after 3 tries"
+    for query_id, reason in reasons.items():
+        item = user.end_of(query_id)
+        assert (item["lastKnownState"], item["rowCount"]) == ("FAILED", 0)
+        assert reason in item["errors"]
+
+
+def rows_come_to_a_bucket_that_lets_the_functions_in(
+    instance: DeployedInstance, user: AwsUser
+) -> None:
+    """By a policy of its own, as the page on queries says."""
+    functions = ("plan-query", "run-leaf-query")
+    roles = [instance.role_of_function(f"{user.prefix}-{name}") for name in functions]
+    allow = {
+        "Effect": "Allow",
+        "Principal": {"AWS": roles},
+        "Action": ["s3:PutObject", "s3:AbortMultipartUpload"],
+        "Resource": "arn:aws:s3:::my-own/query-*",
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
+    user.client("s3").put_bucket_policy(Bucket="my-own", Policy=policy)
+    to_bucket = {"destination": "S3", "bucket": "my-own"}
+    item = user.ask("let-in", EVERYTHING, "visits", resultsPublisherConfig=to_bucket)
+    assert item["lastKnownState"] == "COMPLETED", item
+    assert rows_of(user.results("let-in", "my-own").values()) == expected()
+
+
+def rows_come_over_a_websocket(user: AwsUser) -> None:
+    """In frames, the end once and last. Who does not sign is not let in."""
+    with pytest.raises(InvalidStatus, match="403"), user.live(signed=False):
+        pass
+    query = {"type": "Query", "tableName": "visits"}
+    with user.live() as connection:
+        frames = frames_of(connection, {**query, "queryId": "live", "regions": EVERYTHING})
+        kinds = [frame["message"] for frame in frames]
+        assert (kinds[0], {*kinds[1:-1]}, kinds[-1]) == ("subqueries", {"rows"}, "completed")
+        assert len(frames[0]["queryIds"]) == LEAVES
+        assert len(frames) > LEAVES + 2
+        assert {frame["queryId"] for frame in frames} == {"live"}
+        assert frames[-1]["rowCount"] == INGESTED + IMPORTED
+        assert frames[-1]["locations"] == []
+        found = (row for frame in frames[1:-1] for row in frame["rows"])
+        assert rows_of_json(found) == expected()
+
+        one = {**query, "queryId": "live-1", "regions": region("H", "I")}
+        frames = frames_of(connection, one)
+        assert [frame["message"] for frame in frames] == ["subqueries", "rows", "completed"]
+        assert rows_of_json(frames[1]["rows"]) == expected("H", "I")
+
+        (frame,) = frames_of(connection, {**query, "tableName": "unknown", "regions": EVERYTHING})
+        assert (frame["message"], "unknown" in frame["error"]) == ("error", True)
+        (frame,) = frames_of(connection, {**one, "queryId": "live-2", "regions": [{"nope": {}}]})
+        assert (frame["queryId"], "nope" in frame["error"]) == ("live-2", True)
+        with pytest.raises(TimeoutError):
+            connection.recv(timeout=0.5)
+
+
+def the_page_on_clients_is_true(
+    user: AwsUser, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its examples run in the order of the page, under its policy, and say what it shows."""
+    page = (ROOT / "docs" / "clients.md").read_text()
+    where = Surroundings(folder, {})
+    with monkeypatch.context() as patched:
+        _be(user.client("iam"), page.split("```json\n")[1].split("```")[0], patched)
+        for example in examples_in(page):
+            said = run_example(example, where)
+            assert says_as_shown(example.expected, said), f"line {example.line} says:\n{said}"
+            # The emulator's own address, which needs neither DNS nor TLS.
+            where.names["properties"]["sleeper.query.websocket.api.url"] = user.websocket_url()
+
+
+def _be(iam: Any, policy: str, patched: pytest.MonkeyPatch) -> None:
+    """Becomes a user who may do what the policy allows."""
+    iam.create_user(UserName="page")
+    document = policy.replace("ACCOUNT", ACCOUNT)
+    iam.put_user_policy(UserName="page", PolicyName="page", PolicyDocument=document)
+    key = iam.create_access_key(UserName="page")["AccessKey"]
+    patched.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+    patched.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+    # Which knows the credentials that were there when it was made.
+    patched.setattr(boto3, "DEFAULT_SESSION", None)
+
+
+def bulk_imports_are_looked_after(instance: DeployedInstance, user: AwsUser) -> None:
+    """What is over is forgotten. Functions may ask their own application alone."""
+    bucket, kept = user.properties()["sleeper.bulk.import.bucket"], "runs/emr_serverless/"
+
+    def is_forgotten() -> bool:
+        s3 = user.client("s3")
+        return "Contents" not in s3.list_objects_v2(Bucket=bucket, Prefix=kept)
+
+    user.until(is_forgotten, "runs are forgotten", "watch-emr-serverless")
+    states = {job: told["state"] for job, told in user.jobs("bulk-import-jobs").items()}
+    assert (states["b"], states["big"]) == ("committed", "committed")
+    starter, watcher = (
+        instance.role_of_function(f"{user.prefix}-{name}-emr-serverless")
+        for name in ("start-bulk-import", "watch-bulk-imports")
+    )
+    for role, action, asked in (
+        (starter, "StartJobRun", SERVERLESS_ARN),
+        (watcher, "GetJobRun", f"{SERVERLESS_ARN}/jobruns/1"),
+    ):
+        assert is_allowed(user.client, role, f"emr-serverless:{action}", asked)
+        other = asked.replace("00stand1n", "00other")
+        assert not is_allowed(user.client, role, f"emr-serverless:{action}", other)
