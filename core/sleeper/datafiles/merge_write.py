@@ -124,8 +124,7 @@ def _write_by_engine(
     local = place.enter_context(root.place_of(path, folder))
     try:
         with place:
-            with tap:
-                _write_tapped(plan.frame, tap, local, _options(target.settings, begun))
+            _write_tapped(plan.frame, tap, local, _options(target.settings, begun))
             # The engine takes a file that is not there for an empty one.
             check_present([each.url for each in plan.inputs])
             size, checksum = _made_durable(local, facts.rows)
