@@ -24,8 +24,6 @@ from stacks.constructs.permissions import (
 )
 from stacks.deployment import Deployment
 
-_IMAGE = "athena"
-
 
 class AthenaStack(cdk.NestedStack):
     """Athena invokes the functions with the rights of whoever asks it."""
@@ -63,7 +61,7 @@ class AthenaStack(cdk.NestedStack):
             self,
             name,
             deployment,
-            FunctionCode(f"athena_{name.lower()}", image=_IMAGE),
+            FunctionCode(f"athena_{name.lower()}", in_image=True),
             permissions=[
                 *read_state(deployment),
                 *commit(deployment),

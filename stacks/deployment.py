@@ -23,12 +23,16 @@ _HERE = f"{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
 class Deployment:
     """The instance's properties, the code of its functions, and the names of its resources.
 
-    `deployed` gathers, stack by stack, the properties that say where everything is.
+    `deployed` gathers, stack by stack, the properties that say where everything is; `functions`
+    (by name), `queues` and `task_kinds` what was made.
     """
 
     properties: InstanceProperties
     code: assets.Asset
     deployed: dict[str, str] = field(default_factory=dict)
+    functions: list[str] = field(default_factory=list)
+    queues: list[DeployedQueue] = field(default_factory=list)
+    task_kinds: list[str] = field(default_factory=list)
 
     def get(self, declaration: Property[T]) -> T:
         """The property's value."""
@@ -48,13 +52,22 @@ class Deployment:
 
     @property
     def removal_policy(self) -> cdk.RemovalPolicy:
-        """What becomes of buckets and tables when the stack is destroyed."""
+        """What becomes of buckets and tables when the stack is destroyed.
+
+        A first deployment that fails takes back what it made: what stayed would be in the way
+        of the next one, by its name.
+        """
         keep = self.get(RETAIN_INFRA)
-        return cdk.RemovalPolicy.RETAIN if keep else cdk.RemovalPolicy.DESTROY
+        kept = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
+        return kept if keep else cdk.RemovalPolicy.DESTROY
 
     def name(self, name: str) -> str:
         """The name of a queue, function or rule."""
         return f"sleeper-{self.id.lower().replace('.', '-')}-{name}"
+
+    def alarm_name(self, queue: DeployedQueue) -> str:
+        """The name of the alarm on a queue's dead letters."""
+        return self.name(queue.dead_letters_name.removesuffix(".fifo"))
 
     def bucket_name(self, bucket: DeployedBucket) -> str:
         return self.name(f"{bucket.name}-{cdk.Aws.ACCOUNT_ID}")

@@ -38,7 +38,7 @@ class HttpApiStack(cdk.NestedStack):
             self,
             "Serve",
             deployment,
-            FunctionCode("serve_http", image="serve_http"),
+            FunctionCode("serve_http", in_image=True),
             permissions=_permissions(deployment),
             size=Size(deployment.get(QUERY_MEMORY_MB), _TIMEOUT_SECONDS),
         )

@@ -26,6 +26,7 @@ from stacks.committer import CommitterStack
 from stacks.compaction import CompactionStack
 from stacks.constructs.code import make_code
 from stacks.constructs.permissions import send_frames
+from stacks.dashboard import DashboardStack
 from stacks.deployment import Deployment
 from stacks.garbage_collection import GarbageCollectionStack
 from stacks.http_api import HttpApiStack
@@ -86,6 +87,10 @@ class InstanceStack(cdk.Stack):
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
         last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)
         last.node.add_dependency(*others)
+        if deployment.has(OptionalStack.DASHBOARD):
+            # Last, so that it shows them all.
+            dashboard = DashboardStack(self, "Dashboard", deployment=deployment)
+            cdk.CfnOutput(self, "DashboardName", value=dashboard.name)
         cdk.CfnOutput(self, "Instance", value=f"aws:{deployment.id}")
         cdk.CfnOutput(self, "ConfigBucket", value=deployment.bucket_name(CONFIG))
         for key, value in _tags(properties):

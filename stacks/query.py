@@ -80,7 +80,7 @@ class QueryStack(cdk.NestedStack):
             self,
             construct_id,
             deployment,
-            FunctionCode(handler, image="query"),
+            FunctionCode(handler, in_image=True),
             permissions=[
                 *read_state(deployment),
                 # Of holds, which keep what a query reads.

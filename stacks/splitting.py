@@ -44,7 +44,7 @@ class SplittingStack(cdk.NestedStack):
             self,
             "Split",
             deployment,
-            FunctionCode("split_partition", image="split_partition"),
+            FunctionCode("split_partition", in_image=True),
             permissions=[
                 *read_state(deployment),
                 *commit(deployment),

@@ -30,6 +30,7 @@ from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
+from sleeper.query.as_of import as_of_value
 from sleeper.query.explanation import SqlExplanation
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.result import QueryResult
@@ -235,13 +236,19 @@ class Instance:
         """Deletes a table: it is gone at once, its files by and by."""
         wired_tables.delete_table(self._ports, name)
 
-    def sql(self, statement: str) -> Rowset:
-        """Runs one SELECT over all tables, each at its newest version."""
-        return Rowset(open_sql(self._ports, statement))
+    def sql(self, statement: str, as_of: int | Mapping[str, int] | None = None) -> Rowset:
+        """Runs one SELECT over all tables, each at its newest version.
 
-    def explain(self, statement: str) -> SqlExplanation:
+        `as_of` is a transaction number of the statement's only table, or one for each table
+        by name that is not to be read at its newest version.
+        """
+        return Rowset(open_sql(self._ports, statement, as_of=as_of_value(as_of)))
+
+    def explain(
+        self, statement: str, as_of: int | Mapping[str, int] | None = None
+    ) -> SqlExplanation:
         """Runs a SELECT, passes over its rows, and tells what it read of each table."""
-        return explain_statement(self._ports, statement)
+        return explain_statement(self._ports, statement, as_of_value(as_of))
 
     def run_until_idle(self, workers: int | None = None) -> RunStatus:
         """Does all background work there is: queued jobs, compaction, splitting, collection.

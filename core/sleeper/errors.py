@@ -13,6 +13,21 @@ Messages are in lower case and name what was found, where, and what was expected
 Adapters translate their library's errors into these at the edge.
 """
 
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: the nearest that is, if one is near."""
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong with a file, without its name and number."""
+    strerror = getattr(error, "strerror", None)
+    return strerror.lower() if strerror else str(error)
+
 
 class SleeperError(Exception):
     """Any error of the product."""

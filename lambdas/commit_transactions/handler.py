@@ -5,6 +5,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSEvent
 
+from sleeper.reports.metric import Metric
 from sleeper.wiring.committing import commit_messages
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
@@ -21,9 +22,9 @@ def handler(instance: Instance, event: Event) -> Failures:
     report = commit_messages(instance, messages)
     for ref, counts in report.counts.items():
         told = {
-            "CommitsApplied": counts.applied,
-            "CommitsAlreadyDone": counts.already_done,
-            "CommitsRefused": counts.refused,
+            Metric.COMMITS_APPLIED: counts.applied,
+            Metric.COMMITS_ALREADY_DONE: counts.already_done,
+            Metric.COMMITS_REFUSED: counts.refused,
         }
         put_metrics(instance, ref.name, told)
     return _failures(report.failed)

@@ -1,10 +1,12 @@
 """Creates the compaction jobs that tables need."""
 
+from sleeper.reports.metric import Metric
 from sleeper.tables.table_ref import TableRef
 from sleeper.wiring.compaction_creation import create_compaction_jobs_of
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
 from sleeper.wiring.message_batches import Failures, run_for_tables
+from sleeper.wiring.queue_name import QueueName
 
 
 @lambda_function
@@ -15,11 +17,13 @@ def handler(instance: Instance, event: Event) -> Failures:
         done = create_compaction_jobs_of(instance, ref)
         if done.did_anything:
             counts = {
-                "CompactionJobsCreated": done.created,
-                "CompactionJobsReleased": done.released,
-                "CompactionJobsSentAgain": done.dispatched_again,
-                "ReferencesPushedDown": done.references_pushed_down,
+                Metric.COMPACTION_JOBS_CREATED: done.created,
+                Metric.COMPACTION_JOBS_RELEASED: done.released,
+                Metric.COMPACTION_JOBS_SENT_AGAIN: done.dispatched_again,
+                Metric.REFERENCES_PUSHED_DOWN: done.references_pushed_down,
             }
             put_metrics(instance, ref.name, counts)
 
-    return run_for_tables(event, instance, operate, online_only=True)
+    return run_for_tables(
+        event, instance, QueueName.COMPACTION_JOB_CREATION, operate, online_only=True
+    )

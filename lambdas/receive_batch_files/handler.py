@@ -13,5 +13,6 @@ from sleeper.wiring.settled_errors import SETTLED_ERRORS
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
     """Takes messages off the batcher's queue. What can never be is rejected in the job tracker."""
-    settled = SETTLED_ERRORS[QueueName.INGEST_BATCHER]
-    return run_messages(event, partial(receive_batch_message, instance), settled)
+    queue = QueueName.INGEST_BATCHER
+    receive = partial(receive_batch_message, instance)
+    return run_messages(event, instance, queue, receive, SETTLED_ERRORS[queue])

@@ -16,4 +16,5 @@ def handler(instance: Instance, event: Event) -> Failures:
     def split(message: Message) -> None:
         run_split_message(instance, message.body)
 
-    return run_messages(event, split, SETTLED_ERRORS[QueueName.SPLITTING])
+    queue = QueueName.SPLITTING
+    return run_messages(event, instance, queue, split, SETTLED_ERRORS[queue])

@@ -9,6 +9,7 @@ from sleeper.wiring.bulk_import_starting import start_bulk_import
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.lambda_function import Event, lambda_function
 from sleeper.wiring.message_batches import Failures, run_messages
+from sleeper.wiring.queue_name import QueueName
 
 
 @lambda_function
@@ -16,4 +17,5 @@ def handler(instance: Instance, event: Event) -> Failures:
     """SLEEPER_BULK_IMPORT_PLATFORM is `emr_serverless`, `emr` or `eks`."""
     name = PlatformName(os.environ["SLEEPER_BULK_IMPORT_PLATFORM"])
     start = partial(start_bulk_import, instance, name)
-    return run_messages(event, start, (InvalidRequestError,))
+    queue = QueueName(f"bulk_import_{name.value}")
+    return run_messages(event, instance, queue, start, (InvalidRequestError,))

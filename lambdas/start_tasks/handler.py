@@ -3,13 +3,19 @@
 import os
 
 from sleeper.jobs.event import JobKind
+from sleeper.reports.metric import Metric
 from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
+from sleeper.wiring.lambda_function import Event, lambda_function, put_task_metrics
 from sleeper.wiring.task_starting import start_tasks
 
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001 (only that it came)
-    """SLEEPER_TASK_KIND is `ingest` or `compaction`."""
-    done = start_tasks(instance, JobKind(os.environ["SLEEPER_TASK_KIND"]))
+    """SLEEPER_TASK_KIND is `ingest`, `compaction` or `bulk_export`."""
+    kind = JobKind(os.environ["SLEEPER_TASK_KIND"])
+    done = start_tasks(instance, kind)
+    if done.waiting or done.in_flight:
+        running = done.running + done.started
+        told = {Metric.TASKS_RUNNING: running, Metric.TASKS_STARTED: done.started}
+        put_task_metrics(instance, kind, told)
     return {"running": done.running, "started": done.started, "failures": len(done.failures)}

@@ -77,11 +77,11 @@ class EksStack(cdk.NestedStack):
             )
         )
         nodes = _managed_role(self, "NodeRole", "ec2", _NODE_POLICIES)
-        of = eks.CfnCluster
+        of, name = eks.CfnCluster, deployment.name("bulk-import")
         cluster = of(
             self,
             "Cluster",
-            name=deployment.name("bulk-import"),
+            name=name,
             role_arn=role.role_arn,
             access_config=of.AccessConfigProperty(
                 authentication_mode="API", bootstrap_cluster_creator_admin_permissions=False
@@ -107,6 +107,9 @@ class EksStack(cdk.NestedStack):
                 endpoint_public_access=True,
             ),
         )
+        # EKS would make it when it logs first, to be kept for ever.
+        log = make_log_group(self, "ClusterLog", deployment, f"/aws/eks/{name}/cluster")
+        cluster.node.add_dependency(log)
         acknowledge(cluster, "EKS1", "Step Functions reaches only public endpoints, by IAM")
         return cluster
 

@@ -59,8 +59,8 @@ class PersistentEmrStack(cdk.NestedStack):
         cluster = self._cluster(deployment, parts, network)
         reason = "nobody logs in: there is no key pair, and nothing comes in but from EMR"
         acknowledge(cluster, "EMR6", reason)
-        for rule in ("EMR4", "EMR5"):
-            acknowledge(cluster, rule, "EBS and S3 encrypt without keys of one's own, S3 by TLS")
+        acknowledge(cluster, "EMR4", "disks are encrypted if the account says so for all of EC2")
+        acknowledge(cluster, "EMR5", "S3 is spoken to by TLS, nodes to each other in one network")
 
     def _cluster(
         self, deployment: Deployment, parts: EmrParts, network: NetworkStack

@@ -18,6 +18,7 @@ from sleeper.properties.deployment import (
     TRACING,
 )
 from sleeper.properties.instance import LOG_RETENTION_DAYS
+from sleeper.reports.metric import NAMESPACE
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.image import image_asset
 from stacks.constructs.permissions import Permission
@@ -25,7 +26,6 @@ from stacks.constructs.role import make_role
 from stacks.deployment import Deployment
 
 PYTHON = lambda_.Runtime.PYTHON_3_13
-_NAMESPACE = "Sleeper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,13 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCode:
-    """What a function runs: `lambdas/<handler>/handler.py`, from the zip, or from an image."""
+    """What a function runs: `lambdas/<handler>/handler.py`, from the zip, or from the image.
+
+    The image is for those that read data files.
+    """
 
     handler: str
-    image: str | None = None
+    in_image: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -88,6 +91,7 @@ def make_function(
         tracing=lambda_.Tracing.ACTIVE if traced else lambda_.Tracing.DISABLED,
         reserved_concurrent_executions=size.concurrency_reserved,
     )
+    deployment.functions.append(full_name)
     acknowledge(function, "L1", "datasketches has no wheel for a newer Python")
     return function
 
@@ -112,7 +116,7 @@ def environment(deployment: Deployment, service: str, *, traced: bool) -> dict[s
         "SLEEPER_INSTANCE": f"aws:{deployment.id}",
         "SLEEPER_CONFIG_BUCKET": deployment.bucket_name(CONFIG),
         "POWERTOOLS_SERVICE_NAME": service,
-        "POWERTOOLS_METRICS_NAMESPACE": _NAMESPACE,
+        "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
         "POWERTOOLS_LOG_LEVEL": "INFO",
         "POWERTOOLS_TRACE_DISABLED": str(not traced).lower(),
     }
@@ -125,14 +129,14 @@ def architecture(name: str) -> lambda_.Architecture:
 
 def _what_runs(scope: Construct, deployment: Deployment, code: FunctionCode) -> dict[str, object]:
     handler = f"lambdas.{code.handler}.handler.handler"
-    if code.image is None:
+    if not code.in_image:
         asset = deployment.code
         return {
             "runtime": PYTHON,
             "handler": handler,
             "code": lambda_.Code.from_bucket(asset.bucket, asset.s3_object_key),
         }
-    image = image_asset(scope, code.image, deployment.get(LAMBDA_CPU_ARCHITECTURE))
+    image = image_asset(scope, "function", deployment.get(LAMBDA_CPU_ARCHITECTURE))
     return {
         "runtime": lambda_.Runtime.FROM_IMAGE,
         "handler": lambda_.Handler.FROM_IMAGE,

@@ -60,7 +60,7 @@ def make_job_queue(
     alarm = cloudwatch.Alarm(
         scope,
         f"{construct_id}Alarm",
-        alarm_name=dead_name.removesuffix(".fifo"),
+        alarm_name=deployment.alarm_name(declared),
         alarm_description=f"messages of {declared.name} failed and wait as dead letters",
         metric=dead.metric_approximate_number_of_messages_visible(
             period=cdk.Duration.minutes(1), statistic="Maximum"
@@ -78,6 +78,7 @@ def make_job_queue(
         (declared.dead_letters_arn, deployment.queue_arn(declared.dead_letters_name)),
     ):
         deployment.record(place, where)
+    deployment.queues.append(declared)
     return JobQueue(declared, queue)
 
 

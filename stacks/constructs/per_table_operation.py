@@ -7,6 +7,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS
+from sleeper.properties.engine import QUEUE_RECEIVES_MAX
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
 from stacks.constructs.permissions import (
@@ -21,6 +22,9 @@ from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
 
 _FAN_OUT = "fan_out_tables"
+# A table that fails is tried again after 5 s, then twice as long each time, 5 minutes at most:
+# 20 minutes pass until its message is a dead letter.
+_RECEIVES_MIN = 10
 # A thousand tables come at once, and must leave others something of the account's concurrency.
 _AT_ONCE_MAX = 10
 
@@ -56,6 +60,7 @@ class PerTableOperation(Construct):
             operation.queue,
             alarms=alarms,
             visibility_seconds=visibility_for(timeout),
+            receives_max=max(_RECEIVES_MIN, deployment.get(QUEUE_RECEIVES_MAX)),
         )
         handler = make_function(
             self,

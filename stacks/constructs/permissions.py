@@ -114,6 +114,11 @@ def use_table(of: Deployment, table: DeployedTable, index: Index) -> list[Permis
     ]
 
 
+def scan_index(of: Deployment, table: DeployedTable, index: Index) -> Permission:
+    """Reading all that an index holds."""
+    return Permission(("dynamodb:Scan",), [f"{of.table_arn(table)}/index/{index.name}"])
+
+
 def count(of: Deployment, *keys: str) -> Permission:
     """Asking how many messages queues hold, which counts their dead letters too."""
     queues = [queue_named(key) for key in keys]

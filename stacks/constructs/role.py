@@ -2,18 +2,25 @@
 
 from collections.abc import Iterable
 
+import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from stacks.constructs.acknowledged import acknowledge_resource
 from stacks.constructs.permissions import Permission
 
+# Services that take a role on for an account, and say which: it is for this one's tasks alone.
+_SAY_FOR_WHOM = {"ecs-tasks"}
+
 
 def make_role(
     scope: Construct, construct_id: str, *, service: str, permissions: Iterable[Permission]
 ) -> iam.Role:
     """A role that a service takes on, such as `lambda`."""
-    principal = iam.ServicePrincipal(f"{service}.amazonaws.com")
+    principal: iam.IPrincipal = iam.ServicePrincipal(f"{service}.amazonaws.com")
+    if service in _SAY_FOR_WHOM:
+        here = {"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}}
+        principal = iam.PrincipalWithConditions(principal, here)
     role = iam.Role(scope, construct_id, assumed_by=principal)
     allow(role, permissions)
     return role

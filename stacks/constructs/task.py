@@ -18,7 +18,7 @@ from stacks.constructs.function import (
     make_log_group,
 )
 from stacks.constructs.image import image_asset
-from stacks.constructs.permissions import Permission, count, find_tables, read_state
+from stacks.constructs.permissions import Permission, count, find_tables, pass_role, read_state
 from stacks.constructs.role import make_role
 from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
@@ -63,11 +63,12 @@ class WorkerTask(Construct):
         definition = _definition(self, deployment, kind)
         # A family's newest revision, so that tasks started after a deployment are new ones.
         deployment.record(kind.place, definition.family)
+        deployment.task_kinds.append(kind.kind)
         start = make_function(
             self,
             "Start",
             deployment,
-            FunctionCode("start_tasks", environment={"SLEEPER_TASK_KIND": kind.kind}),
+            FunctionCode("start_tasks", environment=_told(kind)),
             permissions=[
                 *find_tables(deployment),
                 count(deployment, kind.kind),
@@ -103,11 +104,14 @@ def _definition(
             operating_system_family=ecs.OperatingSystemFamily.LINUX,
         ),
     )
-    image = image_asset(scope, f"{kind.kind}_task", kind.size.processor)
+    image = image_asset(scope, "worker", kind.size.processor)
     definition.add_container(
         "worker",
         image=ecs.ContainerImage.from_docker_image_asset(image),
-        environment=environment(deployment, f"{kind.kind}-task", traced=False),
+        environment={
+            **environment(deployment, f"{kind.kind}-task", traced=False),
+            **_told(kind),
+        },
         logging=ecs.LogDriver.aws_logs(
             stream_prefix=kind.kind,
             log_group=make_log_group(scope, "Log", deployment, f"/sleeper/{name}"),
@@ -119,6 +123,11 @@ def _definition(
     assert execution is not None
     acknowledge(execution, "IAM5[Resource::*]", "ecr:GetAuthorizationToken takes no resource")
     return definition
+
+
+def _told(kind: TaskKind) -> dict[str, str]:
+    """What tasks, and the function that starts them, are told of their kind."""
+    return {"SLEEPER_TASK_KIND": kind.kind}
 
 
 def _launching(
@@ -137,5 +146,5 @@ def _launching(
             "tasks that are not there yet",
             ("StringEquals", "ecs:CreateAction", "RunTask"),
         ),
-        Permission(("iam:PassRole",), [definition.task_role.role_arn, execution.role_arn]),
+        *(pass_role(role, "ecs-tasks") for role in (definition.task_role, execution)),
     ]

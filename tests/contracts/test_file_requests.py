@@ -73,3 +73,30 @@ def test_what_was_sent_neither_waits_nor_comes_back(file_requests: Store[FileReq
     assert port.waiting(TABLE) == ()
     with pytest.raises(ConflictError):
         port.assign("two", [request(1)])
+
+
+def test_tables_are_those_that_requests_wait_for(file_requests: Store[FileRequests]) -> None:
+    port = file_requests.port
+    assert port.tables() == ()
+    port.add([request(1), request(2), request(3, OTHER)])
+    assert file_requests.again().tables() == (TABLE, OTHER)
+    port.assign("one", port.waiting(OTHER))
+    assert port.tables() == (TABLE, OTHER)
+    port.mark_sent(port.waiting(OTHER))
+    assert port.tables() == (TABLE,)
+
+
+def test_what_is_discarded_neither_waits_nor_comes_back(
+    file_requests: Store[FileRequests],
+) -> None:
+    port = file_requests.port
+    requests = [request(n) for n in range(FILES_PER_JOB_MAX + 5)]
+    port.add(requests)
+    port.assign("one", requests[:2])
+    port.discard(port.waiting(TABLE)[1:])
+    port.discard(requests[1:])
+    port.discard([])
+    port.add(requests[1:])
+    assert [r.id for r in port.waiting(TABLE)] == [requests[0].id]
+    with pytest.raises(ConflictError):
+        port.assign("two", [requests[5]])

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.query_service.tracker import QueryPin, QueryRecords, QueryState
+from sleeper.errors import NotFoundError
+from sleeper.query_service.tracker import QueryIdTakenError, QueryPin, QueryRecords, QueryState
 from tests.contracts.conftest import Store
 
 PIN = QueryPin("print", "0123abcd", 7, 1000)
@@ -56,12 +56,26 @@ def test_the_first_pin_counts(query_tracker: Tracked):
     assert query_tracker.again().begin("q", QueryPin("print", "0123abcd", 9, 2000)) == PIN
 
 
+def test_rows_that_are_too_many_for_the_query_fail_their_subquery(query_tracker: Tracked):
+    tracker = begun(query_tracker, "a", "b", "c")
+    assert tracker.finish("q", "a", 6, rows_max=10) is None
+    assert tracker.finish("q", "b", 5, rows_max=10) is None
+    ended = tracker.finish("q", "c", 4, rows_max=10)
+    assert ended is not None
+    assert (ended.state, ended.row_count) == (PARTIALLY_FAILED, 10)
+    assert "more than 10 rows in all its parts" in (ended.error or "")
+    assert [s.state for s in tracker.subqueries("q")] == [COMPLETED, FAILED, COMPLETED]
+    assert tracker.finish("q", "b", 5, rows_max=10) is None
+    assert tracker.finish("forgotten", "a", 50, rows_max=10) is None
+
+
 def test_an_id_is_refused_for_another_query(query_tracker: Tracked):
     tracker = begun(query_tracker, "a")
-    with pytest.raises(InvalidRequestError, match="'q' is another query's"):
+    with pytest.raises(QueryIdTakenError, match="'q' is another query's"):
         tracker.begin("q", QueryPin("other", "0123abcd", 9, 2000))
-    assert tracker.fail("q", "other", "no") is None
-    assert state(tracker) is RUNNING
+    with pytest.raises(QueryIdTakenError, match="'q' is another query's"):
+        tracker.fail("q", "other", "no")
+    assert (state(tracker), tracker.query("q").error) == (RUNNING, None)
 
 
 def test_no_subqueries_complete_a_query(query_tracker: Tracked):

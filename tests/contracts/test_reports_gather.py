@@ -10,6 +10,11 @@ from sleeper.tables.table_index import TableIndex, mark_table_deleting
 from sleeper.tables.table_ref import TableId, TableRef
 from tests.contracts.conftest import Queues, Store
 
+
+def none(_: object) -> None:
+    """No task is lost."""
+
+
 A, B = TableId("0000000a"), TableId("0000000b")
 
 
@@ -34,18 +39,20 @@ def test_the_report_on_jobs_names_the_tables(
         JobEvent(B, "j2", JobKind.COMPACTION, JobStep.CREATED, 2),
         JobEvent(A, "j3", JobKind.INGEST, JobStep.CREATED, 3),
     )
-    listing = gather_jobs(job_tracker.port, index.port, JobKind.COMPACTION).listing()
+    listing = gather_jobs(job_tracker.port, index.port, JobKind.COMPACTION, none).listing()
     assert listing.name == "compaction-jobs"
     assert [row[:3] for row in listing.rows] == [("j2", B, "created"), ("j1", "apples", "created")]
-    narrowed = gather_jobs(job_tracker.port, index.port, JobKind.COMPACTION, A).listing()
+    narrowed = gather_jobs(job_tracker.port, index.port, JobKind.COMPACTION, none, A).listing()
     assert [row[0] for row in narrowed.rows] == ["j1"]
 
 
 def test_the_report_on_tasks_narrows_to_a_kind(task_tracker: Store[TaskTracker]) -> None:
     task_tracker.port.record(TaskEvent("t1", "ingest", TaskStep.STARTED, 1))
     task_tracker.port.record(TaskEvent("t2", "split", TaskStep.STARTED, 2))
-    assert len(gather_tasks(task_tracker.port).listing().rows) == 2
-    assert [row[0] for row in gather_tasks(task_tracker.port, "split").listing().rows] == ["t2"]
+    assert len(gather_tasks(task_tracker.port, none).listing().rows) == 2
+    assert [row[0] for row in gather_tasks(task_tracker.port, none, "split").listing().rows] == [
+        "t2"
+    ]
 
 
 def test_the_report_on_dead_letters_covers_all_queues(queues: Queues) -> None:

@@ -14,6 +14,11 @@ from tests.servers.ministack import Ministack
 from tests.servers.sqs import QueuePair
 
 
+def redriven(body: str, message_id: str, sender: str) -> str:
+    assert sender, "the queue says who has sent the message"
+    return body_with_job_id(body, message_id)
+
+
 class Letters:
     """A queue with dead letters, by their bodies."""
 
@@ -27,7 +32,7 @@ class Letters:
     def opened(self, client: Any) -> SqsDeadLetters:
         pair = self.pair
         return SqsDeadLetters(
-            client, "q", pair.url, pair.dead_letters_url, body_with_job_id, wait_seconds=0
+            client, "q", pair.url, pair.dead_letters_url, redriven, wait_seconds=0
         )
 
     def die(self, *bodies: str, attributes: dict[str, Any] | None = None) -> None:

@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
-from sleeper.aws.property_files import INSTANCE_FILE, PropertyFiles
+from sleeper.aws.property_files import PropertyFiles
 from sleeper.datafiles.bucket import Bucket, open_bucket
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.properties.engine import QUERY_ROWS_MAX, TRACKER_DAYS
 from sleeper.properties.instance import ID
 from sleeper.properties.table import NAME, ROW_GROUP_ROWS_MAX
-from sleeper.properties.values import InstanceProperties, instance_properties, table_properties
+from sleeper.properties.values import (
+    InstanceProperties,
+    instance_properties,
+    instance_properties_from_text,
+    table_properties,
+)
 from sleeper.tables.table_ref import TableId
 from sleeper.wiring.instance import TablePropertiesStore
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
@@ -53,9 +58,10 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
         make_local_instance(tmp_path / "instance", "test")
         made = open_local()
     else:
-        bucket = open_bucket(request.getfixturevalue("data_bucket"))
-        bucket.put(INSTANCE_FILE, instance_properties({ID.name: "test"}).to_text().encode())
         made = open_s3()
+        bucket: Bucket = request.getfixturevalue("data_bucket")
+        store = PropertyFiles(open_bucket(bucket), bucket.name)
+        store.write_instance(lambda _: instance_properties({ID.name: "test"}))
     yield made
     for each in opened:
         each.close()
@@ -112,3 +118,39 @@ def test_the_instances_own_properties_change_but_not_its_id(files: Files) -> Non
     with pytest.raises(InvalidRequestError, match=TRACKER_DAYS.name):
         files.change_instance({TRACKER_DAYS.name: "x"})
     assert files.again().instance().values == {ID.name: "test", QUERY_ROWS_MAX.name: "7"}
+
+
+def test_what_a_command_sets_while_a_deployment_writes_is_not_lost(data_bucket: Bucket) -> None:
+    files = PropertyFiles(open_bucket(data_bucket), data_bucket.name)
+    files.write_instance(lambda _: instance_properties({ID.name: "test", "sleeper.tags.a": "1"}))
+    seen: list[str] = []
+
+    def deploy(text: str) -> InstanceProperties:
+        seen.append(text)
+        if len(seen) == 1:
+            files.change_instance({QUERY_ROWS_MAX.name: "7"})
+        return instance_properties_from_text(text).with_values({"sleeper.tags.b": "2"})
+
+    files.write_instance(deploy)
+    assert len(seen) == 2
+    assert files.instance().values == {
+        ID.name: "test",
+        "sleeper.tags.a": "1",
+        "sleeper.tags.b": "2",
+        QUERY_ROWS_MAX.name: "7",
+    }
+
+
+def test_of_two_first_deployments_at_once_the_second_sees_the_first(data_bucket: Bucket) -> None:
+    files = PropertyFiles(open_bucket(data_bucket), data_bucket.name)
+    seen: list[str] = []
+
+    def deploy(text: str) -> InstanceProperties:
+        seen.append(text)
+        if len(seen) == 1:
+            files.write_instance(lambda _: instance_properties({ID.name: "test"}))
+        return instance_properties({ID.name: "test", "sleeper.tags.b": "2"})
+
+    files.write_instance(deploy)
+    assert seen[0] == ""
+    assert "sleeper.id=test" in seen[1]

@@ -164,6 +164,22 @@ def test_an_end_that_a_task_told_itself_outranks_one_that_was_found(
     assert (task.ended_ms, task.reason, task.jobs) == (5_000, None, 2)
 
 
+def test_a_task_was_last_heard_of_at_the_latest_time_in_whatever_order_it_is_told(
+    task_tracker: Store[TaskTracker],
+) -> None:
+    task_tracker.port.record(BEGUN)
+    assert task_tracker.port.task("t1").heard_ms is None
+    for at_ms in (3_000, 4_000, 2_000, 4_000):
+        task_tracker.port.record(replace(BEGUN, step=TaskStep.HEARD, process=None, at_ms=at_ms))
+    task = task_tracker.again().task("t1")
+    assert (task.heard_ms, task.started_ms, task.running) == (4_000, 1_000, True)
+    assert (task.process, task.silent_ms(10_000)) == ("12@34", 6_000)
+    task_tracker.port.record(replace(BEGUN, task_id="t2", at_ms=1_500))
+    assert [t.task_id for t in task_tracker.port.recent()] == ["t2", "t1"]
+    assert task_tracker.port.remove_before(3_500) == 1
+    assert [t.task_id for t in task_tracker.port.recent()] == ["t1"]
+
+
 def test_recent_tasks_are_newest_first_and_old_ones_forgotten(
     task_tracker: Store[TaskTracker],
 ) -> None:

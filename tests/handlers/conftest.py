@@ -2,11 +2,14 @@
 
 import copy
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +20,8 @@ from sleeper.tables.table_ref import TableRef
 from sleeper.wiring import lambda_function
 from sleeper.wiring.ingest import ingest_rows
 from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.local_instance import make_local_instance
+from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.tables import create_table
 
@@ -70,6 +74,11 @@ def failed(answer: dict[str, Any]) -> list[str]:
     return [each["itemIdentifier"] for each in answer["batchItemFailures"]]
 
 
+def metrics_in(said: str) -> list[dict[str, Any]]:
+    """The metrics that a handler wrote, each as CloudWatch reads it."""
+    return [json.loads(line) for line in said.splitlines() if '"_aws"' in line]
+
+
 @dataclass
 class Lambda:
     """Calls handlers as Lambda does."""
@@ -93,18 +102,24 @@ class Lambda:
         return done
 
 
+@contextmanager
+def known_to_functions(where: str) -> Iterator[Instance]:
+    """An instance that is there; functions that are called meanwhile work on it too."""
+    with patch.dict(os.environ, SLEEPER_INSTANCE=where), closing(open_instance(where)) as opened:
+        yield opened
+    if lambda_function._opened.cache_info().currsize:
+        lambda_function._opened(where).close()
+        lambda_function._opened.cache_clear()
+
+
 @pytest.fixture
 def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
     folder = tmp_path / "instance"
     make_local_instance(folder, "test", {"sleeper.engine.threads": "1"})
-    monkeypatch.setenv("SLEEPER_INSTANCE", str(folder))
-    opened = open_local_instance(folder)
-    yield opened
-    opened.close()
-    monkeypatch.undo()
-    if lambda_function._opened.cache_info().currsize:
-        lambda_function._opened(str(folder)).close()
-        lambda_function._opened.cache_clear()
+    with known_to_functions(str(folder)) as opened:
+        yield opened
+        # What a test put in the place of a function's instance.
+        monkeypatch.undo()
 
 
 @pytest.fixture

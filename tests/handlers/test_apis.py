@@ -18,7 +18,7 @@ from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.settings import change_table_properties
 from sleeper.wiring.websocket import submit_live_query
 from tests.handlers.conftest import EVENTS, Lambda, add_rows, make_table
-from tests.handlers.functions import handle_websocket, serve_http
+from tests.handlers.functions import handle_websocket, plan_query, serve_http
 
 HTTP = json.loads((EVENTS / "http-api.json").read_text())
 WEBSOCKET = json.loads((EVENTS / "websocket.json").read_text())
@@ -85,6 +85,50 @@ def test_a_caller_is_known_by_what_iam_says(table: Instance, aws: Lambda) -> Non
     answer = aws.call(serve_http, copy.deepcopy(HTTP))
     assert answer["statusCode"] == 400
     assert "AROAEXAMPLE:someone" in json.loads(answer["body"])["reason"]
+
+
+def told(aws: Lambda, path: str) -> tuple[int, dict[str, Any]]:
+    answer = aws.call(serve_http, request("GET", path))
+    return answer["statusCode"], json.loads(answer["body"])
+
+
+def test_a_caller_is_told_of_a_table_what_he_may_see(table: Instance, aws: Lambda) -> None:
+    status, whole = told(aws, "/tables/t")
+    assert (status, whole["rows"], len(whole["schema"]["valueFields"])) == (200, 3, 1)
+    change_table_properties(table, "t", {CALLERS: '{"AROAEXAMPLE": {"valueFields": []}}'})
+    status, some = told(aws, "/tables/t")
+    assert status == 200
+    assert set(some) == {"name", "id", "online", "version", "schema"}
+    assert "valueFields" not in some["schema"] or some["schema"]["valueFields"] == []
+    change_table_properties(table, "t", {CALLERS: '{"AROAANOTHER": {}}'})
+    status, nothing = told(aws, "/tables/t")
+    assert (status, "may not query" in nothing["reason"]) == (400, True)
+
+
+@pytest.mark.parametrize("callers", ['{"AROAEXAMPLE": {"valueFields": []}}', '{"AROAANOTHER": {}}'])
+@pytest.mark.parametrize("report", ["tables", "files", "partitions", "ingest-jobs", "all"])
+def test_reports_are_for_who_may_see_all(
+    table: Instance, aws: Lambda, callers: str, report: str
+) -> None:
+    make_table(table, "open")
+    change_table_properties(table, "t", {CALLERS: callers})
+    for path in (f"/status?report={report}", f"/status?report={report}&table=t"):
+        status, answer = told(aws, path)
+        assert status == 400
+        assert "'t'" in answer["reason"]
+    assert told(aws, f"/status?report={report}&table=open")[0] == 200
+
+
+def test_queries_of_a_table_that_is_closed_to_a_caller_are_not_known_to_him(
+    table: Instance, aws: Lambda
+) -> None:
+    body = json.dumps({**QUERY, "queryId": "of-others", "resultsPublisherConfig": {}})
+    table.queue(QueueName.QUERY).send(body)
+    aws.take(QueueName.QUERY, plan_query)
+    assert told(aws, "/queries/of-others")[0] == 200
+    change_table_properties(table, "t", {CALLERS: '{"AROAANOTHER": {}}'})
+    status, answer = told(aws, "/queries/of-others")
+    assert (status, answer["reason"]) == (404, "no query 'of-others' is known")
 
 
 def live(body: str, kind: str = "MESSAGE") -> dict[str, Any]:

@@ -29,6 +29,7 @@ QUEUE = QueueName.BULK_IMPORT_EMR_SERVERLESS
 
 @pytest.fixture
 def platform(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
+    instance.change_properties({"sleeper.ingest.source.bucket": "b"})
     fake = FakePlatform()
     known = replace(instance, spark_platform=lambda name: fake)
     monkeypatch.setattr(lambda_function, "_opened", lambda where: known)
@@ -167,6 +168,7 @@ POISON = {
     "": "not JSON",
     "[]": "JSON object",
     '{"tableName":"t"}': '"files"',
+    body(files=["s3://b/f", "s3://other/f"]): "bucket other is not among those",
     body(sparkConf={"spark.executor.cores": 4}): '"sparkConf" must be a map of texts',
     body(platformSpec=[]): '"platformSpec" must be a map of texts',
     body(className=1): '"className" must be text',

@@ -14,6 +14,7 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Message
 from sleeper.jobs.status import JobState
 from sleeper.local.file_requests import LocalFileRequests
+from sleeper.wiring import lambda_function
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
 from tests.handlers import functions
@@ -148,7 +149,31 @@ def test_a_table_that_fails_is_told_of_and_does_not_keep_the_others(
     aws: Lambda, files: tuple[str, str]
 ) -> None:
     broken = make_table(aws.instance, "broken")
+    receive(aws, messages_of(submission(*files, tableName="broken")))
     path = Path(aws.instance.where) / "tables" / f"table-{broken.id}.properties"
     path.write_text("sleeper.table.nonsense=1")
     receive(aws, messages_of(submission(*files)))
     assert create(aws) == {"jobs": 1, "problems": 1}
+
+
+def test_a_message_that_failed_is_shown_again_long_before_its_visibility_timeout_is_over(
+    aws: Lambda, files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[float] = []
+
+    class Queue:
+        def give_back(self, receipt: str, delay_seconds: float) -> None:
+            assert receipt == "receipt 0"
+            shown.append(delay_seconds)
+            raise UnavailableError("no answer")  # then it returns by itself
+
+    def no_answer(*_: Any) -> None:
+        raise UnavailableError("no answer")
+
+    known = replace(aws.instance, queue=lambda _: Queue())  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(lambda_function, "_opened", lambda where: known)
+    monkeypatch.setattr(LocalFileRequests, "add", no_answer)
+    messages = messages_of(submission(*files), "no JSON")
+    for receives in (1, 2, 3, 9):
+        assert receive(aws, [replace(each, receives=receives) for each in messages]) == ["m0"]
+    assert shown == [10, 120, 600, 600]

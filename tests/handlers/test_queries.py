@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.errors import UnavailableError
+from sleeper.query.message import redriven_query_body
 from sleeper.query_service.tracker import QueryState
 from sleeper.tables.table_ref import TableRef
 from sleeper.wiring.instance import Instance
@@ -72,6 +73,20 @@ def test_what_may_succeed_later_returns(
         assert aws.instance.query_tracker().query("q1").state is QueryState.IN_PROGRESS
     assert failed(aws.call(functions.plan_query, event)) == []
     assert aws.instance.query_tracker().query("q1").row_count == 1
+
+
+def test_a_redriven_query_sees_what_who_asked_first_may_see(aws: Lambda, table: TableRef) -> None:
+    changes = {"sleeper.table.query.callers": json.dumps({SENDER: {}, "AROA1": {"iterator": "No"}})}
+    aws.instance.table_properties.change(table.id, changes)
+    asked = redriven_query_body(body("q1"), "m7", "AROA1:somebody")
+    aws.instance.queue(QueueName.QUERY).send(asked)
+    aws.take(QueueName.QUERY, functions.plan_query)
+    assert "'No'" in (aws.instance.query_tracker().query("q1").error or "")
+    # Whoever may not see all cannot send in another's name, and a redrive keeps that so.
+    claimed = redriven_query_body(body("q2", askedBy=[SENDER]), "m8", "AROA1:somebody")
+    aws.instance.queue(QueueName.QUERY).send(claimed)
+    aws.take(QueueName.QUERY, functions.plan_query)
+    assert "in another's name" in (aws.instance.query_tracker().query("q2").error or "")
 
 
 @pytest.mark.parametrize(

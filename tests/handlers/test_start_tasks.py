@@ -14,7 +14,7 @@ from sleeper.wiring import lambda_function
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
 from tests.handlers import functions
-from tests.handlers.conftest import Lambda
+from tests.handlers.conftest import Lambda, metrics_in
 from tests.handlers.fake_launcher import FakeLauncher
 
 
@@ -53,13 +53,34 @@ def test_what_works_already_is_not_taken_for_idle(
     assert start(aws, monkeypatch, "ingest")["started"] == 1
 
 
-def test_nothing_is_asked_while_no_message_waits(
+def test_nothing_is_started_while_no_message_waits(
     aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = aws.instance.queue(QueueName.INGEST)
     queue.send("{}")
     queue.receive()
     assert start(aws, monkeypatch, "ingest") == {"running": 0, "started": 0, "failures": 0}
+
+
+def test_how_many_run_is_told_while_there_is_work(
+    aws: Lambda,
+    launcher: FakeLauncher,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    queue = aws.instance.queue(QueueName.INGEST)
+    start(aws, monkeypatch, "ingest")
+    assert metrics_in(capsys.readouterr().out) == []
+    queue.send_all(["{}"] * 2)
+    start(aws, monkeypatch, "ingest")
+    queue.receive(2)
+    start(aws, monkeypatch, "ingest")
+    measured = metrics_in(capsys.readouterr().out)
+    assert [(m["TasksRunning"], m["TasksStarted"]) for m in measured] == [
+        ([2.0], [2.0]),
+        ([2.0], [0.0]),
+    ]
+    assert {(m["instance"], m["kind"]) for m in measured} == {("test", "ingest")}
 
 
 def test_a_lack_of_capacity_is_told_and_no_failure(

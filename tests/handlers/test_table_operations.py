@@ -1,23 +1,35 @@
 """From a rule's event to the work: fan out, FIFO queue, handler, workflow."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sleeper.errors import DataError, UnavailableError
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import Message
 from sleeper.tables.table_ref import TableState
-from sleeper.wiring import message_batches
+from sleeper.wiring import message_batches, returning, table_operations
 from sleeper.wiring.collecting import finish_deletions
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import open_local_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.tables import delete_table, set_online
 from tests.handlers import functions
-from tests.handlers.conftest import Lambda, add_rows, batch_of, failed, make_table, messages_of
+from tests.handlers.conftest import (
+    Lambda,
+    add_rows,
+    batch_of,
+    failed,
+    make_table,
+    messages_of,
+    metrics_in,
+)
+from tests.table_fixture import FakeClock
 
 OPERATIONS = {
     QueueName.COMPACTION_JOB_CREATION: functions.create_compaction_jobs,
@@ -37,10 +49,6 @@ def fan_out(aws: Lambda, monkeypatch: pytest.MonkeyPatch) -> Callable[[QueueName
         return aws.call(functions.fan_out_tables)["tables"]
 
     return call
-
-
-def metrics_in(said: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in said.splitlines() if '"_aws"' in line]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -160,26 +168,73 @@ class Operation:
         self.done.append(ref.name)
 
 
-def test_what_fails_returns_with_what_follows_in_its_group_and_the_others_are_done(
+def operate(instance: Instance, operation: Any, messages: Sequence[Message]) -> list[str]:
+    """Ids of the messages that return."""
+    queue = QueueName.GARBAGE_COLLECTION
+    return failed(message_batches.run_for_tables(batch_of(messages), instance, queue, operation))
+
+
+def test_what_fails_returns_once_for_its_table_and_the_others_are_done(
     instance: Instance,
 ) -> None:
     bad, good = make_table(instance, "bad").id, make_table(instance, "good").id
     operation = Operation(bad=UnavailableError("no answer"))
-    event = batch_of(messages_of(bad, good, bad, good))
-    assert failed(message_batches.run_for_tables(event, instance, operation)) == ["m0", "m2"]
+    assert operate(instance, operation, messages_of(bad, good, bad, good)) == ["m0"]
     assert operation.done == ["good"]
 
 
 def test_a_batch_of_failures_only_is_answered_and_not_raised(instance: Instance) -> None:
-    bad = make_table(instance, "bad").id
-    operation = Operation(bad=DataError("torn"))
-    event = batch_of(messages_of(bad, bad))
-    assert failed(message_batches.run_for_tables(event, instance, operation)) == ["m0", "m1"]
+    bad, worse = make_table(instance, "bad").id, make_table(instance, "worse").id
+    operation = Operation(bad=DataError("torn"), worse=OSError("disk"))
+    assert operate(instance, operation, messages_of(bad, worse)) == ["m0", "m1"]
+
+
+def test_a_table_that_fails_is_tried_again_soon_and_then_later_each_time(
+    instance: Instance,
+) -> None:
+    bad, good = make_table(instance, "bad").id, make_table(instance, "good").id
+    operation = Operation(bad=UnavailableError("no answer"))
+    shown: list[tuple[str, float]] = []
+
+    def give_back(receipt: str, delay_seconds: float) -> None:
+        shown.append((receipt, delay_seconds))
+        if delay_seconds == 10:
+            raise UnavailableError("throttled")
+
+    queue = SimpleNamespace(give_back=give_back)
+    watched = replace(instance, queue=lambda _: queue)  # type: ignore[arg-type, return-value]
+    messages = messages_of(bad, good)
+    for receives in (1, 2, 3, 7, 1000):
+        again = [replace(message, receives=receives) for message in messages]
+        assert operate(watched, operation, again) == ["m0"]
+    assert shown == [("receipt 0", delay) for delay in (5, 10, 20, 300, 300)]
+
+
+def test_an_operation_that_failed_goes_on_long_before_its_visibility_timeout_is_over(
+    instance: Instance,
+) -> None:
+    clock = FakeClock()
+    with closing(open_local_instance(Path(instance.where), clock)) as opened:
+        make_table(opened, "t")
+        queue = opened.queue(QueueName.GARBAGE_COLLECTION)
+        for _ in range(2):
+            table_operations.fan_out_tables(opened, QueueName.GARBAGE_COLLECTION)
+        first, second = queue.receive(10)
+        fails = Operation(t=UnavailableError("no answer"))
+        assert operate(opened, fails, [first, second]) == [first.message_id]
+        queue.delete(second.receipt)
+        clock.now_ms += 4_999
+        assert queue.receive(10) == ()
+        clock.now_ms += 1
+        works = Operation()
+        assert operate(opened, works, queue.receive(10)) == []
+        assert works.done == ["t"]
 
 
 def test_a_poison_table_ends_on_the_dead_letters_and_the_others_go_on(
-    aws: Lambda, fan_out: Any, instance: Instance
+    aws: Lambda, fan_out: Any, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(returning, "_FIRST_DELAY_SECONDS", 0)
     bad = make_table(instance, "bad")
     make_table(instance, "good")
     # Its properties are gone, so that nothing can be done for it.
@@ -192,7 +247,8 @@ def test_a_poison_table_ends_on_the_dead_letters_and_the_others_go_on(
         returned = failed(aws.call(functions.collect_garbage, batch_of(messages)))
         assert returned == [m.message_id for m in messages if m.body == bad.id]
         for message in messages:
-            (queue.give_back if message.message_id in returned else queue.delete)(message.receipt)
+            if message.message_id not in returned:
+                queue.delete(message.receipt)
     assert queue.receive(10) == ()
     (letter,) = instance.dead_letters(QueueName.GARBAGE_COLLECTION).list()
     assert letter.body == bad.id
@@ -201,14 +257,11 @@ def test_a_poison_table_ends_on_the_dead_letters_and_the_others_go_on(
 def test_a_table_deleted_while_it_is_worked_on_is_no_failure(instance: Instance) -> None:
     ref = make_table(instance, "t")
 
-    def operate(_: Any) -> None:
+    def delete(_: Any) -> None:
         delete_table(instance, "t")
         raise UnavailableError("its files went away")
 
-    assert (
-        failed(message_batches.run_for_tables(batch_of(messages_of(ref.id)), instance, operate))
-        == []
-    )
+    assert operate(instance, delete, messages_of(ref.id)) == []
 
 
 def test_a_change_of_properties_reaches_a_container_that_is_warm(

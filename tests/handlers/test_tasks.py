@@ -34,8 +34,9 @@ class Task:
     """A container's process."""
 
     def __init__(self, instance: Instance, kind: str) -> None:
-        settings = {**os.environ, "SLEEPER_INSTANCE": instance.where, "PYTHONPATH": ""}
-        command = [sys.executable, str(ROOT / "containers" / f"{kind}_task" / "main.py")]
+        told = {"SLEEPER_INSTANCE": instance.where, "SLEEPER_TASK_KIND": kind}
+        settings = {**os.environ, **told, "PYTHONPATH": ""}
+        command = [sys.executable, str(ROOT / "containers" / "worker" / "main.py")]
         self.process = subprocess.Popen(
             command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

@@ -203,6 +203,15 @@ def test_nodes_of_eks_come_and_go(platforms: Synthesis) -> None:
     assert identity["Namespace"] == "sleeper-bulk-import"
 
 
+def test_logs_of_eks_are_kept_no_longer_than_others(platforms: Synthesis) -> None:
+    kept = {
+        p["LogGroupName"]: p.get("RetentionInDays")
+        for p in platforms.properties("AWS::Logs::LogGroup")
+    }
+    assert kept["/aws/eks/sleeper-example-bulk-import/cluster"] == 30
+    assert set(kept.values()) == {30}
+
+
 def test_the_image_is_made_from_the_release_that_is_the_default() -> None:
     said = (ROOT / "containers" / "bulk_import" / "Dockerfile").read_text()
     assert f"ARG RELEASE={EMR_RELEASE.default}\n" in said

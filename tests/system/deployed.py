@@ -72,20 +72,21 @@ def synthesise(instance_file: Path, output: Path, **context: str) -> Path:
 
     given = {
         **json.loads((Path(__file__).parents[2] / "cdk.json").read_text())["context"],
-        "instance": str(_without_spark(instance_file, output.with_name(f"{output.name}-of"))),
+        "instance": str(_for_emulator(instance_file, output.with_name(f"{output.name}-of"))),
         **context,
     }
     make_app(given, str(output)).synth()
     return output
 
 
-def _without_spark(instance_file: Path, folder: Path) -> Path:
-    """A copy of the folder, without EMR Serverless: the emulator refuses it."""
+def _for_emulator(instance_file: Path, folder: Path) -> Path:
+    """A copy of the folder, with the dashboard, without EMR Serverless: the emulator refuses it."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(instance_file.parent, folder)
     copy = folder / instance_file.name
     if OPTIONAL_STACKS.name not in copy.read_text():
         kept = [s for s in DEFAULT_STACKS if s is not OptionalStack.BULK_IMPORT_EMR_SERVERLESS]
+        kept.append(OptionalStack.DASHBOARD)
         with copy.open("a") as file:
             file.write(f"\n{OPTIONAL_STACKS.name}={','.join(s.value for s in kept)}\n")
     return copy

@@ -75,7 +75,7 @@ class Launcher:
             self._seen.add(arn)
             family, environment, arguments = _container(ecs, task["taskDefinitionArn"])
             kind = family.rpartition("-task")[0].rpartition("-")[2]
-            entry = ROOT / "containers" / f"{kind}_task" / "main.py"
+            entry = ROOT / "containers" / "worker" / "main.py"
             name = f"{kind}-{arn.rpartition('/')[2]}"
             with (self.folder / f"{name}.log").open("wb") as log:
                 process = subprocess.Popen(

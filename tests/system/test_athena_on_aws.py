@@ -10,13 +10,11 @@ import pytest
 
 from sleeper.datafiles.bucket import Bucket
 from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
-from sleeper.wiring import lambda_function
 from sleeper.wiring.athena import athena_connector
 from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import open_instance
 from sleeper.wiring.tables import create_table
 from tests.handlers import functions
-from tests.handlers.conftest import SCHEMA, Lambda, add_rows
+from tests.handlers.conftest import SCHEMA, Lambda, add_rows, known_to_functions
 from tests.servers.aws_instance import AwsServers, aws_instance
 from tests.unit.athena.protocol import Athena, Json, among, from_to
 
@@ -43,14 +41,10 @@ def instance(
 ) -> Iterator[Instance]:
     values = {ATHENA_SPILL_BUCKET.name: data_bucket.name}
     with aws_instance(aws_servers, tmp_path, values) as made:
-        monkeypatch.setenv("SLEEPER_INSTANCE", made.where)
         for name, value in PLAIN_HTTP.items():
             monkeypatch.setenv(name, value)
-        opened = open_instance()
-        yield opened
-        opened.close()
-        lambda_function._opened(made.where).close()
-        lambda_function._opened.cache_clear()
+        with known_to_functions(made.where) as opened:
+            yield opened
 
 
 @pytest.mark.slow
@@ -60,7 +54,7 @@ def test_splits_are_planned_and_read_by_functions(instance: Instance) -> None:
     add_rows(instance, "t", *range(1, 400, 2))
     athena = AthenaOnLambda(athena_connector(instance), aws=Lambda(instance))
     within = {"k": from_to(pa.int64(), 150, 250), "v": among(pa.string(), "v160", "v240", "v300")}
-    assert len(athena.splits("t", within)) == 2
+    assert len(athena.splits("t", within)) == 1
     assert athena.query("t", within)["k"].to_pylist() == [160, 240]
     spilled = athena.query("t", block_bytes=1000, inline_bytes=0)
     assert spilled["k"].to_pylist() == list(range(400))

@@ -31,7 +31,7 @@ from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.worker import Worker
-from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
+from tests.servers.aws_instance import AwsInstance
 from tests.unit.cli.conftest import Done, Sleeper
 from tests.wheels import make_wheel
 
@@ -52,12 +52,6 @@ class First:
             last = keys[-1] if keys else last
             yield batch.take(first)
 """
-
-
-@pytest.fixture
-def deployed(aws_servers: AwsServers, tmp_path: Path) -> Iterator[AwsInstance]:
-    with aws_instance(aws_servers, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture
@@ -210,11 +204,21 @@ def test_a_job_that_no_task_can_do_is_refused_or_rejected_with_its_reason(
     ok(cities("ingest", "cities", "s3://other-bucket/k.parquet", "--submit", "--job-id", "j1"))
     send = instance.queue(QueueName.INGEST).send
     message_id = send('{"tableName":"cities","files":["file:///etc/passwd"]}')
+    own = next(iter(instance.root.buckets)).name
+    send(json.dumps({"id": "own", "tableName": "cities", "files": [f"{own}/0/data/f.parquet"]}))
     work()
     reasons = {job["job"]: (job["state"], job["reason"]) for job in report(cities, "ingest-jobs")}
     assert reasons["j1"][0] == reasons[message_id][0] == "rejected"
     assert "bucket other-bucket is not among those that may be read" in str(reasons["j1"][1])
     assert "file:///etc/passwd is not in S3" in str(reasons[message_id][1])
+    assert reasons["own"][0] == "rejected"
+    assert f"{own}/0/data/f.parquet: bucket {own} holds the instance's tables" in str(
+        reasons["own"][1]
+    )
+    (counts,) = (q for q in report(cities, "queues") if q["queue"] == "ingest")
+    assert (counts["visible"], counts["in_flight"], counts["dead"]) == (0, 0, 0)
+    with pytest.raises(InvalidRequestError, match="holds the instance's tables"):
+        instance.find_files(f"s3://{own}/0/data/")
     assert query(cities) == []
 
 

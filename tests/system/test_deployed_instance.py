@@ -76,4 +76,23 @@ def test_a_message_starts_a_task_that_knows_its_instance(
         **told,
         "SLEEPER_INSTANCE": "aws:example",
         "SLEEPER_CONFIG_BUCKET": instance.outputs["ConfigBucket"],
+        "SLEEPER_TASK_KIND": "ingest",
     }
+
+
+def test_the_dashboard_shows_queues_and_functions_that_are_there(
+    instance: DeployedInstance,
+) -> None:
+    name = instance.outputs["DashboardName"]
+    made = instance.client("cloudwatch").get_dashboard(DashboardName=name)
+    shown: dict[str, set[str]] = {"QueueName": set(), "FunctionName": set()}
+    for widget in json.loads(made["DashboardBody"])["widgets"]:
+        for metric in widget["properties"].get("metrics", ()):
+            if metric[0] in ("AWS/SQS", "AWS/Lambda"):
+                shown[metric[2]].add(metric[3])
+    urls = instance.client("sqs").list_queues(QueueNamePrefix="sleeper-example-")["QueueUrls"]
+    assert shown["QueueName"] == {url.rpartition("/")[2] for url in urls}
+    pages = instance.client("lambda").get_paginator("list_functions").paginate()
+    functions = {f["FunctionName"] for page in pages for f in page["Functions"]}
+    assert shown["FunctionName"] <= functions
+    assert "sleeper-example-commit-transactions" in shown["FunctionName"]

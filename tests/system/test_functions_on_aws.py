@@ -7,7 +7,6 @@ it hands messages to handlers, and starts containers' entry points as processes.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,54 +17,27 @@ from sleeper.api import Instance as OpenInstance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
 from sleeper.tables.table_ref import TableRef, new_table_id
-from sleeper.wiring import lambda_function
 from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.table_operations import fan_out_tables
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, make_table
-from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
-from tests.servers.dynoxide import DynamoServer
-from tests.servers.ministack import Ministack
-from tests.servers.seaweedfs import S3Server
+from tests.servers.aws_instance import AwsInstance
 
 ROOT = Path(__file__).parents[2]
 TASK_SECONDS_MAX = 120
 
 
 @pytest.fixture
-def deployed(
-    s3_server: S3Server,
-    dynamo_server: DynamoServer,
-    ministack_server: Ministack,
-    tmp_path: Path,
-) -> Iterator[AwsInstance]:
-    servers = AwsServers(s3_server, dynamo_server, ministack_server)
-    with aws_instance(servers, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def instance(deployed: AwsInstance, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
-    monkeypatch.setenv("SLEEPER_INSTANCE", deployed.where)
-    opened = open_instance()
-    yield opened
-    opened.close()
-    if lambda_function._opened.cache_info().currsize:
-        lambda_function._opened(deployed.where).close()
-        lambda_function._opened.cache_clear()
-
-
-@pytest.fixture
-def aws(instance: Instance) -> Lambda:
-    return Lambda(instance)
+def aws(on_aws: Instance) -> Lambda:
+    return Lambda(on_aws)
 
 
 def run_task(deployed: AwsInstance, kind: str) -> None:
     """Runs a container's process until it ends."""
-    settings = {**os.environ, **deployed.environment, "SLEEPER_INSTANCE": deployed.where}
-    command = [sys.executable, str(ROOT / "containers" / f"{kind}_task" / "main.py")]
+    told = {"SLEEPER_INSTANCE": deployed.where, "SLEEPER_TASK_KIND": kind}
+    settings = {**os.environ, **deployed.environment, **told}
+    command = [sys.executable, str(ROOT / "containers" / "worker" / "main.py")]
     subprocess.run(command, env=settings, check=True, timeout=TASK_SECONDS_MAX)
 
 
@@ -120,11 +92,11 @@ def test_rules_get_a_table_into_shape(
     assert keys == list(range(40))
 
 
-def test_a_thousand_tables_are_fanned_out_within_seconds(instance: Instance) -> None:
+def test_a_thousand_tables_are_fanned_out_within_seconds(on_aws: Instance) -> None:
     refs = tuple(TableRef(new_table_id(), f"t{i}") for i in range(1000))
-    many = replace(instance, tables=SimpleNamespace(list=lambda: refs))  # type: ignore[arg-type]
+    many = replace(on_aws, tables=SimpleNamespace(list=lambda: refs))  # type: ignore[arg-type]
     assert fan_out_tables(many, QueueName.GARBAGE_COLLECTION) == 1000
-    queue = instance.queue(QueueName.GARBAGE_COLLECTION)
+    queue = on_aws.queue(QueueName.GARBAGE_COLLECTION)
     assert queue.counts().visible == 1000
     received = queue.receive(10)
     assert all(message.body == message.group for message in received)

@@ -94,6 +94,10 @@ def test_an_old_version_can_be_asked_for(server: Serving) -> None:
 
 
 def test_sql_over_all_tables(server: Serving) -> None:
+    early = {"statement": "SELECT count(*) AS n FROM numbers", "asOf": 1}
+    assert server.rows("/sql", early) == [{"n": 0}]
+    early = {"statement": "SELECT count(*) AS n FROM numbers, empty", "asOf": {"numbers": 1}}
+    assert server.rows("/sql", early) == [{"n": 0}]
     rows = server.rows("/sql", {"statement": "SELECT count(*) AS n, max(id) AS m FROM numbers"})
     assert rows == [{"n": ROWS, "m": ROWS - 1}]
 
@@ -143,6 +147,9 @@ def test_sql_reads_nothing_but_tables(server: Serving, statement: str) -> None:
         ("/tables/numbers/query", {"keys": [1] * 3000}, 413, "4,096 bytes"),
         ("/sql", {}, 400, "statement"),
         ("/sql", {"statement": "SELECT nope FROM numbers"}, 400, "nope"),
+        ("/sql", {"statement": "SELECT id FROM numbers", "asOf": 99}, 400, "99"),
+        ("/sql", {"statement": "SELECT id FROM numbers", "asOf": {"empty": 1}}, 400, "empty"),
+        ("/sql", {"statement": "SELECT id FROM numbers", "asOf": "x"}, 400, "as of 'x'"),
         ("/sql", {"statement": "SELECT 1/0"}, 400, "zero"),
         ("/queries", {"tableName": "nope", "regions": []}, 404, "nope"),
         ("/queries", {"regions": []}, 400, "tableName"),
@@ -221,7 +228,9 @@ def test_what_a_caller_may_not_see_is_not_given(numbers: Instance, server: Servi
         seen = server.post("/tables/empty/query", {}, headers=accept)
         assert pa.ipc.open_stream(seen.content).schema.names == ["id"]
         assert server.post("/tables/empty/query", {"columns": ["name"]}).status_code == 400
-        assert "by key" in reason(server.post("/sql", {"statement": "SELECT id FROM empty"}))
+        by_sql = server.post("/sql", {"statement": "SELECT * FROM empty"}, headers=accept)
+        assert pa.ipc.open_stream(by_sql.content).schema.names == ["id"]
+        assert server.post("/sql", {"statement": "SELECT name FROM empty"}).status_code == 400
     finally:
         change_table_properties(numbers, "empty", {callers: ""})
 
@@ -235,13 +244,26 @@ def test_sql_that_would_not_end_is_stopped_with_its_reason(numbers: Instance) ->
         assert time.monotonic() - begun < 10
 
 
+def test_sql_that_takes_all_memory_leaves_the_server_alone(numbers: Instance) -> None:
+    with serving(numbers) as server:
+        for statement in (
+            "SELECT sum(length(lpad(name, 10000000, 'x'))) FROM numbers",
+            "SELECT cardinality(generate_series(1, 1000000000))",
+        ):
+            answer = server.post("/sql", {"statement": statement})
+            assert (answer.status_code, "memory" in reason(answer)) == (400, True)
+        assert server.rows("/sql", {"statement": "SELECT 1 AS one"}) == [{"one": 1}]
+
+
 def test_rows_that_break_off_are_not_taken_for_all(numbers: Instance) -> None:
     statement = "SELECT value, repeat('x', 100) FROM generate_series(1, 1000000000000)"
     with serving(numbers, Terms(seconds_max=1)) as short:
         for accept in ("application/x-ndjson", "application/vnd.apache.arrow.stream"):
             last = b""
             body, headers = {"statement": statement}, {"Accept": accept}
-            with httpx.stream("POST", f"{short.url}/sql", json=body, headers=headers) as answer:
+            with httpx.stream(
+                "POST", f"{short.url}/sql", json=body, headers=headers, timeout=60
+            ) as answer:
                 assert answer.status_code == 200
                 pieces = answer.iter_bytes()
                 while (piece := next_or_broken(pieces)) is not None:
@@ -257,7 +279,7 @@ def test_who_goes_away_stops_his_query(numbers: Instance) -> None:
         # There is one slot: it must be free again.
         assert small.rows("/sql", {"statement": "SELECT 1 AS one"}) == [{"one": 1}]
         rows = {"statement": "SELECT * FROM generate_series(1, 1000000000000)"}
-        with httpx.stream("POST", f"{small.url}/sql", json=rows) as answer:
+        with httpx.stream("POST", f"{small.url}/sql", json=rows, timeout=60) as answer:
             assert next(answer.iter_bytes())
         assert small.rows("/sql", {"statement": "SELECT 1 AS one"}) == [{"one": 1}]
 

@@ -10,14 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.errors import UnavailableError
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.jobs.event import new_task_id
 from sleeper.local.results_queue import LocalResultsQueue
 from sleeper.properties.table import QUERY_CALLERS
+from sleeper.query.request import Query
 from sleeper.query_service.tracker import QueryState, QueryStatus
 from sleeper.statestore.reading.collection_queries import Hold
 from sleeper.wiring.ingest import ingest_paths
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.query import open_query, open_sql
 from sleeper.wiring.query_dispatch import plan_query_message, run_query_message
 from sleeper.wiring.query_running import run_leaf_query_message, run_subquery
 from sleeper.wiring.queue_name import QueueName
@@ -335,6 +337,46 @@ def test_a_subquery_whose_workers_all_died_is_failed(instance, table, clock):
     assert queue.counts().dead == 0
 
 
+def test_too_many_rows_in_all_parts_fail_a_query(instance, table):
+    instance.change_properties({"sleeper.query.message.rows.max": "60"})
+    status = ask(instance, "q1")
+    assert (status.state, status.row_count) == (QueryState.PARTIALLY_FAILED, 50)
+    assert "sleeper.query.message.rows.max does not allow" in (status.error or "")
+    # What there was no room for was not written either.
+    assert len(rows(instance, "q1")) == 50
+    assert ask(instance, "q2", regions=[{"k": {"min": 20, "max": 80}}]).row_count == 60
+
+
+def test_parts_that_begin_too_late_fail(instance, table, clock):
+    instance.change_properties({"sleeper.query.message.time.max.seconds": "100"})
+    send(instance, "q1")
+    (message,) = instance.queue(QueueName.QUERY).receive()
+    plan_query_message(instance, message)
+    first, *others = instance.queue(QueueName.LEAF_QUERY).receive(10)
+    clock.now_ms += 99_000
+    run_leaf_query_message(instance, first)
+    clock.now_ms += 2000
+    for late in others:
+        run_leaf_query_message(instance, late)
+    status = instance.query_tracker().query("q1")
+    assert (status.state, status.row_count) == (QueryState.PARTIALLY_FAILED, 25)
+    assert "100 s, which sleeper.query.message.time.max.seconds" in (status.error or "")
+    assert holds(instance) == []
+
+
+def test_a_query_of_too_many_bytes_is_refused_before_anything_is_read(instance, table):
+    instance.change_properties({"sleeper.query.bytes.max": "10"})
+    status = ask(instance, "q1")
+    assert status.state is QueryState.FAILED
+    assert "sleeper.query.bytes.max allows 10" in (status.error or "")
+    assert instance.query_tracker().subqueries("q1") == ()
+    with pytest.raises(InvalidRequestError, match=r"query\.bytes\.max"):
+        open_query(instance, "t", Query())
+    with pytest.raises(InvalidRequestError, match=r"query\.bytes\.max"):
+        open_sql(instance, "SELECT count(*) FROM t")
+    assert open_sql(instance, "SELECT 1 AS one").read_all().num_rows == 1
+
+
 CALLERS = {
     "local": {"valueFields": ["v"], "iterator": "RowSecurity", "config": "label,public"},
     "AROA1": {},
@@ -404,6 +446,29 @@ def test_a_websocket_hears_of_a_failure(instance, table):
     assert (frame["message"], "nowhere" in frame["error"]) == ("error", True)
 
 
+@pytest.mark.parametrize("members", [{"regions": []}, {"tableName": "nowhere"}])
+def test_a_websocket_whose_query_has_the_id_of_another_hears_so(instance, table, members):
+    ask(instance, "q1")
+    frames: list[dict[str, Any]] = []
+    listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
+    ask(listening, "q1", resultsPublisherConfig=connection, **members)
+    (frame,) = frames
+    assert (frame["message"], frame["queryId"]) == ("error", "q1")
+    assert instance.query_tracker().query("q1").state is QueryState.COMPLETED
+
+
+def test_a_websocket_hears_of_the_one_subquery_before_its_rows(instance, table):
+    frames: list[dict[str, Any]] = []
+    listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
+    connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
+    one_leaf = [{"k": {"min": 1, "max": 2}}]
+    ask(listening, "q1", resultsPublisherConfig=connection, regions=one_leaf)
+    assert [f["message"] for f in frames] == ["subqueries", "rows", "completed"]
+    (subquery,) = instance.query_tracker().subqueries("q1")
+    assert frames[0]["queryIds"] == [subquery.sub_query_id]
+
+
 def test_rows_are_not_sent_to_a_websocket_again(instance, table):
     frames: list[str] = []
     listening = with_frames(instance, lambda _, frame: frames.append(frame))
@@ -412,6 +477,7 @@ def test_rows_are_not_sent_to_a_websocket_again(instance, table):
     (message,) = listening.queue(QueueName.QUERY).receive()
     subquery = plan_query_message(listening, message)
     assert subquery is not None
+    frames.clear()
     run_subquery(listening, subquery.message, tries=2, held=False)
     assert [json.loads(f)["message"] for f in frames] == ["error"]
 

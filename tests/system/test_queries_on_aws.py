@@ -6,7 +6,6 @@ reads properties, sends to a queue, reads the tracker's items and lists the resu
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,49 +14,21 @@ import pytest
 
 from sleeper.jobs.queue import QueueSettings
 from sleeper.properties.deployed import DEPLOYED_QUEUES, QUERY_RESULTS_BUCKET, QUERY_TRACKER_TABLE
-from sleeper.wiring import lambda_function
 from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.tables import create_table
 from tests.handlers import functions
 from tests.handlers.conftest import SCHEMA, Lambda, add_rows, batch_of, failed
-from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
-from tests.servers.dynoxide import DynamoServer
-from tests.servers.ministack import Ministack
-from tests.servers.seaweedfs import S3Server
+from tests.servers.aws_instance import AwsInstance
 from tests.servers.sqs import make_queue
 
 
 @pytest.fixture
-def deployed(
-    s3_server: S3Server,
-    dynamo_server: DynamoServer,
-    ministack_server: Ministack,
-    tmp_path: Path,
-) -> Iterator[AwsInstance]:
-    servers = AwsServers(s3_server, dynamo_server, ministack_server)
-    with aws_instance(servers, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def instance(deployed: AwsInstance, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
-    monkeypatch.setenv("SLEEPER_INSTANCE", deployed.where)
-    opened = open_instance()
-    yield opened
-    opened.close()
-    if lambda_function._opened.cache_info().currsize:
-        lambda_function._opened(deployed.where).close()
-        lambda_function._opened.cache_clear()
-
-
-@pytest.fixture
-def aws(instance: Instance) -> Lambda:
+def aws(on_aws: Instance) -> Lambda:
     """With forty keys over four leaves."""
-    create_table(instance, "t", SCHEMA, split_points=[10, 20, 30])
-    add_rows(instance, "t", *range(40))
-    return Lambda(instance)
+    create_table(on_aws, "t", SCHEMA, split_points=[10, 20, 30])
+    add_rows(on_aws, "t", *range(40))
+    return Lambda(on_aws)
 
 
 def send(deployed: AwsInstance, instance: Instance, query_id: str, **members: Any) -> None:

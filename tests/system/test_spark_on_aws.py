@@ -1,7 +1,6 @@
 """What Spark's driver and executors do with an AWS instance, but for Spark itself."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,7 +14,7 @@ from sleeper.wiring.ingest_parts import begin_ingest, commit_ingest, write_inges
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.tables import create_table
-from tests.servers.aws_instance import AwsServers, aws_instance
+from tests.servers.aws_instance import AwsInstance
 
 SCHEMA = (
     '{"rowKeyFields": [{"name": "n", "type": "LongType"}],'
@@ -24,12 +23,11 @@ SCHEMA = (
 
 
 @pytest.fixture
-def driver(aws_servers: AwsServers, tmp_path: Path) -> Iterator[Instance]:
+def driver(deployed: AwsInstance) -> Iterator[Instance]:
     """The instance as a process of the driver has it."""
-    with aws_instance(aws_servers, tmp_path) as made:
-        yield opened(made.where)
-        opened(made.where).close()
-        opened.cache_clear()
+    yield opened(deployed.where)
+    opened(deployed.where).close()
+    opened.cache_clear()
 
 
 def test_rows_go_in_and_out_by_data_alone(driver: Instance) -> None:

@@ -37,6 +37,7 @@ from sleeper.athena.responses import (
     Response,
 )
 from sleeper.athena.splits import has_rows, splits_page
+from sleeper.processing.restriction import visible_schema
 
 # The one column of a layout without partition columns, as in the SDK.
 _PARTITIONS = pa.schema([pa.field("partitionId", pa.int32())])
@@ -85,5 +86,5 @@ def _tables(request: ListTablesRequest, connector: Connector) -> ListTablesRespo
 def _table(request: GetTableRequest, connector: Connector) -> GetTableResponse:
     table = connector.open_table(find_named(connector, request.table))
     with table.store.reading() as state:
-        schema = athena_schema(state.schema)
+        schema = athena_schema(visible_schema(table.restriction, state.schema))
     return GetTableResponse(request.asked.catalog, request.table, schema)

@@ -19,12 +19,16 @@ class SpillBucket:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorSettings:
-    """Properties `sleeper.athena.*`. A split reads about `split_bytes` of data files."""
+    """Properties `sleeper.athena.*`. A split reads about `split_bytes` of data files.
+
+    It is a part of one leaf, or at most so many leaves, each of which may be many files.
+    """
 
     hold_seconds: int = 3600
     split_bytes: int = 512 * 1024**2
     sketched_files_max: int = 50
     splits_per_page: int = 4000
+    leaves_per_split: int = 100
     shows_raw: bool = True
 
 

@@ -1,4 +1,4 @@
-"""Cuts a table into pieces that one read each can take on: leaves, and parts of large ones."""
+"""Cuts large leaves into pieces that one read each can take on."""
 
 from collections.abc import Iterator
 from math import ceil

@@ -18,6 +18,7 @@ from sleeper.athena.splits import check_version_is_kept, named_by_field
 from sleeper.athena.value_sets import ValueSet
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.partitions.json import region_from_json
+from sleeper.processing.restriction import visible_schema
 from sleeper.query.engine import QueryTable
 from sleeper.query.request import Query
 from sleeper.query.running import run_query
@@ -74,11 +75,11 @@ def read_records(
 
 
 def _schema_at(table: QueryTable, split: Split, connector: Connector) -> Schema:
-    """The table's schema; and the hold on the split's version lasts longer from now on."""
+    """The schema that readers see; and the hold on the split's version lasts longer from now on."""
     seconds = connector.settings.hold_seconds
     with table.store.reading() as state:
         check_version_is_kept(split.version, state.oldest_version, connector)
-        schema: Schema = state.schema
+        schema = visible_schema(table.restriction, state.schema)
         now_ms = state.moment(connector.engine().clock())
         held = [hold for hold in state.collection.holds() if hold.id == split.hold_id]
     # Whoever reads next renews; else each of thousands of splits would.
@@ -111,7 +112,8 @@ def _reading(request: ReadRecordsRequest, schema: Schema) -> _Reading:
 def _rows(table: QueryTable, reading: _Reading, connector: Connector) -> Iterator[pa.RecordBatch]:
     left = reading.limit
     try:
-        with run_query(reading.query, table, connector.engine()) as rows:
+        # The split's hold keeps the version.
+        with run_query(reading.query, table, connector.engine(), held=True) as rows:
             for batch in rows:
                 found = rows_within(batch, reading.remaining).select(reading.columns)
                 if left is not None:

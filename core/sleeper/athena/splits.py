@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sleeper.athena.connector import Connector
 from sleeper.athena.constraints import Constraints
 from sleeper.athena.key_ranges import key_regions
+from sleeper.athena.leaf_groups import LeafGroup, leaf_groups
 from sleeper.athena.leaves import touched_leaves
 from sleeper.athena.names import fields_named, find_named
 from sleeper.athena.pieces import pieces_of_leaf
@@ -23,6 +24,7 @@ from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.partitions.json import region_to_json
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Region, whole_region
+from sleeper.processing.restriction import visible_schema
 from sleeper.query.engine import QueryTable
 from sleeper.schema.model import Schema
 from sleeper.statestore.transactions.holds import CreateHold
@@ -51,7 +53,7 @@ def has_rows(request: GetTableLayoutRequest, connector: Connector) -> bool:
     """Whether any file of the newest version may hold rows that meet the constraints."""
     table = connector.open_table(find_named(connector, request.table))
     with table.store.reading() as state:
-        schema = state.schema
+        schema = visible_schema(table.restriction, state.schema)
     return any(touched_leaves(table, _wanted(schema, request.constraints)))
 
 
@@ -65,14 +67,16 @@ def splits_page(request: GetSplitsRequest, connector: Connector) -> tuple[list[S
     page = _page_of(request.continuation) or _pin(table, request.asked.query_id, connector)
     with table.store.reading() as state:
         check_version_is_kept(page.version, state.oldest_version, connector)
-        schema = state.schema
+        schema = visible_schema(table.restriction, state.schema)
     wanted = _wanted(schema, request.constraints)
     splits: list[Split] = []
     size = 0
-    for place, leaf in touched_leaves(table, wanted, page.version, page.start):
+    leaves = touched_leaves(table, wanted, page.version, page.start)
+    sized = ((place, leaf, _bytes(table, leaf, page.version)) for place, leaf in leaves)
+    for group in leaf_groups(sized, connector.settings):
         if len(splits) >= connector.settings.splits_per_page or size >= _PAGE_BYTES:
-            return splits, _Page(page.version, page.hold_id, place).to_token()
-        pieces = _pieces(table, schema, leaf, page.version, connector)
+            return splits, _Page(page.version, page.hold_id, group.place).to_token()
+        pieces = _pieces(table, schema, group, page.version, connector)
         for piece in pieces:
             if len(pieces) == 1 or any(piece.overlaps(region) for region in wanted):
                 region = region_to_json(schema, piece)
@@ -102,13 +106,20 @@ def _wanted(schema: Schema, constraints: Constraints) -> tuple[Region, ...]:
     return key_regions(schema, summary, whole_region(schema)).regions
 
 
-def _pieces(
-    table: QueryTable, schema: Schema, leaf: Partition, version: int, connector: Connector
-) -> list[Region]:
+def _bytes(table: QueryTable, leaf: Partition, version: int) -> int:
     # This process has seen the version, so the log need not be asked for each leaf.
     with table.store.reading(version, stale=True) as state:
-        files = state.files.of_leaf(leaf.id, leaf.region)
-    return pieces_of_leaf(schema, leaf, files, table.root, connector.settings)
+        return state.files.bytes_of_leaf(leaf.id)
+
+
+def _pieces(
+    table: QueryTable, schema: Schema, group: LeafGroup, version: int, connector: Connector
+) -> list[Region]:
+    if group.bytes <= connector.settings.split_bytes:
+        return [group.region]
+    with table.store.reading(version, stale=True) as state:
+        files = state.files.of_leaf(group.first.id, group.region)
+    return pieces_of_leaf(schema, group.first, files, table.root, connector.settings)
 
 
 def _split(

@@ -20,8 +20,10 @@ _WAIT_SECONDS = 1
 
 Page = list[Any]
 
-RedrivenBody = Callable[[str, str], str]
-"""What becomes of a body, given it and its message's id, when the message gets a new id."""
+RedrivenBody = Callable[[str, str, str], str]
+"""What becomes of a body when the message gets a new id and a new sender: given it, its
+message's id, and who sent it.
+"""
 
 
 class SqsDeadLetters:
@@ -33,7 +35,7 @@ class SqsDeadLetters:
         name: str,
         url: str,
         dead_letters_url: str,
-        redriven_body: RedrivenBody = lambda body, _: body,
+        redriven_body: RedrivenBody = lambda body, _id, _sender: body,
         wait_seconds: int = _WAIT_SECONDS,
     ) -> None:
         self._client = client
@@ -106,10 +108,10 @@ class SqsDeadLetters:
             yield page
 
     def _redriven(self, raw: dict[str, Any]) -> Outgoing:
-        message_id = raw["MessageId"]
+        message_id, attributes = raw["MessageId"], raw["Attributes"]
         return Outgoing(
-            self._redriven_body(raw["Body"], message_id),
-            raw["Attributes"].get("MessageGroupId"),
+            self._redriven_body(raw["Body"], message_id, attributes.get("SenderId", "")),
+            attributes.get("MessageGroupId"),
             # A redrive that died and comes again within five minutes adds nothing.
             f"redriven-{message_id}",
             raw.get("MessageAttributes", {}),

@@ -7,11 +7,11 @@ index of that name holds those that wait and nothing else; then the item expires
 from collections.abc import Sequence
 from typing import Any
 
-from sleeper.aws.dynamo_batches import Item, query_pages, write_together
+from sleeper.aws.dynamo_batches import Item, query_pages, scan_pages, write_together
 from sleeper.aws.dynamo_tables import TIME_TO_LIVE, WAITING
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError
-from sleeper.ingest_batcher.request import FileRequest
+from sleeper.ingest_batcher.request import FILES_PER_JOB_MAX, FileRequest
 from sleeper.tables.table_ref import TableId
 
 _WHAT = "files that wait for the ingest batcher"
@@ -30,6 +30,17 @@ class DynamoFileRequests:
         """See the port. One by one: a message that comes again adds what is missing."""
         for request in requests:
             self._put(request)
+
+    def tables(self) -> tuple[TableId, ...]:
+        """See the port. The index holds nothing but requests that wait."""
+        scan = {
+            "TableName": self._table_name,
+            "IndexName": WAITING.name,
+            "ProjectionExpression": "waiting",
+        }
+        with translated(_WHAT):
+            found = {i["waiting"]["S"] for page in scan_pages(self._client, scan) for i in page}
+        return tuple(TableId(each) for each in sorted(found))
 
     def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
         """See the port."""
@@ -55,17 +66,16 @@ class DynamoFileRequests:
 
     def mark_sent(self, requests: Sequence[FileRequest]) -> None:
         """See the port."""
-        newest_ms = max((r.received_ms for r in requests), default=0)
-        expiry = newest_ms // 1000 + _REMEMBERED_SECONDS
-        change = {
-            "UpdateExpression": f"SET {TIME_TO_LIVE} = :expiry REMOVE waiting",
-            "ConditionExpression": "jobId = :job",
-            "ExpressionAttributeValues": {
-                ":expiry": {"N": str(expiry)},
-                ":job": {"S": requests[0].job_id if requests else ""},
-            },
-        }
+        change = _end_of(requests)
+        change["ConditionExpression"] = "jobId = :job"
+        change["ExpressionAttributeValues"][":job"] = {"S": requests[0].job_id if requests else ""}
         self._change(requests, change)
+
+    def discard(self, requests: Sequence[FileRequest]) -> None:
+        """See the port. A hundred at a time."""
+        for start in range(0, len(requests), FILES_PER_JOB_MAX):
+            some = requests[start : start + FILES_PER_JOB_MAX]
+            self._change(some, _end_of(some))
 
     def remove_before(self, time_ms: int) -> int:  # noqa: ARG002
         """See the port. They expire by themselves."""
@@ -105,6 +115,17 @@ class DynamoFileRequests:
 
 def _key(request: FileRequest) -> Item:
     return {"tableId": {"S": request.table_id}, "requestId": {"S": request.id}}
+
+
+def _end_of(requests: Sequence[FileRequest]) -> Item:
+    """What takes them off the index, and lets them expire."""
+    newest_ms = max((r.received_ms for r in requests), default=0)
+    return {
+        "UpdateExpression": f"SET {TIME_TO_LIVE} = :expiry REMOVE waiting",
+        "ExpressionAttributeValues": {
+            ":expiry": {"N": str(newest_ms // 1000 + _REMEMBERED_SECONDS)}
+        },
+    }
 
 
 def _request(item: Item) -> FileRequest:

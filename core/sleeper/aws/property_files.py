@@ -4,10 +4,10 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import obstore
-from obstore.exceptions import BaseError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import ObjectStore
 
@@ -20,6 +20,9 @@ from sleeper.properties.values import (
     table_properties_from_text,
 )
 from sleeper.tables.table_ref import TableId
+
+if TYPE_CHECKING:
+    from obstore import UpdateVersion
 
 P = TypeVar("P", InstanceProperties, TableProperties)
 
@@ -64,6 +67,11 @@ class PropertyFiles:
         self._instance = None
         return after
 
+    def write_instance(self, change: Callable[[str], InstanceProperties]) -> None:
+        """Puts what `change` makes of the file's text, which is empty if there is none yet."""
+        self._change(INSTANCE_FILE, change, is_made=True)
+        self._instance = None
+
     def read(self, table_id: TableId) -> TableProperties:
         """The table's properties as they are now, or NotFoundError."""
         text, _ = self._read(_path(table_id))
@@ -105,14 +113,21 @@ class PropertyFiles:
             found = obstore.get(self.store, path)
             return bytes(found.bytes()).decode(), found.meta["e_tag"]
 
-    def _change(self, path: str, change: Callable[[str], P]) -> P:
+    def _change(self, path: str, change: Callable[[str], P], is_made: bool = False) -> P:
+        """`is_made`: a file that is not there is made, where else it is NotFoundError."""
         for _ in range(_ATTEMPTS_MAX):
-            text, e_tag = self._read(path)
+            mode: UpdateVersion | Literal["create"]
+            try:
+                text, e_tag = self._read(path)
+                mode = {"e_tag": e_tag}
+            except NotFoundError:
+                if not is_made:
+                    raise
+                text, mode = "", "create"
             after = change(text)
             try:
                 with self._translated(path):
-                    body = after.to_text().encode()
-                    obstore.put(self.store, path, body, mode={"e_tag": e_tag})
+                    obstore.put(self.store, path, after.to_text().encode(), mode=mode)
             except ConflictError:
                 time.sleep(random.uniform(0, _WAIT_SECONDS))
                 continue
@@ -126,7 +141,7 @@ class PropertyFiles:
             yield
         except (ObjectNotFoundError, FileNotFoundError) as error:
             raise NotFoundError(f"{where} does not exist") from error
-        except PreconditionError as error:
+        except (AlreadyExistsError, PreconditionError) as error:
             raise ConflictError(f"{where} was changed by somebody else") from error
         except (BaseError, OSError) as error:
             raise UnavailableError(f"{where}: {error}") from error

@@ -6,36 +6,32 @@ with that count, so nothing is counted twice and nobody reads every subquery. Wh
 not know (`fingerprint`, `version`, …) stands beside what they read.
 """
 
-import contextlib
-import random
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
-from sleeper.aws.dynamo_batches import Item, delete_items, get_items, query_pages
-from sleeper.aws.dynamo_tables import RECENT, TIME_TO_LIVE
-from sleeper.aws.errors import RefusedError, translated
+from sleeper.aws.dynamo_batches import Item
+from sleeper.aws.dynamo_tables import TIME_TO_LIVE
+from sleeper.aws.errors import RefusedError
+from sleeper.aws.query_items import LISTING, TRANSACTION_ITEMS, QueryItems, key_of
 from sleeper.aws.tracker_items import number, text
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.errors import NotFoundError
 from sleeper.query_service.tracker import (
     ERROR_CHARACTERS_MAX,
     WHOLE_QUERY,
+    QueryIdTakenError,
     QueryPin,
     QueryState,
     QueryStatus,
     state_of_query,
+    too_many_rows,
 )
 
-_WHAT = "query tracker"
-_LISTING = "query"
-_TRANSACTION_ITEMS = 100
 _WRITERS = 8
-_TRIES = 40
-_WAIT_SECONDS = 0.02
-_WAIT_SECONDS_MAX = 1.0
+# Of a subquery's end, which is its own item first.
+_QUERY_ITEM = 1
 _UNFINISHED = "lastKnownState IN (:queued, :running)"
 _STATES = {":queued": {"S": "QUEUED"}, ":running": {"S": "IN_PROGRESS"}}
 
@@ -49,15 +45,14 @@ class DynamoQueryTracker:
     def __init__(
         self, client: Any, table_name: str, days: int, clock: Clock = system_clock
     ) -> None:
-        self._client = client
-        self._table_name = table_name
+        self._items = QueryItems(client, table_name)
         self._days = days
         self._clock = clock
 
     def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
         """See the port."""
         item = {
-            **self._item(query_id, WHOLE_QUERY, QueryState.QUEUED),
+            **self._new_item(query_id, WHOLE_QUERY, QueryState.QUEUED),
             **self._listed(),
             "fingerprint": {"S": pin.fingerprint},
             "tableId": {"S": pin.table_id},
@@ -65,12 +60,12 @@ class DynamoQueryTracker:
             "queryTime": {"N": str(pin.now_ms)},
         }
         try:
-            self._put_new(item)
+            self._items.put_new(item)
             return pin
         except RefusedError:
-            found = self._get(query_id, WHOLE_QUERY)
+            found = self._items.get(query_id)
         if text(found, "fingerprint") != pin.fingerprint:
-            raise InvalidRequestError(f"query id {query_id!r} is another query's already")
+            raise QueryIdTakenError(query_id)
         if _state(found).is_finished:
             return None
         version, now_ms = int(found["version"]["N"]), int(found["queryTime"]["N"])
@@ -78,24 +73,26 @@ class DynamoQueryTracker:
 
     def plan(self, query_id: str, sub_query_ids: Sequence[str]) -> None:
         """See the port. A hundred subqueries at a time, some hundreds beside each other."""
-        items = [self._item(query_id, each, QueryState.QUEUED) for each in sub_query_ids]
+        items = [self._new_item(query_id, each, QueryState.QUEUED) for each in sub_query_ids]
         slices = [
-            items[start : start + _TRANSACTION_ITEMS]
-            for start in range(0, len(items), _TRANSACTION_ITEMS)
+            items[start : start + TRANSACTION_ITEMS]
+            for start in range(0, len(items), TRANSACTION_ITEMS)
         ]
         if len(slices) == 1:
-            self._put_missing(slices[0])
+            self._items.put_missing(slices[0])
         elif slices:
             with ThreadPoolExecutor(_WRITERS) as writers:
-                list(writers.map(self._put_missing, slices))
+                list(writers.map(self._items.put_missing, slices))
         state = QueryState.IN_PROGRESS if items else QueryState.COMPLETED
         try:
-            self._update(
-                query_id,
-                WHOLE_QUERY,
-                "SET lastKnownState = :state, subQueries = :count, lastUpdateTime = :now",
-                _UNFINISHED,
-                {":state": {"S": state.value}, ":count": {"N": str(len(items))}, **_STATES},
+            self._items.update(
+                self._change(
+                    query_id,
+                    WHOLE_QUERY,
+                    "SET lastKnownState = :state, subQueries = :count, lastUpdateTime = :now",
+                    _UNFINISHED,
+                    {":state": {"S": state.value}, ":count": {"N": str(len(items))}, **_STATES},
+                )
             )
         except RefusedError:
             return
@@ -103,31 +100,42 @@ class DynamoQueryTracker:
     def start(self, query_id: str, sub_query_id: str) -> bool:
         """See the port."""
         try:
-            self._update(
-                query_id,
-                sub_query_id,
-                "SET lastKnownState = :running, lastUpdateTime = :now, expiryDate = :expiry,"
-                " rowCount = if_not_exists(rowCount, :none)",
-                f"attribute_not_exists(queryId) OR {_UNFINISHED}",
-                {":none": {"N": "0"}, ":expiry": self._expiry(), **_STATES},
+            self._items.update(
+                self._change(
+                    query_id,
+                    sub_query_id,
+                    "SET lastKnownState = :running, lastUpdateTime = :now, expiryDate = :expiry,"
+                    " rowCount = if_not_exists(rowCount, :none)",
+                    f"attribute_not_exists(queryId) OR {_UNFINISHED}",
+                    {":none": {"N": "0"}, ":expiry": self._expiry(), **_STATES},
+                )
             )
         except RefusedError:
             return False
         return True
 
     def finish(
-        self, query_id: str, sub_query_id: str, rows: int, error: str | None = None
+        self,
+        query_id: str,
+        sub_query_id: str,
+        rows: int,
+        error: str | None = None,
+        rows_max: int = 0,
     ) -> QueryStatus | None:
         """See the port."""
         state = QueryState.COMPLETED if error is None else QueryState.FAILED
-        # Refused: it was finished before, or the query is forgotten.
-        with contextlib.suppress(RefusedError):
-            self._transact(
+        room = rows_max - rows if rows_max and error is None else None
+        try:
+            self._items.write_together(
                 [
                     self._ended_subquery(query_id, sub_query_id, state, rows, error),
-                    self._counted(query_id, rows, error),
+                    self._counted(query_id, rows, error, room),
                 ]
             )
+        except RefusedError as refused:
+            # It was finished before, or the query is forgotten, or has too many rows.
+            if room is not None and _QUERY_ITEM in refused.items:
+                return self.finish(query_id, sub_query_id, 0, too_many_rows(rows_max))
         return self._end(query_id)
 
     def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
@@ -138,58 +146,57 @@ class DynamoQueryTracker:
             ":fingerprint": {"S": fingerprint},
             ":expiry": self._expiry(),
             ":none": {"N": "0"},
-            ":listing": {"S": _LISTING},
+            ":listing": {"S": LISTING},
             ":at": {"N": str(self._clock())},
             **_STATES,
         }
         try:
-            found = self._update(
-                query_id,
-                WHOLE_QUERY,
-                "SET lastKnownState = :failed, #errors = :error, lastUpdateTime = :now,"
-                " fingerprint = :fingerprint, expiryDate = :expiry, listing = :listing,"
-                " #at = if_not_exists(#at, :at), rowCount = if_not_exists(rowCount, :none)",
-                f"attribute_not_exists(queryId) OR (fingerprint = :fingerprint AND {_UNFINISHED})",
-                values,
-                {"#errors": "errors", "#at": "at"},
+            found = self._items.update(
+                self._change(
+                    query_id,
+                    WHOLE_QUERY,
+                    "SET lastKnownState = :failed, #errors = :error, lastUpdateTime = :now,"
+                    " fingerprint = :fingerprint, expiryDate = :expiry, listing = :listing,"
+                    " #at = if_not_exists(#at, :at), rowCount = if_not_exists(rowCount, :none)",
+                    "attribute_not_exists(queryId)"
+                    f" OR (fingerprint = :fingerprint AND {_UNFINISHED})",
+                    values,
+                    {"#errors": "errors", "#at": "at"},
+                )
             )
         except RefusedError:
+            if text(self._items.get(query_id), "fingerprint") != fingerprint:
+                raise QueryIdTakenError(query_id) from None
             return None
         return _status(found)
 
     def query(self, query_id: str) -> QueryStatus:
         """See the port."""
-        return _status(self._get(query_id, WHOLE_QUERY))
+        return _status(self._items.get(query_id))
 
     def subqueries(self, query_id: str) -> tuple[QueryStatus, ...]:
         """See the port."""
-        return tuple(_status(i) for i in self._items(query_id) if _sub_id(i) != WHOLE_QUERY)
+        return tuple(_status(i) for i in self._items.of(query_id) if _sub_id(i) != WHOLE_QUERY)
 
     def recent(self, limit: int = 100) -> tuple[QueryStatus, ...]:
         """See the port."""
-        keys = list(islice(self._listing(), limit))
-        with translated(_WHAT):
-            found = get_items(self._client, self._table_name, keys, _NAMES)
+        keys = list(islice(self._items.newest(), limit))
+        found = self._items.get_all(keys, _NAMES)
         by_id = {item["queryId"]["S"]: _status(item) for item in found}
         # One may have expired since the index was read.
         return tuple(by_id[i] for i in (key["queryId"]["S"] for key in keys) if i in by_id)
 
     def remove_before(self, time_ms: int) -> int:
         """See the port. Without it they expire by themselves."""
-        old = [key["queryId"]["S"] for key in self._listing(before_ms=time_ms)]
+        old = [key["queryId"]["S"] for key in self._items.newest(before_ms=time_ms)]
         for query_id in old:
-            keys = [
-                {name: item[name] for name in ("queryId", "subQueryId")}
-                for item in self._items(query_id)
-            ]
-            with translated(_WHAT):
-                delete_items(self._client, self._table_name, keys)
+            self._items.delete(query_id)
         return len(old)
 
     def _end(self, query_id: str) -> QueryStatus | None:
         """Ends the query if its subqueries are all finished and it is not."""
         try:
-            found = self._get(query_id, WHOLE_QUERY)
+            found = self._items.get(query_id)
         except NotFoundError:
             return None
         planned = number(found, "subQueries")
@@ -201,12 +208,14 @@ class DynamoQueryTracker:
             return None
         try:
             return _status(
-                self._update(
-                    query_id,
-                    WHOLE_QUERY,
-                    "SET lastKnownState = :state, lastUpdateTime = :now",
-                    _UNFINISHED,
-                    {":state": {"S": state.value}, **_STATES},
+                self._items.update(
+                    self._change(
+                        query_id,
+                        WHOLE_QUERY,
+                        "SET lastKnownState = :state, lastUpdateTime = :now",
+                        _UNFINISHED,
+                        {":state": {"S": state.value}, **_STATES},
+                    )
                 )
             )
         except RefusedError:
@@ -216,7 +225,7 @@ class DynamoQueryTracker:
         self, query_id: str, sub_query_id: str, state: QueryState, rows: int, error: str | None
     ) -> Item:
         errors = {} if error is None else {":error": {"S": _cut(error)}}
-        return self._request(
+        return self._change(
             query_id,
             sub_query_id,
             "SET lastKnownState = :state, rowCount = :rows, lastUpdateTime = :now,"
@@ -232,16 +241,19 @@ class DynamoQueryTracker:
             {"#errors": "errors"} if errors else {},
         )
 
-    def _counted(self, query_id: str, rows: int, error: str | None) -> Item:
+    def _counted(self, query_id: str, rows: int, error: str | None, room: int | None) -> Item:
+        """`room`: how many rows the query may have before these; None is any number."""
         failed = error is not None
+        fits = "" if room is None else " AND rowCount <= :room"
         kept = ", #errors = if_not_exists(#errors, :error)" if failed else ""
-        return self._request(
+        return self._change(
             query_id,
             WHOLE_QUERY,
             f"SET lastUpdateTime = :now{kept}"
             " ADD finishedSubQueries :one, failedSubQueries :failed, rowCount :rows",
-            "attribute_exists(queryId)",
+            f"attribute_exists(queryId){fits}",
             {
+                **({} if room is None else {":room": {"N": str(room)}}),
                 ":one": {"N": "1"},
                 ":failed": {"N": str(int(failed))},
                 ":rows": {"N": str(rows)},
@@ -250,91 +262,21 @@ class DynamoQueryTracker:
             {"#errors": "errors"} if failed else {},
         )
 
-    def _put_missing(self, items: list[Item]) -> None:
-        """Adds items, all of those that are not there."""
-        for _ in range(_TRIES):
-            if not items:
-                return
-            try:
-                if len(items) == 1:
-                    self._put_new(items[0])
-                else:
-                    self._transact([{"Put": self._new(item)} for item in items])
-                return
-            except RefusedError as error:
-                items = [item for i, item in enumerate(items) if i not in error.items]
-        raise UnavailableError(f"{_WHAT}: others were always writing the same")
-
-    def _put_new(self, item: Item) -> None:
-        with translated(_WHAT):
-            self._client.put_item(**self._new(item))
-
-    def _new(self, item: Item) -> Item:
-        return {
-            "TableName": self._table_name,
-            "Item": item,
-            "ConditionExpression": "attribute_not_exists(queryId)",
-        }
-
-    def _transact(self, writes: list[Item]) -> None:
-        """Again while other subqueries of the query are being counted."""
-        for tries in range(_TRIES):
-            try:
-                with translated(_WHAT):
-                    self._client.transact_write_items(TransactItems=writes)
-                return
-            except RefusedError:
-                raise
-            except ConflictError:
-                longest = min(_WAIT_SECONDS * 2**tries, _WAIT_SECONDS_MAX)
-                time.sleep(random.uniform(0, longest))
-        raise UnavailableError(f"{_WHAT}: others were always writing the same")
-
-    def _update(
+    def _change(
         self,
         query_id: str,
         sub_query_id: str,
-        change: str,
+        expression: str,
         condition: str,
         values: Item,
         names: dict[str, str] | None = None,
     ) -> Item:
-        """The item as it is then."""
-        request = self._request(query_id, sub_query_id, change, condition, values, names)
-        for tries in range(_TRIES):
-            try:
-                with translated(_WHAT):
-                    answer = self._client.update_item(**request["Update"], ReturnValues="ALL_NEW")
-                return dict(answer["Attributes"])
-            except RefusedError:
-                raise
-            except ConflictError:
-                time.sleep(random.uniform(0, min(_WAIT_SECONDS * 2**tries, _WAIT_SECONDS_MAX)))
-        raise UnavailableError(f"{_WHAT}: others were always writing the same")
+        told = {":now": self._now(), **values}
+        return self._items.change(query_id, sub_query_id, expression, condition, told, names)
 
-    def _request(
-        self,
-        query_id: str,
-        sub_query_id: str,
-        change: str,
-        condition: str,
-        values: Item,
-        names: dict[str, str] | None = None,
-    ) -> Item:
-        request: Item = {
-            "TableName": self._table_name,
-            "Key": _key(query_id, sub_query_id),
-            "UpdateExpression": change,
-            "ConditionExpression": condition,
-            "ExpressionAttributeValues": {":now": self._now(), **values},
-        }
-        if names:
-            request["ExpressionAttributeNames"] = names
-        return {"Update": request}
-
-    def _item(self, query_id: str, sub_query_id: str, state: QueryState) -> Item:
+    def _new_item(self, query_id: str, sub_query_id: str, state: QueryState) -> Item:
         return {
-            **_key(query_id, sub_query_id),
+            **key_of(query_id, sub_query_id),
             "lastKnownState": {"S": state.value},
             "rowCount": {"N": "0"},
             "lastUpdateTime": self._now(),
@@ -342,7 +284,7 @@ class DynamoQueryTracker:
         }
 
     def _listed(self) -> Item:
-        return {"listing": {"S": _LISTING}, "at": {"N": str(self._clock())}}
+        return {"listing": {"S": LISTING}, "at": {"N": str(self._clock())}}
 
     def _now(self) -> Item:
         return {"N": str(self._clock() // 1000)}
@@ -350,52 +292,8 @@ class DynamoQueryTracker:
     def _expiry(self) -> Item:
         return {"N": str(self._clock() // 1000 + self._days * 86_400)}
 
-    def _get(self, query_id: str, sub_query_id: str) -> Item:
-        with translated(_WHAT):
-            answer = self._client.get_item(
-                TableName=self._table_name, Key=_key(query_id, sub_query_id), ConsistentRead=True
-            )
-        if "Item" not in answer:
-            raise NotFoundError(f"no query {query_id!r} is known")
-        return dict(answer["Item"])
-
-    def _items(self, query_id: str) -> list[Item]:
-        query = {
-            "TableName": self._table_name,
-            "KeyConditionExpression": "queryId = :query",
-            "ExpressionAttributeValues": {":query": {"S": query_id}},
-            "ConsistentRead": True,
-        }
-        with translated(_WHAT):
-            return [item for page in query_pages(self._client, query) for item in page]
-
-    def _listing(self, before_ms: int | None = None) -> Any:
-        """Keys of queries, newest first."""
-        condition, names = "#listing = :listing", {"#listing": "listing"}
-        values: Item = {":listing": {"S": _LISTING}}
-        if before_ms is not None:
-            condition += " AND #at < :before"
-            values[":before"] = {"N": str(before_ms)}
-            names["#at"] = "at"
-        query = {
-            "TableName": self._table_name,
-            "IndexName": RECENT.name,
-            "ScanIndexForward": False,
-            "KeyConditionExpression": condition,
-            "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": values,
-        }
-        with translated(_WHAT):
-            for page in query_pages(self._client, query):
-                for item in page:
-                    yield {name: item[name] for name in ("queryId", "subQueryId")}
-
 
 _NAMES = "queryId, subQueryId, lastKnownState, rowCount, lastUpdateTime, errors, tableId"
-
-
-def _key(query_id: str, sub_query_id: str) -> Item:
-    return {"queryId": {"S": query_id}, "subQueryId": {"S": sub_query_id}}
 
 
 def _sub_id(item: Item) -> str:

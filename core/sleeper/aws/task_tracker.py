@@ -41,16 +41,20 @@ class DynamoTaskTracker:
             "rowsRead": event.rows_read,
             "rowsWritten": event.rows_written,
         }
-        item = {
+        item: Item = {
             "task": {"S": event.task_id},
             "event": {"S": event.step.value},
-            "listing": listing_of(_LISTED_AS, event.task_id),
             "kind": {"S": event.kind},
             **numbers(counted),
             # That it was found makes room for what the task itself may still tell.
             **texts({"process": event.process, "found": event.reason}),
             **expiry_of(event.at_ms, self._days),
         }
+        if event.step is TaskStep.HEARD:
+            # Not listed: it is no end and no start.
+            self._items.put_later(item)
+            return
+        item["listing"] = listing_of(_LISTED_AS, event.task_id)
         self._items.put([item])
 
     def task(self, task_id: str) -> TaskStatus:

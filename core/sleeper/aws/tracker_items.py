@@ -8,6 +8,7 @@ second. Items expire by themselves, a rejection not before a week, so that whoev
 still find out why.
 """
 
+import contextlib
 import heapq
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -40,6 +41,14 @@ class TrackerItems:
         """
         for start in range(0, len(items), _TRANSACTION_ITEMS):
             self._put_together(list(items[start : start + _TRANSACTION_ITEMS]))
+
+    def put_later(self, item: Item) -> None:
+        """Keeps the item, unless one of a later time stands there."""
+        put = self._put(item)
+        put["ConditionExpression"] = "attribute_not_exists(#at) OR #at < :at"
+        del put["ExpressionAttributeNames"]["#found"]
+        with contextlib.suppress(RefusedError), translated(self._what):
+            self._client.put_item(**put)
 
     def of(self, subject: str) -> list[Item]:
         """All items of one job or task."""

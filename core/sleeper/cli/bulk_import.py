@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sleeper.cli.loaded import JobId, summary
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import note
 from sleeper.cli.progress import stage_progress
 from sleeper.cli.table import TableName
-from sleeper.reports.listing import counted
 
 if TYPE_CHECKING:
-    from sleeper.bulk_import.run import BulkImportResult
+    pass
 
 
 def bulk_import(
@@ -26,12 +26,7 @@ def bulk_import(
             "Also s3://bucket/key, where the instance may read the bucket.",
         ),
     ],
-    job_id: Annotated[
-        str | None,
-        typer.Option(
-            "--job-id", metavar="ID", help="What comes again under the same id changes nothing."
-        ),
-    ] = None,
+    job_id: JobId = None,
     master: Annotated[
         str,
         typer.Option("--master", metavar="MASTER", help="The Spark to run on, started for this."),
@@ -54,17 +49,4 @@ def bulk_import(
         begun = time.monotonic()
         with stage_progress(f"bulk import into {name}") as on_stage:
             result = import_on(master, instance, name, files, job_id, on_stage)
-    note(_summary(result, name, time.monotonic() - begun))
-
-
-def _summary(result: "BulkImportResult", name: str, seconds: float) -> str:
-    if result.done_before:
-        return (
-            f"job {result.job_id} was done before, by transaction {result.number:,}: "
-            "nothing was changed"
-        )
-    rate = f", {result.rows / seconds:,.0f} rows/s" if result.rows else ""
-    return (
-        f"{counted(result.rows, 'row')} in {counted(result.files, 'file')} into {name}: "
-        f"transaction {result.number or 0:,}, {seconds:.1f} s{rate} (job {result.job_id})"
-    )
+    note(summary(result, name, time.monotonic() - begun))

@@ -40,7 +40,12 @@ def add(
 
 @commands.command("list")
 def list_code(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None:
-    """List the registered names, and the wheels that they are from."""
+    """List the registered names, and the wheels that they are from.
+
+    \b
+    Example:
+      sleeper code list
+    """
     with opened(context) as instance:
         from sleeper.wiring.code import report_code
 
@@ -52,7 +57,12 @@ def remove(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="WHEEL", help="Its file or project name.")],
 ) -> None:
-    """Remove a wheel. Refused while a table uses one of its names."""
+    """Remove a wheel. Refused while a table uses one of its names.
+
+    \b
+    Example:
+      sleeper code remove my_iterators
+    """
     with opened(context) as instance:
         from sleeper.wiring.code import remove_wheel
 

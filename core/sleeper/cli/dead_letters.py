@@ -61,7 +61,12 @@ def delete(
     queue: QueueArgument,
     message_id: Annotated[str, typer.Argument(metavar="MESSAGE_ID")],
 ) -> None:
-    """Delete a dead letter for good."""
+    """Delete a dead letter for good.
+
+    \b
+    Example:
+      sleeper dead-letters delete ingest 5f0c6e9d
+    """
     with opened(context) as instance:
         from sleeper.wiring.dead_letters import delete_dead_letter
 

@@ -28,7 +28,8 @@ Results go to standard output; progress, notes and errors go to standard error. 
 | 2 | wrong usage: the command line cannot be parsed |
 | 130 | interrupted |
 
-`SLEEPER_DEBUG=1` shows where an error came from.
+`SLEEPER_DEBUG=1` shows where an error came from. `sleeper --install-completion` lets your shell
+complete commands, options, names of tables and of properties.
 """
 
 

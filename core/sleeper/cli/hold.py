@@ -17,7 +17,12 @@ commands = typer.Typer(
 def list_holds(
     context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT
 ) -> None:
-    """List the holds on a table's versions."""
+    """List the holds on a table's versions.
+
+    \b
+    Example:
+      sleeper hold list flights
+    """
     with opened(context) as instance:
         from sleeper.wiring.reports import report_state
 
@@ -30,7 +35,12 @@ def release(
     name: TableName,
     hold_id: Annotated[str, typer.Argument(metavar="HOLD_ID")],
 ) -> None:
-    """Release a hold: whoever reads its version may find it gone."""
+    """Release a hold: whoever reads its version may find it gone.
+
+    \b
+    Example:
+      sleeper hold release flights 0f6c2a9be41d4a0f
+    """
     with opened(context) as instance:
         from sleeper.wiring.holds import release_hold
 

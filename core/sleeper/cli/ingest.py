@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sleeper.cli.loaded import JobId, summary
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import note
 from sleeper.cli.progress import ingest_progress
@@ -14,7 +15,6 @@ from sleeper.cli.table import TableName
 from sleeper.reports.listing import counted
 
 if TYPE_CHECKING:
-    from sleeper.ingest.run import IngestResult
     from sleeper.wiring.instance import Instance
 
 
@@ -30,12 +30,7 @@ def ingest(
             "all Parquet files below it.",
         ),
     ],
-    job_id: Annotated[
-        str | None,
-        typer.Option(
-            "--job-id", metavar="ID", help="What comes again under the same id changes nothing."
-        ),
-    ] = None,
+    job_id: JobId = None,
     submit: Annotated[
         bool,
         typer.Option(
@@ -107,19 +102,6 @@ def _ingest_now(
     ):
         aside = Rejects(sink) if sink is not None else None
         result = ingest_paths(instance, name, files, job_id, aside, progress)
-    note(_summary(result, name, time.monotonic() - begun))
+    note(summary(result, name, time.monotonic() - begun))
     if aside is not None and aside.count:
         note(f"{counted(aside.count, 'row')} rejected: see {rejects}")
-
-
-def _summary(result: "IngestResult", name: str, seconds: float) -> str:
-    if result.done_before:
-        return (
-            f"job {result.job_id} was done before, by transaction {result.number:,}: "
-            "nothing was changed"
-        )
-    rate = f", {result.rows / seconds:,.0f} rows/s" if result.rows else ""
-    return (
-        f"{counted(result.rows, 'row')} in {counted(result.files, 'file')} into {name}: "
-        f"transaction {result.number or 0:,}, {seconds:.1f} s{rate} (job {result.job_id})"
-    )

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from sleeper.cli.completion import instance_properties
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings, warn
 from sleeper.cli.settings import parse_settings
@@ -20,7 +21,12 @@ def create(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PROPERTY=VALUE", help="Set a property. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="PROPERTY=VALUE",
+            help="Set a property. Repeatable.",
+            autocompletion=instance_properties,
+        ),
     ] = None,
 ) -> None:
     """Make a new instance in the folder that --instance names.
@@ -41,7 +47,13 @@ def create(
 
 @commands.command("show")
 def show(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None:
-    """Show where the instance is, and the properties that are not at their defaults."""
+    """Show where the instance is, and the properties that are not at their defaults.
+
+    \b
+    Examples:
+      sleeper instance show
+      sleeper --instance aws:flights instance show --output json
+    """
     with opened(context) as instance:
         from sleeper.wiring.settings import report_instance_properties
 
@@ -50,7 +62,12 @@ def show(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None
 
 @commands.command("properties")
 def properties(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None:
-    """List all properties of the instance as they are in force."""
+    """List all properties of the instance as they are in force.
+
+    \b
+    Example:
+      sleeper instance properties | grep memory
+    """
     with opened(context) as instance:
         from sleeper.wiring.settings import report_instance_properties
 
@@ -60,7 +77,12 @@ def properties(context: typer.Context, output: OutputOption = OutputKind.TEXT) -
 @commands.command("get")
 def get_property(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="PROPERTY")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROPERTY", help="Of the page Properties.", autocompletion=instance_properties
+        ),
+    ],
 ) -> None:
     """Print the value of a property of the instance, as it is in force.
 
@@ -77,7 +99,14 @@ def get_property(
 @commands.command("set")
 def set_properties(
     context: typer.Context,
-    settings: Annotated[list[str], typer.Argument(metavar="PROPERTY=VALUE")],
+    settings: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PROPERTY=VALUE",
+            help="As many as you like.",
+            autocompletion=instance_properties,
+        ),
+    ],
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
     """Set properties of the instance, and print what changed. An empty value unsets one.

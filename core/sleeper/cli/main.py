@@ -1,5 +1,7 @@
 """The `sleeper` command."""
 
+import io
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -44,7 +46,7 @@ app = typer.Typer(
     name="sleeper",
     help="A record store that costs nothing while it sleeps.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -108,4 +110,7 @@ def options(
 
 def main() -> None:
     """Runs the command line."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal of another encoding has no lines and bars: a report must not fail on them.
+        sys.stdout.reconfigure(errors="replace")
     app(prog_name="sleeper")

@@ -24,7 +24,8 @@ OutputOption = Annotated[
 
 
 def note(text: str) -> None:
-    """A line for people, beside the result; before what is printed next, wherever both go."""
+    """A line for people, beside the result; between what is printed before and after it."""
+    sys.stdout.flush()
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 

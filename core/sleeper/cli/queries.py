@@ -8,7 +8,7 @@ import typer
 
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, reason_of
 
 commands = typer.Typer(
     help="Send queries as messages, and see what became of them.", no_args_is_help=True
@@ -24,6 +24,11 @@ def send(
 
     The message is JSON: type, tableName and regions, and more if you like. Workers run it (on a
     folder those of `sleeper run`); its rows go where it says.
+
+    \b
+    Examples:
+      sleeper queries send query.json
+      jq '.queryId = "again"' query.json | sleeper queries send -
     """
     body = sys.stdin.read() if file == "-" else _read(Path(file))
     with opened(context) as instance:
@@ -38,7 +43,13 @@ def show(
     query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")],
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
-    """Show what became of a query and of its subqueries, and where its rows are."""
+    """Show what became of a query and of its subqueries, and where its rows are.
+
+    \b
+    Examples:
+      sleeper queries show all-of-it
+      sleeper queries show all-of-it --output json
+    """
     with opened(context) as instance:
         from sleeper.wiring.query_dispatch import show_query
 
@@ -52,4 +63,4 @@ def _read(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, ValueError) as error:
-        raise InvalidRequestError(f"cannot read {path}: {error}") from error
+        raise InvalidRequestError(f"cannot read {path}: {reason_of(error)}") from error

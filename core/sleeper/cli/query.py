@@ -1,6 +1,7 @@
 """`sleeper query` and `sleeper sql`."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,13 @@ FormatOption = Annotated[
 ]
 FileOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write the rows to this file."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the rows to this file. The bare name of a format, such as json, is the format "
+        "on standard output, as for other commands.",
+    ),
 ]
 
 
@@ -123,7 +130,16 @@ def query(
 
 def sql(
     context: typer.Context,
-    statement: Annotated[str, typer.Argument(metavar="STATEMENT")],
+    statement: Annotated[str, typer.Argument(metavar="STATEMENT", help="One SELECT.")],
+    as_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--as-of",
+            metavar="N",
+            help="The statement's table as transaction N left it; TABLE=N for each where it "
+            "names several. Repeatable.",
+        ),
+    ] = None,
     row_format: FormatOption = None,
     output: FileOption = None,
     explain: Annotated[
@@ -141,20 +157,27 @@ def sql(
     Examples:
       sleeper sql "SELECT origin, count(*) FROM flights GROUP BY origin"
       sleeper sql "SELECT * FROM planes WHERE year < 1960" --output old.parquet
+      sleeper sql "SELECT count(*) FROM flights" --as-of 3
       sleeper sql --explain "SELECT * FROM flights WHERE tailnum = 'N14228'"
     """
     if explain:
-        _explain(context, statement, row_format, output)
+        _explain(context, statement, as_of or (), row_format, output)
         return
     with opened(context) as instance:
+        from sleeper.query.as_of import as_of_texts
         from sleeper.wiring.query import open_sql
 
         begun = time.monotonic()
-        _print_rows(open_sql(instance, statement), row_format, output, begun)
+        result = open_sql(instance, statement, as_of=as_of_texts(as_of or ()))
+        _print_rows(result, row_format, output, begun)
 
 
 def _explain(
-    context: typer.Context, statement: str, row_format: RowFormat | None, output: Path | None
+    context: typer.Context,
+    statement: str,
+    as_of: Sequence[str],
+    row_format: RowFormat | None,
+    output: Path | None,
 ) -> None:
     kinds = {str(kind): kind for kind in OutputKind}
     kind = OutputKind.JSON if row_format is RowFormat.JSON else OutputKind.TEXT
@@ -163,10 +186,12 @@ def _explain(
             raise typer.BadParameter("--explain takes --output text or --output json")
         kind = kinds[str(output)]
     with opened(context) as instance:
+        from sleeper.query.as_of import as_of_texts
         from sleeper.reports.explanation import explanation_listing
         from sleeper.wiring.query import explain_statement
 
-        print_listings([explanation_listing(explain_statement(instance, statement))], kind)
+        explanation = explain_statement(instance, statement, as_of_texts(as_of))
+        print_listings([explanation_listing(explanation)], kind)
 
 
 def _print_rows(
@@ -174,6 +199,8 @@ def _print_rows(
 ) -> None:
     from sleeper.query.output import ROW_OUTPUTS
 
+    if row_format is None and output is not None and str(output) in set(RowFormat):
+        row_format, output = RowFormat(str(output)), None
     chosen = RowFormat.of(row_format, output)
     with result, row_sink(chosen, output) as sink:
         rows = ROW_OUTPUTS[chosen](result.schema, result, sink)

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
+from sleeper.cli.completion import table_names
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import OutputKind, OutputOption, print_listings
+from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings
 from sleeper.reports.kind import ReportKind
 
 _TEXT_ROWS = 100
@@ -15,7 +16,10 @@ def report(
     context: typer.Context,
     what: Annotated[ReportKind, typer.Argument(metavar="REPORT", help=", ".join(ReportKind))],
     table: Annotated[
-        str | None, typer.Option("--table", metavar="NAME", help="Only of this table.")
+        str | None,
+        typer.Option(
+            "--table", metavar="NAME", help="Only of this table.", autocompletion=table_names
+        ),
     ] = None,
     limit: Annotated[
         int | None,
@@ -40,4 +44,7 @@ def report(
     with opened(context) as instance:
         from sleeper.wiring.reports import report as gather
 
-        print_listings(gather(instance, what, table, rows_max), output)
+        listings = gather(instance, what, table, rows_max)
+        print_listings(listings, output)
+        if not listings:
+            note("there are no tables")

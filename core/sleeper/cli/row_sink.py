@@ -11,7 +11,7 @@ from typing import BinaryIO, Self
 
 import typer
 
-from sleeper.errors import UnavailableError
+from sleeper.errors import UnavailableError, reason_of
 
 
 class RowFormat(StrEnum):
@@ -51,6 +51,8 @@ def row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO]:
             with _opened(part, file) as sink:
                 yield sink
             os.replace(part, file)
+        except OSError as error:
+            raise UnavailableError(f"cannot write {file}: {reason_of(error)}") from error
         finally:
             part.unlink(missing_ok=True)
 
@@ -59,5 +61,4 @@ def _opened(part: Path, file: Path) -> BinaryIO:
     try:
         return part.open("wb")
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UnavailableError(f"cannot write {file}: {reason}") from error
+        raise UnavailableError(f"cannot write {file}: {reason_of(error)}") from error

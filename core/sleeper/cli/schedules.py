@@ -20,7 +20,12 @@ def pause(context: typer.Context) -> None:
 
 
 def resume(context: typer.Context) -> None:
-    """Start what `sleeper pause` stopped, and print what that is."""
+    """Start what `sleeper pause` stopped, and print what that is.
+
+    \b
+    Example:
+      sleeper --instance aws:my-instance resume
+    """
     _switch(context, on=True)
 
 

@@ -16,7 +16,12 @@ def snapshots() -> None:
 
 @commands.command("take")
 def take(context: typer.Context, name: TableName) -> None:
-    """Store a snapshot of a table's state, and trim its log as far as nobody needs it."""
+    """Store a snapshot of a table's state, and trim its log as far as nobody needs it.
+
+    \b
+    Example:
+      sleeper snapshot take flights
+    """
     with opened(context) as instance:
         from sleeper.wiring.collecting import snapshot_table
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from sleeper.cli.completion import table_names, table_properties
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings, warn
 from sleeper.cli.progress import rows_progress
@@ -14,19 +15,26 @@ from sleeper.reports.kind import ReportKind
 
 commands = typer.Typer(help="Make tables, look at them, change them.", no_args_is_help=True)
 
-TableName = Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")]
+TableName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The table's name.", autocompletion=table_names)
+]
 
 
 @commands.command("create")
 def create(
     context: typer.Context,
-    name: TableName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
     schema: Annotated[
         Path, typer.Option("--schema", metavar="FILE", help="The fields, as schema JSON.")
     ],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PROPERTY=VALUE", help="Set a property. Repeatable."),
+        typer.Option(
+            "--set",
+            metavar="PROPERTY=VALUE",
+            help="Set a property. Repeatable.",
+            autocompletion=table_properties,
+        ),
     ] = None,
     split_points: Annotated[
         Path | None,
@@ -58,7 +66,13 @@ def create(
 
 @commands.command("list")
 def list_tables(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None:
-    """List the tables."""
+    """List the tables.
+
+    \b
+    Examples:
+      sleeper table list
+      sleeper table list --output json | jq -r .table
+    """
     with opened(context) as instance:
         from sleeper.wiring.reports import report
 
@@ -67,7 +81,12 @@ def list_tables(context: typer.Context, output: OutputOption = OutputKind.TEXT) 
 
 @commands.command("show")
 def show(context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT) -> None:
-    """Show what a table holds, its fields, and the properties that are not at their defaults."""
+    """Show what a table holds, its fields, and the properties that are not at their defaults.
+
+    \b
+    Example:
+      sleeper table show flights
+    """
     with opened(context) as instance:
         from sleeper.wiring.reports import report_table
 
@@ -80,6 +99,10 @@ def check(context: typer.Context, name: TableName, output: OutputOption = Output
 
     Whether each file is there; its checksums, its rows, their order, bounds and
     partitions; and its sidecars. Exit status 1 if anything is wrong.
+
+    \b
+    Example:
+      sleeper table check flights
     """
     with opened(context) as instance:
         instance.table(name)  # before Arrow is loaded, which takes a while
@@ -95,10 +118,17 @@ def check(context: typer.Context, name: TableName, output: OutputOption = Output
 @commands.command("rename")
 def rename_table(
     context: typer.Context,
-    old: Annotated[str, typer.Argument(metavar="OLD")],
-    new: Annotated[str, typer.Argument(metavar="NEW")],
+    old: Annotated[
+        str, typer.Argument(metavar="OLD", help="Its name until now.", autocompletion=table_names)
+    ],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Its name from now on.")],
 ) -> None:
-    """Give a table a new name."""
+    """Give a table a new name.
+
+    \b
+    Example:
+      sleeper table rename flights flights-2013
+    """
     with opened(context) as instance:
         from sleeper.wiring.tables import rename
 
@@ -115,6 +145,10 @@ def delete(
     """Delete a table: it is gone at once, its files when they are collected.
 
     Asks first on a terminal. There is no way back.
+
+    \b
+    Example:
+      sleeper table delete flights --yes
     """
     with opened(context) as instance:
         from sleeper.wiring.tables import delete_table
@@ -128,13 +162,23 @@ def delete(
 
 @commands.command("online")
 def online(context: typer.Context, name: TableName) -> None:
-    """Put a table online: it is split and compacted again."""
+    """Put a table online: it is split and compacted again.
+
+    \b
+    Example:
+      sleeper table online flights
+    """
     _set_online(context, name, True)
 
 
 @commands.command("offline")
 def offline(context: typer.Context, name: TableName) -> None:
-    """Put a table offline: it is not split or compacted; ingest and queries go on."""
+    """Put a table offline: it is not split or compacted; ingest and queries go on.
+
+    \b
+    Example:
+      sleeper table offline flights
+    """
     _set_online(context, name, False)
 
 
@@ -150,7 +194,12 @@ def _set_online(context: typer.Context, name: str, is_online: bool) -> None:
 def get(
     context: typer.Context,
     name: TableName,
-    property_name: Annotated[str, typer.Argument(metavar="PROPERTY")],
+    property_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROPERTY", help="Of the page Properties.", autocompletion=table_properties
+        ),
+    ],
 ) -> None:
     """Print a property's value as it is in force.
 
@@ -168,7 +217,14 @@ def get(
 def set_properties(
     context: typer.Context,
     name: TableName,
-    settings: Annotated[list[str], typer.Argument(metavar="PROPERTY=VALUE")],
+    settings: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PROPERTY=VALUE",
+            help="As many as you like.",
+            autocompletion=table_properties,
+        ),
+    ],
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
     """Set properties of a table, and print what changed. An empty value unsets one.
@@ -191,7 +247,12 @@ def set_properties(
 def properties(
     context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT
 ) -> None:
-    """List all properties of a table as they are in force."""
+    """List all properties of a table as they are in force.
+
+    \b
+    Example:
+      sleeper table properties flights
+    """
     with opened(context) as instance:
         from sleeper.wiring.settings import report_table_properties
 

@@ -12,8 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import SessionContext, col, functions
 
+from sleeper.datafiles.times import parse_times
 from sleeper.errors import InvalidRequestError
-from sleeper.schema.model import DecimalType, FieldType, ListType, MapType, PrimitiveType, Schema
+from sleeper.schema.model import (
+    DecimalType,
+    FieldType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    type_name,
+)
 from sleeper.schema.model import Field as SchemaField
 
 _PRIMITIVES: dict[PrimitiveType, pa.DataType] = {
@@ -117,7 +126,7 @@ def cast_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[in
 
 def parse_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[int, str]]:
     """A column of text as the field's type, and the rows that do not fit with their reasons."""
-    return cast_or_find(column, field, lambda part: _parse(part, field.type))
+    return cast_or_find(column, field, lambda part: parse_values(part, field.type))
 
 
 def cast_or_find(
@@ -165,6 +174,8 @@ def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
         case ListType() | MapType():
             result = column.cast(_nullable_inside(wanted))
             _check_no_null_inside(result)
+            if infinities(result) > infinities(column):
+                raise UnfitError("too large for FloatType")
             return result
         case PrimitiveType.FLOAT if pa.types.is_float64(column.type):
             return _narrowed_floats(column)
@@ -180,7 +191,21 @@ def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
             return column.cast(wanted)
 
 
-def _parse(column: pa.Array, target: FieldType) -> pa.Array:
+def infinities(column: pa.Array) -> int:
+    """How many infinite floats there are in a column, its lists, its maps' values or pairs."""
+    kind = column.type
+    if pa.types.is_map(kind):
+        start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        return infinities(column.items.slice(start, stop - start))
+    if pa.types.is_struct(kind):
+        return infinities(column.flatten()[1])
+    if pa.types.is_nested(kind):
+        return infinities(column.flatten())
+    return int(pc.sum(pc.is_inf(column)).as_py() or 0) if pa.types.is_floating(kind) else 0
+
+
+def parse_values(column: pa.Array, target: FieldType) -> pa.Array:
+    """Text as the type. Raises, of this module or Arrow, if some of it does not fit."""
     match target:
         case PrimitiveType.BYTE_ARRAY:
             return _decoded_base64(column)
@@ -188,9 +213,13 @@ def _parse(column: pa.Array, target: FieldType) -> pa.Array:
             return _parsed_timestamps(column)
         case PrimitiveType.BOOLEAN:
             lowered = pc.utf8_lower(column)
-            if not pc.all(pc.match_substring_regex(lowered, "^(true|false)$")).as_py():
+            if pc.all(pc.match_substring_regex(lowered, "^(true|false)$")).as_py() is False:
                 raise UnfitError("expected true or false")
             return lowered.cast(pa.bool_())
+        case PrimitiveType.DATE:
+            return parse_times(column, arrow_type(target))
+        case PrimitiveType.FLOAT | PrimitiveType.DOUBLE:
+            return _parsed_floats(column, target)
         case ListType() | MapType():
             raise InvalidRequestError("lists and maps cannot be read from plain text")
         case _:
@@ -198,12 +227,22 @@ def _parse(column: pa.Array, target: FieldType) -> pa.Array:
 
 
 def _parsed_timestamps(column: pa.Array) -> pa.Array:
-    zoned = pc.match_substring_regex(column, r"(Z|[+-]\d\d(:?\d\d)?)$")
+    zoned = pc.match_substring_regex(column, r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$")
     if pc.all(zoned, skip_nulls=True).as_py():
-        return column.cast(pa.timestamp("us", tz="UTC"))
+        return parse_times(column, pa.timestamp("us", tz="UTC"))
     if pc.any(zoned, skip_nulls=True).as_py():
         raise UnfitError("times with and without a zone are mixed")
-    return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
+    return pc.assume_timezone(parse_times(column, pa.timestamp("us")), "UTC")
+
+
+def _parsed_floats(column: pa.Array, target: FieldType) -> pa.Array:
+    parsed = column.cast(arrow_type(target))
+    infinite = pc.is_inf(parsed)
+    if pc.any(infinite).as_py():
+        named = pc.match_substring(column.filter(infinite), "inf", ignore_case=True)
+        if not pc.all(named).as_py():
+            raise UnfitError(f"too large for {type_name(target)}")
+    return parsed
 
 
 def _decoded_base64(column: pa.Array) -> pa.Array:

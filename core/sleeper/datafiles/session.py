@@ -243,8 +243,8 @@ def spill_folder(settings: EngineSettings, what: str) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def engine_errors() -> Iterator[None]:
-    """Translates what DataFusion and Arrow raise.
+def engine_errors(memory_set_by: str | None = None) -> Iterator[None]:
+    """Translates what DataFusion and Arrow raise. `memory_set_by` is the property that bounds it.
 
     StateMovedOnError if a file is gone, UnavailableError if memory or disk ran out,
     DataError for a file that cannot be read.
@@ -258,7 +258,7 @@ def engine_errors() -> Iterator[None]:
     except OSError as error:
         raise UnavailableError(f"cannot read or write: {error}") from error
     except Exception as error:
-        raise _error_of(str(error)) from error
+        raise _error_of(str(error), memory_set_by) from error
     except BaseException as error:
         # A torn file can make the engine panic, which is no Exception.
         if type(error).__name__ == "PanicException":
@@ -266,7 +266,7 @@ def engine_errors() -> Iterator[None]:
         raise
 
 
-def _error_of(text: str) -> SleeperError:
+def _error_of(text: str, memory_set_by: str | None) -> SleeperError:
     """DataFusion raises bare exceptions, so their text is all there is to go by."""
     if "not found" in text or "No such file" in text:
         return StateMovedOnError(f"a data file is gone: {text}")
@@ -275,5 +275,7 @@ def _error_of(text: str) -> SleeperError:
     if any(sign in text for sign in _SIGNS_OF_NO_ANSWER):
         return UnavailableError(f"S3 does not answer: {text}")
     if "Resources exhausted" in text:
-        return UnavailableError(f"the memory that was allowed is too little: {text}")
+        allowed = f"{memory_set_by} allows" if memory_set_by else "was allowed"
+        needed = text.rpartition("Resources exhausted: ")[2]
+        return UnavailableError(f"the memory that {allowed} is too little: {needed}")
     return DataError(f"data could not be read: {text}")

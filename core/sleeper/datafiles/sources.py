@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema, cast_column, is_castable, parse_column
 from sleeper.datafiles.s3_file import S3File
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import InvalidRequestError, UnavailableError, did_you_mean
 from sleeper.schema.model import Field, Schema, type_name
 
 # A pipe or a terminal has nothing to synchronise.
@@ -107,8 +107,16 @@ def find_source_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
             format_of(path)
             found.append(path)
         else:
-            raise InvalidRequestError(f"file {path} does not exist")
+            near = did_you_mean(path.name, _names_beside(path))
+            raise InvalidRequestError(f"file {path} does not exist{near}")
     return found
+
+
+def _names_beside(path: Path) -> list[str]:
+    try:
+        return os.listdir(path.parent)
+    except OSError:
+        return []
 
 
 def _objects_of(file: S3File) -> list[S3File]:

@@ -36,6 +36,12 @@ class FileRequests(Protocol):
     def add(self, requests: Sequence[FileRequest]) -> None:
         """Keeps them. One whose id the table had before, sent or not, changes nothing."""
 
+    def tables(self) -> tuple[TableId, ...]:
+        """The tables that requests wait for, those that are gone among them, by their ids.
+
+        One whose first request is new may be missing for a moment.
+        """
+
     def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
         """Those not marked as sent, oldest first. The newest may be missing for a moment."""
 
@@ -49,6 +55,12 @@ class FileRequests(Protocol):
         """Takes the requests of one job off those that wait, all or none.
 
         Their ids are remembered for longer than a queue keeps a message.
+        """
+
+    def discard(self, requests: Sequence[FileRequest]) -> None:
+        """Takes requests of one table off those that wait, because they never can be sent.
+
+        Their ids are remembered as those of sent ones are.
         """
 
     def remove_before(self, time_ms: int) -> int:

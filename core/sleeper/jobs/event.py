@@ -90,15 +90,16 @@ class JobRunRef:
 
 
 class TaskStep(Enum):
-    """A task's start or end."""
+    """A task's start or end, or that it was there in between."""
 
     STARTED = "started"
+    HEARD = "heard"
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """The start or the end of a task.
+    """The start or the end of a task, or that it was heard of: of those the latest counts.
 
     `process` says which process it is, as the adapter understands it. Totals belong to
     the end; `reason` says why a task ended if it did not end by itself.

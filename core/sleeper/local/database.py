@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sleeper.errors import ConflictError, DataError, SleeperError, UnavailableError
+from sleeper.statestore.database import explained
 
 FORMAT_VERSION = 1
 _BUSY_TIMEOUT_SECONDS = 60
@@ -196,6 +197,6 @@ class InstanceDatabase:
         except sqlite3.IntegrityError as error:
             raise ConflictError(f"{self._path}: {error}") from error
         except sqlite3.OperationalError as error:
-            raise UnavailableError(f"{self._path}: {error}") from error
+            raise UnavailableError(f"{self._path}: {explained(error)}") from error
         except sqlite3.DatabaseError as error:
             raise DataError(f"{self._path}: {error}") from error

@@ -45,6 +45,13 @@ class LocalFileRequests:
                 rows,
             )
 
+    def tables(self) -> tuple[TableId, ...]:
+        """See the port."""
+        rows = self._database.read(
+            "SELECT DISTINCT table_id FROM file_requests WHERE NOT sent ORDER BY table_id", ()
+        )
+        return tuple(TableId(row["table_id"]) for row in rows)
+
     def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
         """See the port."""
         rows = self._database.read(
@@ -60,7 +67,7 @@ class LocalFileRequests:
             for request in requests:
                 changed = transaction.execute(
                     "UPDATE file_requests SET job_id = ?, job_files = ?"
-                    " WHERE table_id = ? AND id = ? AND job_id IS NULL",
+                    " WHERE table_id = ? AND id = ? AND job_id IS NULL AND NOT sent",
                     (job_id, len(requests), request.table_id, request.id),
                 )
                 if changed.rowcount != 1:
@@ -68,11 +75,11 @@ class LocalFileRequests:
 
     def mark_sent(self, requests: Sequence[FileRequest]) -> None:
         """See the port."""
-        with self._database.write() as transaction:
-            transaction.executemany(
-                "UPDATE file_requests SET sent = 1 WHERE table_id = ? AND id = ?",
-                [(r.table_id, r.id) for r in requests],
-            )
+        self._end(requests)
+
+    def discard(self, requests: Sequence[FileRequest]) -> None:
+        """See the port."""
+        self._end(requests)
 
     def remove_before(self, time_ms: int) -> int:
         """See the port."""
@@ -80,3 +87,10 @@ class LocalFileRequests:
             return transaction.execute(
                 "DELETE FROM file_requests WHERE sent AND received_ms < ?", (time_ms,)
             ).rowcount
+
+    def _end(self, requests: Sequence[FileRequest]) -> None:
+        with self._database.write() as transaction:
+            transaction.executemany(
+                "UPDATE file_requests SET sent = 1 WHERE table_id = ? AND id = ?",
+                [(r.table_id, r.id) for r in requests],
+            )

@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.errors import NotFoundError
 from sleeper.local.database import InstanceDatabase
 from sleeper.query_service.tracker import (
     ERROR_CHARACTERS_MAX,
     WHOLE_QUERY,
+    QueryIdTakenError,
     QueryPin,
     QueryState,
     QueryStatus,
     state_of_query,
+    too_many_rows,
 )
 
 _TABLES = """
@@ -74,7 +76,7 @@ class LocalQueryTracker:
             )
             row = _query_row(transaction, query_id)
         if row["fingerprint"] != pin.fingerprint:
-            raise InvalidRequestError(f"query id {query_id!r} is another query's already")
+            raise QueryIdTakenError(query_id)
         if QueryState(row["state"]).is_finished:
             return None
         return QueryPin(row["fingerprint"], row["table_id"], row["version"], row["now_ms"])
@@ -109,14 +111,23 @@ class LocalQueryTracker:
         return changed.rowcount == 1
 
     def finish(
-        self, query_id: str, sub_query_id: str, rows: int, error: str | None = None
+        self,
+        query_id: str,
+        sub_query_id: str,
+        rows: int,
+        error: str | None = None,
+        rows_max: int = 0,
     ) -> QueryStatus | None:
         """See the port."""
-        state = QueryState.COMPLETED if error is None else QueryState.FAILED
-        values = self._values(
-            query_id, sub=sub_query_id, rows=rows, error=_cut(error), state=state.value
-        )
         with self._database.write() as transaction:
+            before = _query_row(transaction, query_id)
+            room = rows_max - before["row_count"] if before is not None and rows_max else rows
+            if error is None and rows > room:
+                rows, error = 0, too_many_rows(rows_max)
+            state = QueryState.COMPLETED if error is None else QueryState.FAILED
+            values = self._values(
+                query_id, sub=sub_query_id, rows=rows, error=_cut(error), state=state.value
+            )
             _add_subquery(transaction, values)
             ended = transaction.execute(
                 "UPDATE subqueries SET state = :state, row_count = :rows, error = :error,"
@@ -143,7 +154,10 @@ class LocalQueryTracker:
                 f" WHERE fingerprint = :fingerprint AND {_UNFINISHED}",
                 values,
             )
-            return _status(_query_row(transaction, query_id)) if changed.rowcount else None
+            row = _query_row(transaction, query_id)
+        if row["fingerprint"] != fingerprint:
+            raise QueryIdTakenError(query_id)
+        return _status(row) if changed.rowcount else None
 
     def query(self, query_id: str) -> QueryStatus:
         """See the port."""
@@ -180,9 +194,7 @@ class LocalQueryTracker:
 
     def _end(self, transaction: sqlite3.Connection, query_id: str) -> QueryStatus | None:
         """Ends the query if its subqueries are all finished and it is not."""
-        row = transaction.execute(
-            "SELECT * FROM queries WHERE query_id = ?", (query_id,)
-        ).fetchone()
+        row = _query_row(transaction, query_id)
         if row is None or row["subqueries"] is None or QueryState(row["state"]).is_finished:
             return None
         state = state_of_query(row["subqueries"], row["finished"], row["failed"])
@@ -206,10 +218,9 @@ def _add_subquery(transaction: sqlite3.Connection, values: dict[str, Any]) -> No
     )
 
 
-def _query_row(transaction: sqlite3.Connection, query_id: str) -> sqlite3.Row:
-    found = transaction.execute("SELECT * FROM queries WHERE query_id = ?", (query_id,))
-    row: sqlite3.Row = found.fetchone()
-    return row
+def _query_row(transaction: sqlite3.Connection, query_id: str) -> Any:
+    """None if there is none."""
+    return transaction.execute("SELECT * FROM queries WHERE query_id = ?", (query_id,)).fetchone()
 
 
 def _status(row: sqlite3.Row) -> QueryStatus:

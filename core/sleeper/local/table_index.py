@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, did_you_mean
 from sleeper.local.database import InstanceDatabase
 from sleeper.tables.table_ref import TableId, TableRef, TableState, check_table_name
 
@@ -31,7 +31,8 @@ class LocalTableIndex:
             "SELECT * FROM tables WHERE name = ? AND state = 'active'", (name,)
         )
         if not rows:
-            raise NotFoundError(f"no table is named {name!r}")
+            near = did_you_mean(name, (table.name for table in self.list()))
+            raise NotFoundError(f"no table is named {name!r}{near}")
         return _table(rows[0])
 
     def by_id(self, table_id: TableId) -> TableRef:

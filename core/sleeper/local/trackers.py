@@ -24,14 +24,16 @@ _TOUCH_JOB = """
 INSERT INTO jobs (table_id, job_id, kind, updated_ms) VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET updated_ms = max(updated_ms, excluded.updated_ms)
 """
-# An end that the task told itself is worth more than one that others found.
+# An end that the task told itself is worth more than one that others found. Where it was heard
+# of, the latest time stays.
 _ADD_TASK_EVENT = """
 INSERT INTO task_events (task_id, step, kind, at_ms, process, jobs, rows_read, rows_written,
     reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET at_ms = excluded.at_ms, process = excluded.process,
     jobs = excluded.jobs, rows_read = excluded.rows_read,
     rows_written = excluded.rows_written, reason = excluded.reason
-WHERE (excluded.reason IS NOT NULL, excluded.at_ms) < (reason IS NOT NULL, at_ms)
+WHERE CASE WHEN step = 'heard' THEN excluded.at_ms > at_ms
+    ELSE (excluded.reason IS NOT NULL, excluded.at_ms) < (reason IS NOT NULL, at_ms) END
 """
 
 
@@ -131,10 +133,11 @@ class LocalTaskTracker:
 
     def recent(self, kind: str | None = None, limit: int = RECENT_JOBS) -> tuple[TaskStatus, ...]:
         """See the port."""
-        where, values = ("WHERE kind = ?", [kind]) if kind is not None else ("", [])
+        where, values = (" AND kind = ?", [kind]) if kind is not None else ("", [])
         return self._folded(
             "WHERE task_id IN (SELECT task_id FROM task_events"
-            f" {where} GROUP BY task_id ORDER BY max(at_ms) DESC, task_id LIMIT ?)",
+            f" WHERE step <> 'heard'{where} GROUP BY task_id"
+            " ORDER BY max(at_ms) DESC, task_id LIMIT ?)",
             (*values, limit),
         )
 

@@ -6,7 +6,8 @@ before anything that the query itself asks for, so no query can leave it out.
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
@@ -41,6 +42,21 @@ def restriction_of(callers: str | None, caller: str, table_name: str) -> Restric
         if name in known:
             return known[name]
     raise InvalidRequestError(f"caller {caller!r} may not query table {table_name!r}")
+
+
+def restriction_of_chain(callers: str | None, chain: Sequence[str], table_name: str) -> Restriction:
+    """What the last of the callers may see, in whose name the one before asks, and so on.
+
+    InvalidRequestError unless all of those before may see all: else a caller could ask in the
+    name of one who sees more.
+    """
+    *before, last = chain
+    for caller in before:
+        if restriction_of(callers, caller, table_name) != NO_RESTRICTION:
+            raise InvalidRequestError(
+                f"caller {caller!r} may not ask table {table_name!r} in another's name"
+            )
+    return restriction_of(callers, last, table_name)
 
 
 def parse_callers(text: str) -> dict[str, Restriction]:
@@ -105,6 +121,14 @@ def visible_columns(
                 f"field {name!r} may not be seen by the caller, who may see: {', '.join(allowed)}"
             )
     return allowed if columns is None else columns
+
+
+def visible_schema(restriction: Restriction, schema: Schema) -> Schema:
+    """The schema without the value fields that may not be seen."""
+    allowed = restriction.value_fields
+    if allowed is None:
+        return schema
+    return replace(schema, values=tuple(f for f in schema.values if f.name in allowed))
 
 
 def _are_texts(values: object) -> bool:

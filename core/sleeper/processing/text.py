@@ -36,7 +36,7 @@ def parse_filters(text: str) -> tuple[AgeOff, ...]:
         if argument is None or not argument.isascii() or not argument.isdigit():
             raise InvalidRequestError(
                 f"filter ageOff({field}) needs its age in milliseconds, a whole number, "
-                f"not {argument!r}"
+                f"found {'nothing' if argument is None else repr(argument)}"
             )
         if int(argument) > _AGE_MS_MAX:
             raise InvalidRequestError(f"filter ageOff({field}): {argument} is more than 2^63-1")

@@ -29,10 +29,11 @@ class Scope(Enum):
 class Group(Enum):
     """Under which heading a property is documented."""
 
+    DEFINITION = "What a table is"
+    STORAGE = "Data files"
     INSTANCE = "The instance"
-    DEPLOYMENT = "Deployment on AWS"
-    DEPLOYED = "What a deployment writes down"
     LOCAL = "A local instance"
+    DEPLOYMENT = "Deployment on AWS"
     STATE = "State store, queues and trackers"
     ENGINE = "Memory and the engine"
     INGEST = "Ingest"
@@ -44,8 +45,7 @@ class Group(Enum):
     COLLECTION = "Garbage collection"
     QUERY = "Query"
     ATHENA = "Athena"
-    DEFINITION = "What a table is"
-    STORAGE = "Data files"
+    DEPLOYED = "What a deployment writes down"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,5 +44,6 @@ ATHENA_MEMORY_MB = declare("athena.handler.memory.mb", _MEMORY_MB, 4096, Group.A
 ATHENA_TIMEOUT_SECONDS = declare("athena.handler.timeout.seconds", _TIMEOUT_SECONDS, 900, Group.ATHENA, "How long the lambdas that Athena calls may run.", redeploy=True)
 ATHENA_SPILL_EXPIRY_DAYS = declare("athena.spill.bucket.ageoff.days", whole_number(1, 3650), 1, Group.ATHENA, "After how many days what Athena's reads spilled is deleted.", redeploy=True)
 
+DASHBOARD_WINDOW_MINUTES = declare("dashboard.time.window.minutes", whole_number(1, 1440), 5, Group.STATE, "How many minutes a point in a chart of the dashboard stands for.", redeploy=True)
 METRICS_PERIOD_MINUTES = declare("metrics.table.period.minutes", whole_number(1), 5, Group.STATE, "How often metrics of tables are reported.", redeploy=True)
 # fmt: on

@@ -147,7 +147,7 @@ AGGREGATIONS, DEFAULT_AGGREGATIONS = _of_new_tables("aggregations", AGGREGATIONS
 ITERATOR_CLASS_NAME, DEFAULT_ITERATOR_CLASS_NAME = _of_new_tables("iterator.class.name", optional(class_name("a registered iterator")), None, Group.DEFINITION, "The iterator that rows pass through after filters and aggregations. A published copy: the table's log decides.")
 ITERATOR_CONFIG, DEFAULT_ITERATOR_CONFIG = _of_new_tables("iterator.config", text(), "", Group.DEFINITION, "What the iterator is told. A published copy: the table's log decides.")
 ITERATOR_GROUP_ROWS_MAX = _with_default("iterator.group.rows.max", whole_number(1), 1_000_000, Group.DEFINITION, "How many rows of equal row and sort keys an iterator is given at most. More fail the query or compaction.")
-QUERY_CALLERS = _with_default("query.callers", optional(CALLERS_JSON), None, Group.QUERY, "Who may query the table by message, and what they see of it, as JSON: an object by caller (`*`: everybody else) with `valueFields`, `iterator` and `config`, each optional. Unset: everybody, everything.")
+QUERY_CALLERS = _with_default("query.callers", optional(CALLERS_JSON), None, Group.QUERY, "Who may query the table by message, HTTP, WebSocket or Athena, and what they see of it, as JSON: an object by caller (`*`: everybody else; `athena`: whoever asks through Athena) with `valueFields`, `iterator` and `config`, each optional. Unset: everybody, everything.")
 SPLITS_FILE = _declare("splits.file", optional(text(4096)), None, Group.DEFINITION, "A file of split points that the table begins with, one a line.")
 SPLITS_BASE64 = _declare("splits.base64.encoded", FLAG, False, Group.DEFINITION, "Whether split points of strings are given as base64.")
 

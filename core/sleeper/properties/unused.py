@@ -30,7 +30,6 @@ _INSTANCE_NAMES = (
     "sleeper.metrics.namespace",
     "sleeper.metrics.lambda.*",
     "sleeper.metrics.batch.*",
-    "sleeper.dashboard.*",
     "sleeper.athena.handler.classes",
     "sleeper.athena.handler.memory",
     "sleeper.athena.spill.master.key.*",

@@ -1,11 +1,10 @@
 """The properties of an instance and of a table: checked text, typed values."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, did_you_mean
 from sleeper.properties import (  # noqa: F401 (they declare)
     bulk_import,
     deployed,
@@ -141,10 +140,8 @@ def _unknown(name: str, what: str) -> str:
         "instance": INSTANCE_PROPERTIES.names(),
         "table": TABLE_PROPERTIES.names(),
     }.get(what, INSTANCE_PROPERTIES.names() + TABLE_PROPERTIES.names())
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"; did you mean {nearest[0]}?" if nearest else ""
     kind = "property" if what == "known" else f"{what} property"
-    return f"{name!r} is no {kind}{hint}"
+    return f"{name!r} is no {kind}{did_you_mean(name, known)}"
 
 
 def _typed(values: Mapping[str, str], declaration: Property[T], default: T | None) -> T:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sleeper.datafiles.location import DataRoot
-from sleeper.errors import InvalidRequestError
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region
 from sleeper.query.engine import QueryEngine
@@ -40,7 +39,7 @@ class FeedPiece:
 def check_feed_start(store: StateStore, start: int) -> None:
     """InvalidRequestError if what came after the version is not all there any more, or yet."""
     with store.reading() as state:
-        _check_start(state, start)
+        state.check_changes_after(start)
 
 
 def next_version(store: StateStore, start: int, files_max: int | None, last: int | None) -> int:
@@ -50,7 +49,7 @@ def next_version(store: StateStore, start: int, files_max: int | None, last: int
     version that is not passed.
     """
     with store.reading() as state:
-        _check_start(state, start)
+        state.check_changes_after(start)
         newest: int = state.number if last is None else min(last, state.number)
         found = start
         while found < newest:
@@ -73,7 +72,7 @@ def plan_feed(
     Of the query, regions and columns count.
     """
     with store.reading() as state:
-        _check_start(state, start)
+        state.check_changes_after(start)
         schema = parsed_schema(state.schema_json)
         check_query(query, schema)
         scans = list(_scans(state, start, end, query))
@@ -89,16 +88,6 @@ def read_feed_piece(
     target = result_schema(schema, query.columns)
     plan = QueryPlan(schema, 0, leaves)
     yield from rows_of(plan, query, root, engine, target, (), limit)
-
-
-def _check_start(state: TableState, start: int) -> None:
-    if start < state.horizon:
-        raise InvalidRequestError(
-            f"what came after version {start} is not all kept any more: changes can be read "
-            f"from version {state.horizon} on"
-        )
-    if start > state.number:
-        raise InvalidRequestError(f"version {start} is not reached: the newest is {state.number}")
 
 
 def _scans(state: TableState, start: int, end: int, query: Query) -> Iterator[FileScan]:

@@ -13,6 +13,7 @@ from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.extracts import Extractor
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.session import EngineSettings, limit_footer_cache, open_session
+from sleeper.processing.restriction import NO_RESTRICTION, Restriction
 from sleeper.properties import engine as of_engine
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.key_filters import KeyFilterCache
@@ -21,12 +22,17 @@ from sleeper.statestore.store import StateStore
 
 @dataclass(frozen=True, slots=True)
 class QueryTable:
-    """A table that can be queried."""
+    """A table that can be queried.
+
+    `restriction` is what the caller may see of it, whatever a query asks: it cannot be seen
+    around.
+    """
 
     name: str
     store: StateStore
     root: DataRoot
     iterators: TableIterators = field(default_factory=TableIterators)
+    restriction: Restriction = NO_RESTRICTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class QuerySettings:
     hold_seconds: int = 3600
     rows_max: int = 0
     seconds_max: int = 0
+    bytes_max: int = 0
     filter_cache_bytes: int = 256 * 1024**2
     footer_cache_bytes: int = 50 * 1024**2
 
@@ -57,11 +64,12 @@ def query_settings(
     )
     return QuerySettings(
         engine,
-        properties.get(of_engine.QUERY_HOLD_SECONDS),
-        properties.get(of_engine.QUERY_ROWS_MAX),
-        properties.get(of_engine.QUERY_SECONDS_MAX),
-        properties.get(of_engine.QUERY_CACHE_BYTES),
-        properties.get(of_engine.QUERY_FOOTER_CACHE_BYTES),
+        hold_seconds=properties.get(of_engine.QUERY_HOLD_SECONDS),
+        rows_max=properties.get(of_engine.QUERY_ROWS_MAX),
+        seconds_max=properties.get(of_engine.QUERY_SECONDS_MAX),
+        bytes_max=properties.get(of_engine.QUERY_BYTES_MAX),
+        filter_cache_bytes=properties.get(of_engine.QUERY_CACHE_BYTES),
+        footer_cache_bytes=properties.get(of_engine.QUERY_FOOTER_CACHE_BYTES),
     )
 
 

@@ -10,6 +10,8 @@ from pathlib import PurePosixPath
 from datafusion import ExecutionPlan
 
 from sleeper.datafiles.session import engine_errors
+from sleeper.properties.engine import QUERY_MEMORY_BYTES
+from sleeper.query.as_of import NEWEST, AsOf
 from sleeper.query.engine import QueryEngine
 from sleeper.query.interruption import batches_of
 from sleeper.query.sql import StatementRun, TableOpeners
@@ -51,18 +53,20 @@ class SqlExplanation:
     seconds: float
 
 
-def explain_sql(statement: str, tables: TableOpeners, engine: QueryEngine) -> SqlExplanation:
+def explain_sql(
+    statement: str, tables: TableOpeners, engine: QueryEngine, as_of: AsOf = NEWEST
+) -> SqlExplanation:
     """Runs the statement, passes over its rows, and tells what it read. Errors as of `run_sql`."""
     settings = engine.settings
     # In one thread, so that one plan has all the figures.
     single = QueryEngine(
         replace(settings, engine=replace(settings.engine, threads=1)), engine.clock
     )
-    run = StatementRun(statement, single)
+    run = StatementRun(statement, single, as_of=as_of)
     begun = time.monotonic()
     try:
         frame = run.frame(tables, narrow=True)
-        with errors_of_statement(), engine_errors():
+        with errors_of_statement(), engine_errors(QUERY_MEMORY_BYTES.name):
             plan = frame.execution_plan()
             rows = sum(
                 batch.num_rows
@@ -128,17 +132,17 @@ def _reads(run: StatementRun, name: str, scanned: _Scanned) -> TableReads:
     plan, table = run.plans[name], run.tables[name]
     regions = run.needed.get(name)
     with table.store.reading(plan.version) as state:
-        totals = state.files.totals()
+        extent = state.files.extent()
         overlapping = [] if regions is None else state.partitions.leaves_overlapping(regions)
     return TableReads(
         table=name,
         version=plan.version,
-        leaves=totals.leaves if regions is None else len(overlapping),
-        leaves_of=totals.leaves,
+        leaves=extent.leaves if regions is None else len(overlapping),
+        leaves_of=extent.leaves,
         files=plan.files,
-        files_of=totals.files,
+        files_of=extent.files,
         bytes=plan.bytes,
-        bytes_of=totals.bytes,
+        bytes_of=extent.bytes,
         bytes_read=scanned.bytes,
         pages=scanned.pages if scanned.pages_of else None,
         pages_of=scanned.pages_of or None,

@@ -1,4 +1,5 @@
-"""A table with an iterator, for SQL: its rows come from the merge, through a local file.
+"""A table with an iterator, its own or its caller's, for SQL: its rows come from the merge,
+through a local file.
 
 The engine may scan a table several times, and cannot wait for Python to give it rows.
 """
@@ -11,22 +12,25 @@ import pyarrow.parquet as pq
 from datafusion import SessionContext
 
 from sleeper.datafiles.arrow import view_schema
-from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.datafiles.session import engine_errors, scan_files
+from sleeper.processing.restriction import visible_columns, visible_schema
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.key_filters import narrowed
 from sleeper.query.key_predicates import Regions
 from sleeper.query.planning import plan_query
 from sleeper.query.request import Query
-from sleeper.query.running import result_schema, rows_of
+from sleeper.query.running import result_schema, rows_of, steps_of
 from sleeper.query.sql_tables import quoted
 from sleeper.query.table_planning import TablePlan
 
 
 @dataclass(frozen=True, slots=True)
 class IteratedRows:
-    """The rows of some regions of a table, None for all, that its iterator has left."""
+    """The rows of some regions of a table, None for all, that its iterators have left.
+
+    With the columns that the table's caller may see.
+    """
 
     table: QueryTable
     plan: TablePlan
@@ -37,20 +41,21 @@ class IteratedRows:
         """Writes them to a file of their own in the spill folder, leaf after leaf."""
         plan, table = self.plan, self.table
         regions = None if self.regions is None else tuple(self.regions)
-        query = Query(regions, version=plan.version)
+        columns = visible_columns(table.restriction, plan.schema, None)
+        query = Query(regions, columns, version=plan.version)
         with table.store.reading(plan.version) as state:
             by_leaf = plan_query(query, plan.schema, state)
         by_leaf = narrowed(by_leaf, lambda file: engine.key_filters.get(table.root, file))
-        iterator = table.iterators.bind(plan.processing.iterator)
-        step = ProcessingStep(plan.processing, max(self.now_ms, plan.time_ms), iterator)
-        kind = result_schema(plan.schema, None)
+        now_ms = max(self.now_ms, plan.time_ms)
+        steps = steps_of(by_leaf, query, table.iterators, now_ms, table.restriction)
+        kind = result_schema(plan.schema, columns)
         file = engine.settings.engine.spill_folder / f"sql-{uuid4().hex}.parquet"
         try:
             with (
                 engine_errors(),
                 pq.ParquetWriter(file, kind, compression="lz4", write_statistics=False) as writer,
             ):
-                for batch in rows_of(by_leaf, query, table.root, engine, kind, (step,), limit):
+                for batch in rows_of(by_leaf, query, table.root, engine, kind, steps, limit):
                     writer.write_batch(batch)
         except BaseException:
             file.unlink(missing_ok=True)
@@ -59,5 +64,6 @@ class IteratedRows:
 
     def register(self, session: SessionContext, file: Path) -> None:
         """Makes the file's rows the table's in the session."""
-        frame = scan_files(session, [str(file)], view_schema(self.plan.schema))
+        visible = visible_schema(self.table.restriction, self.plan.schema)
+        frame = scan_files(session, [str(file)], view_schema(visible))
         session.register_view(quoted(self.table.name), frame)

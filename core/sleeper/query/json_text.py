@@ -3,7 +3,7 @@
 JSON follows FORMATS.md (Rows in JSON): numbers, strings, arrays; bytes as base64, a map
 as an object, null spelled out. Decimals are numbers with all their digits; timestamps
 are ISO 8601 in UTC, dates ISO 8601; a float that JSON has no number for is `"NaN"`,
-`"Infinity"` or `"-Infinity"`.
+`"Infinity"` or `"-Infinity"`. Of characters, SQS takes those of XML 1.0: others are escaped.
 """
 
 import json
@@ -12,7 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import SessionContext, col, functions
 
-_TO_ESCAPE = r'["\\\x00-\x1f]'
+from sleeper.datafiles.times import time_text
+
+_TO_ESCAPE = r'["\\\x00-\x1f\x{FFFE}\x{FFFF}]'
+_NO_TEXT = [*map(chr, range(0x20)), "\ufffe", "\uffff"]
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
@@ -53,9 +56,11 @@ def plain_text(column: pa.Array) -> pa.Array:
         return _base64(column)
     if pa.types.is_timestamp(kind):
         # Without its zone the time is the UTC one; the cast would need a zone database.
-        text = column.cast(pa.timestamp(kind.unit)).cast(pa.string())
+        text = time_text(column.cast(pa.timestamp(kind.unit)))
         text = pc.replace_substring(text, " ", "T", max_replacements=1)
         return text if kind.tz is None else pc.binary_join_element_wise(text, "Z", "")
+    if pa.types.is_date32(kind):
+        return time_text(column)
     if pa.types.is_nested(kind):
         return pc.if_else(column.is_valid(), _json_of_nested(column), None)
     return column.cast(pa.string())
@@ -90,14 +95,16 @@ def _json_strings(text: pa.Array) -> pa.Array:
     if pc.any(pc.match_substring_regex(text, _TO_ESCAPE)).as_py():
         text = pc.replace_substring(text, "\\", "\\\\")
         text = pc.replace_substring(text, '"', '\\"')
-        if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f]")).as_py():
-            for code in range(0x20):
-                text = pc.replace_substring(text, chr(code), json.dumps(chr(code))[1:-1])
+        if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f\x{FFFE}\x{FFFF}]")).as_py():
+            for character in _NO_TEXT:
+                text = pc.replace_substring(text, character, json.dumps(character)[1:-1])
     return pc.binary_join_element_wise('"', text, '"', "")
 
 
 def _json_of_floats(column: pa.Array) -> pa.Array:
     text = column.cast(pa.string())
+    # Many readers take -0 for a whole number, which has no sign then.
+    text = pc.if_else(pc.equal(text, "-0"), "-0.0", text)
     if pc.all(pc.is_finite(column)).as_py() is not False:
         return text
     text = pc.if_else(pc.is_nan(column), '"NaN"', text)

@@ -4,6 +4,7 @@ A message is checked in two steps: what it says by itself when it is parsed, and
 and fields when the table's schema is at hand (`query_of`).
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from sleeper.query.request import Query, columns_with_keys
 from sleeper.schema.model import Schema
 
 QUERY_TYPE = "Query"
+_ASKED_BY = "askedBy"
 _ID_BYTES_MAX = 256
 _TEXT_MAX = 64 * 1024
 
@@ -36,7 +38,8 @@ RawRegion = Mapping[str, Any]
 class QueryMessage:
     """A query for a table that is named by `table_name`, or by `table_id`.
 
-    `value_fields` None is all of them; keys are always wanted.
+    `value_fields` None is all of them; keys are always wanted. `asked_by` are callers in whose
+    name the message was sent on, the first by its sender, each next by the one before.
     """
 
     query_id: str
@@ -47,6 +50,7 @@ class QueryMessage:
     iterator: IteratorCall | None = None
     results: ResultsDestination = field(default_factory=ResultsDestination)
     status: tuple[StatusDestination, ...] = ()
+    asked_by: tuple[str, ...] = ()
 
 
 def parse_query_message(body: str, default_query_id: str) -> QueryMessage:
@@ -80,6 +84,7 @@ def query_message_from_json(raw: Mapping[str, Any], default_query_id: str) -> Qu
             ),
             results=results_destination_from_json(raw.get("resultsPublisherConfig")),
             status=status_destinations_from_json(raw.get("statusReportDestinations")),
+            asked_by=_asked_by(raw),
         )
     except InvalidRequestError as error:
         raise InvalidRequestError(_in_message(str(error))) from error
@@ -91,6 +96,31 @@ def query_id_of(body: str, default_query_id: str) -> str:
         return _query_id(_object(body), default_query_id)
     except InvalidRequestError:
         return default_query_id
+
+
+def redriven_query_body(body: str, message_id: str, sender: str) -> str:
+    """The body of a query's message that is sent again by somebody else, under another id.
+
+    The query keeps its id, and whoever asked first sees what he may see, not what those may
+    who send it again. What is no query stays.
+    """
+    try:
+        raw = _object(body)
+        before = list(_asked_by(raw))
+    except InvalidRequestError:
+        return body
+    asked = {"queryId": raw.get("queryId") or message_id, _ASKED_BY: [sender, *before]}
+    return json.dumps({**raw, **asked}, separators=(",", ":"))
+
+
+def query_fingerprint(body: str) -> str:
+    """Tells a message's query from others with the same id, however often it is sent on."""
+    try:
+        raw = _object(body)
+    except InvalidRequestError:
+        return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
+    asked = {name: raw[name] for name in raw if name not in {"queryId", _ASKED_BY}}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
 def query_message_to_json(message: QueryMessage) -> dict[str, Any]:
@@ -185,6 +215,15 @@ def _value_fields(raw: Mapping[str, Any]) -> tuple[str, ...] | None:
     if not isinstance(fields, list) or not all(isinstance(name, str) for name in fields):
         raise InvalidRequestError('"requestedValueFields" must be a list of names')
     return tuple(fields)
+
+
+def _asked_by(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    callers = raw.get(_ASKED_BY)
+    if callers is None:
+        return ()
+    if not isinstance(callers, list) or not all(isinstance(name, str) for name in callers):
+        raise InvalidRequestError(f'"{_ASKED_BY}" must be a list of callers')
+    return tuple(callers)
 
 
 def _in_message(reason: str) -> str:

@@ -134,5 +134,4 @@ def _is_csv_type(kind: pa.DataType) -> bool:
         or pa.types.is_floating(kind)
         or pa.types.is_boolean(kind)
         or pa.types.is_string(kind)
-        or pa.types.is_date(kind)
     )

@@ -8,7 +8,6 @@ from sleeper.partitions.json import make_range
 from sleeper.partitions.region import Region, key_region, whole_region
 from sleeper.processing.check import check_processing
 from sleeper.processing.model import NO_PROCESSING, Processing
-from sleeper.processing.restriction import NO_RESTRICTION, Restriction
 from sleeper.schema.model import (
     Field,
     KeyValue,
@@ -26,8 +25,7 @@ class Query:
     names in the order wanted, None for all. `version` None is the newest. The rows pass
     through `processing` after the table's own, before columns and limit. `now_ms` is the
     time for filters; None is the query's start, or the version's time if one is given.
-    `restriction` is what its caller may see; it cannot be seen around. `raw` leaves the
-    table's own processing out: rows as the files have them.
+    `raw` leaves the table's own processing out: rows as the files have them.
     """
 
     regions: tuple[Region, ...] | None = None
@@ -36,7 +34,6 @@ class Query:
     version: int | None = None
     processing: Processing = NO_PROCESSING
     now_ms: int | None = None
-    restriction: Restriction = NO_RESTRICTION
     raw: bool = False
 
 

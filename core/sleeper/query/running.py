@@ -17,15 +17,17 @@ from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.processing_frame import ProcessingStep
 from sleeper.errors import DataError, StateMovedOnError
+from sleeper.files.data_file import DataFile
 from sleeper.processing.model import NO_PROCESSING, Processing
-from sleeper.processing.restriction import visible_columns
+from sleeper.processing.restriction import NO_RESTRICTION, Restriction, visible_columns
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.key_filters import narrowed
-from sleeper.query.planning import FileScan, LeafPlan, QueryPlan, plan_query
+from sleeper.query.planning import LeafPlan, QueryPlan, plan_query
 from sleeper.query.request import Query, check_query
 from sleeper.query.result import QueryResult, with_first
+from sleeper.query.size import bytes_of, check_size
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
 
@@ -37,26 +39,29 @@ parsed_schema = lru_cache(maxsize=256)(schema_from_json)
 
 
 def run_query(
-    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None = None
+    query: Query,
+    table: QueryTable,
+    engine: QueryEngine,
+    limit: TimeLimit | None = None,
+    held: bool = False,
 ) -> QueryResult:
     """The query's rows, of the table's types, in the columns asked for.
 
     They are in key order: row keys, then sort keys. The first batch is ready when this
     returns. A file that is gone until then makes the query start again on the newest state;
     for an old version that means that it is below the horizon, which is refused. Without a
-    limit the engine's settings have one.
+    limit the engine's settings have one. `held`: whoever asks holds the version.
 
     InvalidRequestError if the query does not fit the schema, or its version cannot be read.
     """
     for attempt in itertools.count(1):
         try:
-            return _start(query, table, engine, limit)
+            return _start(query, table, engine, limit, held)
         except StateMovedOnError as error:
             if attempt == _ATTEMPTS_MAX:
                 # Nobody collects so fast: it is missing where it should be.
                 plan = plan_of_query(query, table)
-                scans = [scan for leaf in plan.leaves for scan in leaf.scans]
-                raise _damage(scans, plan.schema, table.root, engine) or error from error
+                raise _damage(_files_of(plan), plan.schema, table.root, engine) or error from error
             logger.info("query starts again: %s", error, extra={"table": table.name})
     raise AssertionError
 
@@ -70,22 +75,26 @@ def plan_of_query(query: Query, table: QueryTable) -> QueryPlan:
 
 
 def _start(
-    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None
+    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None, held: bool
 ) -> QueryResult:
     plan = narrowed(
         plan_of_query(query, table),
         lambda file: engine.key_filters.get(table.root, file),
         lambda files: engine.key_filters.load(table.root, files),
     )
-    columns = visible_columns(query.restriction, plan.schema, query.columns)
+    check_size(bytes_of(_files_of(plan)), engine.settings.bytes_max)
+    columns = visible_columns(table.restriction, plan.schema, query.columns)
     query = replace(query, columns=columns)
     seconds = engine.settings.hold_seconds
     hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
     target = result_schema(plan.schema, query.columns)
-    steps = steps_of(plan, query, table.iterators, _now_of(plan, query, engine))
+    now_ms = _now_of(plan, query, engine)
+    steps = steps_of(plan, query, table.iterators, now_ms, table.restriction)
+    holds = () if held else (hold,)
     try:
         if len(plan.leaves) > 1:
-            hold.take()
+            for each in holds:
+                each.take()
         limit = limit or TimeLimit.from_now(engine.settings.seconds_max)
         rows = rows_of(plan, query, table.root, engine, target, steps, limit)
         first = next(rows, None)
@@ -93,7 +102,7 @@ def _start(
         hold.release()
         raise
     batches = with_first(first, rows)
-    return QueryResult(target, batches, (hold,), engine.settings.rows_max)
+    return QueryResult(target, batches, holds, engine.settings.rows_max)
 
 
 def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
@@ -103,31 +112,37 @@ def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
 
 
 def steps_of(
-    plan: QueryPlan, query: Query, iterators: TableIterators, now_ms: int
+    plan: QueryPlan,
+    query: Query,
+    iterators: TableIterators,
+    now_ms: int,
+    restriction: Restriction = NO_RESTRICTION,
 ) -> tuple[ProcessingStep, ...]:
     """The table's processing, what its caller may see of that, then the query's own."""
     tables = NO_PROCESSING if query.raw else plan.processing
-    forced = Processing(iterator=query.restriction.iterator)
+    forced = Processing(iterator=restriction.iterator)
     steps = [ProcessingStep(tables, now_ms, iterators.bind(tables.iterator))]
     for processing in (forced, query.processing):
         iterator = iterators.bind(processing.iterator)
         if iterator is not None:
             iterator.check(plan.schema)
         if processing is query.processing:
-            _check_sight(query, plan.schema, iterator)
+            _check_sight(query, restriction, plan.schema, iterator)
         steps.append(ProcessingStep(processing, now_ms, iterator))
     return tuple(step for step in steps if not step.processing.keeps_rows)
 
 
-def _check_sight(query: Query, schema: Schema, iterator: BoundIterator | None) -> None:
+def _check_sight(
+    query: Query, restriction: Restriction, schema: Schema, iterator: BoundIterator | None
+) -> None:
     """InvalidRequestError if what the query asks for looks at fields its caller may not see."""
-    if query.restriction.value_fields is None:
+    if restriction.value_fields is None:
         return
     looked_at = [age_off.field for age_off in query.processing.filters]
     if iterator is not None:
         needed = iterator.required_fields(schema)
         looked_at += [f.name for f in schema.fields] if needed is None else needed
-    visible_columns(query.restriction, schema, tuple(looked_at))
+    visible_columns(restriction, schema, tuple(looked_at))
 
 
 def _now_of(plan: QueryPlan, query: Query, engine: QueryEngine) -> int:
@@ -166,13 +181,18 @@ def rows_of(
                             left -= batch.num_rows
                         yield batch.cast(target)
             except DataError as error:
-                raise _damage(leaf.scans, plan.schema, root, engine) or error from error
+                files = [scan.file for scan in leaf.scans]
+                raise _damage(files, plan.schema, root, engine) or error from error
+
+
+def _files_of(plan: QueryPlan) -> list[DataFile]:
+    return [scan.file for leaf in plan.leaves for scan in leaf.scans]
 
 
 def _damage(
-    scans: Sequence[FileScan], schema: Schema, root: DataRoot, engine: QueryEngine
+    files: Sequence[DataFile], schema: Schema, root: DataRoot, engine: QueryEngine
 ) -> DataError | None:
-    return find_damage(schema, (s.file for s in scans), root, engine.settings.engine)
+    return find_damage(schema, files, root, engine.settings.engine)
 
 
 def _inputs(

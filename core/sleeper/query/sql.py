@@ -15,7 +15,10 @@ from sleeper.datafiles.session import (
     engine_errors,
     register_buckets,
 )
-from sleeper.errors import NotFoundError, StateMovedOnError
+from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.processing.restriction import NO_RESTRICTION
+from sleeper.properties.engine import QUERY_MEMORY_BYTES
+from sleeper.query.as_of import NEWEST, AsOf
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit, batches_of
@@ -24,8 +27,15 @@ from sleeper.query.key_predicates import Regions
 from sleeper.query.narrowing import regions_by_table
 from sleeper.query.result import QueryResult, with_first
 from sleeper.query.running import parsed_schema
+from sleeper.query.size import check_size
 from sleeper.query.sql_tables import register_table
-from sleeper.query.sql_text import ALLOWED, errors_of_statement, planning_errors, tables_in
+from sleeper.query.sql_text import (
+    ALLOWED,
+    check_explains_nothing,
+    errors_of_statement,
+    planning_errors,
+    tables_in,
+)
 from sleeper.query.table_planning import TablePlan, plan_table
 from sleeper.schema.model import Schema
 
@@ -43,21 +53,23 @@ def run_sql(
     engine: QueryEngine,
     narrow: bool = True,
     limit: TimeLimit | None = None,
+    as_of: AsOf = NEWEST,
 ) -> QueryResult:
     """The rows of one SELECT (or EXPLAIN, DESCRIBE, VALUES) in the statement's order.
 
     Names that are not all lower case, or have other characters than letters, digits and
     underscores, are put in double quotes. Each table is read at its newest version when
-    the statement starts, under a hold. Columns that share a name get a number behind it.
-    The first batch is ready when this returns. Unless `narrow` is off, files are left out
-    that the statement's predicates on row keys rule out. Without a limit the engine's
-    settings have one.
+    the statement starts, or as of a transaction, under a hold. Columns that share a name get a
+    number behind it. The first batch is ready when this returns. Unless `narrow` is off, files
+    are left out that the statement's predicates on row keys rule out. Without a limit the
+    engine's settings have one.
 
-    InvalidRequestError for wrong SQL, a table or column that is not there, and any
-    statement that would change something or read anything but tables.
+    InvalidRequestError for wrong SQL, a table or column that is not there or that the caller
+    may not see, a version that cannot be read, and any statement that would change something or
+    read anything but tables.
     """
     for attempt in range(1, _ATTEMPTS_MAX + 1):
-        run = StatementRun(statement, engine, limit)
+        run = StatementRun(statement, engine, limit, as_of)
         try:
             return run.start(tables, narrow)
         except BaseException as error:
@@ -75,9 +87,16 @@ class StatementRun:
     for all rows). `local_files` hold the rows of tables with an iterator, until `release`.
     """
 
-    def __init__(self, statement: str, engine: QueryEngine, limit: TimeLimit | None = None) -> None:
+    def __init__(
+        self,
+        statement: str,
+        engine: QueryEngine,
+        limit: TimeLimit | None = None,
+        as_of: AsOf = NEWEST,
+    ) -> None:
         self._statement = statement
         self._engine = engine
+        self._as_of = as_of
         self._files: list[str] = []
         self._start_ms = engine.clock()
         self.limit = limit or TimeLimit.from_now(engine.settings.seconds_max)
@@ -114,37 +133,77 @@ class StatementRun:
 
     def frame(self, tables: TableOpeners, narrow: bool) -> DataFrame:
         """The statement over its tables, which are pinned and held from here on."""
-        opened = [_opened(tables, name) for name in tables_in(self._statement, tables)]
-        pinned = [self._pin(table) for table in opened if table is not None]
+        found = [_opened(tables, name) for name in tables_in(self._statement, tables)]
+        opened = [table for table in found if table is not None]
+        versions = self._versions(opened, tables)
+        pinned = [self._pin(table, versions.get(table.name)) for table in opened]
         if narrow:
             self.needed = self._regions(pinned, tables)
         for each in pinned:
+            self.plans[each.table.name] = self._plan(each)
+        size = sum(plan.bytes for plan in self.plans.values())
+        check_size(size, self._engine.settings.bytes_max)
+        for each in pinned:
             name = each.table.name
-            with each.table.store.reading(each.version) as state:
-                plan = plan_table(each.schema, state, self.needed.get(name))
-            if plan.processing.iterator is None:
-                self._files += register_table(self.session, each.table, plan, self._start_ms)
+            plan = self.plans[name]
+            restriction = each.table.restriction
+            if plan.processing.iterator is None and restriction.iterator is None:
+                self._files += register_table(self.session, each.table, plan, each.now_ms)
             else:
-                rows = IteratedRows(each.table, plan, self.needed.get(name), self._start_ms)
+                rows = IteratedRows(each.table, plan, self.needed.get(name), each.now_ms)
                 file = rows.write(self._engine, self.limit)
                 self.local_files[file] = name
                 rows.register(self.session, file)
-            self.tables[name], self.plans[name] = each.table, plan
+            self.tables[name] = each.table
         with planning_errors(tables):
-            return self.session.sql_with_options(self._statement, ALLOWED)
+            frame = self.session.sql_with_options(self._statement, ALLOWED)
+        if any(table.restriction != NO_RESTRICTION for table in self.tables.values()):
+            check_explains_nothing(frame)
+        return frame
+
+    def _plan(self, pinned: "_Pinned") -> TablePlan:
+        with pinned.table.store.reading(pinned.version) as state:
+            return plan_table(pinned.schema, state, self.needed.get(pinned.table.name))
+
+    def _versions(self, opened: list[QueryTable], tables: TableOpeners) -> dict[str, int]:
+        """Of the tables that are not read at their newest version."""
+        if self._as_of == NEWEST:
+            return {}
+        empty = [(table, _schema_of(table)) for table in opened]
+        self._over_no_rows(empty, tables)
+        named = [each[0].name for each in empty if self._is_named(each, empty, tables)]
+        return self._as_of.versions(named)
+
+    def _is_named(
+        self, table: "_EmptyTable", empty: list["_EmptyTable"], tables: TableOpeners
+    ) -> bool:
+        """Whether the statement, which can be planned over all of them, needs this one."""
+        try:
+            self._over_no_rows([each for each in empty if each is not table], tables)
+        except InvalidRequestError:
+            return True
+        return False
 
     def _regions(self, pinned: list["_Pinned"], tables: TableOpeners) -> dict[str, Regions]:
-        session = open_sql_session(self._engine.settings.engine)
-        for each in pinned:
-            no_rows = TablePlan(each.schema, 0, ())
-            register_table(session, each.table, no_rows, self._start_ms)
-        with planning_errors(tables):
-            frame = session.sql_with_options(self._statement, ALLOWED)
+        frame = self._over_no_rows([(each.table, each.schema) for each in pinned], tables)
         return regions_by_table(frame, {each.table.name: each.schema for each in pinned})
 
-    def _pin(self, table: QueryTable) -> "_Pinned":
-        with table.store.reading() as state:
-            pinned = _Pinned(table, parsed_schema(state.schema_json), state.version)
+    def _over_no_rows(self, empty: list["_EmptyTable"], tables: TableOpeners) -> DataFrame:
+        session = open_sql_session(self._engine.settings.engine)
+        for table, schema in empty:
+            register_table(session, table, TablePlan(schema, 0, ()), self._start_ms)
+        with planning_errors(tables):
+            return session.sql_with_options(self._statement, ALLOWED)
+
+    def _pin(self, table: QueryTable, version: int | None) -> "_Pinned":
+        # The time of an old version is its own: `plan_table` knows it.
+        now_ms = self._start_ms if version is None else 0
+        try:
+            with table.store.reading(version) as state:
+                schema = parsed_schema(state.schema_json)
+                pinned = _Pinned(table, schema, state.version, now_ms)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"table {table.name!r}: {error}") from error
         engine = self._engine
         hold = VersionHold(
             table.store,
@@ -158,13 +217,20 @@ class StatementRun:
         return pinned
 
 
+_EmptyTable = tuple[QueryTable, Schema]
+
+
 @dataclass(frozen=True, slots=True)
 class _Pinned:
-    """A table at the version that the statement reads."""
+    """A table at the version that the statement reads.
+
+    `now_ms` is the time for its filters, unless the version is younger.
+    """
 
     table: QueryTable
     schema: Schema
     version: int
+    now_ms: int
 
 
 def open_sql_session(settings: EngineSettings) -> SessionContext:
@@ -212,6 +278,11 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def _schema_of(table: QueryTable) -> Schema:
+    with table.store.reading() as state:
+        return parsed_schema(state.schema_json)
+
+
 def _opened(tables: TableOpeners, name: str) -> QueryTable | None:
     try:
         return tables[name]()
@@ -227,7 +298,7 @@ def _rows(
     target: pa.Schema,
     limit: TimeLimit,
 ) -> Iterator[pa.RecordBatch]:
-    with errors_of_statement(), engine_errors():
+    with errors_of_statement(), engine_errors(QUERY_MEMORY_BYTES.name):
         stream = frame.execute_stream()
         check_present(files, buckets)
         for batch in batches_of(stream, limit):

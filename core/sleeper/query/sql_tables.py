@@ -9,11 +9,13 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import view_schema
-from sleeper.datafiles.predicate import regions_predicate
+from sleeper.datafiles.predicate import column, regions_predicate
 from sleeper.datafiles.processing_frame import ProcessingStep, processed
 from sleeper.datafiles.session import scan_files
+from sleeper.processing.restriction import visible_schema
 from sleeper.query.engine import QueryTable
 from sleeper.query.table_planning import ScanGroup, TablePlan
+from sleeper.schema.model import Schema
 
 
 def register_table(
@@ -21,16 +23,20 @@ def register_table(
 ) -> list[str]:
     """Registers all rows of the plan, filtered and aggregated as the table says.
 
-    Returns the files. The engine moves a statement's predicates on key fields below an
-    aggregation, and no others.
+    Fields that the table's caller may not see are not there for any statement. Returns the
+    files. The engine moves a statement's predicates on key fields below an aggregation, and
+    no others.
     """
+    visible = visible_schema(table.restriction, plan.schema)
     frames = [_group_frame(session, table, plan, group) for group in plan.groups]
     if frames:
         step = ProcessingStep(plan.processing, max(now_ms, plan.time_ms))
         rows = processed(_union(frames), plan.schema, (step,))
+        if visible != plan.schema:
+            rows = rows.select(*(column(each.name) for each in visible.fields))
         session.register_view(quoted(table.name), rows)
     else:
-        session.register_record_batches(quoted(table.name), [[_no_rows(plan)]])
+        session.register_record_batches(quoted(table.name), [[_no_rows(visible)]])
     return [table.root.url_of(path) for group in plan.groups for path in group.paths]
 
 
@@ -58,6 +64,6 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
     return _union(frames[:half]).union(_union(frames[half:]))
 
 
-def _no_rows(plan: TablePlan) -> pa.RecordBatch:
-    kind = view_schema(plan.schema)
+def _no_rows(schema: Schema) -> pa.RecordBatch:
+    kind = view_schema(schema)
     return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in kind], schema=kind)

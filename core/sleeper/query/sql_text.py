@@ -4,7 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 
-from datafusion import SQLOptions
+from datafusion import DataFrame, SQLOptions
 
 from sleeper.errors import DataError, InvalidRequestError, SleeperError
 
@@ -16,6 +16,7 @@ _PREFIX = re.compile(
     r"This feature is not implemented: |Execution error: |"
     r"Optimizer rule '[^']*' failed\s*caused by\s*)+"
 )
+_PARSER_ERROR = re.compile(r'^ParserError\("(.*)"\)$')
 _NO_TABLE = re.compile(r"table '(?:datafusion\.public\.)?(.*)' not found")
 _NO_FUNCTION = re.compile(r"table function '(.*)' not found")
 _NOT_ALLOWED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
@@ -30,6 +31,16 @@ def tables_in(statement: str, names: Iterable[str]) -> list[str]:
     """
     text = statement.casefold()
     return [n for n in names if re.search(rf"(?<!\w){re.escape(n.casefold())}(?!\w)", text)]
+
+
+def check_explains_nothing(frame: DataFrame) -> None:
+    """InvalidRequestError if the statement is an EXPLAIN, for whoever may not see all rows.
+
+    A plan names filters on fields that are hidden, and counts rows that are.
+    """
+    plan = frame.logical_plan().display()
+    if plan.startswith(("Explain", "Analyze")):
+        raise InvalidRequestError("EXPLAIN is for callers who may see all of the tables it names")
 
 
 @contextlib.contextmanager
@@ -75,4 +86,5 @@ def _known(names: Iterable[str]) -> str:
 
 
 def _stripped(text: str) -> str:
-    return " ".join(_PREFIX.sub("", text.strip()).split())
+    plain = " ".join(_PREFIX.sub("", text.strip()).split())
+    return _PARSER_ERROR.sub(r"\1", plain)

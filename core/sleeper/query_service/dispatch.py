@@ -1,6 +1,5 @@
 """What becomes of a query's message: pinned, planned, recorded, its subqueries sent."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,13 +8,20 @@ from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import Restriction, visible_columns
 from sleeper.query.destination import ResultsDestination
-from sleeper.query.message import QueryMessage, parse_query_message, query_id_of, query_of
+from sleeper.query.message import (
+    QueryMessage,
+    parse_query_message,
+    query_fingerprint,
+    query_id_of,
+    query_of,
+)
 from sleeper.query.request import check_query
 from sleeper.query_service.hold import take_hold
 from sleeper.query_service.planning import PlannedQuery, Subquery, plan_subqueries
 from sleeper.query_service.telling import SendFrame, tell_end, tell_subqueries
 from sleeper.query_service.tracker import (
     WHOLE_QUERY,
+    QueryIdTakenError,
     QueryPin,
     QueryState,
     QueryStatus,
@@ -43,7 +49,7 @@ class Dispatch:
 
     `find_table` raises NotFoundError, or InvalidRequestError if the caller may not query it;
     `check_iterator` InvalidRequestError if there is none of the name, `check_destination` if
-    results cannot go there.
+    results cannot go there. `bytes_max` is how large the files of a query may be, 0 is any.
     """
 
     tracker: QueryTracker
@@ -54,11 +60,7 @@ class Dispatch:
     send_frame: SendFrame
     hold_seconds: int
     clock: Clock
-
-
-def fingerprint_of(body: str) -> str:
-    """Tells a message's query from others with the same id."""
-    return hashlib.sha256(body.encode()).hexdigest()
+    bytes_max: int = 0
 
 
 def dispatch_query(body: str, default_query_id: str, by: Dispatch) -> Subquery | None:
@@ -68,16 +70,16 @@ def dispatch_query(body: str, default_query_id: str, by: Dispatch) -> Subquery |
     """
     message = parse_query_message(body, default_query_id)
     table = by.find_table(message)
-    planned = _pinned(message, table, fingerprint_of(body), by)
+    planned = _pinned(message, table, query_fingerprint(body), by)
     if planned is None:
         logger.info("query %s is finished already", message.query_id)
         return None
     subqueries = _plan(planned, table, by)
     ids = [each.message.sub_query_id for each in subqueries]
     by.tracker.plan(message.query_id, ids)
+    tell_subqueries(message, ids, by.send_frame)
     if len(subqueries) == 1:
         return subqueries[0]
-    tell_subqueries(message, ids, by.send_frame)
     if subqueries:
         by.send_subqueries([each.body for each in subqueries])
     else:
@@ -91,10 +93,16 @@ def _without_rows(message: QueryMessage, by: Dispatch) -> QueryStatus:
 
 
 def refuse_query(body: str, default_query_id: str, reason: str, by: Dispatch) -> None:
-    """Records that the message's query cannot be run, and tells whoever listens, once."""
+    """Records that the message's query cannot be run, and tells whoever listens, once.
+
+    Of one whose id is another query's nothing is recorded.
+    """
     query_id = query_id_of(body, default_query_id)
     logger.warning("query %s failed: %s", query_id, reason)
-    status = by.tracker.fail(query_id, fingerprint_of(body), reason)
+    try:
+        status = by.tracker.fail(query_id, query_fingerprint(body), reason)
+    except QueryIdTakenError:
+        status = QueryStatus(query_id, WHOLE_QUERY, QueryState.FAILED, 0, by.clock(), reason)
     if status is None:
         return
     try:
@@ -125,14 +133,16 @@ def _pinned(
 
 def _plan(planned: PlannedQuery, table: DispatchTable, by: Dispatch) -> list[Subquery]:
     version, query_id = planned.pin.version, planned.message.query_id
-    subqueries = _subqueries_at(planned, table, version)
+    subqueries = _subqueries_at(planned, table, version, by.bytes_max)
     if len(subqueries) > 1:
         take_hold(table.store, query_id, version, by.clock(), by.hold_seconds)
     return subqueries
 
 
-def _subqueries_at(planned: PlannedQuery, table: DispatchTable, version: int) -> list[Subquery]:
+def _subqueries_at(
+    planned: PlannedQuery, table: DispatchTable, version: int, bytes_max: int
+) -> list[Subquery]:
     # It was pinned before the state was read for this query.
     with table.store.reading(version, stale=True) as state:
         schema: Schema = schema_from_json(state.schema_json)
-        return plan_subqueries(planned, schema, state)
+        return plan_subqueries(planned, schema, state, files_bytes_max=bytes_max)

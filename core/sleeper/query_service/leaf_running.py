@@ -1,8 +1,12 @@
 """Runs a subquery: reads a leaf's rows, publishes them, and ends the query if it is the last."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from sleeper.clock import Clock
 from sleeper.errors import (
@@ -13,15 +17,22 @@ from sleeper.errors import (
     StateMovedOnError,
     UserCodeError,
 )
+from sleeper.properties.engine import QUERY_MESSAGE_SECONDS_MAX
 from sleeper.query.destination import DestinationKind
 from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.query.interruption import TimeLimit
 from sleeper.query.leaf_message import LeafQueryMessage, leaf_query_of
 from sleeper.query.running import parsed_schema, run_query
 from sleeper.query_service.hold import release_hold, renew_hold
 from sleeper.query_service.keep_alive import kept_alive
 from sleeper.query_service.publishing import Publishing, locations_of, publish_rows
 from sleeper.query_service.telling import tell_end
-from sleeper.query_service.tracker import QueryState, QueryStatus, QueryTracker
+from sleeper.query_service.tracker import (
+    QueryRecords,
+    QueryState,
+    QueryStatus,
+    too_many_rows,
+)
 from sleeper.schema.model import Schema
 
 logger = logging.getLogger(__name__)
@@ -32,15 +43,21 @@ _FINAL = (InvalidRequestError, NotFoundError, StateMovedOnError, DataError, User
 
 @dataclass(frozen=True, slots=True)
 class LeafRunning:
-    """What running subqueries takes. A subquery is given up after so many tries."""
+    """What running subqueries takes. A subquery is given up after so many tries.
 
-    tracker: QueryTracker
+    `rows_max` is how many rows the subqueries of a query give together, `seconds_max` how long
+    after the query's time they may run; 0 is no limit.
+    """
+
+    tracker: QueryRecords
     find_table: Callable[[str], QueryTable]
     engine: Callable[[], QueryEngine]
     publishing: Publishing
     tries_max: int
     hold_seconds: int
     clock: Clock
+    rows_max: int = 0
+    seconds_max: int = 0
 
 
 def run_leaf_query(leaf: LeafQueryMessage, tries: int, by: LeafRunning, held: bool = True) -> int:
@@ -64,7 +81,7 @@ def run_leaf_query(leaf: LeafQueryMessage, tries: int, by: LeafRunning, held: bo
     if error is not None:
         logger.warning("subquery %s of %s failed: %s", sub_query_id, query_id, error)
     # Also for one that was finished before: whoever did may have died before it ended the query.
-    ended = by.tracker.finish(query_id, sub_query_id, rows, error)
+    ended = by.tracker.finish(query_id, sub_query_id, rows, error, by.rows_max)
     if ended is not None:
         _end(leaf, ended, by, held)
     return rows
@@ -86,17 +103,56 @@ def _check_tries(leaf: LeafQueryMessage, tries: int, tries_max: int) -> None:
 def _run(leaf: LeafQueryMessage, by: LeafRunning, held: bool) -> int:
     table_id = leaf.query.table_id
     assert table_id is not None
-    table = by.find_table(table_id)
+    table = replace(by.find_table(table_id), restriction=leaf.restriction)
     now_ms = by.clock()
     if held:
         begun_ms = now_ms if leaf.now_ms is None else leaf.now_ms
         renew_hold(table.store, leaf.query.query_id, begun_ms, now_ms, by.hold_seconds)
     schema = _schema(table, leaf.version)
+    engine = by.engine()
+    limit = _time_limit(leaf, now_ms, by.seconds_max, engine.settings.seconds_max)
+    limit.check()
     with (
         kept_alive(leaf.query, by.publishing.send_frame),
-        run_query(leaf_query_of(leaf, schema), table, by.engine()) as result,
+        run_query(leaf_query_of(leaf, schema), table, engine, limit, held) as result,
     ):
-        return publish_rows(leaf, schema, result.schema, result, by.publishing)
+        rows = _within(result, _room(leaf, by), by.rows_max)
+        return publish_rows(leaf, schema, result.schema, rows, by.publishing)
+
+
+def _time_limit(
+    leaf: LeafQueryMessage, now_ms: int, seconds_max: int, own_seconds_max: int
+) -> TimeLimit:
+    """The subquery's own limit, or the query's if that is sooner."""
+    own = TimeLimit.from_now(own_seconds_max)
+    if not seconds_max or leaf.now_ms is None:
+        return own
+    begun = time.monotonic() - (now_ms - leaf.now_ms) / 1000
+    whole = TimeLimit(seconds_max, begun, QUERY_MESSAGE_SECONDS_MAX.name)
+    return min(own, whole, key=lambda limit: math.inf if (s := limit.seconds_left) is None else s)
+
+
+def _room(leaf: LeafQueryMessage, by: LeafRunning) -> int | None:
+    """How many rows the subqueries that are finished have left; None is any number."""
+    if not by.rows_max:
+        return None
+    try:
+        return by.rows_max - by.tracker.query(leaf.query.query_id).row_count
+    except NotFoundError:
+        # It is forgotten, and what is left of it is nobody's.
+        return by.rows_max
+
+
+def _within(
+    batches: Iterable[pa.RecordBatch], room: int | None, rows_max: int
+) -> Iterator[pa.RecordBatch]:
+    """The batches. InvalidRequestError if they have more rows than there is room for."""
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        if room is not None and rows > room:
+            raise InvalidRequestError(too_many_rows(rows_max))
+        yield batch
 
 
 def _schema(table: QueryTable, version: int | None) -> Schema:

@@ -16,6 +16,7 @@ from sleeper.query.leaf_message import LeafQueryMessage, leaf_query_body
 from sleeper.query.message import QueryMessage
 from sleeper.query.planning import LeafCut, plan_leaves
 from sleeper.query.request import Query
+from sleeper.query.size import bytes_of, check_size
 from sleeper.query_service.tracker import QueryPin
 from sleeper.schema.model import Schema, smallest_key_value
 from sleeper.statestore.reading.table_state import TableState
@@ -46,13 +47,17 @@ def plan_subqueries(
     schema: Schema,
     state: TableState,
     bytes_max: int = MESSAGE_BYTES_MAX,
+    files_bytes_max: int = 0,
 ) -> list[Subquery]:
     """The subqueries on the state at the pinned version, always the same ones.
 
-    InvalidRequestError if regions that overlap need more than one message.
+    InvalidRequestError if regions that overlap need more than one message, or the files are
+    larger than the maximum; 0 is none.
     """
     found: list[Subquery] = []
-    for cut in plan_leaves(planned.query, schema, state):
+    cuts = plan_leaves(planned.query, schema, state)
+    check_size(bytes_of(scan.file for cut in cuts for scan in cut.plan.scans), files_bytes_max)
+    for cut in cuts:
         leaf = _LeafPlanning(planned, schema, cut, bytes_max)
         leaf.add(cut.regions)
         found += leaf.subqueries

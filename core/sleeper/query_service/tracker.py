@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.engine import QUERY_MESSAGE_ROWS_MAX
+
 WHOLE_QUERY = "-"
 """What stands for the query itself where its subqueries have their ids."""
 ERROR_CHARACTERS_MAX = 4000
@@ -23,6 +26,13 @@ class QueryState(Enum):
     def is_finished(self) -> bool:
         """Whether it stays so."""
         return self not in {QueryState.QUEUED, QueryState.IN_PROGRESS}
+
+
+class QueryIdTakenError(InvalidRequestError):
+    """A query's id is another query's already."""
+
+    def __init__(self, query_id: str) -> None:
+        super().__init__(f"query id {query_id!r} is another query's already")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,14 @@ def state_of_query(subqueries: int, finished: int, failed: int) -> QueryState:
     return QueryState.FAILED if failed == subqueries else QueryState.PARTIALLY_FAILED
 
 
+def too_many_rows(rows_max: int) -> str:
+    """Why a subquery failed that others left no rows for."""
+    return (
+        f"the query gives more than {rows_max} rows in all its parts, which "
+        f"{QUERY_MESSAGE_ROWS_MAX.name} does not allow"
+    )
+
+
 class QueryTracker(Protocol):
     """What becomes of queries. Each call may come twice, at any time.
 
@@ -69,7 +87,7 @@ class QueryTracker(Protocol):
     def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
         """Records a query as queued; returns the pin that counts, which is the first one.
 
-        None if it is finished. InvalidRequestError if the id is another query's.
+        None if it is finished. QueryIdTakenError if the id is another query's.
         """
 
     def plan(self, query_id: str, sub_query_ids: Sequence[str]) -> None:
@@ -82,12 +100,23 @@ class QueryTracker(Protocol):
         """Records a subquery as in progress; False if it is finished."""
 
     def finish(
-        self, query_id: str, sub_query_id: str, rows: int, error: str | None = None
+        self,
+        query_id: str,
+        sub_query_id: str,
+        rows: int,
+        error: str | None = None,
+        rows_max: int = 0,
     ) -> QueryStatus | None:
-        """Ends a subquery, counted once. The query's status if that ended the query."""
+        """Ends a subquery, counted once. The query's status if that ended the query.
+
+        With a maximum other than 0, one whose rows make the query's more than that is failed.
+        """
 
     def fail(self, query_id: str, fingerprint: str, error: str) -> QueryStatus | None:
-        """Ends a query that cannot be run. Its status unless it is finished, or another's."""
+        """Ends a query that cannot be run. Its status, or None if it is finished.
+
+        QueryIdTakenError if the id is another query's, which stays as it is.
+        """
 
 
 class QueryHistory(Protocol):

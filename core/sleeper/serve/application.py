@@ -1,5 +1,7 @@
 """The application: an instance's routes, whoever serves them."""
 
+from typing import Any
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -8,8 +10,10 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from sleeper.errors import SleeperError
+from sleeper.query.as_of import as_of_value
+from sleeper.query.interruption import TimeLimit
 from sleeper.serve.description import description
-from sleeper.serve.fetching import Service
+from sleeper.serve.fetching import OpenStatement, RowStream, Service
 from sleeper.serve.live import LiveConnection
 from sleeper.serve.page import page
 from sleeper.serve.problems import answer_http_problem, answer_problem
@@ -18,11 +22,25 @@ from sleeper.serve.rows import RowRoutes
 from sleeper.serve.slots import QuerySlots
 from sleeper.serve.terms import Terms
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.query import open_sql
 
 
-def make_application(instance: Instance, terms: Terms, with_page: bool = True) -> Starlette:
-    """Answers HTTP, and WebSockets at `/live` where its server can. Access is not checked."""
-    service = Service(QuerySlots(terms.queries_max, terms.waiting_max), terms)
+def make_application(
+    instance: Instance,
+    terms: Terms,
+    with_page: bool = True,
+    open_statement: OpenStatement | None = None,
+) -> Starlette:
+    """Answers HTTP, and WebSockets at `/live` where its server can. Access is not checked.
+
+    Unless it is told otherwise, SQL statements run in this process.
+    """
+
+    def open_here(statement: str, limit: TimeLimit, caller: str, as_of: Any) -> RowStream:
+        return open_sql(instance, statement, limit, caller, as_of_value(as_of))
+
+    slots = QuerySlots(terms.queries_max, terms.waiting_max)
+    service = Service(slots, terms, open_statement or open_here)
     plain, rows = Routes(instance, service), RowRoutes(instance, service)
 
     async def live(websocket: WebSocket) -> None:

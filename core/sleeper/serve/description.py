@@ -10,6 +10,7 @@ Json = dict[str, Any]
 
 _TEXT: Json = {"type": "string"}
 _COUNT: Json = {"type": "integer", "minimum": 0}
+_NUMBER: Json = {"type": "integer", "minimum": 1}
 _KEY_VALUE: Json = {"type": ["string", "integer"], "description": "bytes as base64"}
 _OPEN_END: Json = {"type": ["string", "integer", "null"]}
 
@@ -110,13 +111,16 @@ def _schemas() -> Json:
             {
                 **table,
                 "version": _COUNT,
+                "schema": {"type": "object", "description": "schema JSON"},
+            },
+            {
                 "rows": {**_COUNT, "description": "in files, before aggregation"},
                 "files": _COUNT,
                 "bytes": _COUNT,
                 "leaves": _COUNT,
-                "schema": {"type": "object", "description": "schema JSON"},
                 "properties": {"type": "object", "additionalProperties": _TEXT},
-            }
+            },
+            "What is not required is for callers who may see all of the table.",
         ),
         "Query": {
             "type": "object",
@@ -137,14 +141,25 @@ def _schemas() -> Json:
                 ),
                 "columns": _list(_TEXT),
                 "limit": _COUNT,
-                "asOf": {"type": "integer", "minimum": 1, "description": "a transaction number"},
+                "asOf": {**_NUMBER, "description": "a transaction number"},
                 "filters": _TEXT,
                 "aggregations": _TEXT,
                 "iterator": _TEXT,
                 "iteratorConfig": _TEXT,
             },
         },
-        "Statement": _object({"statement": _TEXT}),
+        "Statement": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["statement"],
+            "properties": {
+                "statement": _TEXT,
+                "asOf": {
+                    "oneOf": [_NUMBER, {"type": "object", "additionalProperties": _NUMBER}],
+                    "description": "A transaction number of the only table, or numbers by table.",
+                },
+            },
+        },
         "QueryMessage": {
             "type": "object",
             "required": ["regions"],
@@ -215,8 +230,11 @@ def _parameter(name: str, place: str, text: str, schema: Json = _TEXT) -> Json:
     }
 
 
-def _object(members: Json) -> Json:
-    return {"type": "object", "required": list(members), "properties": members}
+def _object(members: Json, others: Json | None = None, text: str | None = None) -> Json:
+    """Of members that are always there, and others."""
+    told = {"description": text} if text else {}
+    properties = {**members, **(others or {})}
+    return {"type": "object", **told, "required": list(members), "properties": properties}
 
 
 def _list(items: Json, text: str | None = None) -> Json:

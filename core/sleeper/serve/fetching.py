@@ -7,19 +7,33 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
+import pyarrow as pa
 
 from sleeper.query.interruption import TimeLimit
-from sleeper.query.result import QueryResult
 from sleeper.serve.slots import QuerySlots
 from sleeper.serve.terms import Terms
 
 T = TypeVar("T")
 
-OpenRows = Callable[[TimeLimit], QueryResult]
+
+class RowStream(Protocol):
+    """The rows of a query: a `QueryResult`, or what stands for one."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+    def close(self) -> None: ...
+
+
+OpenRows = Callable[[TimeLimit], RowStream]
 """Starts a query, which has ended when the limit says so."""
+OpenStatement = Callable[[str, TimeLimit, str, Any], RowStream]
+"""Starts a statement for a caller, as of what a request's `asOf` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +42,7 @@ class Service:
 
     slots: QuerySlots
     terms: Terms
+    open_statement: OpenStatement
 
 
 @dataclass(slots=True)
@@ -40,9 +55,9 @@ class Fetching(Generic[T]):
 
     service: Service
     open_rows: OpenRows
-    cut: Callable[[QueryResult], Iterator[T]]
+    cut: Callable[[RowStream], Iterator[T]]
     limit: TimeLimit = field(init=False)
-    _result: QueryResult | None = None
+    _result: RowStream | None = None
     _pieces: Iterator[T] | None = None
 
     def __post_init__(self) -> None:

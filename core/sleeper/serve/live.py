@@ -26,9 +26,8 @@ from sleeper.query.message import (
     query_message_from_json,
     query_of,
 )
-from sleeper.query.result import QueryResult
 from sleeper.query.websocket_message import with_connection
-from sleeper.serve.fetching import Fetching, Service
+from sleeper.serve.fetching import Fetching, RowStream, Service
 from sleeper.serve.problems import problem_of
 from sleeper.tables.table_index import find_table
 from sleeper.wiring.instance import Instance
@@ -103,7 +102,7 @@ class LiveQuery:
         opening = _Opening(self.connection.instance, message)
         room = FRAME_BYTES_MAX - len(self._rows("").encode())
 
-        def cut(result: QueryResult) -> Iterator[JsonPage]:
+        def cut(result: RowStream) -> Iterator[JsonPage]:
             return json_pages(result, room, message.results.batch_size)
 
         self._fetching = Fetching(self.connection.service, opening.rows, cut)
@@ -163,7 +162,7 @@ class _Opening:
     instance: Instance
     message: QueryMessage
 
-    def rows(self, limit: TimeLimit) -> QueryResult:
+    def rows(self, limit: TimeLimit) -> RowStream:
         message, instance = self.message, self.instance
         name = find_table(instance.tables, message.table_name, message.table_id).name
         query = query_of(message, schema_of(instance, name))

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from sleeper.clock import iso_time
 from sleeper.errors import InvalidRequestError
+from sleeper.processing.restriction import NO_RESTRICTION, visible_schema
 from sleeper.properties.table import AGGREGATIONS, FILTERS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG
 from sleeper.query.message import QUERY_TYPE, query_message_from_json
 from sleeper.reports.kind import ReportKind
@@ -20,10 +21,12 @@ from sleeper.reports.listing import Listing
 from sleeper.reports.output import json_rows
 from sleeper.schema.json import schema_to_json
 from sleeper.serve.bodies import json_body
+from sleeper.serve.caller import caller_of
 from sleeper.serve.fetching import Service
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.query_submission import submit_query
 from sleeper.wiring.reports import report, report_table
+from sleeper.wiring.sight import check_sees_all, check_sees_query, sight_of
 
 _ROWS_SHOWN = 100
 _READERS_PROPERTIES = (FILTERS, AGGREGATIONS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG)
@@ -41,11 +44,16 @@ class Routes:
         return await _answered(self._tables)
 
     async def table(self, request: Request) -> Response:
-        """One table: its schema, what it holds, and what is done to rows that are read."""
-        return await _answered(partial(self._table, request.path_params["name"]))
+        """One table: its schema, what it holds, and what is done to rows that are read.
+
+        Whoever may not see all of it is told of the fields that he may see.
+        """
+        return await _answered(
+            partial(self._table, request.path_params["name"], caller_of(request))
+        )
 
     async def status(self, request: Request) -> Response:
-        """A report, as the command line gives it."""
+        """A report, as the command line gives it, for whoever may see all that it is of."""
         asked = request.query_params
         limit = asked.get("limit", str(_ROWS_SHOWN))
         if not (limit.isascii() and limit.isdigit()):
@@ -55,7 +63,10 @@ class Routes:
             known = ", ".join(ReportKind)
             raise InvalidRequestError(f"there is no report {kind!r}; there are: {known}")
         chosen = ReportKind(kind)
-        return await _answered(partial(self._status, chosen, asked.get("table"), int(limit)))
+        caller = caller_of(request)
+        return await _answered(
+            partial(self._status, chosen, asked.get("table"), int(limit), caller)
+        )
 
     async def submit(self, request: Request) -> Response:
         """Sends a query to the queue (FORMATS: Messages, query)."""
@@ -68,26 +79,32 @@ class Routes:
 
     async def query(self, request: Request) -> Response:
         """What has become of a query."""
-        return await _answered(partial(self._query, request.path_params["id"]))
+        return await _answered(partial(self._query, request.path_params["id"], caller_of(request)))
 
     def _tables(self) -> dict[str, Any]:
         refs = sorted(self.instance.tables.list(), key=lambda ref: ref.name)
         return {"tables": [{"name": r.name, "id": r.id, "online": r.online} for r in refs]}
 
-    def _table(self, name: str) -> dict[str, Any]:
+    def _table(self, name: str, caller: str) -> dict[str, Any]:
+        sight = sight_of(self.instance, name, caller)
         found = report_table(self.instance, name)
-        properties = self.instance.table(name).properties()
-        totals = found.totals
-        return {
+        schema = visible_schema(sight, found.schema)
+        told = {
             "name": found.table.name,
             "id": found.table.id,
             "online": found.table.online,
             "version": found.version,
+            "schema": json.loads(schema_to_json(schema)),
+        }
+        if sight != NO_RESTRICTION:
+            return told
+        properties = self.instance.table(name).properties()
+        totals = found.totals
+        return told | {
             "rows": totals.rows,
             "files": totals.files,
             "bytes": totals.bytes,
             "leaves": totals.leaves,
-            "schema": json.loads(schema_to_json(found.schema)),
             "properties": {
                 each.name: text
                 for each in _READERS_PROPERTIES
@@ -95,12 +112,16 @@ class Routes:
             },
         }
 
-    def _status(self, kind: ReportKind, table: str | None, limit: int) -> dict[str, Any]:
+    def _status(
+        self, kind: ReportKind, table: str | None, limit: int, caller: str
+    ) -> dict[str, Any]:
+        check_sees_all(self.instance, table, caller)
         listings = report(self.instance, kind, table, limit)
         return {"reports": [_listing(each) for each in listings]}
 
-    def _query(self, query_id: str) -> dict[str, Any]:
+    def _query(self, query_id: str, caller: str) -> dict[str, Any]:
         status = self.instance.query_tracker().query(query_id)
+        check_sees_query(self.instance, status, caller)
         return {
             "queryId": status.query_id,
             "state": status.state.value,

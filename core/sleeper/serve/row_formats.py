@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from starlette.exceptions import HTTPException
 
 from sleeper.query.json_text import json_lines
-from sleeper.query.result import QueryResult
+from sleeper.serve.fetching import RowStream
 
 _SLICE_ROWS = 4096
 
@@ -19,11 +19,11 @@ class RowFormat:
     """`write` gives the bytes of an answer, piece by piece; `told` ends one that breaks off."""
 
     media_type: str
-    write: Callable[[QueryResult], Iterator[bytes]]
+    write: Callable[[RowStream], Iterator[bytes]]
     tells_errors: bool = False
 
 
-def json_lines_of(result: QueryResult) -> Iterator[bytes]:
+def json_lines_of(result: RowStream) -> Iterator[bytes]:
     """An object a line (FORMATS: Rows in JSON)."""
     for batch in result:
         for start in range(0, batch.num_rows, _SLICE_ROWS):
@@ -32,7 +32,7 @@ def json_lines_of(result: QueryResult) -> Iterator[bytes]:
             yield pc.binary_join(lines, "\n")[0].as_buffer().to_pybytes() + b"\n"
 
 
-def arrow_stream_of(result: QueryResult) -> Iterator[bytes]:
+def arrow_stream_of(result: RowStream) -> Iterator[bytes]:
     """Arrow's IPC stream. One that broke off has no end mark."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, result.schema) as writer:

@@ -1,17 +1,22 @@
 """Runs the server of `sleeper serve`."""
 
 import socket
+import threading
 from collections.abc import Callable
 
 import uvicorn
 
 from sleeper.errors import UnavailableError
+from sleeper.properties.engine import QUERY_MEMORY_BYTES
 from sleeper.serve.access import Access, token_for
 from sleeper.serve.application import make_application
+from sleeper.serve.sql_processes import SqlProcesses
 from sleeper.serve.terms import Terms, terms_of
 from sleeper.wiring.instance import Instance
 
 _STOPPING_SECONDS = 5
+# What a process that runs a statement takes beside what its statement is counted.
+_ENGINE_BYTES = 512 * 1024**2
 # A reader who takes his time is not gone: his answers wait in his socket.
 _PONG_SECONDS = 120.0
 
@@ -29,6 +34,8 @@ def serve(
     the URL once requests are taken.
     """
     server = make_server(instance, host, port, token, terms_of(instance), started)
+    # Loading the engine takes a second, which the first statement need not wait for.
+    threading.Thread(target=server.statements.warm, daemon=True).start()
     try:
         server.run()
     except SystemExit as error:  # uvicorn's, when it cannot listen
@@ -42,10 +49,13 @@ def make_server(
     token: str | None,
     terms: Terms,
     started: Callable[[str], None],
-) -> uvicorn.Server:
+) -> "StatementServer":
     """A server that does not run yet."""
+    memory_bytes = 2 * instance.properties().get(QUERY_MEMORY_BYTES) + _ENGINE_BYTES
+    statements = SqlProcesses(instance.where, memory_bytes)
+    application = make_application(instance, terms, open_statement=statements.open)
     config = uvicorn.Config(
-        Access(make_application(instance, terms), token_for(host, token)),
+        Access(application, token_for(host, token)),
         host=host,
         port=port,
         log_config=None,
@@ -58,13 +68,18 @@ def make_server(
         timeout_graceful_shutdown=_STOPPING_SECONDS,
         lifespan="off",
     )
-    return _Server(config, started)
+    return StatementServer(config, started, statements)
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, started: Callable[[str], None]) -> None:
+class StatementServer(uvicorn.Server):
+    """A server with processes for SQL statements, which end with it."""
+
+    def __init__(
+        self, config: uvicorn.Config, started: Callable[[str], None], statements: SqlProcesses
+    ) -> None:
         super().__init__(config)
         self._tell_started = started
+        self.statements = statements
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -72,3 +87,7 @@ class _Server(uvicorn.Server):
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             name = f"[{host}]" if ":" in host else host
             self._tell_started(f"http://{name}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        self.statements.close()

@@ -156,12 +156,19 @@ class Database:
         return connection
 
 
+def explained(error: sqlite3.OperationalError) -> str:
+    """What SQLite says, and what a person can do about it where that is known."""
+    if error.sqlite_errorname.startswith("SQLITE_READONLY"):
+        return "cannot be written; an instance's folder must be writable, for those who read too"
+    return str(error)
+
+
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
     """SQLite's errors as the product's: a busy or full disk may pass, damage does not."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise UnavailableError(f"{path}: {error}") from error
+        raise UnavailableError(f"{path}: {explained(error)}") from error
     except sqlite3.Error as error:
         raise DataError(f"{path}: {error}") from error

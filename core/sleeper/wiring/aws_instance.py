@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sleeper.aws.clients import aws_client
 from sleeper.aws.code_objects import CodeObjects
 from sleeper.aws.connections import GatewayConnections
-from sleeper.aws.dead_letters import SqsDeadLetters
+from sleeper.aws.dead_letters import RedrivenBody, SqsDeadLetters
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.places import bucket_of, config_bucket_name
@@ -65,13 +65,14 @@ from sleeper.properties.engine import (
 )
 from sleeper.properties.instance import ID, QUERY_TRACKER_DAYS
 from sleeper.properties.values import InstanceProperties
+from sleeper.query.message import redriven_query_body
 from sleeper.tables.table_ref import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
 from sleeper.wiring.aws_tables import AwsTables
 from sleeper.wiring.instance import AWS_PREFIX, Instance
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.source_files import find_s3_files, readable_buckets
+from sleeper.wiring.source_files import find_s3_files
 
 if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
@@ -164,7 +165,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         ),
         launcher=lambda kind: _launcher(files.instance(), kind),
         spark_platform=lambda name: _platform(files.instance(), name),
-        find_files=lambda path: find_s3_files(path, readable_buckets(root, files.instance())),
+        find_files=lambda path: find_s3_files(path, root, files.instance()),
         root=root,
         state=copies.get,
         make_table=tables.make,
@@ -230,9 +231,15 @@ def _queue_urls(files: PropertyFiles, name: QueueName) -> tuple[str, str]:
 
 def _dead_letters(files: PropertyFiles, name: QueueName) -> SqsDeadLetters:
     client, urls = aws_client("sqs"), _queue_urls(files, name)
+    return SqsDeadLetters(client, name.value, *urls, redriven_body=_redriven_body(name))
+
+
+def _redriven_body(name: QueueName) -> RedrivenBody:
     if name in _JOB_QUEUES:
-        return SqsDeadLetters(client, name.value, *urls, redriven_body=body_with_job_id)
-    return SqsDeadLetters(client, name.value, *urls)
+        return lambda body, message_id, _sender: body_with_job_id(body, message_id)
+    if name is QueueName.QUERY:
+        return redriven_query_body
+    return lambda body, _message_id, _sender: body
 
 
 def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:

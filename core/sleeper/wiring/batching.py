@@ -13,13 +13,14 @@ from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
 from sleeper.jobs.queue import Message
 from sleeper.properties.table import BATCHER_QUEUE, IngestQueue
 from sleeper.tables.table_index import find_table
-from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.tables.table_ref import TableId, TableRef, TableState
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.rejection import id_of_unknown_table, record_rejection
 
 logger = logging.getLogger(__name__)
 
+_FILES_NAMED_MAX = 5
 _QUEUES = {
     IngestQueue.STANDARD_INGEST: QueueName.INGEST,
     IngestQueue.BULK_IMPORT_EMR: QueueName.BULK_IMPORT_EMR,
@@ -85,15 +86,48 @@ def create_ingest_batches(instance: Instance, ref: TableRef) -> list[BatchJob]:
 def create_all_ingest_batches(instance: Instance) -> tuple[int, tuple[str, ...]]:
     """The same for every table. One that fails does not keep the others; returns why.
 
-    Answers with the number of jobs sent and the problems.
+    Files that wait for a table that was deleted are rejected. Answers with the number of
+    jobs sent and the problems.
     """
     sent, problems = 0, []
-    for ref in instance.tables.list():
+    for table_id in instance.file_requests().tables():
+        name: str = table_id
         try:
-            sent += len(create_ingest_batches(instance, ref))
+            ref = _known_table(instance, table_id)
+            name = name if ref is None else ref.name
+            if ref is None or ref.state is not TableState.ACTIVE:
+                _reject_waiting(instance, table_id, name)
+            else:
+                sent += len(create_ingest_batches(instance, ref))
         except SleeperError as error:
-            problems.append(f"table {ref.name}: {error}")
+            problems.append(f"table {name}: {error}")
     return sent, tuple(problems)
+
+
+def _known_table(instance: Instance, table_id: TableId) -> TableRef | None:
+    try:
+        return instance.tables.by_id(table_id)
+    except NotFoundError:
+        return None
+
+
+def _reject_waiting(instance: Instance, table_id: TableId, name: str) -> None:
+    """The job tracker says so first, so that nothing is dropped without a word.
+
+    Under the job that files were given to, or else under the message that named them.
+    """
+    waiting = instance.file_requests().waiting(table_id)
+    by_job: dict[str, list[FileRequest]] = {}
+    for request in waiting:
+        by_job.setdefault(request.job_id or _message_id_of(request), []).append(request)
+    for job_id in instance.jobs.unknown(table_id, list(by_job)):
+        paths = [request.path for request in by_job[job_id]]
+        named = ", ".join(paths[:_FILES_NAMED_MAX])
+        more = f" and {len(paths) - _FILES_NAMED_MAX} more" if len(paths) > _FILES_NAMED_MAX else ""
+        reason = f"table {name} was deleted before the ingest batcher sent {named}{more}"
+        record_rejection(instance, table_id, job_id, NotFoundError(reason))
+    instance.file_requests().discard(waiting)
+    logger.warning("%d files waited for a deleted table", len(waiting), extra={"table": table_id})
 
 
 def _keep(
@@ -111,3 +145,7 @@ def _keep(
 def _request_id(message_id: str, file: str) -> str:
     """The same when the message comes again, whatever a prefix holds by then."""
     return f"{message_id}-{hashlib.sha256(file.encode()).hexdigest()[:16]}"
+
+
+def _message_id_of(request: FileRequest) -> str:
+    return request.id.rpartition("-")[0]

@@ -17,7 +17,7 @@ from sleeper.bulk_import.platform import (
     spark_settings,
 )
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.ingest.job import body_with_job_id
+from sleeper.ingest.job import body_with_job_id, ingest_job_from_message
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
 from sleeper.jobs.queue import Message
 from sleeper.jobs.status import JobRun, JobState
@@ -27,6 +27,7 @@ from sleeper.tables.table_ref import TableId
 from sleeper.wiring.bulk_import_runs import AcceptedRun, BulkImportRuns
 from sleeper.wiring.file_jobs import job_of_message, table_of_job
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.source_files import refuse_other_buckets
 from sleeper.wiring.tracked_job import TrackedJob
 
 logger = logging.getLogger(__name__)
@@ -96,8 +97,9 @@ def platform_job(
 ) -> PlatformJob:
     """What a platform is asked to run for a message, whose body is kept for the driver.
 
-    InvalidRequestError if the message asks for settings that it may not.
+    InvalidRequestError if the message asks for settings or files that it may not.
     """
+    refuse_other_buckets(instance, ingest_job_from_message(message.body, message.message_id).files)
     request = spark_request_from_message(message.body)
     settings = spark_settings(name, instance.properties(), request.spark_conf)
     body = body_with_job_id(message.body, message.message_id)

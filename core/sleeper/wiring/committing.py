@@ -30,12 +30,11 @@ from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.returning import return_after, return_soon
 
 logger = logging.getLogger(__name__)
 
 _TABLES_AT_ONCE = 8
-_FIRST_DELAY_SECONDS = 5
-_DELAY_SECONDS_MAX = 300
 # What judging raises of a transaction that makes no sense. Anything else, such as a disk that
 # is full, is of this machine, and may pass.
 _SENSELESS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -103,7 +102,7 @@ def commit_messages(instance: Instance, messages: Sequence[Message]) -> CommitRe
             work = partial(_commit_table, instance, report)
             settled = list(chain.from_iterable(threads.map(work, by_table, by_table.values())))
         _tell(instance, settled, report)
-    _return_soon(instance, messages, report)
+    _return(instance, messages, report)
     return report
 
 
@@ -221,21 +220,13 @@ def _tell(instance: Instance, settled: Sequence[_Settled], report: CommitReport)
     _delete_objects(instance, [each.wanted.commit for each in settled])
 
 
-def _return_soon(instance: Instance, messages: Sequence[Message], report: CommitReport) -> None:
-    """Shows those that failed to the next one long before the queue would do so by itself.
-
-    Until then no other commit of their table comes off the queue.
-    """
-    failed = {m.message_id: m for m in messages if m.message_id in report.failed}
-    for message in failed.values():
-        delay_seconds = min(_FIRST_DELAY_SECONDS * 2 ** (message.receives - 1), _DELAY_SECONDS_MAX)
-        try:
-            instance.queue(QueueName.COMMITS).give_back(
-                message.receipt, 0 if message.message_id in report.hopeless else delay_seconds
-            )
-        except SleeperError:
-            told = {"message_id": message.message_id}
-            logger.warning("a commit returns late", exc_info=True, extra=told)
+def _return(instance: Instance, messages: Sequence[Message], report: CommitReport) -> None:
+    """Shows those that failed again; the hopeless at once, so that they are dead letters soon."""
+    for message in messages:
+        if message.message_id in report.hopeless:
+            return_after(instance.queue(QueueName.COMMITS), message, 0)
+        elif message.message_id in report.failed:
+            return_soon(instance.queue(QueueName.COMMITS), message)
 
 
 def _delete_objects(instance: Instance, commits: Sequence[CommitMessage]) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 from sleeper.aws.bucket_emptying import empty_bucket
 from sleeper.aws.clients import aws_client
 from sleeper.aws.custom_resource import CustomResourceRequest, RequestType, answer_request
-from sleeper.aws.instance_file import InstanceFile
+from sleeper.aws.places import bucket_of
+from sleeper.aws.property_files import PropertyFiles
+from sleeper.datafiles.bucket import open_bucket
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
 from sleeper.properties.java_text import read_properties_text
@@ -104,15 +106,14 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, s
 def _write_properties(request: CustomResourceRequest) -> None:
     if request.type is RequestType.DELETE:
         return
-    file = InstanceFile(aws_client("s3"), os.environ[CONFIG_BUCKET_VARIABLE])
+    bucket = os.environ[CONFIG_BUCKET_VARIABLE]
     before = request.before["Set"] if request.before else {}
-    properties = deployed_properties(
-        read_properties_text(file.read() or ""),
-        before,
-        request.properties["Set"],
-        request.properties["Deployed"],
-    )
-    file.write(properties.to_text())
+    after, deployed = request.properties["Set"], request.properties["Deployed"]
+
+    def change(text: str) -> InstanceProperties:
+        return deployed_properties(read_properties_text(text), before, after, deployed)
+
+    PropertyFiles(open_bucket(bucket_of(bucket)), bucket).write_instance(change)
 
 
 def _define_table(request: CustomResourceRequest) -> None:

@@ -15,12 +15,12 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import (
     AmazonCloudWatchEMFProvider,
 )
 
+from sleeper.jobs.event import JobKind
 from sleeper.properties.instance import ID
+from sleeper.reports.metric import INSTANCE, NAMESPACE, TABLE, TASK_KIND, Metric
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.json_logs import log_as_json
 from sleeper.wiring.opening import INSTANCE_VARIABLE, open_instance
-
-METRICS_NAMESPACE = "Sleeper"
 
 R = TypeVar("R")
 Event = Mapping[str, Any]
@@ -41,15 +41,24 @@ def lambda_function(handler: Callable[[Instance, Event], R]) -> Handler[R]:
     return logged
 
 
-def put_metrics(instance: Instance, table: str, counts: Mapping[str, int]) -> None:
+def put_metrics(instance: Instance, table: str, counts: Mapping[Metric, int]) -> None:
     """Writes metrics of a table for CloudWatch, which takes them from the log."""
+    _put(instance, TABLE, table, counts)
+
+
+def put_task_metrics(instance: Instance, kind: JobKind, counts: Mapping[Metric, int]) -> None:
+    """The same of a kind of tasks."""
+    _put(instance, TASK_KIND, kind.value, counts)
+
+
+def _put(instance: Instance, dimension: str, value: str, counts: Mapping[Metric, int]) -> None:
     if counts:
         # Not the service as a dimension: metrics are of the table, whichever function counts.
-        metrics = AmazonCloudWatchEMFProvider(namespace=METRICS_NAMESPACE, service="")
-        metrics.add_dimension("instance", instance.properties().get(ID))
-        metrics.add_dimension("table", table)
-        for name, count in counts.items():
-            metrics.add_metric(name, "Count", count)
+        metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE, service="")
+        metrics.add_dimension(INSTANCE, instance.properties().get(ID))
+        metrics.add_dimension(dimension, value)
+        for metric, count in counts.items():
+            metrics.add_metric(metric.value, "Count", count)
         metrics.flush_metrics()
 
 

@@ -1,5 +1,6 @@
 """Makes and opens the instance of a folder."""
 
+import atexit
 import functools
 import shutil
 import threading
@@ -172,7 +173,19 @@ def _remove_table(local: LocalInstance, states: "_StateStores", table_id: TableI
 def _spill_folder(local: LocalInstance) -> Path:
     folder = _spill_root(local) / this_process()
     folder.mkdir(parents=True, exist_ok=True)
+    _delete_at_exit(folder)
     return folder
+
+
+@functools.cache
+def _delete_at_exit(folder: Path) -> None:
+    """What a process that is killed leaves behind, the next run deletes."""
+
+    def delete() -> None:
+        if folder.name == this_process():  # not of a fork
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(delete)
 
 
 def _results_root(local: LocalInstance, bucket: str | None) -> DataRoot:

@@ -1,7 +1,6 @@
 """Batches of messages that Lambda hands to a function, and which of them it is to give back.
 
-A message that fails returns to its queue, and the others are done. On a FIFO queue those after
-it in its group return too, so that their order stays.
+A message that fails returns to its queue, and the others are done.
 """
 
 import logging
@@ -11,7 +10,6 @@ from typing import Any
 from aws_lambda_powertools.utilities.batch import (
     BatchProcessor,
     EventType,
-    SqsFifoPartialProcessor,
     process_partial_response,
 )
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -21,6 +19,8 @@ from sleeper.jobs.queue import Message
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableRef, is_table_id
 from sleeper.wiring.instance import Instance
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.returning import return_job, return_soon
 
 logger = logging.getLogger(__name__)
 
@@ -30,21 +30,28 @@ Failures = Mapping[str, Any]
 
 def run_messages(
     event: Mapping[str, Any],
+    instance: Instance,
+    queue: QueueName,
     run: Callable[[Message], object],
     settled: tuple[type[SleeperError], ...] = (),
 ) -> Failures:
-    """Runs each message of a standard queue; `settled` errors drop a message."""
+    """Runs each message of a standard queue; `settled` errors drop a message.
+
+    One that failed returns as the message of a job does.
+    """
 
     def run_record(record: SQSRecord) -> None:
+        message = received_message(record)
         try:
-            run(received_message(record))
+            run(message)
         except settled as error:
             logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
         except Exception:
             logger.exception("message failed", extra={"message_id": record.message_id})
+            return_job(instance.queue(queue), message)
             raise
 
-    return _process(event, run_record, BatchProcessor(EventType.SQS))
+    return _process(event, run_record)
 
 
 def received_message(record: SQSRecord) -> Message:
@@ -64,23 +71,30 @@ def received_message(record: SQSRecord) -> Message:
 def run_for_tables(
     event: Mapping[str, Any],
     instance: Instance,
+    operation: QueueName,
     operate: Callable[[TableRef], object],
     online_only: bool = False,
 ) -> Failures:
-    """Does something for each table that the messages of a FIFO queue name by its id.
+    """Does something for each table that the messages of an operation's queue name by its id.
 
-    Once for each table, however often the batch has it. Nothing is done for a table that is
+    Once for each table, however often the batch has it: if that fails, the first of its
+    messages returns soon and stands for the others. Nothing is done for a table that is
     gone, nor with `online_only` for one that went offline meanwhile.
     """
-    done: set[str] = set()
+    tried: set[str] = set()
 
     def run_record(record: SQSRecord) -> None:
         table_id = record.body
-        if table_id not in done:
+        if table_id in tried:
+            return
+        tried.add(table_id)
+        try:
             _operate(instance, table_id, operate, online_only)
-            done.add(table_id)
+        except Exception:
+            return_soon(instance.queue(operation), received_message(record))
+            raise
 
-    return _process(event, run_record, SqsFifoPartialProcessor(skip_group_on_error=True))
+    return _process(event, run_record)
 
 
 def _operate(
@@ -113,9 +127,9 @@ def _table(instance: Instance, table_id: str) -> TableRef | None:
         return None
 
 
-def _process(
-    event: Mapping[str, Any], run_record: Callable[[SQSRecord], None], processor: BatchProcessor
-) -> Failures:
+def _process(event: Mapping[str, Any], run_record: Callable[[SQSRecord], None]) -> Failures:
+    # Of a FIFO queue as well: what its messages say does not hang on their order.
+    processor = BatchProcessor(EventType.SQS)
     # A function that fails returns all its messages: the answer says so just as well.
     processor.raise_on_entire_batch_failure = False
     return process_partial_response(dict(event), run_record, processor)

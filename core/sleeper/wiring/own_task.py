@@ -1,7 +1,8 @@
 """Work that a command does in its own process, as a task.
 
 If the process is killed, whoever runs the instance next finds the task without a process
-and records that its job failed; else the job would be said to be running for ever.
+and records that its job failed; else the job would be said to be running for ever. On AWS
+reports say that it is lost.
 """
 
 import logging
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from sleeper.errors import SleeperError
 from sleeper.jobs.event import JobKind, TaskEvent, TaskStep, new_task_id
 from sleeper.local.process import this_process
+from sleeper.wiring.heartbeat import heard_of
 from sleeper.wiring.instance import Instance
 
 logger = logging.getLogger(__name__)
@@ -25,7 +27,8 @@ def own_task(instance: Instance, kind: JobKind) -> Iterator[tuple[str, Callable[
     started = TaskEvent(task_id, kind.value, TaskStep.STARTED, now, process=this_process())
     instance.tasks.record(started)
     try:
-        yield task_id, rows_of_jobs.append
+        with heard_of(instance, task_id, kind.value):
+            yield task_id, rows_of_jobs.append
     finally:
         now, rows = instance.clock(), sum(rows_of_jobs)
         ended = TaskEvent(

@@ -1,12 +1,11 @@
 """Queries by key and SQL over the tables of an instance."""
 
-from dataclasses import replace
 from functools import partial
 
 from sleeper.datafiles.bound_iterator import TableIterators
-from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction, restriction_of
 from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX, QUERY_CALLERS
+from sleeper.query.as_of import NEWEST, AsOf
 from sleeper.query.engine import QueryTable
 from sleeper.query.explanation import SqlExplanation, explain_sql
 from sleeper.query.interruption import TimeLimit
@@ -30,10 +29,8 @@ def open_query(
 
     A caller sees what the table's properties let it see; None is the instance's owner.
     """
-    table = instance.table(table_name)
-    if caller is not None:
-        query = replace(query, restriction=_restriction(table, caller))
-    return run_query(query, query_table(table), instance.query_engine(), limit)
+    table = query_table(instance.table(table_name), caller)
+    return run_query(query, table, instance.query_engine(), limit)
 
 
 def open_sql(
@@ -41,17 +38,19 @@ def open_sql(
     statement: str,
     limit: TimeLimit | None = None,
     caller: str | None = None,
+    as_of: AsOf = NEWEST,
 ) -> QueryResult:
-    """Starts a SQL statement over all tables, each at its newest version.
+    """Starts a SQL statement over all tables, each at its newest version or as of another.
 
-    A caller may name tables of which it may see everything; None is the instance's owner.
+    A caller sees of each what the table's properties let it see; None is the instance's owner.
     """
-    return run_sql(statement, _openers(instance, caller), instance.query_engine(), limit=limit)
+    engine = instance.query_engine()
+    return run_sql(statement, _openers(instance, caller), engine, limit=limit, as_of=as_of)
 
 
-def explain_statement(instance: Instance, statement: str) -> SqlExplanation:
+def explain_statement(instance: Instance, statement: str, as_of: AsOf = NEWEST) -> SqlExplanation:
     """Runs a SQL statement, passes over its rows, and tells what it read."""
-    return explain_sql(statement, _openers(instance), instance.query_engine())
+    return explain_sql(statement, _openers(instance), instance.query_engine(), as_of)
 
 
 def schema_of(instance: Instance, table_name: str) -> Schema:
@@ -60,9 +59,19 @@ def schema_of(instance: Instance, table_name: str) -> Schema:
         return schema_from_json(state.schema_json)
 
 
-def query_table(table: OpenTable) -> QueryTable:
-    """The table as queries see it."""
-    return QueryTable(table.ref.name, table.state, table.instance.root, iterators_of(table))
+def query_table(table: OpenTable, caller: str | None = None) -> QueryTable:
+    """The table as queries of a caller see it; None is the instance's owner.
+
+    InvalidRequestError if the caller may not query it.
+    """
+    restriction = NO_RESTRICTION if caller is None else restriction_for(table, caller)
+    root = table.instance.root
+    return QueryTable(table.ref.name, table.state, root, iterators_of(table), restriction)
+
+
+def restriction_for(table: OpenTable, caller: str) -> Restriction:
+    """What the caller may see. InvalidRequestError if that is nothing."""
+    return restriction_of(table.properties().get(QUERY_CALLERS), caller, table.ref.name)
 
 
 def iterators_of(table: OpenTable) -> TableIterators:
@@ -77,19 +86,6 @@ def iterators_of(table: OpenTable) -> TableIterators:
 
 def _openers(instance: Instance, caller: str | None = None) -> TableOpeners:
     return {
-        ref.name: partial(_table_for_sql, OpenTable(instance, ref), caller)
+        ref.name: partial(query_table, OpenTable(instance, ref), caller)
         for ref in instance.tables.list()
     }
-
-
-def _table_for_sql(table: OpenTable, caller: str | None) -> QueryTable:
-    if caller is not None and _restriction(table, caller) != NO_RESTRICTION:
-        raise InvalidRequestError(
-            f"caller {caller!r} may not see all of table {table.ref.name!r}: query it by key, not "
-            "by SQL"
-        )
-    return query_table(table)
-
-
-def _restriction(table: OpenTable, caller: str) -> Restriction:
-    return restriction_of(table.properties().get(QUERY_CALLERS), caller, table.ref.name)

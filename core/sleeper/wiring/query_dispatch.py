@@ -15,8 +15,8 @@ from sleeper.errors import (
     UserCodeError,
 )
 from sleeper.jobs.queue import Message
-from sleeper.processing.restriction import restriction_of
-from sleeper.properties.engine import QUERY_HOLD_SECONDS, QUEUE_RECEIVES_MAX
+from sleeper.processing.restriction import restriction_of_chain
+from sleeper.properties.engine import QUERY_BYTES_MAX, QUERY_HOLD_SECONDS, QUEUE_RECEIVES_MAX
 from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUERY_TRACKER_DAYS
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.destination import ResultsDestination
@@ -104,7 +104,7 @@ def _dispatch(instance: Instance, caller: str) -> Dispatch:
     def table_of(message: QueryMessage) -> DispatchTable:
         ref = find_table(instance.tables, message.table_name, message.table_id)
         callers = instance.table_properties.read(ref.id).get(QUERY_CALLERS)
-        restriction = restriction_of(callers, caller, ref.name)
+        restriction = restriction_of_chain(callers, (caller, *message.asked_by), ref.name)
         return DispatchTable(ref.id, instance.state(ref.id), restriction)
 
     def check_iterator(name: str) -> None:
@@ -116,6 +116,7 @@ def _dispatch(instance: Instance, caller: str) -> Dispatch:
         if destination.queue_url is not None:
             instance.results_queue(destination.queue_url)
 
+    properties = instance.properties()
     return Dispatch(
         tracker=instance.query_tracker(),
         find_table=table_of,
@@ -123,6 +124,7 @@ def _dispatch(instance: Instance, caller: str) -> Dispatch:
         check_destination=check_destination,
         send_subqueries=lambda bodies: instance.queue(QueueName.LEAF_QUERY).send_all(bodies),
         send_frame=instance.send_frame,
-        hold_seconds=instance.properties().get(QUERY_HOLD_SECONDS),
+        hold_seconds=properties.get(QUERY_HOLD_SECONDS),
         clock=instance.clock,
+        bytes_max=properties.get(QUERY_BYTES_MAX),
     )

@@ -4,7 +4,12 @@ import logging
 
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import Message
-from sleeper.properties.engine import QUERY_HOLD_SECONDS, QUEUE_RECEIVES_MAX
+from sleeper.properties.engine import (
+    QUERY_HOLD_SECONDS,
+    QUERY_MESSAGE_ROWS_MAX,
+    QUERY_MESSAGE_SECONDS_MAX,
+    QUEUE_RECEIVES_MAX,
+)
 from sleeper.properties.instance import QUERY_RESULTS_BATCH_SIZE
 from sleeper.query.engine import QueryTable
 from sleeper.query.leaf_message import LeafQueryMessage, parse_leaf_query_message
@@ -53,5 +58,7 @@ def run_subquery(instance: Instance, leaf: LeafQueryMessage, tries: int, held: b
         tries_max=properties.get(QUEUE_RECEIVES_MAX),
         hold_seconds=properties.get(QUERY_HOLD_SECONDS),
         clock=instance.clock,
+        rows_max=properties.get(QUERY_MESSAGE_ROWS_MAX),
+        seconds_max=properties.get(QUERY_MESSAGE_SECONDS_MAX),
     )
     return run_leaf_query(leaf, tries, by, held)

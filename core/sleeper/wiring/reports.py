@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from sleeper.errors import NotFoundError
 from sleeper.jobs.event import JobKind
 from sleeper.reports.files import gather_files
 from sleeper.reports.jobs import gather_jobs
 from sleeper.reports.kind import ReportKind
 from sleeper.reports.listing import Listing
+from sleeper.reports.metric import Metric
 from sleeper.reports.partitions import gather_partitions
 from sleeper.reports.queries import QueriesReport, gather_queries
 from sleeper.reports.queues import gather_queues
@@ -19,6 +21,7 @@ from sleeper.reports.tasks import gather_tasks
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.wiring import heartbeat
 from sleeper.wiring.dead_letters import list_dead_letters
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
@@ -58,8 +61,8 @@ def report_state(instance: Instance, name: str) -> StateReport:
     return gather_state(instance.table(name).state, name)
 
 
-def table_metrics(instance: Instance, ref: TableRef) -> dict[str, int]:
-    """Counts of what the table holds, by the names of their metrics."""
+def table_metrics(instance: Instance, ref: TableRef) -> dict[Metric, int]:
+    """Counts of what the table holds."""
     return gather_table_metrics(instance.state(ref.id))
 
 
@@ -93,10 +96,14 @@ def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limi
             totals_of = partial(_totals_of, instance)
             return gather_tables(instance.tables, of_table, limit, totals_of).listing()
         case _ if kind in _JOB_KINDS:
-            jobs = gather_jobs(instance.jobs, instance.tables, _JOB_KINDS[kind], of_table, limit)
-            return jobs.listing()
+            silence_of = partial(_silence_of, instance, instance.clock())
+            job_kind = _JOB_KINDS[kind]
+            return gather_jobs(
+                instance.jobs, instance.tables, job_kind, silence_of, of_table, limit
+            ).listing()
         case ReportKind.TASKS:
-            return gather_tasks(instance.tasks, limit=limit).listing()
+            silence_of_task = partial(heartbeat.silence_of_task, instance, instance.clock())
+            return gather_tasks(instance.tasks, silence_of_task, limit=limit).listing()
         case ReportKind.QUEUES:
             queues = {name.value: instance.queue(name) for name in instance.queues}
             return gather_queues(queues).listing()
@@ -107,6 +114,17 @@ def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limi
                 return QueriesReport((), {}).listing()
             history = instance.query_tracker()
             return gather_queries(history, instance.tables, of_table, limit).listing()
+
+
+def _silence_of(instance: Instance, now_ms: int, task_id: str) -> str | None:
+    """Of a task by its id."""
+    if instance.is_local:
+        return None
+    try:
+        task = instance.tasks.task(task_id)
+    except NotFoundError:
+        return None
+    return heartbeat.silence_of_task(instance, now_ms, task)
 
 
 def _totals_of(instance: Instance, table_id: TableId) -> Totals:

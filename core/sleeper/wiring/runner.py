@@ -25,7 +25,7 @@ from sleeper.properties.instance import (
     SPLITTING_PERIOD_MINUTES,
 )
 from sleeper.tables.table_ref import TableId, TableRef, TableState
-from sleeper.wiring.batching import create_ingest_batches
+from sleeper.wiring.batching import create_all_ingest_batches
 from sleeper.wiring.collecting import (
     collect_table,
     collect_table_orphans,
@@ -155,6 +155,8 @@ class _Runner:
 
     def _look_at_everything(self, is_last_look: bool) -> bool:
         found = False
+        if self._is_due("batches", _BATCH_PERIOD_MINUTES) or is_last_look:
+            found |= self._create_batches()
         for ref in self._instance.tables.list():
             try:
                 found |= self._look_at_table(ref, is_last_look)
@@ -172,6 +174,12 @@ class _Runner:
             self._instance.file_requests().remove_before(before)
             remove_old_queries(self._instance)
         return found
+
+    def _create_batches(self) -> bool:
+        sent, problems = create_all_ingest_batches(self._instance)
+        for problem in problems:
+            self._problem(problem)
+        return sent > 0
 
     def _collect_orphans(self) -> None:
         for ref in self._instance.tables.list():
@@ -195,8 +203,6 @@ class _Runner:
             number = state.number
         has_changed = number != memory.looked_at
         found = False
-        if _is_due(memory.done_at, "batches", _BATCH_PERIOD_MINUTES) or is_last_look:
-            found |= bool(create_ingest_batches(self._instance, ref))
         if ref.online and (has_changed or is_last_look or self._is_period_over(memory)):
             memory.looked_at = number
             found |= self._shape(ref, memory, number)

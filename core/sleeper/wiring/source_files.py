@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sleeper.datafiles.bucket import Bucket
+from sleeper.datafiles.bucket import Bucket, is_s3_url, split_s3_url
 from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.s3_file import s3_file
+from sleeper.datafiles.s3_file import S3File, s3_file
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from sleeper.properties.values import InstanceProperties
@@ -17,19 +17,32 @@ _ENDING_BELOW = ".parquet"
 
 
 def readable_buckets(root: DataRoot, properties: InstanceProperties) -> tuple[Bucket, ...]:
-    """The instance's own bucket if it has one, and others that are reached as that is."""
-    own = next(iter(root.buckets), Bucket(""))
-    names = properties.get(INGEST_SOURCE_BUCKETS)
-    others = (replace(own, name=name, prefix="") for name in names if name != own.name)
-    return (*root.buckets, *others)
+    """The instance's own bucket if it has one, and those that users bring files in."""
+    return (*root.buckets, *_source_buckets(root, properties))
 
 
-def find_s3_files(name: str, buckets: tuple[Bucket, ...]) -> list[tuple[str, int]]:
+def s3_source(name: str, root: DataRoot, properties: InstanceProperties) -> S3File:
+    """A file that users bring. InvalidRequestError if it is in another bucket than theirs.
+
+    So it is in the instance's own, whose files are tables' already.
+    """
+    bucket_name, _ = split_s3_url(name)
+    if bucket_name in {bucket.name for bucket in root.buckets}:
+        raise InvalidRequestError(
+            f"file {name}: bucket {bucket_name} holds the instance's tables, and is none to "
+            f"ingest from: copy the file to a bucket of {INGEST_SOURCE_BUCKETS.name}"
+        )
+    return s3_file(name, _source_buckets(root, properties))
+
+
+def find_s3_files(
+    name: str, root: DataRoot, properties: InstanceProperties
+) -> list[tuple[str, int]]:
     """The URL of the object with its bytes, or of every Parquet file below it, in order.
 
-    InvalidRequestError if there is none, or it is in another bucket than these.
+    InvalidRequestError if there is none, or it may not be ingested.
     """
-    file = s3_file(name, buckets)
+    file = s3_source(name, root, properties)
     size = None if file.key.endswith("/") else file.size()
     if size is not None:
         return [(str(file), size)]
@@ -41,6 +54,20 @@ def find_s3_files(name: str, buckets: tuple[Bucket, ...]) -> list[tuple[str, int
     if not found:
         raise InvalidRequestError(f"file {file} does not exist, nor any .parquet file below it")
     return found
+
+
+def _source_buckets(root: DataRoot, properties: InstanceProperties) -> tuple[Bucket, ...]:
+    """They are reached as the instance's own is."""
+    own = next(iter(root.buckets), Bucket(""))
+    names = properties.get(INGEST_SOURCE_BUCKETS)
+    return tuple(replace(own, name=name, prefix="") for name in names if name != own.name)
+
+
+def refuse_other_buckets(instance: Instance, names: Iterable[str]) -> None:
+    """InvalidRequestError if one is in a bucket that nothing may be ingested from."""
+    for name in names:
+        if is_s3_url(name) or not instance.is_local:
+            s3_source(name, instance.root, instance.properties())
 
 
 def refuse_local_files(instance: Instance, names: Iterable[str]) -> None:

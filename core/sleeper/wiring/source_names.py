@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sleeper.datafiles.bucket import is_s3_url
-from sleeper.datafiles.s3_file import s3_file
 from sleeper.datafiles.sources import SourceFile
 from sleeper.errors import InvalidRequestError
 from sleeper.wiring.instance import Instance
-from sleeper.wiring.source_files import LOCAL_SCHEME, readable_buckets
+from sleeper.wiring.source_files import LOCAL_SCHEME, s3_source
 
 
 def absolute_names(instance: Instance, paths: Sequence[str]) -> tuple[str, ...]:
@@ -43,5 +42,5 @@ def source_file(instance: Instance, name: str) -> SourceFile:
     """The file, folder or prefix. InvalidRequestError if it may not be read."""
     # A bare `bucket/key` is how other clients name an object.
     if is_s3_url(name) or not (instance.is_local or name.startswith(LOCAL_SCHEME)):
-        return s3_file(name, readable_buckets(instance.root, instance.properties()))
+        return s3_source(name, instance.root, instance.properties())
     return Path(name.removeprefix(LOCAL_SCHEME))

@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, reason_of
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.check import check_table_processing
 from sleeper.processing.model import Processing
@@ -221,7 +221,9 @@ def _read_schema(path: Path) -> tuple[str, Schema]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(f"schema file {path} cannot be read: {error}") from error
+        raise InvalidRequestError(
+            f"schema file {path} cannot be read: {reason_of(error)}"
+        ) from error
     try:
         return text, schema_from_json(text)
     except InvalidRequestError as error:
@@ -233,7 +235,9 @@ def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> li
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(f"split points file {path} cannot be read: {error}") from error
+        raise InvalidRequestError(
+            f"split points file {path} cannot be read: {reason_of(error)}"
+        ) from error
     return parse_split_points(schema, text, f"split points file {path}", is_base64)
 
 

@@ -8,6 +8,7 @@ from sleeper.properties.engine import TASK_IDLE_STOP_SECONDS
 from sleeper.wiring.json_logs import log_as_json
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.returning import RETRY_SECONDS
 from sleeper.wiring.worker import Worker, WorkerSettings
 from sleeper.wiring.worker_process import run_worker_process
 
@@ -28,7 +29,11 @@ def run_task(kind: JobKind) -> None:
     instance = open_instance()
     idle_seconds = instance.properties().get(TASK_IDLE_STOP_SECONDS)
     settings = WorkerSettings(
-        kind.value, (_QUEUES[kind],), min(_WAIT_SECONDS_MAX, idle_seconds), idle_seconds
+        kind.value,
+        (_QUEUES[kind],),
+        min(_WAIT_SECONDS_MAX, idle_seconds),
+        idle_seconds,
+        RETRY_SECONDS,
     )
     try:
         run_worker_process(Worker(instance, new_task_id(), threading.Event(), settings))

@@ -41,10 +41,12 @@ def start_tasks(instance: Instance, kind: JobKind) -> StartReport:
         raise InvalidRequestError(f"there are no tasks of kind {kind.value}")
     queue_name, tasks_max = _KINDS[kind]
     counts = instance.queue(queue_name).counts()
-    if not counts.visible:
-        return StartReport(0, counts.in_flight, 0, 0)
+    if not counts.visible and not counts.in_flight:
+        return StartReport(0, 0, 0, 0)
     launcher = instance.launcher(kind)
     running = launcher.running()
+    if not counts.visible:
+        return StartReport(0, counts.in_flight, running, 0)
     wanted = tasks_to_start(counts, running, instance.properties().get(tasks_max))
     launch = launcher.start(wanted)
     for failure in launch.failures:

@@ -24,12 +24,14 @@ from sleeper.properties.instance import (
 )
 from sleeper.wiring.bulk_exporting import run_bulk_export_message
 from sleeper.wiring.compaction_running import run_compaction_message
+from sleeper.wiring.heartbeat import heard_of
 from sleeper.wiring.ingest import run_ingest_message
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.persistent_import import run_persistent_import
 from sleeper.wiring.query_dispatch import run_query_message
 from sleeper.wiring.query_running import run_leaf_query_message
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.returning import retry_seconds
 from sleeper.wiring.settled_errors import SETTLED_ERRORS
 from sleeper.wiring.splitting import run_split_message
 
@@ -45,7 +47,7 @@ _VISIBILITY = {
     QueueName.LEAF_QUERY: QUEUE_VISIBILITY_SECONDS,
 }
 _IDLE_WAIT_SECONDS = 0.1
-_RETRY_DELAY_SECONDS = 2.0
+_UNAVAILABLE_WAIT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +55,15 @@ class WorkerSettings:
     """What the tracker calls a worker, where it takes jobs from, and when it ends by itself.
 
     The first queue that has a message comes first. It waits for one so long at each queue,
-    so one of several queues should not wait.
+    so one of several queues should not wait. A job that failed is tried again after the first of
+    `retry_seconds`, then the second, and so on; after the last one each time from then on.
     """
 
     kind: str
     queues: tuple[QueueName, ...]
     wait_seconds: float = 0.0
     idle_stop_seconds: float | None = None
+    retry_seconds: tuple[float, ...] = (2.0,)
 
 
 # Somebody waits for a query. Splits are quick, and everything after them is better placed.
@@ -113,7 +117,8 @@ class Worker:
         self._record(TaskStep.STARTED, process=this_process())
         reason: str | None = None
         try:
-            self._run_jobs()
+            with heard_of(self._instance, self._task_id, self._settings.kind):
+                self._run_jobs()
         except GivenBackError:
             reason = "told to end at once"
         finally:
@@ -130,7 +135,7 @@ class Worker:
             except UnavailableError as error:
                 # A full disk, perhaps. What was in flight returns by itself.
                 logger.warning("waiting for the instance: %s", error)
-                pause = _RETRY_DELAY_SECONDS
+                pause = _UNAVAILABLE_WAIT_SECONDS
             idle_seconds = time.monotonic() - busy_at
             longest = self._settings.idle_stop_seconds
             if longest is not None and idle_seconds >= longest:
@@ -178,14 +183,14 @@ class Worker:
             totals = JobTotals()
         except SleeperError as error:
             logger.warning("%s job given back: %s", name.value, error)
-            queue.give_back(message.receipt, _RETRY_DELAY_SECONDS)
+            queue.give_back(message.receipt, retry_seconds(message, self._settings.retry_seconds))
             return
         except GivenBackError:
             queue.give_back(message.receipt)
             raise
         except Exception:
             logger.exception("%s job failed", name.value)
-            queue.give_back(message.receipt, _RETRY_DELAY_SECONDS)
+            queue.give_back(message.receipt, retry_seconds(message, self._settings.retry_seconds))
             return
         queue.delete(message.receipt)
         self._jobs += 1

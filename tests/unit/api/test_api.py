@@ -69,11 +69,18 @@ def test_keys_ranges_and_regions_narrow(table: sleeper.Table) -> None:
         table.query(keys=[["b"]])
 
 
-def test_an_earlier_version_reads_as_it_was(table: sleeper.Table) -> None:
+def test_an_earlier_version_reads_as_it_was(
+    instance: sleeper.Instance, table: sleeper.Table
+) -> None:
     table.ingest(frame("a"))
     version = table.version
     table.ingest(frame("b"))
     assert keys(table.query(as_of=version)) == ["a"]
+    statement = f'SELECT count(*) AS n FROM "{table.name}"'
+    assert instance.sql(statement, as_of=version).to_arrow().to_pylist() == [{"n": 1}]
+    by_table = instance.sql(statement, as_of={table.name: version})
+    assert by_table.to_arrow().to_pylist() == [{"n": 1}]
+    assert instance.explain(statement, as_of=version).reads[0].version == version
     assert keys(table.query()) == ["a", "b"]
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from sleeper.athena.answering import answer
-from sleeper.athena.connector import Connector, SpillBucket
+from sleeper.athena.connector import Connector, ConnectorSettings, SpillBucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.query import query_table
@@ -62,13 +62,14 @@ def from_to(kind: pa.DataType, low: Any, high: Any) -> Json:
     return ranges(kind, (low, "ABOVE" if low is None else "EXACTLY", high, "BELOW"))
 
 
-def connector_of(instance: Instance, folder: Path) -> Connector:
+def connector_of(instance: Instance, folder: Path, leaves_per_split: int = 1) -> Connector:
     """One that spills to a folder."""
     return Connector(
         instance.tables,
         lambda ref: query_table(OpenTable(instance, ref)),
         instance.query_engine,
         SpillBucket("spilled", DataRoot(folder)),
+        ConnectorSettings(leaves_per_split=leaves_per_split),
     )
 
 

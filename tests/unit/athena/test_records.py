@@ -350,15 +350,37 @@ def grown() -> Iterator[Athena]:
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(SUMMARIES, st.sampled_from([10**6, 200]))
-def test_rows_are_those_of_a_plain_filter(grown: Athena, summary: Json, inline_bytes: int):
-    found = grown.query("t", summary, inline_bytes=inline_bytes, block_bytes=300)
+@given(SUMMARIES, st.sampled_from([10**6, 200]), st.integers(1, 4))
+def test_rows_are_those_of_a_plain_filter(
+    grown: Athena, summary: Json, inline_bytes: int, leaves_per_split: int
+):
+    reader = gathering(grown, leaves_per_split)
+    found = reader.query("t", summary, inline_bytes=inline_bytes, block_bytes=300)
     expected = [
         row
         for row in rows(*range(40)).rename_columns(["id", "v", "count"]).to_pylist()
         if all(meets(row[name], raw) for name, raw in summary.items())
     ]
     assert sorted(found.to_pylist(), key=lambda r: r["id"]) == expected
+
+
+def gathering(athena: Athena, leaves_per_split: int) -> Athena:
+    """The same with splits of so many leaves."""
+    connector = athena.connector
+    settings = replace(connector.settings, leaves_per_split=leaves_per_split)
+    return replace(athena, connector=replace(connector, settings=settings))
+
+
+def test_reading_a_split_of_many_leaves_commits_nothing(
+    instance: Instance, athena: Athena, table: str
+):
+    (split,) = gathering(athena, 100).splits(table)
+    with instance.table(table).state.reading() as state:
+        before = state.number
+    read = athena.read(table, split)
+    assert [n for b in athena.batches(read) for n in b["id"].to_pylist()] == list(range(300))
+    with instance.table(table).state.reading() as state:
+        assert state.number == before
 
 
 def meets(value: Any, raw: Json) -> bool:

@@ -1,5 +1,7 @@
 """Splits: only what the keys need, all at one version, cut where leaves are large."""
 
+import itertools
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +10,8 @@ import pytest
 
 from sleeper.athena import leaves
 from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.partitions.subtree import subtree
+from sleeper.statestore.transactions.split_partition import SplitPartition
 from sleeper.wiring.ingest import ingest_rows
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.tables import create_table
@@ -45,6 +49,68 @@ def test_each_leaf_with_rows_is_a_split(athena: Athena, table: str):
     assert len({s["spillLocation"]["key"] for s in splits}) == 3
     assert len({s["encryptionKey"]["key"] for s in splits}) == 3
     assert all(s["spillLocation"]["key"].startswith("athena/q1/") for s in splits)
+
+
+def gathered(athena: Athena, **settings: int) -> Athena:
+    """The same with small leaves together."""
+    connector = athena.connector
+    changed = replace(connector.settings, **{"leaves_per_split": 100, **settings})
+    return Athena(replace(connector, settings=changed))
+
+
+def regions(splits: list[Json]) -> list[Json]:
+    return [json.loads(split["properties"]["region"]) for split in splits]
+
+
+def test_small_leaves_side_by_side_are_one_split(athena: Athena, instance: Instance, table: str):
+    (split,) = gathered(athena).splits(table)
+    (region,) = regions([split])
+    assert (region["id"]["min"], region["id"]["max"]) == (-(2**63), 300)
+    assert len(gathered(athena, leaves_per_split=2).splits(table)) == 2
+    (shared,) = files(instance)
+    for thirds, count in ((3, 1), (2, 2), (1, 3)):
+        split_bytes = shared.bytes * thirds // 3 + 1
+        assert len(gathered(athena, split_bytes=split_bytes).splits(table)) == count
+    # Nothing is wanted of the leaf between.
+    assert len(gathered(athena).splits(table, {"id": among(pa.int64(), 5, 250)})) == 1
+
+
+def test_pages_of_splits_of_many_leaves_have_each_leaf_once(athena: Athena, instance: Instance):
+    create_table(instance, "t", SCHEMA, split_points=list(range(10, 300, 10)))
+    ingest_rows(instance, "t", [rows(*range(300))])
+    splits = gathered(athena, leaves_per_split=4, splits_per_page=2).splits("t")
+    found = [(r["id"]["min"], r["id"]["max"]) for r in regions(splits)]
+    ends = [-(2**63), *range(40, 300, 40), None]
+    assert found == list(itertools.pairwise(ends))
+    assert len(holds(instance)) == 1
+
+
+def test_leaves_of_several_fields_are_one_split_where_they_make_a_box(
+    athena: Athena, instance: Instance
+):
+    fields = [{"name": name, "type": "LongType"} for name in ("id", "part")]
+    create_table(instance, "t", json.dumps({"rowKeyFields": fields}))
+    numbers = list(range(400))
+    parts = [n % 20 for n in numbers]
+    ingest_rows(instance, "t", [pa.record_batch({"id": numbers, "part": parts})])
+    for dimension, point in ((0, 200), (1, 10)):
+        split_leaves(instance, dimension, point)
+    assert len(athena.splits("t")) == 4
+    reader = gathered(athena)
+    splits = reader.splits("t")
+    assert len(splits) == 2
+    read = [batch for split in splits for batch in reader.batches(reader.read("t", split))]
+    assert sorted(n for batch in read for n in batch["id"].to_pylist()) == numbers
+
+
+def split_leaves(instance: Instance, dimension: int, point: int) -> None:
+    """Every leaf at one point of a field."""
+    store = instance.table("t").state
+    with store.reading() as state:
+        leaves = list(state.partitions.leaves())
+    for leaf in leaves:
+        parts = tuple(subtree(leaf, dimension, [point]))
+        store.commit_or_raise(SplitPartition(leaf.id, parts))
 
 
 def test_only_leaves_that_the_keys_touch_are_splits(athena: Athena, table: str):

@@ -8,7 +8,6 @@ import pytest
 from moto import mock_aws
 
 from sleeper.aws.bucket_emptying import empty_bucket
-from sleeper.aws.instance_file import InstanceFile
 
 
 @pytest.fixture
@@ -40,10 +39,3 @@ def test_a_bucket_without_versions_is_emptied(s3: Any) -> None:
 
 def test_a_bucket_that_is_gone_is_empty(s3: Any) -> None:
     assert empty_bucket(s3, "another") == 0
-
-
-def test_the_file_of_an_instance_is_none_until_it_is_written(s3: Any) -> None:
-    file = InstanceFile(s3, "bucket")
-    assert file.read() is None
-    file.write("sleeper.id=a\n")
-    assert file.read() == "sleeper.id=a\n"

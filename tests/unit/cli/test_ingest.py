@@ -8,6 +8,14 @@ import pytest
 from tests.unit.cli.conftest import Sleeper
 
 
+def test_a_name_that_is_nearly_a_file_is_answered_with_it(cities: Sleeper, rows_file: Path) -> None:
+    done = cities("ingest", "cities", rows_file.with_name("row.csv"))
+    assert done.status == 1
+    assert done.stderr.endswith("row.csv does not exist; did you mean rows.csv?\n")
+    done = cities("ingest", "cities", "no/such/folder.csv")
+    assert done.stderr.endswith("no/such/folder.csv does not exist\n")
+
+
 def test_files_are_taken_in_and_told_of_on_standard_error(cities: Sleeper, rows_file: Path) -> None:
     done = cities("ingest", "cities", rows_file, "--job-id", "j1")
     assert (done.status, done.stdout) == (0, "")

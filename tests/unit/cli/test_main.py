@@ -173,3 +173,27 @@ def test_a_local_instance_has_no_schedules_to_pause(sleeper: Sleeper) -> None:
         done = sleeper(command)
         assert (done.status, done.stdout) == (1, "")
         assert "a local instance has no schedules" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("sleeper qu", {"query", "queries"}),
+        ("sleeper query ci", {"cities"}),
+        ("sleeper report files --table ", {"cities"}),
+        ("sleeper --instance nowhere query c", set()),
+        ("sleeper --instance aws:me query c", set()),
+        ("sleeper table get cities sleeper.table.gc", {"sleeper.table.gc.delay.minutes"}),
+        ("sleeper instance set sleeper.local.w", {"sleeper.local.workers"}),
+        ("sleeper table rename ci", {"cities"}),
+        ("sleeper table create ci", set()),
+    ],
+)
+def test_a_shell_completes_commands_tables_and_properties(
+    cities: Sleeper, monkeypatch: pytest.MonkeyPatch, typed: str, completed: set[str]
+) -> None:
+    monkeypatch.setenv("_SLEEPER_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
+    result = CliRunner().invoke(app, [], prog_name="sleeper")
+    assert set(result.stdout.split()) == completed

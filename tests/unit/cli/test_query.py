@@ -58,6 +58,15 @@ def test_the_name_of_the_output_says_its_format(full: Sleeper, tmp_path: Path, n
     assert read[target.suffix]() == ["Athens", "Oslo", "Paris, Texas"]
 
 
+def test_the_bare_name_of_a_format_is_no_file(full: Sleeper, tmp_path: Path) -> None:
+    done = full("query", "cities", "--columns", "city", "--limit", "1", "--output", "json")
+    assert done.rows == [{"city": "Athens"}]
+    assert full("sql", "SELECT 1 AS one", "-o", "csv").stdout == '"one"\n1\n'
+    assert not (tmp_path / "json").exists()
+    assert full("sql", "SELECT 1 AS one", "-o", "./json", "--format", "json").stdout == ""
+    assert (tmp_path / "json").read_text() == '{"one":1}\n'
+
+
 def test_a_query_that_is_refused_leaves_the_output_file_as_it_was(
     full: Sleeper, tmp_path: Path
 ) -> None:
@@ -73,6 +82,20 @@ def test_an_output_that_cannot_be_written_is_named(full: Sleeper, tmp_path: Path
     done = full("query", "cities", "--output", target)
     assert (done.status, done.stdout) == (1, "")
     assert done.stderr == f"error: cannot write {target}: no such file or directory\n"
+
+
+def test_sql_as_of_reads_old_versions(full: Sleeper, rows_file: Path) -> None:
+    full("ingest", "cities", rows_file, "--job-id", "again")
+    statement = "SELECT count(*) AS n FROM cities"
+    old = full("sql", statement, "--as-of", "2", "--format", "json")
+    assert (old.status, old.rows) == (0, [{"n": 3}])
+    assert full("sql", statement, "--as-of", "cities=3", "--format", "json").rows == [{"n": 6}]
+    (read,) = full("sql", statement, "--explain", "--as-of", "2", "--output", "json").rows
+    assert (read["version"], read["files_of"]) == (2, 1)
+    for wrong, complaint in (("99", "version 99"), ("towns=2", "'towns'"), ("x", "as of 'x'")):
+        refused = full("sql", statement, "--as-of", wrong)
+        assert (refused.status, refused.stdout) == (1, "")
+        assert complaint in refused.stderr
 
 
 def test_sql_reads_all_tables(full: Sleeper) -> None:

@@ -103,6 +103,54 @@ def test_holds_and_followers_are_listed_and_holds_released(full: Sleeper, tmp_pa
     assert (again.status, again.stderr) == (1, "error: table 'cities' has no hold 'h1'\n")
 
 
+def test_a_report_on_no_tables_says_so(sleeper: Sleeper) -> None:
+    done = sleeper("report", "files")
+    assert (done.status, done.stdout, done.stderr) == (0, "", "there are no tables\n")
+
+
+def test_a_follower_is_made_at_the_newest_version_or_at_another(full: Sleeper) -> None:
+    made = full("follower", "create", "cities", "feed")
+    assert (made.status, made.stdout) == (0, "")
+    assert made.stderr == "follower feed of table cities keeps what came after transaction 4\n"
+    assert full("follower", "create", "cities", "all", "--start", "0").status == 0
+    found = full("follower", "list", "cities", "--output", "json").rows
+    assert {f["follower"]: (f["position"], f["lag"]) for f in found} == {
+        "all": (0, 6),
+        "feed": (4, 2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["feed"], "table 'cities' has a follower 'feed' already"),
+        (["other", "--start", "99"], "version 99 is not reached: the newest is 5"),
+        ([" "], "follower name ' ': 1 to 200"),
+        (["x" * 201], "1 to 200"),
+    ],
+)
+def test_a_follower_that_cannot_be_is_refused(
+    full: Sleeper, arguments: list[str], complaint: str
+) -> None:
+    assert full("follower", "create", "cities", "feed").status == 0
+    refused = full("follower", "create", "cities", *arguments)
+    assert refused.status == 1
+    assert complaint in refused.stderr
+    assert len(full("follower", "list", "cities", "--output", "json").rows) == 1
+
+
+def test_a_follower_of_changes_that_are_gone_is_refused(full: Sleeper) -> None:
+    assert full("compact", "cities", "--all").status == 0
+    assert full("run", "--until-idle", "--workers", "1").status == 0
+    full("table", "set", "cities", "sleeper.table.gc.delay.minutes=0")
+    assert full("gc", "cities").status == 0
+    refused = full("follower", "create", "cities", "feed", "--start", "0")
+    assert refused.status == 1
+    assert "what came after version 0 is not all kept any more: changes can be read" in (
+        refused.stderr
+    )
+
+
 def test_a_snapshot_is_taken_and_reported(full: Sleeper) -> None:
     taken = full("snapshot", "take", "cities")
     assert (taken.status, taken.stdout) == (0, "")

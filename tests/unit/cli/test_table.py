@@ -8,6 +8,13 @@ import pytest
 from tests.unit.cli.conftest import Sleeper
 
 
+def test_a_name_that_is_nearly_a_table_is_answered_with_it(cities: Sleeper) -> None:
+    assert cities("query", "citys").stderr == (
+        "error: no table is named 'citys'; did you mean cities?\n"
+    )
+    assert cities("query", "planets").stderr == "error: no table is named 'planets'\n"
+
+
 def test_a_table_is_made_shown_renamed_and_deleted(cities: Sleeper) -> None:
     (row,) = cities("table", "list", "--output", "json").rows
     assert (row["name"], row["online"], row["state"], row["leaves"]) == (

@@ -8,6 +8,7 @@ from sleeper.compaction.running import CompactionResult
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
+from sleeper.query.as_of import AsOf
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query
 from sleeper.query.running import run_query
@@ -89,6 +90,19 @@ def test_an_old_version_has_its_own_time(table: RealTable):
     table.clock.now_ms += 1
     assert read(table) == kept[1:]
     assert read(table, late) == kept
+
+
+def test_sql_reads_an_old_version_as_a_query_does(table: RealTable):
+    change(table, filters="ageOff(time,1000)")
+    early = ingest(table)
+    change(table, aggregations="")
+    table.clock.now_ms += 5000
+    engine = QueryEngine(QuerySettings(table.engine), table.clock)
+    opened = {"t": lambda: QueryTable("t", table.store, table.root)}
+    for version in (early, table.number()):
+        result = run_sql("SELECT * FROM t ORDER BY 1", opened, engine, as_of=AsOf(version))
+        assert as_rows(result.read_all()) == read(table, version)
+    assert run_sql("SELECT * FROM t", opened, engine).read_all().num_rows == 0
 
 
 def test_a_clock_that_goes_back_brings_nothing_back(table: RealTable):

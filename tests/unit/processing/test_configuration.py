@@ -72,7 +72,7 @@ def test_any_processing_is_read_as_it_was_written(filters, aggregations):
     [
         ("ageOff", "'ageOff' is not a filter such as"),
         ("ageOff(time)", "needs its age in milliseconds"),
-        ("ageOff(time,-1)", "needs its age in milliseconds, a whole number, not '-1'"),
+        ("ageOff(time,-1)", "needs its age in milliseconds, a whole number, found '-1'"),
         ("ageOff(time,1.5)", "needs its age in milliseconds"),
         ("ageOff(time,9223372036854775808)", r"more than 2\^63-1"),
         ("ageOff(,1)", "is not a filter"),

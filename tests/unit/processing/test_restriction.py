@@ -10,6 +10,7 @@ from sleeper.processing.restriction import (
     parse_callers,
     restriction_from_json,
     restriction_of,
+    restriction_of_chain,
     restriction_to_json,
     visible_columns,
 )
@@ -41,6 +42,18 @@ def test_who_is_not_named_may_not_query():
         restriction_of('{"AROA1": {}}', "AROA2", "t")
     with pytest.raises(InvalidRequestError, match="may not query"):
         restriction_of("{}", "AROA2", "t")
+
+
+def test_who_asks_in_anothers_name_must_see_all_and_sees_what_that_one_may():
+    limited = Restriction(("v",), IteratorCall("RowSecurity", "w,a"))
+    assert restriction_of_chain(CALLERS, ["AROA1:admin"], "t") == NO_RESTRICTION
+    assert restriction_of_chain(CALLERS, ["AROA1:admin", "AROA1:x"], "t") == limited
+    for chain in (["AROA1:x", "AROA1:admin"], ["AROA1:admin", "AROA2", "AROA1:admin"]):
+        with pytest.raises(InvalidRequestError, match="may not ask table 't' in another's name"):
+            restriction_of_chain(CALLERS, chain, "t")
+    with pytest.raises(InvalidRequestError, match="may not query"):
+        restriction_of_chain('{"AROA1": {}}', ["AROA1", "AROA2"], "t")
+    assert restriction_of_chain(None, ["a", "b"], "t") == NO_RESTRICTION
 
 
 def test_columns_are_those_that_may_be_seen():

@@ -47,3 +47,10 @@ def test_a_row_that_is_too_large_is_refused_with_its_size():
 
 def test_no_rows_are_no_pages():
     assert list(json_pages(batches([], []), 100)) == []
+
+
+def test_rows_have_only_characters_that_sqs_takes():
+    text = "".join(map(chr, (*range(0x20), 0x22, 0x5C, 0x7F, 0xE9, 0xFFFD, 0xFFFE, 0xFFFF)))
+    (page,) = json_pages([pa.record_batch({"t": [text, None, "plain"]})], 10_000)
+    assert [row["t"] for row in json.loads(page.text)] == [text, None, "plain"]
+    assert not any(ord(c) < 0x20 or ord(c) in (0xFFFE, 0xFFFF) for c in page.text)

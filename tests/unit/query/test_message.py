@@ -21,9 +21,11 @@ from sleeper.query.leaf_message import (
 from sleeper.query.message import (
     QueryMessage,
     parse_query_message,
+    query_fingerprint,
     query_id_of,
     query_message_to_json,
     query_of,
+    redriven_query_body,
 )
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
@@ -229,3 +231,26 @@ def test_what_is_wrong_with_a_subquery_is_named(change, complaint):
     raw = {**json.loads(leaf_query_body(leaf)), **change}
     with pytest.raises(InvalidRequestError, match=complaint):
         parse_leaf_query_message(json.dumps(raw))
+
+
+def test_a_redriven_message_is_the_same_query_of_the_same_caller():
+    raw = {"type": "Query", "tableName": "t", "regions": []}
+    body = redriven_query_body(json.dumps(raw), "m1", "AROA1:x")
+    message = parse_query_message(body, "m2")
+    assert (message.query_id, message.asked_by) == ("m1", ("AROA1:x",))
+    again = redriven_query_body(body, "m2", "AROA2")
+    assert parse_query_message(again, "m3").asked_by == ("AROA2", "AROA1:x")
+    assert query_fingerprint(again) == query_fingerprint(json.dumps(raw))
+    assert query_fingerprint(again) != query_fingerprint(json.dumps({**raw, "regions": [{}]}))
+    for nonsense in ("{", "[]", '{"askedBy": 7}'):
+        assert redriven_query_body(nonsense, "m1", "AROA1") == nonsense
+
+
+def test_a_leaf_message_has_only_characters_that_sqs_takes():
+    region = {"name": {"min": "a\ufffe\uffff\x01é", "max": None}}
+    query = QueryMessage("q", (region,), table_id="t")
+    message = LeafQueryMessage(query, "s", "root", region)
+    body = leaf_query_body(message)
+    assert not any(character in body for character in "\ufffe\uffff\x01")
+    assert "é" in body
+    assert parse_leaf_query_message(body) == message

@@ -84,7 +84,7 @@ def test_json_is_an_object_a_line():
 def test_csv_tells_null_from_empty_and_quotes_what_it_must():
     text = written("csv", ROWS).decode()
     assert text.startswith('"id","text","bytes","float","time","date","number","list","map","flag"')
-    assert '"a ""b""\\\n\té","AP8=",1.5,"2026-01-02T03:04:05.000006Z",2026-01-02,' in text
+    assert '"a ""b""\\\n\té","AP8=",1.5,"2026-01-02T03:04:05.000006Z","2026-01-02",' in text
     assert '"12345678901234567890.1234","[""x"",""\\""""]","{""k"":1,""j"":2}",true' in text
     assert '\n2,"","",nan,,,,"[]","{}",\n' in text
     assert text.endswith("\n3,,,-inf,,,,,,\n")

@@ -1,6 +1,6 @@
 """Which of a leaf's regions a file may hold, held against a look at each of them."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.files.data_file import DataFile
@@ -12,6 +12,7 @@ ranges = st.tuples(small, st.none() | small).filter(lambda r: r[1] is None or r[
 bounds = st.tuples(small, small).map(sorted)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 2), st.data())
 def test_overlapping_regions_are_found_by_their_places(fields: int, data: st.DataObject) -> None:
     of_fields = st.tuples(*(ranges for _ in range(fields)))

@@ -6,7 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.errors import (
+    DataError,
+    InvalidRequestError,
+    NotFoundError,
+    StateMovedOnError,
+    UnavailableError,
+)
 from sleeper.query.engine import QueryTable
 from sleeper.query.sql import run_sql
 from sleeper.query.sql_text import tables_in
@@ -114,7 +120,7 @@ def test_explain_and_describe_and_values_are_answered(instance: Instance):
         ("SELECT getenv('HOME')", "getenv"),
         ("SELECT 1; SELECT 2", "single"),
         ("", "wrong SQL"),
-        ("SELEC 1", "wrong SQL.*SELEC"),
+        ("SELEC 1", "^wrong SQL: Expected: an SQL statement, found: SELEC at Line: 1, Column: 1$"),
         ("SELECT nope FROM flights", "nope.*id"),
         ("SELECT * FROM nope", "no table 'nope'; tables are: .*flights"),
         ("SELECT * FROM gone", "no table 'gone'"),
@@ -152,3 +158,10 @@ def test_a_file_that_is_gone_is_never_passed_over(instance: Instance):
     with pytest.raises(DataError, match="could not be read"):
         instance.sql("SELECT * FROM flights")
     assert instance.holds() == 0
+
+
+def test_a_statement_that_needs_more_memory_names_the_property(instance: Instance, tmp_path: Path):
+    engine = make_engine(tmp_path, memory_bytes=1_000_000)
+    statement = "SELECT array_agg(value) FROM generate_series(1, 3000000)"
+    with pytest.raises(UnavailableError, match=r"that sleeper\.query\.memory\.bytes allows is too"):
+        run_sql(statement, {}, engine).read_all()

@@ -1,17 +1,24 @@
-"""The connector of an instance is made from its properties."""
+"""The connector of an instance is made from its properties, and those of its tables."""
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
 from sleeper.properties.engine import ATHENA_HOLD_SECONDS, ATHENA_SHOWS_RAW, ATHENA_SPLIT_BYTES
 from sleeper.properties.instance import SPLITTING_FILES_MAX
+from sleeper.properties.table import QUERY_CALLERS
 from sleeper.wiring.athena import athena_connector
+from sleeper.wiring.ingest import ingest_rows
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.tables import create_table
+from tests.unit.athena.protocol import Athena, among, text
 
 
 @pytest.fixture
@@ -44,3 +51,62 @@ def test_the_connector_spills_and_cuts_as_the_properties_say(instance: Instance)
 def test_an_instance_without_the_stack_says_what_is_missing(instance: Instance):
     with pytest.raises(InvalidRequestError, match=r"sleeper\.athena\.spill\.bucket is not set"):
         athena_connector(instance)
+
+
+SCHEMA = """{"rowKeyFields":[{"name":"k","type":"LongType"}],
+ "valueFields":[{"name":"label","type":"StringType"},{"name":"v","type":"LongType"}]}"""
+
+
+@pytest.fixture
+def athena(instance: Instance) -> Athena:
+    """Of a table `t` of ten rows, five of them secret."""
+    instance.change_properties({ATHENA_SPILL_BUCKET.name: "spilled"})
+    create_table(instance, "t", SCHEMA)
+    labels = ["secret", "public"] * 5
+    rows = pa.record_batch({"k": list(range(10)), "label": labels, "v": list(range(10))})
+    ingest_rows(instance, "t", [rows])
+    return Athena(athena_connector(instance))
+
+
+def set_callers(instance: Instance, callers: object) -> None:
+    table_id = instance.tables.by_name("t").id
+    instance.table_properties.change(table_id, {QUERY_CALLERS.name: json.dumps(callers)})
+
+
+def test_a_table_that_is_not_open_to_all_is_closed_to_athena(
+    instance: Instance, athena: Athena
+) -> None:
+    splits = athena.splits("t")
+    for callers in ({"AROA1": {}}, {"AROA1": {"valueFields": []}, "*": {}}, {}):
+        set_callers(instance, callers)
+        for ask in (
+            lambda: athena.schema("t"),
+            lambda: athena.splits("t"),
+            lambda: athena.ask(
+                "ReadRecordsRequest",
+                tableName=athena.name("t"),
+                schema=text(pa.schema([("k", pa.int64())])),
+                split=splits[0],
+                constraints={"summary": {}},
+                maxBlockSize="1000",
+                maxInlineBlockSize="1000",
+            ),
+        ):
+            with pytest.raises(InvalidRequestError, match="'t' is not open to all callers"):
+                ask()
+
+
+def test_athena_sees_what_the_table_lets_its_readers_see(
+    instance: Instance, athena: Athena
+) -> None:
+    restriction = {"valueFields": ["v"], "iterator": "RowSecurity", "config": "label,public"}
+    set_callers(instance, {"athena": restriction})
+    for database in ("sleeper", "sleeper_raw"):
+        reader = replace(athena, database=database)
+        assert reader.schema("t").names == ["k", "v"]
+        assert reader.query("t")["k"].to_pylist() == [1, 3, 5, 7, 9]
+        (split,) = reader.splits("t")
+        with pytest.raises(InvalidRequestError, match="no column 'label'"):
+            reader.splits("t", {"label": among(pa.string(), "secret")})
+        with pytest.raises(InvalidRequestError, match="no column 'label'"):
+            reader.read("t", split, {"label": among(pa.string(), "secret")})

@@ -1,15 +1,19 @@
 """Files handed to the batcher of a local instance become ingest jobs."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.ingest.job import ingest_job_from_message
+from sleeper.ingest_batcher.request import FileRequests
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message
+from sleeper.jobs.status import JobState
 from sleeper.properties.table import BATCHER_JOB_FILES_MIN, BATCHER_JOB_SIZE_MIN
 from sleeper.wiring.batching import (
     create_all_ingest_batches,
@@ -20,7 +24,7 @@ from sleeper.wiring.batching import (
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import make_instance, open_instance
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import create_table
+from sleeper.wiring.tables import create_table, delete_table
 
 SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'
 AT_ONCE = {BATCHER_JOB_SIZE_MIN.name: "0", BATCHER_JOB_FILES_MIN.name: "1"}
@@ -102,7 +106,8 @@ def test_a_table_that_fails_does_not_keep_the_others(
     instance: Instance, file: Path, tmp_path: Path
 ) -> None:
     broken = create_table(instance, "broken", SCHEMA)
-    submit_to_batcher(instance, "t", [str(file)])
+    for name in ("broken", "t"):
+        submit_to_batcher(instance, name, [str(file)])
     path = tmp_path / "instance" / "tables" / f"table-{broken.id}.properties"
     path.write_text("sleeper.table.nonsense=1")
     sent, problems = create_all_ingest_batches(instance)
@@ -110,6 +115,72 @@ def test_a_table_that_fails_does_not_keep_the_others(
     (problem,) = problems
     assert problem.startswith("table broken: ")
     assert "sleeper.table.nonsense" in problem
+
+
+def test_files_that_wait_for_a_deleted_table_are_rejected_with_their_reason(
+    instance: Instance, tmp_path: Path
+) -> None:
+    files = []
+    for number in range(7):
+        files.append(tmp_path / f"{number}.csv")
+        files[-1].write_text("id\na\n")
+    create_table(instance, "soon gone", SCHEMA)
+    gone = create_table(instance, "gone", SCHEMA)
+    names = [str(path) for path in files]
+    receive_batch_message(instance, message(json.dumps({"tableName": "soon gone", "files": names})))
+    receive_batch_message(
+        instance, message(json.dumps({"tableId": gone.id, "files": names[:1]}), "m-2")
+    )
+    submit_to_batcher(instance, "t", names[:1])
+    for name in ("soon gone", "gone"):
+        delete_table(instance, name)
+    instance.remove_table(gone.id)
+    instance.tables.remove(gone.id)
+
+    assert create_all_ingest_batches(instance) == (1, ())
+    rejected = {job.job_id: job for job in instance.jobs.recent() if job.reasons}
+    assert {job.state for job in rejected.values()} == {JobState.REJECTED}
+    reasons = {job_id: job.reasons[0] for job_id, job in rejected.items()}
+    assert reasons["m-2"] == (
+        f"table {gone.id} was deleted before the ingest batcher sent {names[0]}"
+    )
+    begun, sent = "table soon gone was deleted before the ingest batcher sent ", reasons["m1"]
+    assert sent.startswith(begun)
+    assert sent.endswith(" and 2 more")
+    assert len(set(sent.removeprefix(begun).removesuffix(" and 2 more").split(", "))) == 5
+    assert set(reasons) == {"m1", "m-2"}
+    assert instance.file_requests().tables() == ()
+    assert create_all_ingest_batches(instance) == (0, ())
+
+
+def test_files_given_to_a_job_whose_table_was_deleted_are_told_of_once(
+    instance: Instance, file: Path
+) -> None:
+    table = create_table(instance, "gone", SCHEMA)
+    submit_to_batcher(instance, "gone", [str(file)])
+    requests = instance.file_requests()
+    requests.assign("the job", requests.waiting(table.id))
+    delete_table(instance, "gone")
+
+    def dies(_: object) -> None:
+        raise UnavailableError("no answer")
+
+    dying = replace(instance, file_requests=lambda: _Discarding(requests, dies))
+    assert create_all_ingest_batches(dying) == (0, ("table gone: no answer",))
+    assert create_all_ingest_batches(instance) == (0, ())
+    (job,) = instance.jobs.recent()
+    assert (job.job_id, job.state, len(job.runs)) == ("the job", JobState.REJECTED, 1)
+
+
+class _Discarding:
+    """File requests with another way of discarding them."""
+
+    def __init__(self, inner: FileRequests, discard: Callable[[object], None]) -> None:
+        self._inner = inner
+        self.discard = discard
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 def test_a_table_that_is_not_known_is_tracked_under_as_much_of_its_name_as_a_key_may_have(

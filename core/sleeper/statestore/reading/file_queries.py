@@ -47,6 +47,14 @@ class Totals:
     unreferenced_files: int
 
 
+class Extent(NamedTuple):
+    """How much there is to read of a table."""
+
+    files: int
+    bytes: int
+    leaves: int
+
+
 @dataclass(frozen=True, slots=True)
 class FileQueries:
     """All answers are of the reader's version, unless they say otherwise."""
@@ -61,16 +69,27 @@ class FileQueries:
         """
         overlap = "" if region is None else f" AND {file_overlap_sql(self._reader.dimensions)}"
         found = self._reader.rows(
-            "WITH RECURSIVE chain (key, parent) AS ("
-            " SELECT key, parent FROM partitions WHERE id = :id UNION ALL"
-            " SELECT p.key, p.parent FROM chain CROSS JOIN partitions p ON p.key = chain.parent)"
-            f" SELECT {data_file_columns(self._reader.dimensions)} FROM chain"
+            f"{_CHAIN} SELECT {data_file_columns(self._reader.dimensions)} FROM chain"
             " CROSS JOIN refs r ON r.partition = chain.key CROSS JOIN files f ON f.key = r.file"
             f" WHERE {current('r')}{overlap} ORDER BY f.key",
             id=leaf_id,
             **({} if region is None else region_parameters(region)),
         )
         return [data_file_from_columns(row) for row in found]
+
+    def bytes_of_leaf(self, leaf_id: PartitionId) -> int:
+        """About how many bytes of its files are rows of the leaf, by its references' rows.
+
+        Of files that its ancestors refer to all of the ancestor's rows count.
+        """
+        (size,) = self._reader.row(
+            f"{_CHAIN} SELECT"
+            " coalesce(sum(f.bytes * 1.0 * min(r.rows, f.rows) / max(f.rows, 1)), 0)"
+            " FROM chain CROSS JOIN refs r ON r.partition = chain.key"
+            f" CROSS JOIN files f ON f.key = r.file WHERE {current('r')}",
+            id=leaf_id,
+        )
+        return int(size)
 
     def all(self) -> Iterator[DataFile]:
         """Every file that has a reference, oldest first."""
@@ -185,6 +204,17 @@ class FileQueries:
         )
         return {path for (path,) in rows}
 
+    def extent(self) -> Extent:
+        """The files that have a reference, their bytes, and all leaves."""
+        files, size = self._reader.row(
+            "SELECT count(*), coalesce(sum(f.bytes), 0) FROM files f WHERE EXISTS"
+            f" (SELECT 1 FROM refs r WHERE r.file = f.key AND {current('r')})"
+        )
+        (leaves,) = self._reader.row(
+            f"SELECT count(*) FROM partitions p WHERE {current('p', 'split')}"
+        )
+        return Extent(files, size, leaves)
+
     def totals(self) -> Totals:
         """Counts of the newest state. `rows` sums the references, of which some are estimates."""
         files, size, unreferenced = self._reader.row(
@@ -199,6 +229,14 @@ class FileQueries:
             "SELECT count(*), count(*) FILTER (WHERE split IS NULL) FROM partitions"
         )
         return Totals(files, references, rows, size, partitions, leaves, unreferenced)
+
+
+_CHAIN = (
+    "WITH RECURSIVE chain (key, parent) AS ("
+    " SELECT key, parent FROM partitions WHERE id = :id UNION ALL"
+    " SELECT p.key, p.parent FROM chain CROSS JOIN partitions p ON p.key = chain.parent)"
+)
+"""SQL: a partition and its ancestors."""
 
 
 def file_overlap_sql(dimensions: int) -> str:

@@ -60,6 +60,18 @@ class TableState:
         newest_ms: int = self.time_ms
         return max(clock_ms, newest_ms)
 
+    def check_changes_after(self, start: int) -> None:
+        """InvalidRequestError if what came after the version is not all there any more, or yet."""
+        if start < self.horizon:
+            raise InvalidRequestError(
+                f"what came after version {start} is not all kept any more: changes can be read "
+                f"from version {self.horizon} on"
+            )
+        if start > self.number:
+            raise InvalidRequestError(
+                f"version {start} is not reached: the newest is {self.number}"
+            )
+
     @cached_property
     def schema_json(self) -> str:
         """The schema as it was declared."""

@@ -1,7 +1,0 @@
-"""Entry point of compaction tasks."""
-
-from sleeper.jobs.event import JobKind
-from sleeper.wiring.task import run_task
-
-if __name__ == "__main__":
-    run_task(JobKind.COMPACTION)

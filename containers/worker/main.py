@@ -1,0 +1,9 @@
+"""Entry point of tasks: SLEEPER_TASK_KIND says which queue they work on."""
+
+import os
+
+from sleeper.jobs.event import JobKind
+from sleeper.wiring.task import run_task
+
+if __name__ == "__main__":
+    run_task(JobKind(os.environ["SLEEPER_TASK_KIND"]))

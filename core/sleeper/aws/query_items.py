@@ -1,0 +1,168 @@
+"""The query tracker's DynamoDB table as items: kept, changed, found.
+
+Writes that meet others of the same items are tried again; RefusedError says that a condition did
+not hold.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from sleeper.aws.dynamo_batches import Item, delete_items, get_items, query_pages
+from sleeper.aws.dynamo_tables import RECENT
+from sleeper.aws.errors import RefusedError, translated
+from sleeper.errors import ConflictError, NotFoundError, UnavailableError
+from sleeper.query_service.tracker import WHOLE_QUERY
+
+LISTING = "query"
+TRANSACTION_ITEMS = 100
+_WHAT = "query tracker"
+_TRIES = 40
+_WAIT_SECONDS = 0.02
+_WAIT_SECONDS_MAX = 1.0
+
+
+class QueryItems:
+    """The table, whose items are keyed by `queryId` and `subQueryId`. Safe for threads."""
+
+    def __init__(self, client: Any, table_name: str) -> None:
+        self._client = client
+        self._table_name = table_name
+
+    def put_new(self, item: Item) -> None:
+        """Adds the item. RefusedError if it is there."""
+        with translated(_WHAT):
+            self._client.put_item(**self._new(item))
+
+    def put_missing(self, items: Sequence[Item]) -> None:
+        """Adds those that are not there, all or none; TRANSACTION_ITEMS at most."""
+        missing = list(items)
+        for _ in range(_TRIES):
+            if not missing:
+                return
+            try:
+                if len(missing) == 1:
+                    self.put_new(missing[0])
+                else:
+                    self.write_together([{"Put": self._new(item)} for item in missing])
+                return
+            except RefusedError as error:
+                missing = [item for i, item in enumerate(missing) if i not in error.items]
+        raise _always_others()
+
+    def write_together(self, writes: Sequence[Item]) -> None:
+        """All or none. Again while other subqueries of the query are being counted."""
+        self._until_alone(lambda: self._client.transact_write_items(TransactItems=list(writes)))
+
+    def update(self, change: Item) -> Item:
+        """The item as it is after the change."""
+        update = change["Update"]
+        answer = self._until_alone(
+            lambda: self._client.update_item(**update, ReturnValues="ALL_NEW")
+        )
+        return dict(answer["Attributes"])
+
+    def change(
+        self,
+        query_id: str,
+        sub_query_id: str,
+        expression: str,
+        condition: str,
+        values: Item,
+        names: dict[str, str] | None = None,
+    ) -> Item:
+        """A change of one item, for `update` or `write_together`."""
+        update: Item = {
+            "TableName": self._table_name,
+            "Key": key_of(query_id, sub_query_id),
+            "UpdateExpression": expression,
+            "ConditionExpression": condition,
+            "ExpressionAttributeValues": values,
+        }
+        if names:
+            update["ExpressionAttributeNames"] = names
+        return {"Update": update}
+
+    def get(self, query_id: str, sub_query_id: str = WHOLE_QUERY) -> Item:
+        """The item as it is now, or NotFoundError."""
+        with translated(_WHAT):
+            answer = self._client.get_item(
+                TableName=self._table_name, Key=key_of(query_id, sub_query_id), ConsistentRead=True
+            )
+        if "Item" not in answer:
+            raise NotFoundError(f"no query {query_id!r} is known")
+        return dict(answer["Item"])
+
+    def get_all(self, keys: Sequence[Item], attributes: str) -> list[Item]:
+        """These attributes of the items that are there, in any order."""
+        with translated(_WHAT):
+            return get_items(self._client, self._table_name, keys, attributes)
+
+    def of(self, query_id: str) -> list[Item]:
+        """The query's item and those of its subqueries."""
+        query = {
+            "TableName": self._table_name,
+            "KeyConditionExpression": "queryId = :query",
+            "ExpressionAttributeValues": {":query": {"S": query_id}},
+            "ConsistentRead": True,
+        }
+        with translated(_WHAT):
+            return [item for page in query_pages(self._client, query) for item in page]
+
+    def newest(self, before_ms: int | None = None) -> Iterator[Item]:
+        """Keys of queries, newest first."""
+        condition, names = "#listing = :listing", {"#listing": "listing"}
+        values: Item = {":listing": {"S": LISTING}}
+        if before_ms is not None:
+            condition += " AND #at < :before"
+            values[":before"] = {"N": str(before_ms)}
+            names["#at"] = "at"
+        query = {
+            "TableName": self._table_name,
+            "IndexName": RECENT.name,
+            "ScanIndexForward": False,
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": values,
+        }
+        with translated(_WHAT):
+            for page in query_pages(self._client, query):
+                for item in page:
+                    yield {name: item[name] for name in ("queryId", "subQueryId")}
+
+    def delete(self, query_id: str) -> None:
+        """Deletes the query's item and those of its subqueries."""
+        keys = [
+            {name: item[name] for name in ("queryId", "subQueryId")} for item in self.of(query_id)
+        ]
+        with translated(_WHAT):
+            delete_items(self._client, self._table_name, keys)
+
+    def _new(self, item: Item) -> Item:
+        return {
+            "TableName": self._table_name,
+            "Item": item,
+            "ConditionExpression": "attribute_not_exists(queryId)",
+        }
+
+    def _until_alone(self, write: Callable[[], Any]) -> Any:
+        for tries in range(_TRIES):
+            try:
+                with translated(_WHAT):
+                    return write()
+            except RefusedError:
+                raise
+            except ConflictError:
+                longest = min(_WAIT_SECONDS * 2**tries, _WAIT_SECONDS_MAX)
+                time.sleep(random.uniform(0, longest))
+        raise _always_others()
+
+
+def key_of(query_id: str, sub_query_id: str) -> Item:
+    """The key of an item."""
+    return {"queryId": {"S": query_id}, "subQueryId": {"S": sub_query_id}}
+
+
+def _always_others() -> UnavailableError:
+    return UnavailableError(f"{_WHAT}: others were always writing the same")

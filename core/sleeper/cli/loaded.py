@@ -1,0 +1,43 @@
+"""What commands that load files into a table have in common."""
+
+from typing import Annotated, Protocol
+
+import typer
+
+from sleeper.reports.listing import counted
+
+JobId = Annotated[
+    str | None,
+    typer.Option(
+        "--job-id", metavar="ID", help="What comes again under the same id changes nothing."
+    ),
+]
+
+
+class Loaded(Protocol):
+    """What became of a job. `number` is its transaction; `done_before` if it came again."""
+
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def files(self) -> int: ...
+    @property
+    def number(self) -> int | None: ...
+    @property
+    def done_before(self) -> bool: ...
+
+
+def summary(result: Loaded, name: str, seconds: float) -> str:
+    """The line that tells of it; `name` is the table's."""
+    if result.done_before:
+        return (
+            f"job {result.job_id} was done before, by transaction {result.number:,}: "
+            "nothing was changed"
+        )
+    rate = f", {result.rows / seconds:,.0f} rows/s" if result.rows else ""
+    return (
+        f"{counted(result.rows, 'row')} in {counted(result.files, 'file')} into {name}: "
+        f"transaction {result.number or 0:,}, {seconds:.1f} s{rate} (job {result.job_id})"
+    )

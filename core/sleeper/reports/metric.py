@@ -1,0 +1,38 @@
+"""Metrics that functions write for CloudWatch, and by what they are told apart. Loads nothing."""
+
+from enum import Enum
+
+NAMESPACE = "Sleeper"
+INSTANCE, TABLE, TASK_KIND = "instance", "table", "kind"
+"""Dimensions: every metric has the instance, and either the table or the kind of task."""
+
+
+class Metric(Enum):
+    """What is counted. One word of a name is one word of the reports."""
+
+    ROWS = "Rows"
+    BYTES = "Bytes"
+    FILES = "Files"
+    FILES_WITHOUT_REFERENCES = "FilesWithoutReferences"
+    FILE_REFERENCES = "FileReferences"
+    PARTITIONS = "Partitions"
+    LEAF_PARTITIONS = "LeafPartitions"
+    UNFINISHED_COMPACTION_JOBS = "UnfinishedCompactionJobs"
+    TRANSACTION_NUMBER = "TransactionNumber"
+    COMMITS_APPLIED = "CommitsApplied"
+    COMMITS_ALREADY_DONE = "CommitsAlreadyDone"
+    COMMITS_REFUSED = "CommitsRefused"
+    COMPACTION_JOBS_CREATED = "CompactionJobsCreated"
+    COMPACTION_JOBS_RELEASED = "CompactionJobsReleased"
+    COMPACTION_JOBS_SENT_AGAIN = "CompactionJobsSentAgain"
+    REFERENCES_PUSHED_DOWN = "ReferencesPushedDown"
+    PARTITIONS_TO_SPLIT = "PartitionsToSplit"
+    FILES_COLLECTED = "FilesCollected"
+    ORPHANS_COLLECTED = "OrphansCollected"
+    STATE_SNAPSHOTS = "StateSnapshots"
+    TASKS_RUNNING = "TasksRunning"
+    TASKS_STARTED = "TasksStarted"
+
+
+TASK_METRICS = (Metric.TASKS_RUNNING, Metric.TASKS_STARTED)
+"""Those of a kind of task; all others are of a table."""

@@ -1,0 +1,274 @@
+"""SQL statements in processes of their own, which are killed when they take too much."""
+
+import contextlib
+import io
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import IO, Any
+
+import psutil
+import pyarrow as pa
+
+from sleeper import errors
+from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.query.interruption import TimeLimit
+
+_IDLE_MAX = 2
+_CHECK_SECONDS = 0.1
+# For a process that ends a statement by itself, with a better reason and its holds released.
+_GRACE_SECONDS = 2.0
+_READ_BYTES = 64 * 1024
+_MIB = 1024**2
+
+
+@dataclass(slots=True)
+class SqlProcesses:
+    """Processes that run statements over an instance: one each, some kept for the next.
+
+    A statement may take `memory_bytes` beside what its process took before.
+    """
+
+    where: str
+    memory_bytes: int
+    _idle: "list[SqlProcess]" = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_closed: bool = False
+
+    def open(self, statement: str, limit: TimeLimit, caller: str, as_of: Any = None) -> "SqlRows":
+        """Starts a statement. Errors as of `open_sql`."""
+        rows = SqlRows(self, self._taken())
+        rows.start(statement, limit, caller, as_of)
+        return rows
+
+    def warm(self) -> None:
+        """Has a process ready for the first statement."""
+        self.give_back(self._started())
+
+    def give_back(self, process: "SqlProcess") -> None:
+        """For one that has nothing to do."""
+        with self._lock:
+            if not self._is_closed and len(self._idle) < _IDLE_MAX:
+                self._idle.append(process)
+                return
+        process.kill()
+
+    def close(self) -> None:
+        """Ends those that have nothing to do, and others when they have ended."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for process in idle:
+            process.kill()
+
+    def _taken(self) -> "SqlProcess":
+        with self._lock:
+            while self._idle:
+                process = self._idle.pop()
+                if process.is_alive:
+                    return process
+        return self._started()
+
+    def _started(self) -> "SqlProcess":
+        return SqlProcess(self.where, self.memory_bytes)
+
+
+class SqlProcess:
+    """One process, with what it may take: it is looked at while its answer is waited for."""
+
+    def __init__(self, where: str, memory_bytes: int) -> None:
+        # In a session of its own, so that Ctrl-C is for the server alone.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "sleeper.serve.sql_child", where],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        self._memory_bytes = memory_bytes
+        self._allowed_bytes = sys.maxsize
+        self._limit = TimeLimit()
+        self._is_ready = False
+        assert self._process.stdout is not None
+        watched = _Watched(self._process.stdout, self._check)
+        self.answers = io.BufferedReader(watched, _READ_BYTES)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._process.poll() is None
+
+    def ask(self, request: dict[str, Any], limit: TimeLimit) -> None:
+        """Sends a request, whose answer must come within the limit.
+
+        What the process takes to start is not the statement's: it counts from then on.
+        """
+        if not self._is_ready:
+            self._is_ready = self.answers.read(1) == b"+"
+            if not self._is_ready:
+                raise OSError("the process did not start")
+        self._limit = replace(limit, begun=time.monotonic())
+        self._allowed_bytes = self._used_bytes() + self._memory_bytes
+        self._send(request)
+
+    def stop(self) -> None:
+        """Asks it to end its statement, and gives it a moment to do so."""
+        self._limit = TimeLimit(1, time.monotonic() - 1)
+        self._send({"stop": True})
+
+    def kill(self) -> None:
+        """Ends it at once. May be called again."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def _check(self) -> None:
+        """InvalidRequestError if it has taken too much; it is dead then."""
+        limit = self._limit
+        if 0 < limit.seconds < time.monotonic() - limit.begun - _GRACE_SECONDS:
+            self.kill()
+            limit.check()
+        if limit.stopped is not None and limit.stopped.is_set():
+            self.stop()
+        if self._used_bytes() > self._allowed_bytes:
+            self.kill()
+            raise InvalidRequestError(
+                f"the statement takes more memory than the {self._memory_bytes // _MIB:,} MiB that "
+                "it is given: its functions make very long texts or lists"
+            )
+
+    def _used_bytes(self) -> int:
+        try:
+            return int(psutil.Process(self._process.pid).memory_info().rss)
+        except psutil.Error:
+            return 0  # it has ended, and so has its answer
+
+    def _send(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended, and so has its answer
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+
+
+class _Watched(io.RawIOBase):
+    """What a process writes, and a look at it now and then while it is read."""
+
+    def __init__(self, pipe: IO[bytes], check: Callable[[], None]) -> None:
+        self._pipe = pipe
+        self._check = check
+        self._checked = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            is_ready = select.select([self._pipe], [], [], _CHECK_SECONDS)[0]
+            if time.monotonic() - self._checked >= _CHECK_SECONDS:
+                self._check()
+                self._checked = time.monotonic()
+            if is_ready:
+                return os.readv(self._pipe.fileno(), [buffer])
+
+
+class SqlRows:
+    """The rows of a statement, as `QueryResult` has them: iterate once, and close it."""
+
+    def __init__(self, processes: SqlProcesses, process: SqlProcess) -> None:
+        self._processes = processes
+        self._process: SqlProcess | None = process
+        self._stream: pa.RecordBatchStreamReader | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows."""
+        assert self._stream is not None
+        return self._stream.schema
+
+    def start(self, statement: str, limit: TimeLimit, caller: str, as_of: Any) -> None:
+        """Waits until the first rows are there, or it failed."""
+        assert self._process is not None
+        request = {
+            "statement": statement,
+            "caller": caller,
+            "seconds": limit.seconds,
+            "setBy": limit.set_by,
+            "asOf": as_of,
+        }
+        with self._closed_on_error():
+            self._process.ask(request, limit)
+            if not self._opened(self._process):
+                self._end()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        if self._process is None or self._stream is None:
+            raise StopIteration
+        with self._closed_on_error():
+            try:
+                return self._stream.read_next_batch()
+            except StopIteration:
+                self._end()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Stops the statement. May be called again."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        is_whole = False
+        if process.is_alive:
+            process.stop()
+            with contextlib.suppress(SleeperError, pa.ArrowException, OSError):
+                if self._stream is not None or self._opened(process):
+                    for _ in self._stream or ():
+                        pass
+                is_whole = process.answers.readline().endswith(b"\n")
+        if is_whole:
+            self._processes.give_back(process)
+        else:
+            process.kill()
+
+    def _opened(self, process: SqlProcess) -> bool:
+        """Whether the answer has rows."""
+        if process.answers.read(1) != b"R":
+            return False
+        self._stream = pa.ipc.open_stream(process.answers)
+        return True
+
+    def _end(self) -> None:
+        """Reads how the statement ended; its error is raised."""
+        process = self._process
+        assert process is not None
+        line = process.answers.readline()
+        if not line.endswith(b"\n"):
+            raise OSError("the answer has no end")
+        self._process = None
+        self._processes.give_back(process)
+        problem = json.loads(line)
+        if problem:
+            kind = getattr(errors, problem["error"], RuntimeError)
+            raise kind(problem["reason"])
+
+    @contextlib.contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            self.close()
+            raise InvalidRequestError(
+                "the statement ended the process that ran it: it may need more memory than there is"
+            ) from error
+        except BaseException:
+            self.close()
+            raise

@@ -1,0 +1,47 @@
+"""What a caller may be told about tables, apart from their rows."""
+
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.processing.restriction import NO_RESTRICTION, Restriction
+from sleeper.query_service.tracker import QueryStatus
+from sleeper.tables.table_index import find_table
+from sleeper.wiring.instance import Instance, OpenTable
+from sleeper.wiring.query import restriction_for
+
+
+def sight_of(instance: Instance, table_name: str, caller: str) -> Restriction:
+    """What the caller may see of a table. InvalidRequestError if that is nothing."""
+    return restriction_for(instance.table(table_name), caller)
+
+
+def check_sees_all(instance: Instance, table_name: str | None, caller: str) -> None:
+    """InvalidRequestError if the caller may not see all of the table, or of every one.
+
+    Reports tell how many rows there are, from which key to which, and why jobs failed.
+    """
+    tables = (
+        [OpenTable(instance, ref) for ref in instance.tables.list()]
+        if table_name is None
+        else [instance.table(table_name)]
+    )
+    for table in tables:
+        if restriction_for(table, caller) != NO_RESTRICTION:
+            raise InvalidRequestError(
+                f"reports are for callers who may see all of what they are of, and {caller!r} may "
+                f"not see all of table {table.ref.name!r}: name another table"
+            )
+
+
+def check_sees_query(instance: Instance, status: QueryStatus, caller: str) -> None:
+    """NotFoundError, as for one that is not there, if it is of a table that the caller may
+    not query.
+    """
+    if status.table_id is None:
+        return
+    try:
+        ref = find_table(instance.tables, None, status.table_id)
+    except NotFoundError:
+        return
+    try:
+        restriction_for(OpenTable(instance, ref), caller)
+    except InvalidRequestError as refused:
+        raise NotFoundError(f"no query {status.query_id!r} is known") from refused

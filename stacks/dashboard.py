@@ -1,0 +1,243 @@
+"""A dashboard in CloudWatch: what waits, what fails, what runs, and what tables hold.
+
+Queues and functions are those that were made before it; metrics of tables and tasks are those that
+the code writes (`sleeper.reports.metric`). Tables come and go without a deployment, so theirs are
+searched for.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from constructs import Construct
+
+from sleeper.properties.deployed import DeployedQueue
+from sleeper.properties.deployment import DASHBOARD_WINDOW_MINUTES, METRICS_PERIOD_MINUTES
+from sleeper.properties.optional_stack import OptionalStack
+from sleeper.reports.metric import INSTANCE, NAMESPACE, TABLE, TASK_KIND, Metric
+from stacks.deployment import Deployment
+
+_Chart = tuple[str, list[cloudwatch.IMetric]]
+"""Its title, and what is drawn in it."""
+
+_WIDTH = 24
+_HEIGHT = 7
+_TEXT_HEIGHT = 2
+_ALARMS_HEIGHT = 4
+_SHOWN = cdk.Duration.hours(12)
+_OF_TABLES = """# Tables
+Rows, files and leaves by table, and what is done about them. A rate of rows below zero is
+compaction that aggregates or filters. Searches show a hundred tables at most."""
+# How many of a table, at the time that it was looked at.
+_HOLDINGS = (
+    ("Rows", (Metric.ROWS,)),
+    ("Bytes", (Metric.BYTES,)),
+    ("Files", (Metric.FILES, Metric.FILES_WITHOUT_REFERENCES)),
+    ("File references", (Metric.FILE_REFERENCES,)),
+    ("Partitions", (Metric.PARTITIONS, Metric.LEAF_PARTITIONS)),
+    ("Unfinished compaction jobs", (Metric.UNFINISHED_COMPACTION_JOBS,)),
+)
+_RATES = (
+    ("Rows more or fewer, per second", Metric.ROWS),
+    ("Transactions, per second", Metric.TRANSACTION_NUMBER),
+)
+# How many things were done to a table.
+_DEEDS = (
+    (
+        "Commits by message",
+        (Metric.COMMITS_APPLIED, Metric.COMMITS_ALREADY_DONE, Metric.COMMITS_REFUSED),
+    ),
+    (
+        "Compaction jobs",
+        (
+            Metric.COMPACTION_JOBS_CREATED,
+            Metric.COMPACTION_JOBS_RELEASED,
+            Metric.COMPACTION_JOBS_SENT_AGAIN,
+        ),
+    ),
+    ("Splitting", (Metric.PARTITIONS_TO_SPLIT, Metric.REFERENCES_PUSHED_DOWN)),
+    (
+        "Collection and snapshots",
+        (Metric.FILES_COLLECTED, Metric.ORPHANS_COLLECTED, Metric.STATE_SNAPSHOTS),
+    ),
+)
+
+
+class DashboardStack(cdk.NestedStack):
+    """Made after all that it shows. `name` is the dashboard's."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
+        super().__init__(scope, construct_id)
+        self.name = deployment.name("dashboard")
+        charts = _Charts(deployment)
+        rows = [
+            [_title(f"# Sleeper instance {deployment.id}\nWhat waits, what fails, what runs.")],
+            [_alarms(self, deployment)],
+            charts.of_queues(),
+            charts.of_functions(),
+            charts.of_tasks(),
+            [_title(_OF_TABLES)],
+            *charts.of_tables(),
+        ]
+        cloudwatch.Dashboard(
+            self,
+            "Dashboard",
+            dashboard_name=self.name,
+            default_interval=_SHOWN,
+            period_override=cloudwatch.PeriodOverride.INHERIT,
+            widgets=[row for row in rows if row],
+        )
+
+
+class _Charts:
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        minutes = deployment.get(DASHBOARD_WINDOW_MINUTES)
+        self._window = cdk.Duration.minutes(minutes)
+        # A rate needs a value in each period.
+        self._looked_at_minutes = max(minutes, deployment.get(METRICS_PERIOD_MINUTES))
+
+    def of_queues(self) -> list[cloudwatch.IWidget]:
+        queues = self._deployment.queues
+        return _beside(
+            ("Messages that wait", self._of(queues, "ApproximateNumberOfMessagesVisible")),
+            (
+                "Age of the oldest message, seconds",
+                self._of(queues, "ApproximateAgeOfOldestMessage"),
+            ),
+            (
+                "Dead letters",
+                [
+                    self._of_queue(queue.dead_letters_name, "ApproximateNumberOfMessagesVisible")
+                    for queue in queues
+                ],
+            ),
+        )
+
+    def of_functions(self) -> list[cloudwatch.IWidget]:
+        return _beside(
+            *(
+                (title, [self._of_function(name, metric, statistic) for name in self._names])
+                for title, metric, statistic in (
+                    ("Errors of functions", "Errors", "Sum"),
+                    ("Throttles of functions", "Throttles", "Sum"),
+                    ("Duration of functions, milliseconds (99 of 100)", "Duration", "p99"),
+                )
+            )
+        )
+
+    def of_tasks(self) -> list[cloudwatch.IWidget]:
+        kinds = self._deployment.task_kinds
+        if not kinds:
+            return []
+        return _beside(
+            ("Tasks that run", self._of_kinds(kinds, Metric.TASKS_RUNNING, "Maximum")),
+            ("Tasks that were started", self._of_kinds(kinds, Metric.TASKS_STARTED, "Sum")),
+        )
+
+    def of_tables(self) -> list[list[cloudwatch.IWidget]]:
+        deeds = [
+            (title, [self._of_all_tables(metric, "Sum") for metric in metrics])
+            for title, metrics in _DEEDS
+        ]
+        if not self._deployment.has(OptionalStack.TABLE_METRICS):
+            return [_beside(*deeds)]
+        holdings = [
+            (title, [self._of_all_tables(metric, "Maximum") for metric in metrics])
+            for title, metrics in _HOLDINGS
+        ]
+        rates = [(title, [self._rate(metric)]) for title, metric in _RATES]
+        return [_beside(*holdings[:3]), _beside(*holdings[3:]), _beside(*rates), _beside(*deeds)]
+
+    @property
+    def _names(self) -> Sequence[str]:
+        return self._deployment.functions
+
+    def _of(self, queues: Iterable[DeployedQueue], metric: str) -> list[cloudwatch.IMetric]:
+        return [self._of_queue(queue.name, metric) for queue in queues]
+
+    def _of_queue(self, name: str, metric: str) -> cloudwatch.IMetric:
+        return cloudwatch.Metric(
+            namespace="AWS/SQS",
+            metric_name=metric,
+            dimensions_map={"QueueName": self._deployment.name(name)},
+            statistic="Maximum",
+            label=name,
+            period=self._window,
+        )
+
+    def _of_function(self, name: str, metric: str, statistic: str) -> cloudwatch.IMetric:
+        return cloudwatch.Metric(
+            namespace="AWS/Lambda",
+            metric_name=metric,
+            dimensions_map={"FunctionName": name},
+            statistic=statistic,
+            label=name.removeprefix(self._deployment.name("")),
+            period=self._window,
+        )
+
+    def _of_kinds(
+        self, kinds: Iterable[str], metric: Metric, statistic: str
+    ) -> list[cloudwatch.IMetric]:
+        return [
+            cloudwatch.Metric(
+                namespace=NAMESPACE,
+                metric_name=metric.value,
+                dimensions_map={INSTANCE: self._deployment.id, TASK_KIND: kind},
+                statistic=statistic,
+                label=kind,
+                period=self._window,
+            )
+            for kind in kinds
+        ]
+
+    def _of_all_tables(self, metric: Metric, statistic: str) -> cloudwatch.IMetric:
+        return cloudwatch.MathExpression(
+            expression=self._search(metric, statistic),
+            label=f"{metric.value} of ${{PROP('Dim.{TABLE}')}}",
+            period=cdk.Duration.minutes(self._looked_at_minutes),
+        )
+
+    def _rate(self, metric: Metric) -> cloudwatch.IMetric:
+        return cloudwatch.MathExpression(
+            expression=f"RATE({self._search(metric, 'Maximum')})",
+            label=f"${{PROP('Dim.{TABLE}')}}",
+            period=cdk.Duration.minutes(self._looked_at_minutes),
+        )
+
+    def _search(self, metric: Metric, statistic: str) -> str:
+        """Of every table of the instance."""
+        wanted = f'MetricName="{metric.value}" {INSTANCE}="{self._deployment.id}"'
+        seconds = 60 * self._looked_at_minutes
+        return f"SEARCH('{{{NAMESPACE},{INSTANCE},{TABLE}}} {wanted}', '{statistic}', {seconds})"
+
+
+def _alarms(scope: Construct, deployment: Deployment) -> cloudwatch.IWidget:
+    """The alarms on dead letters."""
+    return cloudwatch.AlarmStatusWidget(
+        title="Alarms on dead letters",
+        width=_WIDTH,
+        height=_ALARMS_HEIGHT,
+        alarms=[
+            cloudwatch.Alarm.from_alarm_arn(
+                scope,
+                f"{queue.key}Alarm",
+                deployment.arn("cloudwatch", f"alarm:{deployment.alarm_name(queue)}"),
+            )
+            for queue in deployment.queues
+        ],
+    )
+
+
+def _title(markdown: str) -> cloudwatch.IWidget:
+    return cloudwatch.TextWidget(markdown=markdown, width=_WIDTH, height=_TEXT_HEIGHT)
+
+
+def _beside(*charts: _Chart) -> list[cloudwatch.IWidget]:
+    """In one row, each as wide as the others."""
+    return [
+        cloudwatch.GraphWidget(
+            title=title, left=metrics, width=_WIDTH // len(charts), height=_HEIGHT
+        )
+        for title, metrics in charts
+    ]

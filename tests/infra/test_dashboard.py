@@ -1,0 +1,171 @@
+"""The dashboard, where an instance asks for it: what there is, and what the code counts."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+from aws_cdk.assertions import Match, Template
+
+from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.values import instance_properties
+from sleeper.reports.metric import NAMESPACE, TASK_METRICS, Metric
+from sleeper.reports.table_metrics import gather_table_metrics
+from stacks.dashboard import DashboardStack
+from stacks.deployment import Deployment
+from tests.infra.synthesis import ROOT, Synthesis, synthesise
+from tests.real_table import RealTable
+
+pytestmark = pytest.mark.slow
+
+_SEARCHED = re.compile(
+    r"SEARCH\('\{([^}]*)\} MetricName=\"(\w+)\" instance=\"(\w+)\"', '(\w+)', (\d+)\)"
+)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    """An instance with every part that costs no cluster, and the dashboard."""
+    folder = tmp_path_factory.mktemp("dashboard")
+    file = folder / "instance.properties"
+    stacks = "IngestStack,IngestBatcherStack,CompactionStack,GarbageCollectionStack,"
+    stacks += "PartitionSplittingStack,QueryStack,BulkExportStack,TableMetricsStack,DashboardStack"
+    file.write_text(
+        f"sleeper.id=Example\nsleeper.optional.stacks={stacks}\n"
+        "sleeper.dashboard.time.window.minutes=2\nsleeper.metrics.table.period.minutes=10\n"
+    )
+    return synthesise(folder / "out", file)
+
+
+@pytest.fixture(scope="module")
+def body(watched: Synthesis) -> dict[str, Any]:
+    (dashboard,) = watched.properties("AWS::CloudWatch::Dashboard")
+    assert dashboard["DashboardName"] == "sleeper-example-dashboard"
+    parts = dashboard["DashboardBody"]["Fn::Join"][1]
+    found: dict[str, Any] = json.loads(
+        "".join(part if isinstance(part, str) else part["Ref"].lower() for part in parts)
+    )
+    return found
+
+
+def drawn(body: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Each thing that a chart draws, with the chart's title."""
+    for widget in body["widgets"]:
+        for metric in widget["properties"].get("metrics", ()):
+            yield widget["properties"]["title"], metric
+
+
+def plain(body: dict[str, Any], namespace: str) -> dict[str, set[str]]:
+    """Metrics that are named: by the metric, the values of the last dimension."""
+    found: dict[str, set[str]] = {}
+    for _, metric in drawn(body):
+        if metric[0] == namespace:
+            names = [part for part in metric if isinstance(part, str)]
+            found.setdefault(names[1], set()).add(names[-1])
+    return found
+
+
+def searched(body: dict[str, Any]) -> list[tuple[str, ...]]:
+    texts = [m[0]["expression"] for _, m in drawn(body) if isinstance(m[0], dict)]
+    return [found for text in texts for found in _SEARCHED.findall(text)]
+
+
+def test_every_queue_is_shown_with_its_age_and_its_dead_letters(
+    watched: Synthesis, body: dict[str, Any]
+) -> None:
+    queues = {p["QueueName"] for p in watched.properties("AWS::SQS::Queue")}
+    dead = {name for name in queues if "-dead-letters" in name}
+    shown = plain(body, "AWS/SQS")
+    assert shown["ApproximateNumberOfMessagesVisible"] == queues
+    assert shown["ApproximateAgeOfOldestMessage"] == queues - dead
+    titles = {t for t, m in drawn(body) if m[0] == "AWS/SQS" and m[3] in dead}
+    assert titles == {"Dead letters"}
+
+
+def test_every_alarm_is_shown(watched: Synthesis, body: dict[str, Any]) -> None:
+    (widget,) = (w for w in body["widgets"] if w["type"] == "alarm")
+    shown = {arn.rpartition(":alarm:")[2] for arn in widget["properties"]["alarms"]}
+    assert shown == {p["AlarmName"] for p in watched.properties("AWS::CloudWatch::Alarm")}
+
+
+def test_every_function_is_shown_with_errors_throttles_and_durations(
+    watched: Synthesis, body: dict[str, Any]
+) -> None:
+    functions = {p["FunctionName"] for p in watched.properties("AWS::Lambda::Function")}
+    assert len(functions) > 20
+    shown = plain(body, "AWS/Lambda")
+    assert shown == dict.fromkeys(("Errors", "Throttles", "Duration"), functions)
+
+
+def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
+    kinds = {"ingest", "compaction", "bulk_export"}
+    assert plain(body, NAMESPACE) == {metric.value: kinds for metric in TASK_METRICS}
+    for _, metric in drawn(body):
+        if metric[0] == NAMESPACE:
+            assert metric[2:6] == ["instance", "Example", "kind", metric[5]]
+
+
+def test_all_that_the_code_counts_of_tables_is_searched_for(body: dict[str, Any]) -> None:
+    found = searched(body)
+    assert {name for _, name, *_ in found} == {m.value for m in Metric if m not in TASK_METRICS}
+    assert {(schema, instance) for schema, _, instance, *_ in found} == {
+        ("Sleeper,instance,table", "Example")
+    }
+    assert {seconds for *_, seconds in found} == {"600"}
+
+
+def test_what_a_table_holds_is_what_the_code_gathers(body: dict[str, Any], tmp_path: Path) -> None:
+    gathered = {metric.value for metric in gather_table_metrics(RealTable(tmp_path).store)}
+    held = {name for _, name, _, statistic, _ in searched(body) if statistic == "Maximum"}
+    assert held == gathered
+
+
+def test_functions_count_all_that_is_shown_and_no_more() -> None:
+    """Those of what a table holds are gathered in one place, above."""
+    sources = [path.read_text() for path in (ROOT / "lambdas").glob("*/handler.py")]
+    counted = {name for text in sources for name in re.findall(r"Metric\.([A-Z_]+)", text)}
+    gathered = (ROOT / "core" / "sleeper" / "reports" / "table_metrics.py").read_text()
+    counted |= set(re.findall(r"Metric\.([A-Z_]+)", gathered))
+    assert counted == set(Metric.__members__)
+
+
+def test_charts_fit_into_rows_and_points_are_as_far_apart_as_the_properties_say(
+    body: dict[str, Any],
+) -> None:
+    rows: dict[int, int] = {}
+    for widget in body["widgets"]:
+        assert widget["x"] + widget["width"] <= 24
+        rows[widget["y"]] = rows.get(widget["y"], 0) + widget["width"]
+    assert set(rows.values()) == {24}
+    periods = {m[-1]["period"] for _, m in drawn(body) if m[0] in ("AWS/SQS", "AWS/Lambda")}
+    assert periods == {120}
+
+
+def test_an_instance_without_tasks_or_table_metrics_shows_what_it_has() -> None:
+    properties = instance_properties(
+        {"sleeper.id": "bare", "sleeper.optional.stacks": OptionalStack.DASHBOARD.value}
+    )
+    stack = cdk.Stack(cdk.App(), "Bare")
+    deployment = Deployment(properties, code=None, functions=["sleeper-bare-sweep"])  # type: ignore[arg-type]
+    template = Template.from_stack(DashboardStack(stack, "Dashboard", deployment=deployment))
+    template.resource_count_is("AWS::CloudWatch::Dashboard", 1)
+    template.has_resource_properties(
+        "AWS::CloudWatch::Dashboard",
+        {"DashboardName": "sleeper-bare-dashboard", "DashboardBody": Match.any_value()},
+    )
+    said = json.dumps(template.to_json())
+    assert "CommitsApplied" in said
+    assert "TasksRunning" not in said
+    assert "LeafPartitions" not in said
+
+
+def test_an_instance_has_none_unless_it_asks(example: Synthesis) -> None:
+    assert example.of_type("AWS::CloudWatch::Dashboard") == {}
+
+
+def test_nag_finds_nothing(watched: Synthesis) -> None:
+    report = json.loads((watched.folder / "validation-report.json").read_text())
+    assert report["pluginReports"] == []

@@ -1,0 +1,100 @@
+"""Commands where the surroundings are not as they should be, and what commands leave behind."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.api import create_instance
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
+ROWS = 200_000
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With an instance `inst`, and `rows.parquet`, whose rows its table `rows` holds."""
+    made = tmp_path_factory.mktemp("surroundings")
+    numbers = pa.array(range(ROWS), pa.int64())
+    pq.write_table(pa.table({"k": numbers, "v": numbers}), made / "rows.parquet")
+    field = {"type": "LongType"}
+    schema = {"rowKeyFields": [{"name": "k", **field}], "valueFields": [{"name": "v", **field}]}
+    with create_instance(made / "inst") as instance:
+        instance.create_table("rows", schema).ingest(str(made / "rows.parquet"))
+    return made
+
+
+@pytest.fixture
+def run(folder: Path) -> Run:
+    def command(*arguments: str, **how: Any) -> "subprocess.CompletedProcess[str]":
+        environment = {
+            **{name: value for name, value in os.environ.items() if name != "SLEEPER_DEBUG"},
+            "PYTHONPATH": str(ROOT / "core"),
+            "SLEEPER_INSTANCE": str(folder / "inst"),
+            **how.pop("environment", {}),
+        }
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            **how,
+        )
+
+    return command
+
+
+def _no_large_files() -> None:
+    # Python ignores the signal, so that writing fails as it does on a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
+
+
+def test_commands_leave_nothing_in_the_spill_folder(folder: Path, run: Run) -> None:
+    assert run("query", "rows", "--limit", "1").returncode == 0
+    assert run("sql", "SELECT * FROM rows ORDER BY v DESC LIMIT 1").returncode == 0
+    assert run("ingest", "rows", "rows.parquet", "--job-id", "again").returncode == 0
+    assert run("query", "rows", "--columns", "nonsense").returncode == 1
+    ours = f"{os.getpid()}@"  # the fixture's, which is at work still
+    left = [f.name for f in (folder / "inst" / "spill").iterdir()]
+    assert [name for name in left if not name.startswith(ours)] == []
+
+
+def test_an_output_that_does_not_fit_on_the_disk_is_named_and_not_there(
+    folder: Path, run: Run
+) -> None:
+    done = run("query", "rows", "--output", "out.csv", preexec_fn=_no_large_files)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: cannot write out.csv: file too large\n"
+    assert not list(folder.glob("*out.csv*"))
+
+
+def test_an_ingest_that_does_not_fit_on_the_disk_changes_nothing(run: Run) -> None:
+    done = run("ingest", "rows", "rows.parquet", "--job-id", "large", preexec_fn=_no_large_files)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "too large" in done.stderr.lower()
+    again = run("ingest", "rows", "rows.parquet", "--job-id", "large")
+    assert again.stderr.startswith(f"{ROWS:,} rows in 1 file into rows")
+
+
+def test_a_terminal_without_lines_gets_a_report_all_the_same(run: Run) -> None:
+    done = run("report", "tables", environment={"PYTHONIOENCODING": "latin-1"})
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "1 table"
+    assert set(lines[2]) == {"?"}
+    assert lines[3].startswith("rows ")

@@ -1,0 +1,29 @@
+"""What only files that wait for the batcher on DynamoDB must do: expire once they do not wait."""
+
+from sleeper.aws.file_requests import DynamoFileRequests
+from sleeper.ingest_batcher.request import FileRequest
+from sleeper.properties.deployed import INGEST_BATCHER_TABLE
+from sleeper.tables.table_ref import TableId
+from tests.servers.dynoxide import DynamoTables
+
+TABLE = TableId("0000000a")
+RECEIVED_MS = 1_767_225_600_000
+MONTH_SECONDS = 30 * 86_400
+
+
+def test_requests_expire_a_month_after_they_came_if_they_do_not_wait(
+    tables: DynamoTables,
+) -> None:
+    name = tables.name(INGEST_BATCHER_TABLE)
+    requests = DynamoFileRequests(tables.client, name)
+    requests.add([FileRequest(TABLE, f"r{n}", f"bucket/{n}", 1, RECEIVED_MS) for n in range(3)])
+    discarded, sent, _ = requests.waiting(TABLE)
+    requests.discard([discarded])
+    requests.assign("job", [sent])
+    requests.mark_sent([each for each in requests.waiting(TABLE) if each.job_id])
+    kept_seconds = {
+        item["requestId"]["S"]: int(item["expiryDate"]["N"]) - RECEIVED_MS // 1000
+        for item in tables.client.scan(TableName=name)["Items"]
+        if "expiryDate" in item
+    }
+    assert kept_seconds == {"r0": MONTH_SECONDS, "r1": MONTH_SECONDS}

@@ -1,0 +1,64 @@
+"""Every command's help shows how it is used, with examples that can be parsed."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+
+from sleeper.cli.main import app
+
+_ROOT = typer.main.get_command(app)
+
+
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if not hasattr(command, "commands"):
+        yield path, command
+        return
+    for name, below in command.commands.items():
+        yield from _commands(below, (*path, name))
+
+
+COMMANDS = dict(_commands(_ROOT))
+
+
+def _examples(help_text: str) -> list[str]:
+    text = re.sub(r"\\\n\s*", " ", help_text)
+    return [line.strip() for line in text.splitlines() if line.startswith("  ")]
+
+
+def _arguments(example: str) -> list[str]:
+    """What follows `sleeper` in the example, up to a pipe's next command."""
+    words = shlex.split(example.replace("|", " | "))
+    start = words.index("sleeper") + 1
+    stop = words.index("|", start) if "|" in words[start:] else len(words)
+    return words[start:stop]
+
+
+def _parse(arguments: list[str]) -> tuple[str, ...]:
+    """The command's path; fails where the arguments cannot be parsed."""
+    command, context, path = _ROOT, None, ()
+    while hasattr(command, "commands"):
+        context = command.make_context(path[-1] if path else "sleeper", arguments, parent=context)
+        arguments = [*context._protected_args, *context.args]
+        name = arguments.pop(0)
+        command, path = command.commands[name], (*path, name)
+    command.make_context(path[-1], arguments, parent=context)
+    return path
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_each_command_has_an_example_of_itself(path: tuple[str, ...]) -> None:
+    examples = [e for e in _examples(COMMANDS[path].help or "") if "sleeper" in shlex.split(e)]
+    assert examples, f"no example in the help of {' '.join(path)}"
+    for example in examples:
+        assert _parse(_arguments(example)) == path, example
+
+
+def test_an_example_that_is_wrong_is_found() -> None:
+    assert _parse(["table", "list"]) == ("table", "list")
+    for wrong in (["table", "lists"], ["gc"], ["gc", "t", "--all"], ["query", "t", "--limit", "x"]):
+        with pytest.raises(Exception, match=r"."):
+            _parse(wrong)

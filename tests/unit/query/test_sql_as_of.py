@@ -1,0 +1,133 @@
+"""SQL over tables as earlier transactions left them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.errors import InvalidRequestError
+from sleeper.query.as_of import AsOf, as_of_texts, as_of_value
+from sleeper.query.engine import QueryTable
+from sleeper.query.explanation import explain_sql
+from sleeper.query.sql import run_sql
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+
+SCHEMA = Schema(
+    (Field("id", PrimitiveType.STRING),), (), (Field("n", PrimitiveType.LONG, nullable=True),)
+)
+
+
+class Instance:
+    """Tables `a` and `b`, each with a row that came with transaction 2 and one with 3."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.made: dict[str, TableMaker] = {}
+        for name in ("a", "b"):
+            (folder / name).mkdir()
+            self.made[name] = TableMaker(folder / name, SCHEMA)
+            self.made[name].add([(f"{name} first", 1)])
+            self.made[name].add([(f"{name} second", 2)])
+
+    def openers(self) -> dict[str, Any]:
+        return {
+            name: lambda made=made, name=name: QueryTable(name, made.store, made.root)
+            for name, made in self.made.items()
+        }
+
+    def sql(self, statement: str, as_of: Any) -> list[Any]:
+        engine = make_engine(self.folder)
+        result = run_sql(statement, self.openers(), engine, as_of=as_of_value(as_of))
+        return rows_of(result.read_all())
+
+    def holds(self) -> int:
+        found = 0
+        for made in self.made.values():
+            with made.store.reading() as state:
+                found += len(state.collection.holds())
+        return found
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Instance:
+    return Instance(tmp_path)
+
+
+def test_the_only_table_is_read_as_of_a_number(instance: Instance):
+    assert instance.sql("SELECT id FROM a", 1) == []
+    assert instance.sql("SELECT id FROM a", 2) == [("a first",)]
+    assert instance.sql("SELECT count(*) FROM a", 3) == [(2,)]
+    assert instance.sql("SELECT count(*) FROM a AS x JOIN a AS y ON x.id = y.id", 2) == [(1,)]
+
+
+def test_tables_are_read_each_as_of_its_own_number(instance: Instance):
+    statement = "SELECT id FROM a UNION ALL SELECT id FROM b ORDER BY id"
+    assert instance.sql(statement, {"a": 2, "b": 1}) == [("a first",)]
+    assert instance.sql(statement, {"b": 1}) == [("a first",), ("a second",)]
+
+
+def test_a_word_that_is_no_table_does_not_count(instance: Instance):
+    assert instance.sql("SELECT 'b' AS b FROM a", 2) == [("b",)]
+    assert instance.sql("WITH b AS (SELECT * FROM a) SELECT id FROM b", 2) == [("a first",)]
+
+
+def test_an_old_version_is_narrowed_and_explained(instance: Instance):
+    engine = make_engine(instance.folder)
+    statement = "SELECT * FROM a WHERE id = 'a second'"
+    (old,) = explain_sql(statement, instance.openers(), engine, AsOf(2)).reads
+    (new,) = explain_sql(statement, instance.openers(), engine, AsOf(3)).reads
+    assert (old.version, old.files, old.files_of) == (2, 0, 1)
+    assert (new.version, new.files, new.files_of) == (3, 1, 2)
+    assert 0 < old.bytes_of < new.bytes_of
+    leaf = instance.made["a"].leaves()[0]
+    instance.made["a"].compact(leaf)
+    instance.made["a"].split(leaf, 0, "b")
+    (again,) = explain_sql(statement, instance.openers(), engine, AsOf(3)).reads
+    assert replace(again, bytes_read=new.bytes_read) == new
+
+
+@pytest.mark.parametrize(
+    ("statement", "as_of", "complaint"),
+    [
+        ("SELECT * FROM a", 99, "table 'a': version 99 is not reached: the newest is 3"),
+        ("SELECT * FROM a", 0, "as of 0: expected a transaction number"),
+        ("SELECT * FROM a", True, "as of True"),
+        ("SELECT * FROM a", "2", "as of '2'"),
+        ("SELECT * FROM a", {"a": 1.5}, "as of 1.5"),
+        ("SELECT * FROM a", {"b": 2}, "'b': the statement names no such table; it names a"),
+        ("SELECT * FROM a, b", 2, "a number alone is for a statement of one table; it names a, b"),
+        ("SELECT 1", 2, "it names none"),
+        ("SELECT nope FROM a", 2, "wrong SQL"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    instance: Instance, statement: str, as_of: Any, complaint: str
+):
+    with pytest.raises(InvalidRequestError, match=complaint):
+        instance.sql(statement, as_of)
+    assert instance.holds() == 0
+
+
+def test_a_version_that_was_collected_is_refused_with_the_oldest_that_is_left(instance: Instance):
+    made = instance.made["a"]
+    made.compact(made.leaves()[0])
+    made.collect()
+    with made.store.reading() as state:
+        oldest = state.oldest_version
+    assert oldest > 2
+    with pytest.raises(InvalidRequestError, match=f"cannot be read any more.* {oldest}"):
+        instance.sql("SELECT * FROM a", 2)
+
+
+def test_numbers_are_given_as_text():
+    assert as_of_texts([]) == AsOf()
+    assert as_of_texts(["3"]) == AsOf(3)
+    assert as_of_texts(["a=3", "b=c=4"]) == AsOf(None, {"a": 3, "b=c": 4})
+
+
+@pytest.mark.parametrize("texts", [["x"], ["a="], ["-1"], ["0"], ["3", "4"], ["a=1", "a=2"], ["²"]])
+def test_texts_that_are_no_numbers_are_refused(texts: list[str]):
+    with pytest.raises(InvalidRequestError, match="as of "):
+        as_of_texts(texts)

@@ -1,0 +1,171 @@
+"""Statements in processes of their own: what they may take, and what is left of those that die."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from sleeper.errors import InvalidRequestError
+from sleeper.query.interruption import TimeLimit
+from sleeper.serve.sql_processes import SqlProcesses
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.tables import create_table
+
+SCHEMA = """{"rowKeyFields":[{"name":"k","type":"LongType"}],
+ "valueFields":[{"name":"s","type":"StringType"}]}"""
+ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000000000)"
+ROWS = 50_000
+_MIB = 1024**2
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    folder = tmp_path_factory.mktemp("served") / "instance"
+    make_local_instance(folder, "test", {"sleeper.query.memory.bytes": "64M"})
+    opened = open_local_instance(folder)
+    create_table(opened, "t", SCHEMA)
+    rows = {"k": list(range(ROWS)), "s": [f"row {k}" for k in range(ROWS)]}
+    ingest_rows(opened, "t", [pa.record_batch(rows)])
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def processes(instance: Instance) -> Iterator[SqlProcesses]:
+    made = SqlProcesses(instance.where, 700 * _MIB)
+    yield made
+    made.close()
+    assert children() == []
+
+
+def children() -> list[psutil.Process]:
+    return [
+        each for each in psutil.Process().children() if "sleeper.serve.sql_child" in each.cmdline()
+    ]
+
+
+def limit(seconds: int = 60) -> TimeLimit:
+    return TimeLimit(seconds, time.monotonic(), stopped=threading.Event())
+
+
+def ask(processes: SqlProcesses, statement: str, seconds: int = 60) -> pa.Table:
+    rows = processes.open(statement, limit(seconds), "local")
+    return pa.Table.from_batches(rows, rows.schema)
+
+
+def holds(instance: Instance) -> int:
+    with instance.table("t").state.reading() as state:
+        return len(state.collection.holds())
+
+
+def test_rows_come_as_they_are_and_a_process_is_used_again(
+    instance: Instance, processes: SqlProcesses
+) -> None:
+    found = ask(processes, "SELECT * FROM t ORDER BY k")
+    assert found.column("s").to_pylist() == [f"row {k}" for k in range(ROWS)]
+    (process,) = children()
+    assert ask(processes, "SELECT s FROM t WHERE k < 0").schema.names == ["s"]
+    with pytest.raises(InvalidRequestError, match="no table 'nope'; tables are: t"):
+        ask(processes, "SELECT * FROM nope")
+    with pytest.raises(InvalidRequestError, match="zero"):
+        ask(processes, "SELECT 1 / (k - 40000) FROM t")
+    assert [each.pid for each in children()] == [process.pid]
+    assert holds(instance) == 0
+
+
+def test_a_statement_that_is_closed_early_leaves_its_process_ready(
+    instance: Instance, processes: SqlProcesses
+) -> None:
+    ask(processes, "SELECT 1")
+    before = [each.pid for each in children()]
+    rows = processes.open("SELECT a.k, repeat('x', 100) FROM t a, t b", limit(), "local")
+    assert next(iter(rows)).num_rows
+    rows.close()
+    assert [each.pid for each in children()] == before
+    assert ask(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+    assert holds(instance) == 0
+
+
+def test_a_statement_that_nobody_waits_for_is_stopped(processes: SqlProcesses) -> None:
+    given_up = limit()
+    assert given_up.stopped is not None
+    threading.Timer(0.5, given_up.stopped.set).start()
+    begun = time.monotonic()
+    with pytest.raises(InvalidRequestError, match="nobody waits"):
+        processes.open(ENDLESS, given_up, "local")
+    assert time.monotonic() - begun < 10
+    assert ask(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        ENDLESS,
+        "SELECT count(*) FROM t a, t b, t c",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r",
+        # Worked out while it is planned, where the engine looks at no clock.
+        "SELECT length(regexp_replace(repeat('a', 100000), 'a', repeat('b', 20), 'g')) FROM"
+        " generate_series(1, 1000000000)",
+    ],
+)
+def test_a_statement_ends_when_its_time_is_up(processes: SqlProcesses, statement: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(InvalidRequestError, match="more than 1 s"):
+        ask(processes, statement, seconds=1)
+    assert time.monotonic() - begun < 15
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT sum(length(repeat(s, 1000000))) FROM t",
+        "SELECT sum(length(lpad(s, 1000000, 'x'))) FROM t",
+        "SELECT sum(length(rpad(s, 1000000000, 'xyz'))) FROM t",
+        "SELECT length(replace(repeat('a', 100000), 'a', repeat('b', 20000)))",
+        "SELECT cardinality(generate_series(1, 1000000000))",
+    ],
+)
+def test_a_statement_that_takes_too_much_memory_ends_alone(
+    processes: SqlProcesses, statement: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match="more memory"):
+        ask(processes, statement)
+    assert ask(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+
+
+def test_a_process_that_is_killed_is_told_of_and_replaced(processes: SqlProcesses) -> None:
+    rows = processes.open("SELECT value FROM generate_series(1, 1000000000)", limit(), "local")
+    for each in children():
+        each.kill()
+    with pytest.raises(InvalidRequestError, match="ended the process"):
+        for _ in rows:
+            pass
+    assert ask(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+
+
+def test_processes_end_with_their_server(tmp_path: Path, instance: Instance) -> None:
+    program = (
+        "import os, sys, psutil\n"
+        "from sleeper.query.interruption import TimeLimit\n"
+        "from sleeper.serve.sql_processes import SqlProcesses\n"
+        "made = SqlProcesses(sys.argv[1], 10**9)\n"
+        "made.open('SELECT value FROM generate_series(1, 1000000000)', TimeLimit(), 'local')\n"
+        "print(psutil.Process().children()[0].pid, flush=True)\n"
+        "os._exit(1)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, instance.where], capture_output=True, text=True, check=False
+    )
+    pid = int(ended.stdout)
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "it runs on"
+        time.sleep(0.1)

@@ -1,0 +1,29 @@
+"""What SQLite says, as the product says it."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import DataError, UnavailableError
+from sleeper.statestore.database import translated_errors
+
+
+def test_a_database_that_is_only_to_be_read_is_told_with_what_is_needed(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    sqlite3.connect(path).execute("CREATE TABLE t (x)")
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    with (
+        pytest.raises(UnavailableError, match=r"state\.db: cannot be written; .*must be writable"),
+        translated_errors(path),
+    ):
+        connection.execute("INSERT INTO t VALUES (1)")
+
+
+def test_other_errors_say_what_sqlite_says(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with pytest.raises(UnavailableError, match="no such table"), translated_errors(path):
+        sqlite3.connect(path).execute("SELECT * FROM t")
+    path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(DataError, match="not a database"), translated_errors(path):
+        sqlite3.connect(path).execute("SELECT * FROM t")

@@ -1,0 +1,179 @@
+"""Tasks on AWS say that they are there, and count as lost when they no longer do."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.errors import UnavailableError
+from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
+from sleeper.reports.kind import ReportKind
+from sleeper.wiring import heartbeat
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.own_task import own_task
+from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.reports import report
+from sleeper.wiring.tables import create_table
+from sleeper.wiring.worker import Worker, WorkerSettings
+from tests.table_fixture import FakeClock
+
+SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
+    make_local_instance(tmp_path / "instance", "test")
+    opened = open_local_instance(tmp_path / "instance", clock)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def on_aws(instance: Instance) -> Instance:
+    """The same, as if its tasks were far away."""
+    return replace(instance, where="aws:test")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "PERIOD_SECONDS", 0.01)
+
+
+def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def heard(instance: Instance) -> list[int | None]:
+    return [task.heard_ms for task in instance.tasks.recent()]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_worker_is_heard_of_while_it_waits_and_works(on_aws: Instance, clock: FakeClock) -> None:
+    stop = threading.Event()
+    settings = WorkerSettings("ingest", (QueueName.INGEST,))
+    worker = Worker(on_aws, "t1", stop, settings)
+    running = threading.Thread(target=worker.run)
+    running.start()
+    try:
+        until(lambda: heard(on_aws) == [clock()])
+        clock.now_ms += 1_000
+        until(lambda: heard(on_aws) == [clock()])
+    finally:
+        stop.set()
+        running.join()
+    assert not on_aws.tasks.task("t1").running
+    assert not [t for t in threading.enumerate() if t.name == "heartbeat"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_command_is_heard_of_and_a_tracker_that_does_not_answer_is_asked_again(
+    on_aws: Instance, clock: FakeClock
+) -> None:
+    answers: list[str] = []
+
+    class Tracker:
+        def record(self, event: TaskEvent) -> None:
+            if event.step is TaskStep.HEARD and not answers:
+                answers.append("none")
+                raise UnavailableError("busy")
+            on_aws.tasks.record(event)
+
+    watched = replace(on_aws, tasks=Tracker())  # type: ignore[arg-type]
+    with own_task(watched, JobKind.INGEST):
+        until(lambda: heard(on_aws) == [clock()])
+    assert answers == ["none"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_in_a_folder_the_process_is_looked_for_and_nothing_is_told(instance: Instance) -> None:
+    with own_task(instance, JobKind.INGEST):
+        time.sleep(0.1)
+    assert heard(instance) == [None]
+
+
+def rows(instance: Instance, kind: ReportKind) -> dict[str, dict[str, Any]]:
+    (listing,) = report(instance, kind)
+    names = [column.name for column in listing.columns]
+    return {str(row[0]): dict(zip(names, row, strict=True)) for row in listing.rows}
+
+
+def begin(instance: Instance, task_id: str, kind: JobKind, at_ms: int) -> None:
+    """A task, and a job that it runs."""
+    instance.tasks.record(TaskEvent(task_id, kind.value, TaskStep.STARTED, at_ms))
+    table = instance.tables.by_name("t")
+    instance.jobs.record(
+        JobEvent(table.id, f"job of {task_id}", kind, JobStep.STARTED, at_ms, "r", task_id)
+    )
+
+
+def test_a_task_that_fell_silent_is_lost_when_its_message_is_back_on_the_queue(
+    on_aws: Instance, instance: Instance, clock: FakeClock
+) -> None:
+    create_table(on_aws, "t", SCHEMA)
+    now = clock()
+    for task_id in ("killed", "alive"):
+        begin(on_aws, task_id, JobKind.INGEST, now)
+    heard_ms = now + 14 * MINUTE_MS
+    on_aws.tasks.record(TaskEvent("alive", "ingest", TaskStep.HEARD, heard_ms))
+    clock.now_ms = now + 15 * MINUTE_MS  # the queue's visibility timeout
+    assert {row["state"] for row in rows(on_aws, ReportKind.TASKS).values()} == {"running"}
+    assert {row["state"] for row in rows(on_aws, ReportKind.INGEST_JOBS).values()} == {"running"}
+
+    clock.now_ms = now + 16 * MINUTE_MS
+    tasks = rows(on_aws, ReportKind.TASKS)
+    assert (tasks["alive"]["state"], tasks["alive"]["heard"]) == ("running", heard_ms)
+    assert (tasks["killed"]["state"], tasks["killed"]["ended"]) == ("lost", None)
+    assert tasks["killed"]["reason"] == "last heard of 16 minutes ago"
+    jobs = rows(on_aws, ReportKind.INGEST_JOBS)
+    assert jobs["job of alive"]["state"] == "running"
+    assert jobs["job of killed"]["state"] == "lost"
+    assert jobs["job of killed"]["reason"] == "its task was last heard of 16 minutes ago"
+    (listing,) = report(on_aws, ReportKind.TASKS)
+    assert listing.summary == "2 tasks, 1 running, 1 lost"
+    (listing,) = report(on_aws, ReportKind.INGEST_JOBS)
+    assert listing.summary == "2 ingest jobs: 1 running, 1 lost"
+    # In a folder nothing is lost because of the time alone.
+    assert rows(instance, ReportKind.TASKS)["killed"]["state"] == "running"
+    assert rows(instance, ReportKind.INGEST_JOBS)["job of killed"]["state"] == "running"
+
+
+def test_a_job_that_another_task_took_over_is_not_lost(on_aws: Instance, clock: FakeClock) -> None:
+    ref = create_table(on_aws, "t", SCHEMA)
+    begin(on_aws, "killed", JobKind.INGEST, clock())
+    clock.now_ms += 20 * MINUTE_MS
+    begin(on_aws, "other", JobKind.INGEST, clock())
+    again = JobEvent(
+        ref.id, "job of killed", JobKind.INGEST, JobStep.STARTED, clock(), "s", "other"
+    )
+    on_aws.jobs.record(again)
+    assert rows(on_aws, ReportKind.INGEST_JOBS)["job of killed"]["state"] == "running"
+    done = replace(again, step=JobStep.COMMITTED)
+    on_aws.jobs.record(done)
+    clock.now_ms += 60 * MINUTE_MS
+    assert rows(on_aws, ReportKind.INGEST_JOBS)["job of killed"]["state"] == "committed"
+
+
+def test_a_short_visibility_timeout_leaves_a_task_three_words_to_miss(on_aws: Instance) -> None:
+    short = on_aws.change_properties(
+        {
+            "sleeper.ingest.queue.visibility.timeout.seconds": "10",
+            "sleeper.ingest.keepalive.period.seconds": "3",
+        }
+    )
+    assert heartbeat.silence_max_ms(short, "ingest") == 3 * MINUTE_MS
+    assert heartbeat.silence_max_ms(short, "compaction") == 15 * MINUTE_MS
+    assert heartbeat.silence_max_ms(short, "bulk_export") == 15 * MINUTE_MS

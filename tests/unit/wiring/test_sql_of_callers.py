@@ -1,0 +1,149 @@
+"""SQL by callers who may not see all: what is hidden is not there, however a statement asks."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sleeper.errors import InvalidRequestError
+from sleeper.processing.model import Processing
+from sleeper.processing.text import parse_aggregations
+from sleeper.properties.table import QUERY_CALLERS
+from sleeper.query.request import Query
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.query import open_query, open_sql
+from sleeper.wiring.tables import create_table
+
+SCHEMA = """{"rowKeyFields":[{"name":"k","type":"IntType"}],
+ "valueFields":[{"name":"label","type":"StringType"},{"name":"v","type":"LongType"},
+                {"name":"hidden","type":"LongType"}]}"""
+CALLERS = {
+    "columns": {"valueFields": ["v"]},
+    "rows": {"iterator": "RowSecurity", "config": "label,public"},
+    "both": {"valueFields": ["v"], "iterator": "RowSecurity", "config": "label,public"},
+    "all": {},
+}
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    """Keys 0 to 99 over four leaves; every tenth row is secret. A table `open` for all."""
+    make_local_instance(tmp_path / "instance", "test")
+    opened = open_local_instance(tmp_path / "instance")
+    for name in ("t", "open"):
+        table = create_table(opened, name, SCHEMA, split_points=[25, 50, 75])
+        rows = {
+            "k": pa.array(range(100), pa.int32()),
+            "label": ["secret" if k % 10 == 0 else "public" for k in range(100)],
+            "v": list(range(100)),
+            "hidden": list(range(1000, 1100)),
+        }
+        ingest_rows(opened, name, [pa.record_batch(rows)])
+        if name == "t":
+            opened.table_properties.change(table.id, {QUERY_CALLERS.name: json.dumps(CALLERS)})
+    yield opened
+    opened.close()
+
+
+def sql(instance: Instance, caller: str, statement: str) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = (
+        open_sql(instance, statement, caller=caller).read_all().to_pylist()
+    )
+    return rows
+
+
+def test_a_statement_sees_the_columns_of_its_caller(instance: Instance) -> None:
+    assert sql(instance, "columns", "SELECT * FROM t WHERE k = 10") == [{"k": 10, "v": 10}]
+    assert set(sql(instance, "rows", "SELECT * FROM t WHERE k = 11")[0]) == {
+        "k",
+        "label",
+        "v",
+        "hidden",
+    }
+    assert sql(instance, "both", "SELECT * FROM t WHERE k = 11") == [{"k": 11, "v": 11}]
+    assert sql(instance, "all", "SELECT sum(hidden) AS s FROM t") == [{"s": 104_950}]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT count(*) AS n FROM t",
+        "SELECT count(v) AS n FROM t",
+        "SELECT count(*) AS n FROM t a JOIN t b ON a.k = b.k",
+        "SELECT count(*) AS n FROM open WHERE k IN (SELECT k FROM t)",
+        "SELECT count(*) AS n FROM open WHERE EXISTS (SELECT 1 FROM t WHERE t.k = open.k)",
+        "WITH x AS (SELECT * FROM t) SELECT count(*) AS n FROM x",
+        "SELECT count(*) AS n FROM (SELECT * FROM t UNION ALL SELECT * FROM t WHERE k < 0)",
+        "SELECT (SELECT count(*) FROM t) AS n",
+        "SELECT count(*) AS n FROM public.t",
+        "SELECT count(*) AS n FROM datafusion.public.t",
+    ],
+)
+def test_rows_that_are_hidden_are_not_there(instance: Instance, statement: str) -> None:
+    assert sql(instance, "rows", statement) == [{"n": 90}]
+    assert sql(instance, "both", statement) == [{"n": 90}]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT hidden FROM t",
+        "SELECT k FROM t WHERE hidden > 1050",
+        "SELECT k FROM t ORDER BY hidden",
+        "SELECT sum(hidden) FROM t",
+        "SELECT k FROM t GROUP BY k HAVING max(hidden) > 0",
+        "SELECT open.k FROM open JOIN t ON open.hidden = t.hidden",
+        "SELECT k FROM open WHERE hidden IN (SELECT t.hidden FROM t)",
+        'SELECT "t"."hidden" FROM t',
+        "WITH x AS (SELECT * FROM t) SELECT hidden FROM x",
+        "SELECT row_number() OVER (ORDER BY hidden) FROM t",
+        "SELECT * FROM t WHERE NOT (hidden < 0)",
+    ],
+)
+def test_columns_that_are_hidden_are_not_there(instance: Instance, statement: str) -> None:
+    for caller in ("columns", "both"):
+        with pytest.raises(InvalidRequestError, match="hidden"):
+            sql(instance, caller, statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("EXPLAIN SELECT * FROM t", "EXPLAIN is for callers"),
+        ("explain analyze SELECT * FROM t", "EXPLAIN is for callers"),
+        ("EXPLAIN VERBOSE SELECT * FROM open JOIN t ON t.k = open.k", "EXPLAIN is for callers"),
+        ("/* x */ EXPLAIN SELECT * FROM t", "EXPLAIN is for callers"),
+        ("SELECT * FROM information_schema.columns", "no information_schema"),
+        ("SHOW COLUMNS FROM t", "information_schema"),
+    ],
+)
+def test_what_would_tell_of_hidden_rows_is_refused(
+    instance: Instance, statement: str, reason: str
+) -> None:
+    for caller in ("columns", "rows"):
+        with pytest.raises(InvalidRequestError, match=reason):
+            sql(instance, caller, statement)
+
+
+def test_a_description_has_the_columns_of_the_caller(instance: Instance) -> None:
+    told = sql(instance, "columns", "DESCRIBE t")
+    assert [row["column_name"] for row in told] == ["k", "v"]
+
+
+def test_who_is_not_named_gets_nothing_by_sql(instance: Instance) -> None:
+    with pytest.raises(InvalidRequestError, match="caller 'nobody' may not query table 't'"):
+        sql(instance, "nobody", "SELECT 1 FROM t")
+    assert sql(instance, "nobody", "SELECT count(*) AS n FROM open") == [{"n": 100}]
+
+
+def test_what_a_query_asks_for_comes_after_what_its_caller_may_see(instance: Instance) -> None:
+    summed = Processing(aggregations=parse_aggregations("min(label),sum(v),sum(hidden)"))
+    found = open_query(instance, "t", Query(processing=summed, limit=5), caller="both").read_all()
+    assert found.column_names == ["k", "v"]
+    assert found.column("k").to_pylist() == [1, 2, 3, 4, 5]
+    with pytest.raises(InvalidRequestError, match="'hidden' may not be seen"):
+        open_query(instance, "t", Query(columns=("k", "hidden"), version=2), caller="both")
