@@ -4,8 +4,9 @@ The state wants to know rows and key bounds; the sidecars are made of a sample o
 and of their hashes. Nothing is read again to commit a file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,29 +30,22 @@ class KeyFacts:
         self._filter = KeyFilterBuilder(filter_bits_per_key, filter_bytes_max)
         self.rows = 0
 
-    @property
-    def want_hashes(self) -> bool:
-        """Whether a key filter is wanted at all."""
-        return not self._filter.is_useless
-
     def add(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Takes the next rows; their columns go by name."""
-        if self.want_hashes:
-            self._filter.add(hashes_of_rows(self._schema, batches))
+        if self._filter.is_useless:
+            self.add_hashed(batches, ())
+        else:
+            self.add_hashed(batches, [hashes_of_rows(self._schema, batches)])
+
+    def add_hashed(self, batches: Iterable[pa.RecordBatch], hashes: Sequence[Hashes]) -> None:
+        """The same where the hashes of the rows' keys are known already."""
+        if hashes:
+            self._filter.add(np.concatenate(hashes))
         for batch in batches:
             if batch.num_rows:
-                self._add(batch)
-
-    def add_hashed(self, batch: pa.RecordBatch, hashes: Hashes | None) -> None:
-        """The same where the hashes of the rows' keys are known already, if they are wanted."""
-        if hashes is not None:
-            self._filter.add(hashes)
-        self._add(batch)
-
-    def _add(self, batch: pa.RecordBatch) -> None:
-        self._sampler.add(batch)
-        self._bounds.add(batch)
-        self.rows += batch.num_rows
+                self._sampler.add(batch)
+                self._bounds.add(batch)
+                self.rows += batch.num_rows
 
     def bounds(self) -> tuple[Key, Key]:
         """The smallest and the largest value of each row key field."""

@@ -7,7 +7,6 @@ has the format byte by byte. A filter never denies a key that the file holds.
 """
 
 import struct
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,14 +44,12 @@ _LONG_ONE = np.uint64(1)
 _WORD_BITS = np.uint32(32)
 # Set at a time, so that what is computed on the way stays in the processor's cache.
 _TURN = 16_384
-# Hashes that wait until their number says how large the filter is: 32 MiB of them, and as
-# many again that are being set.
+# Hashes that wait until their number says how large the filter is: 32 MiB of them.
 _WAITING_MAX = 4 * 1024**2
 # Below this a filter says yes to about every second key.
 _USEFUL_BITS_PER_KEY = 3
 
 Blocks = npt.NDArray[np.uint32]
-_NO_HASHES: Hashes = np.empty(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +98,17 @@ class KeyFilterBuilder:
     Equal keys follow each other, so each counts once, and their number sizes the filter. If
     more come than may wait, they go into a filter of the largest size, which is folded in
     halves at the end: a block's number is the upper part of a product, so that of half as
-    many blocks is half of it. A thread does that, while more come: to set all that wait
-    takes as long as to merge some million rows. With 0 bits a key there is no filter.
+    many blocks is half of it. With 0 bits a key there is no filter.
     """
 
     def __init__(self, bits_per_key: int, bytes_max: int) -> None:
         self._bits_per_key = bits_per_key
         self._blocks_max = max(1, bytes_max // _BLOCK_BYTES)
-        self._waiting = _NO_HASHES
+        self._waiting: list[Hashes] = []
         self._waiting_count = 0
         self._last: np.uint64 | None = None
         self._keys = 0
         self._widest: Blocks | None = None
-        self._thread: ThreadPoolExecutor | None = None
-        self._being_set: Future[Hashes] | None = None
 
     @property
     def is_useless(self) -> bool:
@@ -124,58 +118,46 @@ class KeyFilterBuilder:
         return self._keys * _USEFUL_BITS_PER_KEY > self._blocks_max * _BLOCK_BITS
 
     def add(self, hashes: Hashes) -> None:
-        """Takes the hashes of the next rows; keeps a copy."""
+        """Takes the hashes of the next rows."""
         if not len(hashes) or self.is_useless:
             return
         is_new = np.empty(len(hashes), np.bool_)
         is_new[0] = self._last is None or hashes[0] != self._last
         np.not_equal(hashes[1:], hashes[:-1], out=is_new[1:])
         self._last = hashes[-1]
-        distinct = hashes if is_new.all() else hashes[is_new]
+        distinct = hashes[is_new]
+        self._waiting.append(distinct)
+        self._waiting_count += len(distinct)
         self._keys += len(distinct)
-        while len(distinct) > (room := _WAITING_MAX - self._waiting_count):
-            self._wait(distinct[:room])
-            self._set_beside()
-            distinct = distinct[room:]
-        self._wait(distinct)
+        if self._waiting_count > _WAITING_MAX:
+            if self._widest is None:
+                self._widest = _no_blocks(1 << (self._blocks_max.bit_length() - 1))
+            self._settle(self._widest)
 
     def finish(self) -> KeyFilter | None:
         """The filter; None if it is useless."""
-        waiting = self._waiting[: self._waiting_count]
-        self._waiting, self._waiting_count = _NO_HASHES, 0
-        if self._being_set is not None:
-            self._being_set.result()
-            self._being_set = None
-        if self._thread is not None:
-            self._thread.shutdown()
         if self.is_useless:
             return None
         wanted = max(1, -(-self._keys * self._bits_per_key // _BLOCK_BITS))
-        blocks = self._widest
-        if blocks is None:
+        if self._widest is None:
             blocks = _no_blocks(min(wanted, self._blocks_max))
-        _set_all(blocks, waiting)
-        while self._widest is not None and len(blocks) // 2 >= wanted:
+            self._settle(blocks)
+            return KeyFilter(blocks, self._keys)
+        self._settle(self._widest)
+        blocks = self._widest
+        while len(blocks) // 2 >= wanted:
             blocks = blocks[0::2] | blocks[1::2]
         return KeyFilter(blocks, self._keys)
 
-    def _wait(self, hashes: Hashes) -> None:
-        count = self._waiting_count + len(hashes)
-        if count > len(self._waiting):
-            grown = np.empty(min(max(count, 2 * len(self._waiting)), _WAITING_MAX), np.uint64)
-            grown[: self._waiting_count] = self._waiting[: self._waiting_count]
-            self._waiting = grown
-        self._waiting[self._waiting_count : count] = hashes
-        self._waiting_count = count
-
-    def _set_beside(self) -> None:
-        """Has all that wait set in the thread, once it has set those before them."""
-        if self._thread is None or self._widest is None:
-            self._thread = ThreadPoolExecutor(1, "key-filter")
-            self._widest = _no_blocks(1 << (self._blocks_max.bit_length() - 1))
-        free = _NO_HASHES if self._being_set is None else self._being_set.result()
-        self._being_set = self._thread.submit(_set_all, self._widest, self._waiting)
-        self._waiting, self._waiting_count = free, 0
+    def _settle(self, blocks: Blocks) -> None:
+        """Sets the bits of the hashes that wait."""
+        if self._waiting:
+            hashes = np.concatenate(self._waiting)
+            self._waiting, self._waiting_count = [], 0
+            # In the order of their blocks: those of one block are set together.
+            hashes.sort()
+            for start in range(0, len(hashes), _TURN):
+                _set(blocks, hashes[start : start + _TURN])
 
 
 def _no_blocks(count: int) -> Blocks:
@@ -184,15 +166,6 @@ def _no_blocks(count: int) -> Blocks:
 
 def _places(hashes: Hashes, blocks: int) -> Hashes:
     return ((hashes >> _HALF) * np.uint64(blocks)) >> _HALF
-
-
-def _set_all(blocks: Blocks, hashes: Hashes) -> Hashes:
-    """Sets the bits of the hashes, and gives these back in the order of their blocks."""
-    # So those of one block are set together.
-    hashes.sort()
-    for start in range(0, len(hashes), _TURN):
-        _set(blocks, hashes[start : start + _TURN])
-    return hashes
 
 
 def _set(blocks: Blocks, ascending: Hashes) -> None:

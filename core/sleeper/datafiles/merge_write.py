@@ -124,7 +124,8 @@ def _write_by_engine(
     local = place.enter_context(root.place_of(path, folder))
     try:
         with place:
-            _write_tapped(plan.frame, tap, local, _options(target.settings, begun))
+            with tap:
+                _write_tapped(plan.frame, tap, local, _options(target.settings, begun))
             # The engine takes a file that is not there for an empty one.
             check_present([each.url for each in plan.inputs])
             size, checksum = _made_durable(local, facts.rows)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.datafiles import key_filter as module
@@ -89,7 +89,6 @@ def test_a_filter_never_denies_a_key_that_it_was_made_of(
     assert made.may_hold(hashes).all()
 
 
-@settings(deadline=None)
 @given(st.integers(0, 3000), st.integers(1, 500), st.integers(1, 64), st.integers(64, 8192))
 def test_nor_if_more_keys_came_than_may_wait(count: int, waiting: int, bits: int, bytes_max: int):
     hashes = random_hashes(count, seed=count)

@@ -287,9 +287,10 @@ def test_an_input_that_goes_before_its_footer_is_looked_at_is_missed(
 
 def test_batches_without_rows_pass_the_tap() -> None:
     tap = KeyTap(NUMBERS, FileSettings().key_facts(NUMBERS), lambda _: None)
-    for keys in ([1, 2], [], [3]):
-        taken = tap._take(pa.array(keys, pa.int64()), pa.array(keys, pa.int64()))
-        assert taken.to_pylist() == [True] * len(keys)
+    with tap:
+        for keys in ([1, 2], [], [3]):
+            taken = tap._take(pa.array(keys, pa.int64()), pa.array(keys, pa.int64()))
+            assert taken.to_pylist() == [True] * len(keys)
     assert tap.facts.bounds() == ((1,), (3,))
 
 
