@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from pyspark.sql import SparkSession
 
 import sleeper
 import sleeper.spark
+from sleeper.properties.deployed import BULK_EXPORT_BUCKET, BULK_IMPORT_BUCKET
+from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
 from tests.spark.session import spark_builder
 
 
@@ -37,3 +40,23 @@ def instance(tmp_path: Path) -> Iterator[sleeper.Instance]:
     """An instance in a folder of its own."""
     with sleeper.create_instance(tmp_path / "instance") as made:
         yield made
+
+
+@pytest.fixture
+def aws(spark: SparkSession, aws_servers: AwsServers, tmp_path: Path) -> Iterator[AwsInstance]:
+    """An instance on servers of AWS's services, to which Spark's Python finds its way too.
+
+    It has what `spark.executorEnv` would give it.
+    """
+    buckets = {p.name: f"made-{uuid.uuid4().hex}" for p in (BULK_EXPORT_BUCKET, BULK_IMPORT_BUCKET)}
+    with aws_instance(aws_servers, tmp_path, buckets) as made:
+        for bucket in buckets.values():
+            made.s3().create_bucket(Bucket=bucket)
+        environment = spark.sparkContext.environment
+        before = dict(environment)
+        environment.update(made.environment)
+        sleeper.spark.register(spark)
+        yield made
+        environment.clear()
+        environment.update(before)
+        sleeper.spark.register(spark)

@@ -7,16 +7,15 @@ minute allows, and three times at least.
 import contextlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 import sleeper
+from tests.spark.processes import kill_family
 from tests.spark.tables import NUMBERS, numbers_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -64,10 +63,7 @@ class Sink:
 
     def kill(self) -> None:
         """The Python of the driver, its JVM and the JVM's Python daemons and workers."""
-        for pid in _family(self._process.pid):
-            # Whoever leads a group takes it along, and may be gone when its turn comes.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(os.getpgid(pid), signal.SIGKILL)
+        kill_family(self._process.pid)
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -129,12 +125,3 @@ def _wait_for_batches(table: sleeper.Table, count: int) -> None:
     version = table.version + count
     while table.version < version:
         time.sleep(0.01)
-
-
-def _family(pid: int) -> set[int]:
-    """The process and its descendants."""
-    try:
-        parent = psutil.Process(pid)
-        return {pid, *(child.pid for child in parent.children(recursive=True))}
-    except psutil.NoSuchProcess:
-        return set()

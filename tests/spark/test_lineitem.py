@@ -1,12 +1,15 @@
 """TPC-H's lineitem: imported, split into 256 leaves, read back the same in every column.
 
-SLEEPER_TPCH_SCALE says how much: 1 is six million rows, and the default is a hundredth.
+SLEEPER_TPCH_SCALE says how much: 1 is six million rows, and the default is a hundredth. How
+long each part took is printed, and how much memory the greediest processes.
 """
 
 import json
 import os
+import resource
 import subprocess
 import sysconfig
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,6 +26,7 @@ from sleeper.wiring.bulk_importing import bulk_import_paths
 from sleeper.wiring.opening import make_instance, open_instance
 from sleeper.wiring.query import open_query
 from sleeper.wiring.tables import create_table
+from tests.spark.processes import PeakMemory, javas, python_workers
 
 SCALE = os.environ.get("SLEEPER_TPCH_SCALE", "0.01")
 ROWS_MIN = 5_900_000 * float(SCALE)
@@ -65,28 +69,62 @@ def sums(batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
     return found
 
 
+class Laps:
+    """How long parts took, one after another."""
+
+    def __init__(self) -> None:
+        self._laps: list[str] = []
+        self._last = time.monotonic()
+
+    def lap(self, what: str) -> None:
+        now = time.monotonic()
+        self._laps.append(f"{what} {now - self._last:.0f} s")
+        self._last = now
+
+    def __str__(self) -> str:
+        return ", ".join(self._laps)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_lineitem_comes_back_as_it_went_in(spark: SparkSession, tmp_path: Path) -> None:
+def test_lineitem_comes_back_as_it_went_in(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Laps()
     program = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
     source = tmp_path / "tpch"
     command = [program, "parquet", "-s", SCALE, "--tables=lineitem", f"--output-dir={source}"]
     subprocess.run(command, check=True, capture_output=True)
+    clock.lap("made")
     given = sums(pq.ParquetFile(source / "lineitem.parquet").iter_batches())
+    clock.lap("summed up")
     assert given["rows"] > ROWS_MIN
     make_instance(tmp_path / "instance")
     instance = open_instance(tmp_path / "instance")
     leaves_min = {"sleeper.table.bulk.import.min.leaf.partitions": "256"}
     create_table(instance, "lineitem", SCHEMA, leaves_min)
-    bulk_import_paths(instance, "lineitem", [str(source)], lambda: SparkCluster(spark))
+    own = os.getpid()
+    with (
+        PeakMemory(lambda: javas(own)) as java,
+        PeakMemory(lambda: python_workers(own)) as workers,
+    ):
+        bulk_import_paths(instance, "lineitem", [str(source)], lambda: SparkCluster(spark))
+    clock.lap("imported")
     table = instance.table("lineitem")
     with table.state.reading() as state:
         leaves = len(list(state.partitions.leaves()))
     assert leaves == min(256, given["rows"] // 1000)
     with open_query(instance, "lineitem", Query()) as rows:
         assert sums(rows) == given
+    clock.lap("queried and summed up")
     exported = export_table(instance, "lineitem")
+    clock.lap("exported")
     files = sorted(Path(exported.location).glob("*.parquet"))
     assert len(files) == leaves
     assert sums(b for file in files for b in pq.ParquetFile(file).iter_batches()) == given
+    clock.lap("summed up")
     instance.close()
+    with capsys.disabled():
+        print(f"\n{given['rows']:,} rows in {leaves} leaves: {clock}")
+        print(f"peaks: Java {java.mib:,} MiB, a worker {workers.mib:,} MiB, this process", end=" ")
+        print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024:,} MiB")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -44,6 +45,37 @@ def test_a_stream_follows_a_table_and_goes_on_from_its_checkpoint(
     assert numbers_in(target) == [*range(100)]
     (follower,) = source._instance.table("source").state.followers()
     assert follower.position > 0
+
+
+@pytest.mark.parametrize("mode", ["complete", "update"])
+def test_a_stream_only_adds(
+    spark: SparkSession, instance: sleeper.Instance, tmp_path: Path, mode: str
+) -> None:
+    source, target = (instance.create_table(name, NUMBERS) for name in ("source", "target"))
+    ingest_numbers(source, range(10))
+    rows = spark.readStream.format("sleeper").options(**named(source)).load()
+    counts = rows.groupBy("text").count().selectExpr("count AS n", "text")
+    sink = counts.writeStream.format("sleeper").options(**named(target)).outputMode(mode)
+    sink = sink.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+    with pytest.raises((AnalysisException, StreamingQueryException), match=r"(?i)append|update"):
+        sink.start().awaitTermination()
+    assert numbers_in(target) == []
+
+
+def test_a_stream_of_a_table_made_anew_is_refused(
+    spark: SparkSession, instance: sleeper.Instance, tmp_path: Path
+) -> None:
+    target = instance.create_table("target", NUMBERS)
+    for first in (0, 10):
+        source = instance.create_table("source", NUMBERS)
+        ingest_numbers(source, range(first, first + 10))
+        if first == 0:
+            copy_what_there_is(spark, source, target, tmp_path / "c")
+            instance.delete_table("source")
+    with pytest.raises(StreamingQueryException, match="begin with a new checkpoint"):
+        copy_what_there_is(spark, source, target, tmp_path / "c")
+    copy_what_there_is(spark, source, target, tmp_path / "new")
+    assert numbers_in(target) == [*range(20)]
 
 
 def test_a_micro_batch_that_is_run_again_counts_once(

@@ -1,11 +1,13 @@
 """DataFrames written to tables, through Spark itself."""
 
+import datetime
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 import sleeper
@@ -117,6 +119,93 @@ def test_a_null_key_refuses_the_job_and_names_the_row(
     with pytest.raises(PythonException, match=r"partition 0 of the DataFrame\), row 5: field 'n'"):
         write(bad, table)
     assert (numbers_in(table), data_files(table)) == ([], [])
+
+
+TYPES = {
+    "rowKeyFields": [{"name": "n", "type": "LongType"}],
+    "valueFields": [
+        {"name": "time", "type": "TimestampType"},
+        {"name": "plain", "type": "TimestampType"},
+        {"name": "money", "type": {"DecimalType": {"precision": 5, "scale": 2}}, "nullable": True},
+        {"name": "tags", "type": {"ListType": {"elementType": "StringType"}}},
+        {
+            "name": "counts",
+            "type": {"MapType": {"keyType": "StringType", "valueType": "LongType"}},
+            "nullable": True,
+        },
+    ],
+}
+VALUES = {
+    "n": "1",
+    "time": "timestamp'2026-01-31 12:00:00+00:00'",
+    "plain": "timestamp_ntz'2026-01-31 12:00:00'",
+    "money": "cast(-1.25 AS decimal(38, 10))",
+    "tags": "array('a', '')",
+    "counts": "map('x', 2)",
+}
+
+
+def values(spark: SparkSession, **others: str) -> DataFrame:
+    """One row of `TYPES`, in types of Spark that are wider."""
+    columns = ", ".join(f"{text} AS {name}" for name, text in (VALUES | others).items())
+    return spark.sql(f"SELECT {columns}")
+
+
+def test_times_are_the_same_instants_in_any_time_zone_of_the_session(
+    spark: SparkSession, instance: sleeper.Instance
+) -> None:
+    table = instance.create_table("t", TYPES)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        write(values(spark), table)
+        instants = [f"unix_micros({name})" for name in ("time", "plain")]
+        back = loaded(spark, table).selectExpr(*instants).first()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    noon = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
+    (row,) = table.query().to_arrow().to_pylist()
+    assert (row["time"], row["plain"]) == (noon, noon)
+    assert tuple(back) == (noon.timestamp() * 1e6,) * 2
+    assert (row["money"], row["tags"], row["counts"]) == (Decimal("-1.25"), ["a", ""], [("x", 2)])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("money", "cast(1234.5 AS decimal(38, 10))", "field 'money'"),
+        ("money", "cast(1.005 AS decimal(38, 10))", "field 'money'"),
+        ("tags", "array('a', null)", "field 'tags' .*: null inside a list"),
+        ("tags", "cast(null AS array<string>)", "field 'tags' .*: null, but"),
+        ("counts", "map('x', null)", "field 'counts' .*: null inside a map"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(
+    spark: SparkSession, instance: sleeper.Instance, name: str, text: str, said: str
+) -> None:
+    table = instance.create_table("t", TYPES)
+    with pytest.raises(PythonException, match=rf"of the DataFrame\), row 1: {said}"):
+        write(values(spark, **{name: text}), table)
+    assert data_files(table) == []
+
+
+def test_a_type_that_no_field_has_is_refused(
+    spark: SparkSession, instance: sleeper.Instance
+) -> None:
+    table = instance.create_table("t", TYPES)
+    with pytest.raises(AnalysisException, match="field 'tags' is struct"):
+        write(values(spark, tags="named_struct('a', 1)"), table)
+
+
+def test_a_path_and_partitions_are_refused_and_not_passed_over(
+    spark: SparkSession, instance: sleeper.Instance
+) -> None:
+    table = instance.create_table("t", NUMBERS)
+    writer = frame_of(spark, 3).write.format("sleeper").mode("append").options(**named(table))
+    with pytest.raises(AnalysisException, match="option 'path' is not known here"):
+        writer.save("t")
+    with pytest.raises(IllegalArgumentException, match="partitioning"):
+        writer.partitionBy("n").save()
+    assert numbers_in(table) == []
 
 
 def test_columns_that_do_not_fit_are_refused_before_anything_is_written(

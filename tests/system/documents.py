@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def examples_in(text: str) -> list[Example]:
     """All examples of a page, in order."""
     found: list[Example] = []
     blocks = list(_FENCE.finditer(text))
-    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+    for block, after in pairwise([*blocks, None]):
         line = text.count("\n", 0, block.start()) + 2
         if block[1] == "console":
             found += _commands(block[3], line, block[2] == "sampled")

@@ -76,7 +76,7 @@ class _RowGroup:
 
 
 def _row_groups(file: SourceFile, schema: Schema) -> list[_RowGroup] | None:
-    """Those of a Parquet file, None of text."""
+    """Those of a Parquet file that have rows, None of text."""
     if format_of(file) is not SourceFormat.PARQUET:
         return None
     parquet = open_parquet(file, RowChecker(schema, str(file), None))
@@ -86,7 +86,8 @@ def _row_groups(file: SourceFile, schema: Schema) -> list[_RowGroup] | None:
     with parquet:
         for place in range(parquet.metadata.num_row_groups):
             group: pq.RowGroupMetaData = parquet.metadata.row_group(place)
-            found.append(_RowGroup(place, group.num_rows, group.total_byte_size))
+            if group.num_rows:
+                found.append(_RowGroup(place, group.num_rows, group.total_byte_size))
     return found
 
 
@@ -97,7 +98,6 @@ def _splits_of(file: SourceFile, groups: Sequence[_RowGroup], wanted: int) -> li
         size += group.size
         if size >= wanted or group is groups[-1]:
             rows = sum(each.rows for each in taken)
-            if rows:
-                splits.append(InputSplit(file, tuple(each.place for each in taken), rows))
+            splits.append(InputSplit(file, tuple(each.place for each in taken), rows))
             taken, size = [], 0
     return splits

@@ -1,7 +1,6 @@
 """`sleeper bulk-export`: a table becomes Parquet files."""
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,11 +15,12 @@ def bulk_export(
     context: typer.Context,
     name: TableName,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--output",
             metavar="DIR",
-            help="Below which to write. Default: where the instance's exports go.",
+            help="Below which to write: a folder, or s3://bucket/prefix. Default: where the "
+            "instance's exports go.",
         ),
     ] = None,
     export_id: Annotated[
@@ -40,6 +40,7 @@ def bulk_export(
     \b
     Examples:
       sleeper bulk-export flights --output /data/exports
+      sleeper bulk-export flights --output s3://my-bucket/exports
       sleeper bulk-export flights --export-id flights-2013
     """
     with opened(context) as instance:

@@ -1,7 +1,7 @@
 """`sleeper bulk-import`: big loads become rows of a table, on Spark."""
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,8 @@ from sleeper.cli.opened import opened
 from sleeper.cli.printing import note
 from sleeper.cli.progress import stage_progress
 from sleeper.cli.table import TableName
-
-if TYPE_CHECKING:
-    pass
+from sleeper.errors import InvalidRequestError
+from sleeper.wiring.termination import terminated_like_interrupted
 
 
 def bulk_import(
@@ -44,9 +43,14 @@ def bulk_import(
     """
     with opened(context) as instance:
         instance.table(name)  # before Spark is loaded, which takes seconds
-        from sleeper.spark.bulk_import_job import import_on
-
+        try:
+            from sleeper.spark.bulk_import_job import import_on
+        except ModuleNotFoundError as error:
+            raise InvalidRequestError(
+                f"sleeper bulk-import needs {error.name}: pip install 'sleeper[spark]'"
+            ) from error
         begun = time.monotonic()
-        with stage_progress(f"bulk import into {name}") as on_stage:
+        progress = stage_progress(f"bulk import into {name}")
+        with terminated_like_interrupted(), progress as on_stage:
             result = import_on(master, instance, name, files, job_id, on_stage)
     note(summary(result, name, time.monotonic() - begun))

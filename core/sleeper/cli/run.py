@@ -7,7 +7,7 @@ import typer
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import note
 from sleeper.cli.run_progress import run_progress, summary_of_run
-from sleeper.cli.termination import terminated_like_interrupted
+from sleeper.wiring.termination import terminated_like_interrupted
 
 if TYPE_CHECKING:
     from sleeper.wiring.runner import RunStatus

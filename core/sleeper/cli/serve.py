@@ -7,8 +7,8 @@ import typer
 
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import note
-from sleeper.cli.termination import terminated_like_interrupted
 from sleeper.errors import InvalidRequestError
+from sleeper.wiring.termination import terminated_like_interrupted
 
 
 def serve(

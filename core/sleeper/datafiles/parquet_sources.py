@@ -17,7 +17,9 @@ from sleeper.datafiles.sources import RowChecker, SourceFile, batch_columns
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import INT_RANGES, Field, ListType, MapType, PrimitiveType, Schema
 
-_BATCH_ROWS = 65_536
+# Of a batch, whose rows may be wide.
+_BATCH_ROWS_MAX = 65_536
+_BATCH_BYTES = 16 * 1024**2
 
 
 def open_parquet(path: SourceFile, checker: RowChecker) -> pq.ParquetFile | None:
@@ -59,7 +61,8 @@ def read_parquet(
     for group in range(len(sizes)) if row_groups is None else row_groups:
         checker.row = 1 + sum(sizes[:group])
         checker.where = f", row group {group}"
-        batches = file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names)
+        rows = _batch_rows(file.metadata.row_group(group))
+        batches = file.iter_batches(rows, row_groups=[group], columns=names)
         while True:
             try:
                 batch = next(batches, None)
@@ -71,6 +74,11 @@ def read_parquet(
                 break
             if batch.num_rows:
                 yield checker.cast(batch_columns(batch))
+
+
+def _batch_rows(group: pq.RowGroupMetaData) -> int:
+    rows: int = _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
+    return min(max(rows, 1), _BATCH_ROWS_MAX)
 
 
 def _same_or_safe(found: pa.DataType, wanted: pa.DataType) -> bool:

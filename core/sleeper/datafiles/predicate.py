@@ -40,8 +40,10 @@ def regions_predicate(schema: Schema, regions: Sequence[Region]) -> Expr | None:
     if points is not None:
         field = schema.row_keys[0]
         key = column(field.name)
-        hull = (key >= _literal(field, points[0])) & (key <= _literal(field, points[-1]))
-        return hull & in_list(key, [_literal(field, p) for p in points])
+        literals = [_literal(field, p) for p in points]
+        # The bounds prune: a long list does not. The list comes first, for it leaves few rows
+        # of which the bounds are looked at.
+        return in_list(key, literals) & (key >= literals[0]) & (key <= literals[-1])
     parts = [_region_predicate(schema, region) for region in regions]
     known = [p for p in parts if p is not None]
     if len(known) < len(parts):

@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,13 +23,15 @@ from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.jobs.queue import Message
 from sleeper.properties.deployed import BULK_IMPORT_BUCKET
 from sleeper.spark.cluster import SparkCluster
-from sleeper.spark.session import local_session, open_submitted_session
+from sleeper.spark.session import local_session, open_submitted_session, stop_session
 from sleeper.wiring.bulk_importing import bulk_import_paths, run_bulk_import_message
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.source_files import readable_buckets
+from sleeper.wiring.termination import terminated_like_interrupted
 
 _APP_NAME = "sleeper bulk import"
+_INTERRUPTED = 130
 
 
 def import_on(
@@ -63,7 +65,7 @@ def run_message(
 
         def start() -> Cluster:
             session = open_submitted_session(f"{_APP_NAME} {job_id}")
-            stack.callback(session.stop)
+            stack.callback(stop_session, session)
             return SparkCluster(session)
 
         return run_bulk_import_message(instance, message, start, run_id)
@@ -86,8 +88,8 @@ def _body_of(instance: Instance, job: str) -> str:
     if not is_s3_url(job):
         try:
             return Path(job).read_text(encoding="utf-8")
-        except OSError as error:
-            raise InvalidRequestError(f"job file {job}: {error.strerror}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidRequestError(f"job file {job} cannot be read: {error}") from error
     properties = instance.properties()
     buckets = readable_buckets(instance.root, properties)
     jobs_bucket = properties.get(BULK_IMPORT_BUCKET)
@@ -98,7 +100,10 @@ def _body_of(instance: Instance, job: str) -> str:
 
 
 def main() -> int:
-    """Exit status 0 for done (or done before), 1 for failed or refused, with one line why."""
+    """Exit status 0 for done (or done before), 1 for failed or refused, with one line why.
+
+    SIGTERM, by which platforms cancel, ends it as Ctrl-C does: with the tracker told.
+    """
     parser = argparse.ArgumentParser("sleeper.spark.bulk_import_job", description=__doc__)
     parser.add_argument("instance", help="a folder, or aws:INSTANCE_ID")
     parser.add_argument("job", help="the message, or where it lies")
@@ -107,16 +112,16 @@ def main() -> int:
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
-        instance = open_instance(chosen.instance)
-        try:
+        with terminated_like_interrupted(), closing(open_instance(chosen.instance)) as instance:
             sent_ms = chosen.sent_ms or time.time_ns() // 1_000_000
             body = _body_of(instance, chosen.job)
             result = run_message(instance, body, sent_ms, chosen.run_id)
-        finally:
-            instance.close()
     except SleeperError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return _INTERRUPTED
     said = "done before" if result.done_before else f"{result.rows:,} rows"
     sys.stderr.write(f"bulk import job {result.job_id}: {said}\n")
     return 0

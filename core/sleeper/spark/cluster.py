@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,8 @@ from sleeper.statestore.transactions.file_json import key_from_json, key_to_json
 _PIECES_PER_BATCH = 8
 _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _TRIED_AT_ONCE = 20
+# What Spark tells its Python workers.
+_LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 _TEXT = "found string"
 _PIECE = "task int, body binary"
 
@@ -61,7 +64,8 @@ class SparkCluster:
                     yield json.dumps([found.rows, found.bytes, keys])
 
         with task_errors():
-            texts = self._numbers(len(splits)).mapInArrow(_texts(sample), _TEXT).collect()
+            numbers = _numbers(self.session, len(splits))
+            texts = numbers.mapInArrow(_texts(sample), _TEXT).collect()
         raw = [json.loads(row[0]) for row in texts]
         return [
             SplitSample(rows, size, tuple(map(key_from_json, keys))) for rows, size, keys in raw
@@ -78,35 +82,29 @@ class SparkCluster:
                     yield _batch_of_piece(piece.task, piece.body)
 
         def write(batches: Batches) -> Iterator[str]:
-            first = next(batches, None)
-            if first is None:
+            task, batches = _task_of(batches)
+            if task is None:
                 return
-            slot = slot_of_task(exchange.slots, first.column(0)[0].as_py())
-            bodies = _bodies(itertools.chain([first], batches))
-            rows = rows_of_pieces(bodies, exchange.target.schema)
+            slot = slot_of_task(exchange.slots, task)
+            rows = rows_of_pieces(_bodies(batches), exchange.target.schema)
             with _engine_here(exchange.engine) as engine:
                 for new in write_slot(slot, rows, exchange.target, engine):
                     yield new_file_to_json(new)
 
         tasks = task_count(exchange.slots)
-        with task_errors(), self._small_batches():
-            pieces = self._numbers(len(exchange.splits)).mapInArrow(_each_number(cut), _PIECE)
+        with task_errors():
+            # With settings of its own: others use the session too.
+            own = self.session.newSession()
+            own.conf.set(_BATCH_SETTING, str(_PIECES_PER_BATCH))
+            pieces = _numbers(own, len(exchange.splits)).mapInArrow(_each_number(cut), _PIECE)
             by_task = _by_task(pieces, tasks)
             found = by_task.mapInArrow(_texts(write), _TEXT).collect()
         return [new_file_from_json(row[0]) for row in found]
 
-    def _numbers(self, count: int) -> DataFrame:
-        """So many numbers, each in a partition of its own."""
-        return self.session.range(0, count, 1, count)
 
-    @contextmanager
-    def _small_batches(self) -> Iterator[None]:
-        before = self.session.conf.get(_BATCH_SETTING)
-        self.session.conf.set(_BATCH_SETTING, str(_PIECES_PER_BATCH))
-        try:
-            yield
-        finally:
-            self.session.conf.set(_BATCH_SETTING, str(before))
+def _numbers(session: SparkSession, count: int) -> DataFrame:
+    """So many numbers, each in a partition of its own."""
+    return session.range(0, count, 1, count)
 
 
 def _by_task(pieces: DataFrame, tasks: int) -> DataFrame:
@@ -170,6 +168,14 @@ def _one_binary(body: pa.Buffer) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), 1, [None, ends, body])
 
 
+def _task_of(batches: Batches) -> tuple[int | None, Batches]:
+    """The task that the pieces are for, None if there are none; and all of the pieces."""
+    first = next(batches, None)
+    if first is None:
+        return None, batches
+    return first.column("task")[0].as_py(), itertools.chain([first], batches)
+
+
 def _bodies(batches: Batches) -> Iterator[pa.Buffer]:
     for batch in batches:
         for body in batch.column("body"):
@@ -178,7 +184,11 @@ def _bodies(batches: Batches) -> Iterator[pa.Buffer]:
 
 @contextmanager
 def _engine_here(engine: EngineSettings) -> Iterator[EngineSettings]:
-    """The engine of a task: one thread, and a folder of the machine that it runs on."""
-    place = engine.spill_folder if engine.spill_folder.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="task-", dir=place) as folder:
+    """The engine of a task: one thread, and a folder where Spark itself spills on its machine.
+
+    What a task leaves there that is killed goes with Spark's own.
+    """
+    places = os.environ[_LOCAL_DIRS].split(",")
+    place = places[os.getpid() % len(places)]
+    with tempfile.TemporaryDirectory(prefix="sleeper-", dir=place) as folder:
         yield replace(engine, spill_folder=Path(folder), threads=1)

@@ -15,6 +15,8 @@ from sleeper import errors
 from sleeper.errors import SleeperError, UnavailableError
 
 _MARK = "sleeper task failed: "
+# Before what it was.
+_GATEWAY_SAYS = "An error occurred while calling "
 _MARKED = re.compile(re.escape(_MARK) + r"(\{.*\})")
 
 
@@ -39,19 +41,25 @@ def task_errors() -> Iterator[None]:
         yield
     except SleeperError:
         raise
-    except PySparkException as error:
-        raise _error_in(str(error)) from error
     except Exception as error:
-        # The gateway's own, which has no class that is always there.
-        if type(error).__module__.startswith("py4j"):
-            raise _error_in(str(error)) from error
-        raise
+        if not is_of_spark(error):
+            raise
+        raise _error_in(str(error)) from error
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Whether it is Spark's own, or of the gateway to its Java, which may be gone."""
+    # The gateway's errors have no class that is always there.
+    gateway = type(error).__module__.startswith("py4j")
+    return gateway or isinstance(error, PySparkException | OSError)
 
 
 def _error_in(text: str) -> SleeperError:
     found = _MARKED.search(text)
     if found is None:
-        return UnavailableError(f"Spark gave up: {text.strip().splitlines()[0]}")
+        lines = [line.lstrip(": ").rstrip() for line in text.splitlines()]
+        told = [line for line in lines if line and not line.startswith(_GATEWAY_SAYS)]
+        return UnavailableError(f"Spark gave up: {told[0] if told else 'it does not say why'}")
     raw = json.loads(found[1])
     kind = getattr(errors, raw["kind"])
     error: SleeperError = kind(raw["message"])

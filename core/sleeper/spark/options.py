@@ -75,9 +75,22 @@ def columns_asked(options: Options) -> tuple[str, ...] | None:
     if text is None:
         return None
     if text.lstrip().startswith("["):
-        return tuple(str(name) for name in _json_list("columns", text))
-    (names,) = csv.reader([text])
-    return tuple(name.strip() for name in names)
+        names = [str(name) for name in _json_list("columns", text)]
+    else:
+        names = _names_of_csv(text)
+    if not any(names):
+        raise InvalidRequestError(f"option 'columns': {text!r} names no column")
+    if len(set(names)) < len(names):
+        raise InvalidRequestError(f"option 'columns': {text!r} names a column twice")
+    return tuple(names)
+
+
+def _names_of_csv(text: str) -> list[str]:
+    try:
+        rows = list(csv.reader([text], strict=True, skipinitialspace=True))
+    except csv.Error as error:
+        raise InvalidRequestError(f"option 'columns': {text!r}: {error}") from error
+    return [name.strip() for row in rows for name in row]
 
 
 def partition_bytes(options: Options) -> int:

@@ -1,5 +1,6 @@
 """Opens the Spark session of a job."""
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,6 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sleeper.errors import UnavailableError
+from sleeper.spark.failures import is_of_spark
+
+logger = logging.getLogger(__name__)
 
 _QUIET = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -24,9 +28,22 @@ _LOG_SHOWN_BYTES = 500
 
 
 def open_submitted_session(app_name: str) -> SparkSession:
-    """The session that spark-submit's settings ask for."""
+    """The session that spark-submit's settings ask for. UnavailableError if it does not start."""
     _use_this_python()
-    return SparkSession.builder.appName(app_name).getOrCreate()
+    try:
+        return SparkSession.builder.appName(app_name).getOrCreate()
+    except PySparkException as error:
+        raise UnavailableError(f"Spark did not start: {error}") from error
+
+
+def stop_session(session: SparkSession) -> None:
+    """Stops it; if its Java is gone, there is nothing to stop."""
+    try:
+        session.stop()
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        logger.warning("Spark had ended by itself: %s", error)
 
 
 @contextmanager
@@ -62,7 +79,9 @@ def local_session(
     try:
         with _errors_into(folder / _LOG):
             session = builder.getOrCreate()
-    except PySparkException as error:
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
         said = (folder / _LOG).read_text(errors="replace")[-_LOG_SHOWN_BYTES:].strip()
         raise UnavailableError(
             f"Spark did not start (it needs Java 17): {said or error}"
@@ -70,7 +89,7 @@ def local_session(
     try:
         yield session
     finally:
-        session.stop()
+        stop_session(session)
 
 
 def _use_this_python() -> None:

@@ -1,11 +1,13 @@
 """`spark.readStream.format("sleeper")`: what is ingested, as it comes, by version.
 
-The offset is the number of a transaction. A micro-batch is what ingests and imports added
-after one offset up to the next; compactions add nothing. It is the same whenever it is read.
+The offset is the number of a transaction of a table, which is named by its id: a name may be
+given to another table. A micro-batch is what ingests and imports added after one offset up to
+the next; compactions add nothing. It is the same whenever it is read.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -17,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from sleeper.errors import InvalidRequestError
 from sleeper.query.request import Query
 from sleeper.spark import options as asked
 from sleeper.spark.opened import opened
@@ -26,9 +29,10 @@ from sleeper.wiring.query import schema_of
 from sleeper.wiring.query_pieces import read_feed_scan
 
 _VERSION = "version"
+_TABLE = "table"
 _OWNER = "spark stream"
 
-Offset = Mapping[str, int]
+Offset = Mapping[str, Any]
 
 
 class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -45,11 +49,11 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follower: TableFollower | None = None
         self._last: int | None = None
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> dict[str, Any]:
         """Where a stream starts that has no checkpoint yet."""
         wanted = asked.starting_version(self._options)
         follower = self._following()
-        return _offset(follower.begin(follower.newest if wanted is None else wanted))
+        return self._offset(follower.begin(follower.newest if wanted is None else wanted))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxFiles(self._files_max)
@@ -58,17 +62,17 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What comes later is for another run."""
         self._last = self._following().newest
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> dict[str, Any]:
         """How far the next micro-batch goes; `start` if nothing came."""
         files_max = None if isinstance(limit, ReadAllAvailable) else self._files_max
-        version = self._following().next_version(start[_VERSION], files_max, self._last)
-        return _offset(version)
+        version = self._version(start)
+        return self._offset(self._following().next_version(version, files_max, self._last))
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The files that came in between; a few small ones together."""
         scans = self._following().scans(
-            start[_VERSION],
-            end[_VERSION],
+            self._version(start),
+            self._version(end),
             self._asked(),
             asked.partition_bytes(self._options),
         )
@@ -82,7 +86,7 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Spark does not come back to what is before the offset."""
-        self._following().has_read(end[_VERSION])
+        self._following().has_read(self._version(end))
 
     def stop(self) -> None:
         if self._follower is not None:
@@ -96,13 +100,21 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return self._follower
 
+    def _offset(self, version: int) -> dict[str, Any]:
+        return {_VERSION: version, _TABLE: self._following().table_id}
+
+    def _version(self, offset: Offset) -> int:
+        own = self._following().table_id
+        if offset[_TABLE] != own:
+            raise InvalidRequestError(
+                f"the checkpoint is of table {offset[_TABLE]}, and table {self._name!r} is {own} "
+                "now: it was deleted and made again, so begin with a new checkpoint"
+            )
+        return int(offset[_VERSION])
+
     def _asked(self) -> Query:
         if self._query is None:
             schema = schema_of(opened(self._where), self._name)
             query = asked.query_asked(self._options, schema)
             self._query = replace(query, columns=columns_of(self._declared, schema))
         return self._query
-
-
-def _offset(version: int) -> dict[str, int]:
-    return {_VERSION: version}

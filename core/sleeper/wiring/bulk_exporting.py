@@ -19,8 +19,9 @@ from sleeper.bulk_export.run import (
     plan_export,
     write_export,
 )
+from sleeper.datafiles.bucket import Bucket, is_s3_url, split_s3_url
 from sleeper.datafiles.location import DataRoot
-from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.queue import Message
 from sleeper.partitions.region import Region
@@ -44,17 +45,17 @@ _NO_TABLE = TableId("")
 def export_table(
     instance: Instance,
     table_name: str,
-    output: Path | None = None,
+    output: str | Path | None = None,
     export_id: str | None = None,
 ) -> BulkExportResult:
-    """Exports now, to the folder, or where the instance's exports go.
+    """Exports now, below a folder or `s3://bucket/prefix`, or where the instance's exports go.
 
     NotFoundError if there is no such table.
     """
     instance.tables.by_name(table_name)
     job = BulkExportJob(checked_export_id(export_id or new_export_id()), table_name)
     with own_task(instance, JobKind.BULK_EXPORT) as (task_id, done):
-        root = DataRoot(output.resolve()) if output is not None else _export_root(instance)
+        root = _export_root(instance) if output is None else _root_at(instance, str(output))
         result = _run(instance, job, root, task_id)
         done(0 if result.done_before else result.rows)
     return result
@@ -105,8 +106,13 @@ def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
         with run_query(Query((region,), version=version), place, engine) as rows:
             return write_parquet(rows.schema, rows, sink)
 
-    with _held(table, plan.version, folder.export_id, engine):
-        return write_export(folder, plan, write, engine.settings.engine.threads)
+    try:
+        with _held(table, plan.version, folder.export_id, engine):
+            return write_export(folder, plan, write, engine.settings.engine.threads)
+    except (StateMovedOnError, DataError):
+        # What is missing may be so because the table is gone.
+        table.check_active()
+        raise
 
 
 @contextmanager
@@ -124,6 +130,14 @@ def _held(table: OpenTable, version: int, export_id: str, engine: QueryEngine) -
         yield
     finally:
         hold.release()
+
+
+def _root_at(instance: Instance, place: str) -> DataRoot:
+    if not is_s3_url(place):
+        return DataRoot(Path(place).resolve())
+    bucket, prefix = split_s3_url(place)
+    own = next(iter(instance.root.buckets), Bucket(bucket))
+    return DataRoot(replace(own, name=bucket, prefix=prefix.strip("/")))
 
 
 def _export_root(instance: Instance) -> DataRoot:

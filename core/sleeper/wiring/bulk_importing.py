@@ -87,4 +87,5 @@ def _bulk_import_table(table: OpenTable) -> BulkImportTable:
         file_settings(properties),
         properties.get(BULK_IMPORT_LEAVES_MIN),
         table.ref.online,
+        table.check_active,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sleeper.query.change_feed import check_feed_start, next_version
 from sleeper.query.feed_claim import FeedClaim, FollowerClaim, HoldClaim
 from sleeper.query.request import Query
+from sleeper.tables.table_ref import TableId
 from sleeper.wiring.instance import OpenTable
 from sleeper.wiring.query_pieces import FeedScan, plan_feed_scans
 
@@ -39,6 +40,11 @@ class TableFollower:
         self._nothing_at = -_SECONDS_BETWEEN_LOOKS
 
     @property
+    def table_id(self) -> TableId:
+        """Which table it is, whatever it is called."""
+        return self._table.ref.id
+
+    @property
     def newest(self) -> int:
         """The number of the table's newest transaction."""
         with self._table.state.reading() as state:
@@ -52,13 +58,18 @@ class TableFollower:
         return version
 
     def next_version(self, start: int, files_max: int | None, last: int | None) -> int:
-        """Up to which version to read, `start` if there is nothing yet."""
+        """Up to which version to read, `start` if there is nothing yet.
+
+        StateMovedOnError if there is nothing more to come, because the table was deleted.
+        """
         self._claim.keep(start)
         if time.monotonic() - self._nothing_at < _SECONDS_BETWEEN_LOOKS:
             return start
         found = next_version(self._table.state, start, files_max, last)
         if found == start:
             self._nothing_at = time.monotonic()
+            # Nothing ever comes of a table that is gone.
+            self._table.check_active()
         return found
 
     def scans(self, start: int, end: int, query: Query, bytes_per_piece: int) -> list[FeedScan]:

@@ -55,11 +55,15 @@ def was_ingested(table: OpenTable, job_id: str) -> bool:
 def commit_ingest(
     instance: Instance, begun: BegunIngest, job_id: str, files: Sequence[NewFile]
 ) -> IngestResult:
-    """Adds all parts' files to the table, at once, if the job was not done before."""
+    """Adds all parts' files to the table, at once, if the job was not done before.
+
+    StateMovedOnError if the table is gone.
+    """
     table = OpenTable(instance, begun.ref)
     request = request_of_rows(job_id)
     start_ms = begun.target.run_start_ms
     try:
+        table.check_active()
         result = commit_new_files(ingest_table(table), job_id, start_ms, tuple(files), request)
     except SleeperError as error:
         record_failed_ingest(instance, begun, job_id, str(error))

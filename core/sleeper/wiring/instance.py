@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from sleeper.bulk_import.platform import PlatformName, SparkPlatform
 from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
+from sleeper.errors import NotFoundError, StateMovedOnError
 from sleeper.garbage_collection.orphans import ListObjects
 from sleeper.ingest_batcher.request import FileRequests
 from sleeper.jobs.event import JobKind
@@ -19,7 +20,7 @@ from sleeper.query_service.results_queue import ResultsQueue
 from sleeper.query_service.telling import SendFrame
 from sleeper.query_service.tracker import QueryRecords
 from sleeper.statestore.store import StateStore
-from sleeper.tables.table_index import TableIndex
+from sleeper.tables.table_index import TableIndex, find_table
 from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.user_code.loading import UserCode
 from sleeper.wiring.queue_name import QueueName
@@ -121,3 +122,14 @@ class OpenTable:
     def properties(self) -> TableProperties:
         """The table's properties as they are now."""
         return self.instance.table_properties.read(self.ref.id)
+
+    def check_active(self) -> None:
+        """StateMovedOnError if the table was deleted since it was looked up.
+
+        Whoever worked for long asks before a commit: the log of a deleted table is gone, and what
+        is committed to it is nowhere.
+        """
+        try:
+            find_table(self.instance.tables, None, self.ref.id)
+        except NotFoundError as error:
+            raise StateMovedOnError(f"table {self.ref.name!r} was deleted meanwhile") from error

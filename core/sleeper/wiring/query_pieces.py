@@ -1,10 +1,12 @@
 """Queries and change feeds of a table, planned here and read piece by piece in other processes."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from sleeper.errors import StateMovedOnError
 from sleeper.query.change_feed import FeedPiece, plan_feed, read_feed_piece
 from sleeper.query.pieces import PiecedQuery, QueryPiece, plan_pieces, read_piece
 from sleeper.query.request import Query
@@ -48,7 +50,7 @@ def read_scan(instance: Instance, scan: TableScan, piece: QueryPiece) -> Iterato
     engine = instance.query_engine()
     hold = scan.shared.hold
     assert hold is not None, "a plan with pieces is held"
-    with HoldRenewal(hold, lambda: table.state, instance.clock):
+    with _gone_or_deleted(table), HoldRenewal(hold, lambda: table.state, instance.clock):
         yield from read_piece(scan.shared, piece, instance.root, iterators_of(table), engine)
 
 
@@ -63,4 +65,15 @@ def plan_feed_scans(
 def read_feed_scan(instance: Instance, scan: FeedScan) -> Iterator[pa.RecordBatch]:
     """The rows of a piece of a change feed."""
     engine = instance.query_engine()
-    yield from read_feed_piece(scan.schema, scan.query, scan.piece, instance.root, engine)
+    with _gone_or_deleted(OpenTable(instance, scan.ref)):
+        yield from read_feed_piece(scan.schema, scan.query, scan.piece, instance.root, engine)
+
+
+@contextmanager
+def _gone_or_deleted(table: OpenTable) -> Iterator[None]:
+    """Of what is gone says so, if that is because the table was deleted."""
+    try:
+        yield
+    except StateMovedOnError:
+        table.check_active()
+        raise

@@ -59,7 +59,8 @@ class TrackedJob:
             self._record_end(run.event(step, clock(), reasons=(str(error),)))
             raise
         except BaseException as error:
-            self._record_end(run.event(JobStep.FAILED, clock(), reasons=(repr(error),)))
+            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else repr(error)
+            self._record_end(run.event(JobStep.FAILED, clock(), reasons=(reason,)))
             raise
         now_ms, end = clock(), end_of(result)
         finished = run.event(JobStep.FINISHED, now_ms, rows_read=end.rows, rows_written=end.rows)

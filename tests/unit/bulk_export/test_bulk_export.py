@@ -1,6 +1,7 @@
 """Bulk export: one version of a table, a sorted file for each leaf, the same however often."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,7 +13,12 @@ import pytest
 from sleeper.bulk_export.job import BulkExportJob, bulk_export_job_from_message
 from sleeper.bulk_export.run import BulkExportResult
 from sleeper.datafiles.location import DataRoot
-from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.errors import (
+    InvalidRequestError,
+    NotFoundError,
+    StateMovedOnError,
+    UnavailableError,
+)
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message
 from sleeper.jobs.status import JobState
@@ -24,7 +30,7 @@ from sleeper.wiring.bulk_exporting import export_table, run_bulk_export_message
 from sleeper.wiring.ingest import ingest_rows
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import make_instance, open_instance
-from sleeper.wiring.tables import create_table
+from sleeper.wiring.tables import create_table, delete_table
 
 SCHEMA = json.dumps(
     {
@@ -141,6 +147,24 @@ def test_of_two_runs_at_once_both_come_to_the_same(
     result = export_table(instance, "t", export_id="e1")
     assert rivals == [result]
     assert sum(n for rows in exported(result) for _, n in rows) == 300
+
+
+def test_a_table_that_is_deleted_while_it_is_exported_is_named(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_export = bulk_exporting.write_export
+
+    def late(*arguments: Any) -> BulkExportResult:
+        delete_table(instance, "t")
+        shutil.rmtree(Path(instance.root.url_of(f"{ref.id}/data")))
+        return write_export(*arguments)
+
+    ref = instance.tables.by_name("t")
+    monkeypatch.setattr(bulk_exporting, "write_export", late)
+    with pytest.raises(StateMovedOnError, match="table 't' was deleted meanwhile"):
+        export_table(instance, "t", export_id="e1")
+    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    assert (job.state, job.reasons) == (JobState.FAILED, ("table 't' was deleted meanwhile",))
 
 
 def test_an_export_whose_version_is_gone_says_so(

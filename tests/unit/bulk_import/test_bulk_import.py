@@ -4,7 +4,10 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +23,7 @@ from sleeper.clock import system_clock
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.sort import UnsortedRows
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import (
     ROOT_PARTITION_ID,
@@ -31,7 +34,15 @@ from sleeper.partitions.partition import (
 )
 from sleeper.partitions.region import whole_region
 from sleeper.schema.json import schema_to_json
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import (
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+)
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from tests.unit.bulk_import.in_process import InProcessCluster
 
@@ -41,6 +52,7 @@ SCHEMA = Schema(
     (Field("v", PrimitiveType.LONG, nullable=True),),
 )
 MIB = 1024**2
+MOMENT = datetime(2026, 1, 31, 12, 0, 0, 5_000, tzinfo=UTC)
 Row = tuple[str, int, int | None]
 
 
@@ -142,6 +154,35 @@ def test_tasks_that_run_again_leave_no_doubled_row(table: BulkImportTable, tmp_p
     written = list((tmp_path / "data").rglob("*.parquet"))
     with table.state.reading() as state:
         assert state.files.totals().files * 3 == len(written)
+
+
+def test_values_of_every_type_come_through_whole(tmp_path: Path) -> None:
+    kinds: dict[str, tuple[FieldType, pa.DataType, list[Any]]] = {
+        "bytes": (PrimitiveType.BYTE_ARRAY, pa.large_binary(), [b"", b"\x00\xff" * 20, None]),
+        "flag": (PrimitiveType.BOOLEAN, pa.bool_(), [True, None, False]),
+        "float": (PrimitiveType.FLOAT, pa.float64(), [0.5, None, -0.0]),
+        "time": (PrimitiveType.TIMESTAMP, pa.timestamp("ms", "Asia/Tokyo"), [MOMENT, None]),
+        "day": (PrimitiveType.DATE, pa.date32(), [MOMENT.date(), None]),
+        "money": (DecimalType(30, 4), pa.decimal128(38, 4), [Decimal("-1.2500"), None]),
+        "list": (ListType(PrimitiveType.STRING), pa.large_list(pa.string()), [["é"], [], None]),
+        "map": (
+            MapType(PrimitiveType.STRING, PrimitiveType.TIMESTAMP),
+            pa.map_(pa.string(), pa.timestamp("us", "UTC")),
+            [[("x", MOMENT)], [], None],
+        ),
+    }
+    values = tuple(Field(name, kind, nullable=True) for name, (kind, _, _) in kinds.items())
+    schema = Schema((Field("key", PrimitiveType.BYTE_ARRAY),), (), values)
+    table = make_table(tmp_path, tree_from_split_points(schema, [b"\x40"]), schema)
+    count = 500
+    columns = {"key": pa.array([bytes([n % 256, n % 7]) for n in range(count)])}
+    for name, (_, kind, some) in kinds.items():
+        columns[name] = pa.array([some[n % len(some)] for n in range(count)], kind)
+    source = pa.table(columns)
+    pq.write_table(source, tmp_path / "a.parquet", row_group_size=100)
+    assert run(table, InProcessCluster(runs=2), tmp_path / "a.parquet").rows == count
+    assert stored(table) == sorted((tuple(r.values()) for r in source.to_pylist()), key=repr)
+    table.state.close()
 
 
 def test_a_frequent_key_is_written_by_several_tasks(table: BulkImportTable, tmp_path: Path) -> None:
@@ -259,11 +300,37 @@ def test_of_two_runs_of_a_job_at_once_one_counts(table: BulkImportTable, tmp_pat
     assert len(stored(table)) == 100
 
 
+def test_a_table_that_is_deleted_meanwhile_takes_nothing(
+    table: BulkImportTable, tmp_path: Path
+) -> None:
+    def deleted() -> None:
+        raise StateMovedOnError("table 't' was deleted meanwhile")
+
+    path = write(tmp_path / "a.parquet", some_rows(100))
+    with pytest.raises(StateMovedOnError, match="was deleted meanwhile"):
+        run(replace(table, check_active=deleted), InProcessCluster(), path)
+    assert stored(table) == []
+
+
+def test_row_groups_without_rows_are_passed_over(table: BulkImportTable, tmp_path: Path) -> None:
+    rows = some_rows(200)
+    whole = pq.read_table(write(tmp_path / "whole.parquet", rows))
+    path = tmp_path / "a.parquet"
+    with pq.ParquetWriter(path, whole.schema) as writer:
+        for part in (whole.slice(0, 0), whole.slice(0, 100), whole.slice(0, 0), whole.slice(100)):
+            writer.write_table(part)
+    assert pq.ParquetFile(path).metadata.num_row_groups == 4
+    assert run(table, InProcessCluster(), path).rows == 200
+    assert stored(table) == sorted(rows, key=repr)
+
+
 def test_no_rows_at_all_are_an_import_too(table: BulkImportTable, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", [])
-    result = run(table, InProcessCluster(), path)
+    (tmp_path / "b.csv").write_text("k,s,v\n")
+    (tmp_path / "c.jsonl").write_text("")
+    paths = [write(tmp_path / "a.parquet", []), tmp_path / "b.csv", tmp_path / "c.jsonl"]
+    result = run(table, InProcessCluster(), *paths)
     assert (result.rows, result.files) == (0, 0)
-    assert run(table, InProcessCluster(), path).done_before
+    assert run(table, InProcessCluster(), *paths).done_before
 
 
 @pytest.mark.parametrize(

@@ -310,3 +310,12 @@ def test_a_damaged_compressed_file_is_refused(tmp_path: Path, name: str, damage:
     read = read_csv if "csv" in name else read_json_lines
     with pytest.raises(InvalidRequestError, match=f"{name}: (not a readable CSV|cannot be read)"):
         list(read(path, checker(NARROW, path)))
+
+
+def test_batches_of_wide_rows_have_few_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "wide.parquet"
+    texts = [f"{n:0100000d}" for n in range(600)]
+    pq.write_table(pa.table({"id": texts, "n": range(600)}), path, use_dictionary=False)
+    batches = list(read_parquet(path, RowChecker(NARROW, str(path), None)))
+    assert [n for batch in batches for n in batch.column("n").to_pylist()] == [*range(600)]
+    assert max(batch.nbytes for batch in batches) < 20 * 1024**2

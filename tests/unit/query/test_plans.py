@@ -66,6 +66,19 @@ def test_a_lookup_reads_one_page_of_many(
     assert matched == 1
 
 
+def test_a_list_of_keys_is_asked_before_its_bounds(tmp_path: Path, made: TableMaker):
+    """So the bounds, which prune, are compared with few rows."""
+    file = made.add([(f"k{n:05d}", n, "v") for n in range(1000)])
+    regions = tuple(key_region(SCHEMA, (f"k{n:05d}",)) for n in range(0, 900, 30))
+    each = MergeInput(made.root.url_of(file.path), regions)
+    session = open_session(EngineSettings(tmp_path))
+    frame, _ = merge_frame(MergeRequest(SCHEMA, (each,)), session)
+    (found,) = re.findall(r"predicate=(.*), pruning_predicate=", frame.execution_plan().display())
+    bounds = [found.index(bound) for bound in (">= k00000", "<= k00870")]
+    assert 0 < found.index(" IN (") < min(bounds)
+    assert frame.count() == len(regions)
+
+
 def test_files_outside_the_region_are_not_opened(tmp_path: Path, made: TableMaker):
     made.add([(f"k{n:05d}", n, "v") for n in range(100)])
     far = made.add([(f"x{n:05d}", n, "v") for n in range(100)])

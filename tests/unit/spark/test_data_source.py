@@ -1,5 +1,6 @@
 """The format `sleeper` as Spark calls it, without a Spark: plans, pickles, batches."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles
 from pyspark.sql.types import StructType
 
 import sleeper
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.status import JobState
 from sleeper.spark.data_source import SleeperDataSource
+from sleeper.wiring.collecting import finish_deletions
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "LongType"}],
@@ -215,3 +219,68 @@ def test_a_stream_from_now_on_has_nothing_of_before(instance: sleeper.Instance) 
 
 def stream_copy(made: SleeperDataSource) -> Any:
     return made.streamReader(made.schema())
+
+
+def test_a_checkpoint_is_of_a_table_and_not_of_its_name(instance: sleeper.Instance) -> None:
+    made = source(instance)
+    stream = made.streamReader(made.schema())
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    stream.stop()
+    instance.delete_table("t")
+    instance.create_table("t", SCHEMA)
+    ingest(instance, 0, 30)
+    another = made.streamReader(made.schema())
+    for ask in (
+        lambda: another.latestOffset(end, ReadAllAvailable()),
+        lambda: another.partitions(start, end),
+        lambda: another.commit(end),
+    ):
+        with pytest.raises(InvalidRequestError, match=r"'t' is .* now: it was deleted"):
+            ask()
+    another.stop()
+
+
+def delete(instance: sleeper.Instance) -> None:
+    instance.delete_table("t")
+    assert finish_deletions(instance._ports) == 1
+
+
+def test_a_table_that_is_deleted_while_it_is_read_is_named(instance: sleeper.Instance) -> None:
+    made, _ = reader(instance)
+    pieces = made.partitions()
+    stream, executors = stream_copy(source(instance)), stream_copy(source(instance))
+    start = stream.initialOffset()
+    scans = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
+    stream.stop()
+    delete(instance)
+    for each, partitions in ((made, pieces), (executors, scans)):
+        with pytest.raises(StateMovedOnError, match="table 't' was deleted meanwhile"):
+            read(each, partitions)
+    with pytest.raises(NotFoundError, match="'t'"):
+        reader(instance)
+
+
+def test_a_stream_of_a_table_that_is_gone_does_not_wait_for_ever(
+    instance: sleeper.Instance,
+) -> None:
+    stream = stream_copy(source(instance))
+    end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    assert stream.latestOffset(end, ReadAllAvailable()) == end
+    instance.delete_table("t")
+    time.sleep(0.6)  # it does not look more often
+    with pytest.raises(StateMovedOnError, match="table 't' was deleted meanwhile"):
+        stream.latestOffset(end, ReadAllAvailable())
+    stream.stop()
+
+
+def test_a_table_that_is_deleted_while_it_is_written_takes_nothing(
+    instance: sleeper.Instance,
+) -> None:
+    made = source(instance)
+    writer = made.writer(made.schema(), overwrite=False)
+    instance.delete_table("t")
+    with pytest.raises(StateMovedOnError, match="table 't' was deleted meanwhile"):
+        writer.commit([])
+    (job,) = instance._ports.jobs.recent(JobKind.INGEST)[:1]
+    assert (job.state, job.reasons) == (JobState.FAILED, ("table 't' was deleted meanwhile",))

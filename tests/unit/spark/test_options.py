@@ -82,6 +82,23 @@ def test_columns_are_names_with_commas_or_a_list(text: str) -> None:
     assert asked.columns_asked({"columns": text}) == ("v", "city")
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "'' names no column"),
+        (" , ", "names no column"),
+        ("[]", r"'\[\]' names no column"),
+        ("v,city,v", "'v,city,v' names a column twice"),
+        ('"v', "'columns': '\"v': unexpected end"),
+        ("v\ncity", "'columns'"),
+        ("[v", r"'columns': '\[v' is not JSON"),
+    ],
+)
+def test_columns_that_are_none_are_refused_by_what_was_written(text: str, reason: str) -> None:
+    with pytest.raises(InvalidRequestError, match=reason):
+        asked.columns_asked({"columns": text})
+
+
 def test_a_misspelt_option_is_refused_with_those_there_are() -> None:
     with pytest.raises(InvalidRequestError, match=r"'colums' is not known here.*columns"):
         asked.check_known({"colums": "v"}, asked.READ_OPTIONS)

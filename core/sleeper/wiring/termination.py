@@ -1,4 +1,4 @@
-"""Commands that go on until they are ended, and put their things in order then."""
+"""Programs that put their things in order when they are ended."""
 
 import signal
 from collections.abc import Iterator

@@ -1,0 +1,136 @@
+"""Bulk imports in processes of their own, and what a table must hold after them."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyspark
+
+from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.opening import make_instance, open_instance
+from sleeper.wiring.tables import create_table
+from tests.spark.processes import kill_family
+
+SCHEMA = json.dumps(
+    {
+        "rowKeyFields": [{"name": "k", "type": "StringType"}],
+        "sortKeyFields": [{"name": "s", "type": "LongType"}],
+        "valueFields": [{"name": "v", "type": "StringType"}],
+    }
+)
+# On a busy machine a session of its own takes most of a minute to start.
+PATIENCE_SECONDS = 240
+
+
+@contextmanager
+def instance_to_import_into(folder: Path) -> Iterator[Instance]:
+    """An instance with a table `t`, which imports split into eight leaves."""
+    make_instance(folder, "test")
+    opened = open_instance(folder)
+    create_table(opened, "t", SCHEMA, {BULK_IMPORT_LEAVES_MIN.name: "8"})
+    yield opened
+    opened.close()
+
+
+def write(folder: Path, rows: int, files: int = 4) -> Path:
+    """Rows of the numbers from 0, in a folder of Parquet files; their keys in no order."""
+    folder.mkdir()
+    each = rows // files
+    for number in range(files):
+        s = range(number * each, (number + 1) * each)
+        keys = [f"{i * 7919 % 99_991:06d}" for i in s]
+        columns = {"v": [f"value {i}" for i in s], "s": list(s), "k": keys}
+        pq.write_table(pa.table(columns), folder / f"{number}.parquet", row_group_size=20_000)
+    return folder
+
+
+def stored(instance: Instance) -> pa.Table:
+    """All rows of the files that table `t` refers to, each looked at by itself."""
+    store = instance.table("t").state
+    with store.reading() as state:
+        leaves = {leaf.id: leaf.region for leaf in state.partitions.leaves()}
+        found = []
+        for reference in state.files.references():
+            rows = pq.read_table(instance.root.url_of(reference.path))
+            keys = rows.column("k")
+            ends = pc.min_max(keys).as_py()
+            assert leaves[reference.partition_id].contains_bounds((ends["min"],), (ends["max"],))
+            assert rows.equals(rows.sort_by([("k", "ascending"), ("s", "ascending")]))
+            found.append(rows)
+    return pa.concat_tables(found).sort_by("s")
+
+
+def check_stored(instance: Instance, rows: int, times: int = 1) -> None:
+    """The rows of `write`, each of them so many times."""
+    found = stored(instance)
+    assert found.column("s").to_pylist() == [s for s in range(rows) for _ in range(times)]
+    assert found.column("v").to_pylist() == [f"value {s}" for s in found.column("s").to_pylist()]
+
+
+def stored_rows(instance: Instance) -> int:
+    """How many rows the table `t` has by its state."""
+    with instance.table("t").state.reading() as state:
+        return state.files.totals().rows
+
+
+def data_files(instance: Instance) -> set[Path]:
+    """Those of table `t` on disk, committed or not."""
+    return set((Path(instance.where) / instance.table("t").ref.id).rglob("data/**/*.parquet"))
+
+
+class Import:
+    """A `sleeper bulk-import` into the table `t`, in a process group of its own."""
+
+    def __init__(self, instance: Instance, source: Path, master: str, job_id: str = "j") -> None:
+        program = "from sleeper.cli.main import main; main()"
+        command = [sys.executable, "-c", program, "--instance", instance.where]
+        command += ["bulk-import", "t", str(source), "--job-id", job_id, "--master", master]
+        home = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
+        self.process = subprocess.Popen(
+            command,
+            env=os.environ | home,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._instance = instance
+        self._files_before = data_files(instance)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        """Until that holds, or the process has ended."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self.has_ended and not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def wait_for_data_files(self) -> None:
+        """Until the first file is there that it writes."""
+        self.wait_until(lambda: data_files(self._instance) - self._files_before)
+
+    def kill(self) -> None:
+        """With everything that it started."""
+        kill_family(self.pid)
+        self.process.communicate()
+
+    def end(self, status: int = 0) -> str:
+        """Waits until it ends with that status; what it said."""
+        said = self.process.communicate(timeout=PATIENCE_SECONDS)[1]
+        assert self.process.returncode == status, said
+        return said

@@ -1,0 +1,172 @@
+"""Bulk imports whose processes are killed at random: no row is lost or doubled.
+
+KILLS says how often in each test. The seed is printed; `SLEEPER_KILL_SEED` repeats its
+choices, though not the machine's timing.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sleeper.clock import system_clock
+from sleeper.files.data_file import SIDECAR_SUFFIXES
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.status import JobState
+from sleeper.wiring.collecting import collect_table_orphans
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import open_local_instance
+from tests.spark.imports import (
+    PATIENCE_SECONDS,
+    Import,
+    check_stored,
+    data_files,
+    instance_to_import_into,
+    stored_rows,
+    write,
+)
+from tests.spark.processes import command_of, executors, family, python_workers
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(6 * PATIENCE_SECONDS)]
+
+ROWS = 400_000
+FIFTEEN_DAYS_MS = 15 * 24 * 3600 * 1000
+KILLS = int(os.environ.get("KILLS", "3"))
+Victims = Callable[[int], list[psutil.Process]]
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    with instance_to_import_into(tmp_path / "instance") as made:
+        yield made
+
+
+@pytest.fixture
+def choice(capsys: pytest.CaptureFixture[str]) -> Iterator[random.Random]:
+    seed = int(os.environ.get("SLEEPER_KILL_SEED") or random.randrange(2**32))
+    with capsys.disabled():
+        print(f"\nseed {seed}")
+    return random.Random(seed)
+
+
+def collect_what_is_left(instance: Instance) -> int:
+    """What anybody who runs the instance does, a fortnight later; how many objects went."""
+    later = open_local_instance(Path(instance.where), lambda: system_clock() + FIFTEEN_DAYS_MS)
+    later.recover_dead_workers()
+    report = collect_table_orphans(later, "t")
+    later.close()
+    return report.objects
+
+
+def check_nothing_else_is_there(instance: Instance) -> None:
+    """On disk are the files that the state knows with their sidecars, and nothing spilled."""
+    with instance.table("t").state.reading() as state:
+        known = {Path(instance.root.url_of(file.path)) for file in state.files.all()}
+    folder = Path(instance.where) / instance.table("t").ref.id / "data"
+    there = {path for path in folder.rglob("*") if path.is_file()}
+    assert there == {Path(f"{p}{s}") for p in known for s in ("", *SIDECAR_SUFFIXES)} & there
+    assert data_files(instance) == known
+    spilled = [path.name for path in (Path(instance.where) / "spill").glob("*")]
+    assert [name for name in spilled if not name.startswith(f"{os.getpid()}@")] == []
+
+
+def test_a_driver_that_is_killed_and_started_again(
+    instance: Instance, tmp_path: Path, choice: random.Random
+) -> None:
+    source = write(tmp_path / "in", ROWS)
+    done = 0
+    for _ in range(KILLS):
+        life = Import(instance, source, "local[2]", f"j{done}")
+        if choice.random() < 0.7:
+            life.wait_for_data_files()
+        time.sleep(choice.uniform(0, 5))
+        life.kill()
+        # All of a job is there or nothing: one that was committed is not what is tried next.
+        done, half = divmod(stored_rows(instance), ROWS)
+        assert half == 0
+    Import(instance, source, "local[2]", f"j{done}").end()
+    assert "was done before" in Import(instance, source, "local[2]", f"j{done}").end()
+    check_stored(instance, ROWS, times=done + 1)
+    left = len(data_files(instance))
+    collected = collect_what_is_left(instance)
+    check_nothing_else_is_there(instance)
+    check_stored(instance, ROWS, times=done + 1)
+    assert (collected > 0) == (len(data_files(instance)) < left)
+
+
+@pytest.mark.parametrize(
+    ("master", "victims"),
+    [("local[2,50]", python_workers), ("local-cluster[2,1,1024]", executors)],
+    ids=["workers", "executors"],
+)
+def test_what_runs_tasks_is_killed_and_replaced(
+    instance: Instance, tmp_path: Path, choice: random.Random, master: str, victims: Victims
+) -> None:
+    source = write(tmp_path / "in", ROWS)
+    life = Import(instance, source, master)
+    kills = 0
+    with contextlib.closing(_moments(life, victims, choice)) as moments:
+        for victim in moments:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.kill()
+                kills += 1
+            if kills == KILLS:
+                break
+    assert kills
+    assert "400,000 rows" in life.end()
+    check_stored(instance, ROWS)
+    collect_what_is_left(instance)
+    check_nothing_else_is_there(instance)
+
+
+def _moments(life: Import, victims: Victims, choice: random.Random) -> Iterator[psutil.Process]:
+    """Some of the victims, at some moments until the import ends."""
+    life.wait_until(lambda: victims(life.pid))
+    if choice.random() < 0.5:
+        life.wait_for_data_files()
+    while not life.has_ended:
+        found = victims(life.pid)
+        if found:
+            yield choice.choice(found)
+        time.sleep(choice.uniform(0, 3))
+
+
+def test_java_that_dies_is_a_failure_that_is_told(instance: Instance, tmp_path: Path) -> None:
+    source = write(tmp_path / "in", ROWS)
+    life = Import(instance, source, "local[2]")
+    life.wait_for_data_files()
+    next(p for p in family(life.pid) if "SparkSubmit" in command_of(p)).kill()
+    said = life.end(status=1)
+    assert "error: Spark gave up" in said
+    assert "Traceback" not in said
+    (job,) = instance.jobs.recent(JobKind.BULK_IMPORT)
+    assert job.state is JobState.FAILED
+    assert "Spark gave up" in job.reasons[0]
+    assert stored_rows(instance) == 0
+    Import(instance, source, "local[2]").end()
+    check_stored(instance, ROWS)
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_an_import_that_is_cancelled_has_failed_and_leaves_no_process(
+    instance: Instance, tmp_path: Path, told: signal.Signals
+) -> None:
+    source = write(tmp_path / "in", ROWS)
+    life = Import(instance, source, "local[2]")
+    life.wait_for_data_files()
+    started = family(life.pid)
+    life.process.send_signal(told)
+    assert "interrupted" in life.end(status=130)
+    _, living = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
+    assert living == []
+    (job,) = instance.jobs.recent(JobKind.BULK_IMPORT)
+    assert (job.state, job.reasons) == (JobState.FAILED, ("interrupted",))
+    assert stored_rows(instance) == 0
+    collect_what_is_left(instance)
+    check_nothing_else_is_there(instance)

@@ -1,0 +1,64 @@
+"""What a Python worker takes at most, however much there is to do."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
+from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
+from sleeper.wiring.opening import make_instance, open_instance
+from sleeper.wiring.tables import create_table
+from tests.spark.imports import PATIENCE_SECONDS, SCHEMA, Import
+from tests.spark.processes import MIB, PeakMemory, python_workers
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(6 * PATIENCE_SECONDS)]
+
+TASK_MEMORY_BYTES = 64 * MIB
+# Python with its libraries and what their allocators keep, and two times a task's memory.
+BOUND_BYTES = 512 * MIB + 2 * TASK_MEMORY_BYTES
+ROWS_PER_FILE = 500_000
+
+
+def write(folder: Path, rows: int) -> Path:
+    """Rows of some 40 bytes in no order, of one leaf."""
+    folder.mkdir()
+    for first in range(0, rows, ROWS_PER_FILE):
+        s = pa.array(range(first, first + ROWS_PER_FILE))
+        keys = pc.bit_wise_and(pc.multiply(s, 2_654_435_761), 2**31 - 1).cast(pa.string())
+        columns = {"k": pc.utf8_lpad(keys, 10, "0"), "s": s, "v": pc.utf8_lpad(keys, 16, "v")}
+        pq.write_table(pa.table(columns), folder / f"{first}.parquet", row_group_size=100_000)
+    return folder
+
+
+def peak_of_import(folder: Path, rows: int) -> int:
+    """The peak of the greediest of an import's workers."""
+    make_instance(
+        folder / "i", "test", {BULK_IMPORT_TASK_MEMORY_BYTES.name: str(TASK_MEMORY_BYTES)}
+    )
+    instance = open_instance(folder / "i")
+    create_table(instance, "t", SCHEMA, {BULK_IMPORT_LEAVES_MIN.name: "1"})
+    life = Import(instance, write(folder / "in", rows), "local[2]")
+    with PeakMemory(lambda: python_workers(life.pid)) as peak:
+        said = life.end()
+    assert f"{rows:,} rows" in said
+    instance.close()
+    return peak.bytes
+
+
+def test_a_worker_of_an_import_takes_no_more_for_more_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peaks = {}
+    for rows in (2_000_000, 8_000_000):
+        folder = tmp_path / str(rows)
+        folder.mkdir()
+        peaks[rows] = peak_of_import(folder, rows)
+    with capsys.disabled():
+        print("\n" + ", ".join(f"{rows:,} rows: {peak // MIB} MiB" for rows, peak in peaks.items()))
+    few, many = peaks.values()
+    assert few > 64 * MIB
+    assert many < BOUND_BYTES
+    assert many < 1.25 * few
