@@ -5,16 +5,10 @@ Nothing imports back up that line. This module stays light on purpose, because
 control-plane code imports it: the Python API's names are loaded when first used.
 """
 
-import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sleeper.api import Instance, Rowset, Table, create_instance, open_instance
-
-# The engine's allocator, mimalloc 2, gives freed memory back to the system after 10 ms, so that a
-# query waits for pages that it gave away itself (docs/design/0004-key-filters.md). It reads this
-# when the engine is loaded, so it is set here, before anything can load that.
-os.environ.setdefault("MIMALLOC_PURGE_DELAY", "50")
 
 __version__ = "0.1.0"
 __all__ = ["Instance", "Rowset", "Table", "__version__", "create_instance", "open_instance"]

@@ -1,9 +1,5 @@
 """What the engine does not say by itself: that a file is gone, or torn."""
 
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,17 +51,3 @@ def test_a_file_cut_short_is_a_data_error(tmp_path: Path, present: Path):
     torn.write_bytes(present.read_bytes()[:-20])
     with pytest.raises(DataError):
         merged(tmp_path, torn)
-
-
-@pytest.mark.parametrize(("own", "milliseconds"), [(None, "50"), ("20", "20")])
-def test_the_allocator_keeps_freed_memory_for_50_ms_unless_it_was_told(
-    own: str | None, milliseconds: str
-):
-    """By what the engine's library says of itself when it is loaded."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("MIMALLOC_")}
-    environment |= {"MIMALLOC_VERBOSE": "1"} | ({"MIMALLOC_PURGE_DELAY": own} if own else {})
-    command = [sys.executable, "-c", "import sleeper.query.engine"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    told = re.findall(r"option 'purge_delay': (\d+)", done.stderr + done.stdout)
-    assert told
-    assert set(told) == {milliseconds}
