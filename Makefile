@@ -9,11 +9,12 @@ SHELL := /bin/bash
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 python := .venv/bin/python
-# Workers for the tests; one a core is enough, more only fight over the disk.
-TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
+# Workers for the tests: one a core, and one because many tests wait for servers.
+TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 # More arguments for pytest, such as `make unit ARGS='-k regions'`.
 ARGS ?=
-pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
+# Some tests take minutes: who has nothing left takes from others.
+pytest = $(python) -m pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
 
 # Runs a command and shows what it said only when it failed.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
