@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 import boto3
 
-from sleeper.aws.clients import aws_client
 from sleeper.jobs.queue import QueueSettings
 from sleeper.properties.deployed import (
     CONFIG_BUCKET,
@@ -21,6 +20,7 @@ from sleeper.properties.deployed import (
 )
 from sleeper.properties.instance import ACCOUNT, ID, INGEST_SOURCE_BUCKETS, REGION
 from sleeper.properties.values import instance_properties
+from tests.servers.aws_clients import forget_clients
 from tests.servers.dynoxide import DynamoServer
 from tests.servers.ministack import ACCOUNT as MINISTACK_ACCOUNT
 from tests.servers.ministack import Ministack
@@ -114,11 +114,11 @@ def aws_instance(
     s3.put_object(Bucket=config, Key="instance.properties", Body=text.encode())
     environment = servers.environment(folder)
     with patch.dict("os.environ", environment):
-        aws_client.cache_clear()
+        forget_clients()
         try:
             yield AwsInstance(instance_id, servers, environment, source)
         finally:
-            aws_client.cache_clear()
+            forget_clients()
 
 
 def _make_queues(server: Ministack, prefix: str, settings: QueueSettings) -> dict[str, str]:

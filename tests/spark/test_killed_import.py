@@ -7,6 +7,7 @@ choices, though not the machine's timing.
 import contextlib
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -144,7 +145,8 @@ def test_java_that_dies_is_a_failure_that_is_told(instance: Instance, tmp_path: 
     next(p for p in family(life.pid) if "SparkSubmit" in command_of(p)).kill()
     said = life.end(status=1)
     assert "error: Spark gave up" in said
-    assert "Traceback" not in said
+    # PySpark's thread that waits for Java's counters may show one of its own.
+    assert re.search(r'File ".*/sleeper/', said) is None
     (job,) = instance.jobs.recent(JobKind.BULK_IMPORT)
     assert job.state is JobState.FAILED
     assert "Spark gave up" in job.reasons[0]

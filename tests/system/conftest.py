@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.aws.clients import aws_client
 from sleeper.clock import system_clock
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 from tests.handlers.conftest import known_to_functions
+from tests.servers.aws_clients import forget_clients
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
 from tests.servers.ministack import Ministack, ministack
 from tests.table_fixture import FakeClock
@@ -64,6 +64,6 @@ def emulator_environment(
     told = emulator.environment()
     for name, value in (told | {"SLEEPER_STATE_FOLDER": str(tmp_path / "state")}).items():
         monkeypatch.setenv(name, value)
-    aws_client.cache_clear()
+    forget_clients()
     yield told
-    aws_client.cache_clear()
+    forget_clients()

@@ -11,7 +11,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -31,6 +30,7 @@ from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.worker import Worker
+from tests.servers.aws_clients import forget_clients
 from tests.servers.aws_instance import AwsInstance
 from tests.unit.cli.conftest import Done, Sleeper
 from tests.wheels import make_wheel
@@ -383,8 +383,7 @@ def test_what_the_environment_lacks_is_named(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     for variable in unset:
         monkeypatch.delenv(variable)
-    aws_client.cache_clear()
-    boto3.setup_default_session()
+    forget_clients()
     for config_bucket in ("", f"sleeper-{deployed.id}-config-000000000000"):
         monkeypatch.setenv("SLEEPER_CONFIG_BUCKET", config_bucket)
         failed = sleeper("table", "list")
