@@ -56,10 +56,17 @@ def main() -> int:
         results.append(_measure(name)(settings))
     is_whole = not chosen.names and chosen.rows is None
     output = chosen.output or (_ROOT / "docs" if is_whole else settings.folder)
-    written = write_reports(results, output, "python -m benchmarks " + " ".join(sys.argv[1:]))
+    written = write_reports(results, output, _command(chosen))
     print(written.read_text())
     print(f"written to {written}", file=sys.stderr)
     return 0
+
+
+def _command(chosen: argparse.Namespace) -> str:
+    """What measures the same again, wherever its files lie."""
+    words = ["python -m benchmarks", *chosen.names]
+    words += [f"--rows {chosen.rows}"] if chosen.rows is not None else []
+    return " ".join([*words, f"--repeats {chosen.repeats}"])
 
 
 def _measure(name: str) -> Callable[[Settings], Result]:
