@@ -9,4 +9,4 @@ def forget_clients() -> None:
     """Makes the next clients from the environment as it is now, credentials too."""
     aws_client.cache_clear()
     aws_client_at.cache_clear()
-    boto3.DEFAULT_SESSION = None
+    boto3.setup_default_session()
