@@ -95,7 +95,7 @@ class _Reader:
     def list_items(self) -> tuple[bytes, ...]:
         """The bytes of each item."""
         head = self.byte()
-        count = head >> 4 if head >> 4 < 15 else self.varint()
+        count = self._counted(head >> 4 if head >> 4 < 15 else self.varint())
         items = []
         for _ in range(count):
             start = self.at
@@ -125,8 +125,15 @@ class _Reader:
         else:
             self.varint()
 
+    def _counted(self, items: int) -> int:
+        """The number of items that follow. Each takes a byte at least, so a torn footer cannot
+        make anybody count for ever."""
+        if items > len(self._data) - self.at:
+            raise IndexError
+        return items
+
     def _skip_map(self) -> None:
-        count = self.varint()
+        count = self._counted(self.varint())
         kinds = self.byte() if count else 0
         for _ in range(count):
             self.skip(kinds >> 4, is_item=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.parquet_footer import TAIL_BYTES, footer_length, take_apart
@@ -68,6 +68,9 @@ def test_some_row_groups_make_a_file_of_their_rows(data: st.DataObject) -> None:
     assert found.read().equals(whole.read_row_groups(chosen))
 
 
+# A map and a list of more booleans than anybody could count.
+@example(b"\x1b\xff\xff\xff\xff\xff\xff\xff\x7f\x11")
+@example(b"\x19\xf1\xff\xff\xff\xff\xff\xff\xff\x7f")
 @settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=60))
 def test_what_is_no_footer_is_refused_and_never_read_beyond_its_end(data: bytes) -> None:
