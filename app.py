@@ -31,7 +31,7 @@ def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -
     platform = app.node.try_get_context("lambda_platform") or PLATFORMS[0]
     if platform not in PLATFORMS:
         raise SystemExit(f"lambda_platform is {platform!r}: it can be {', '.join(PLATFORMS)}")
-    for warning in properties.warnings():
+    for warning in folder.warnings:
         print(warning, file=sys.stderr)
     instance_id = properties.get(ID)
     InstanceStack(

@@ -7,7 +7,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.bulk_import import EXPORT_TASK_CPU, EXPORT_TASK_MEMORY_MB
-from sleeper.properties.deployed import EXPORT_TASK_DEFINITION
+from sleeper.properties.deployed import BULK_EXPORT_S3_BUCKET, EXPORT_TASK_DEFINITION
 from sleeper.properties.deployed_stores import BULK_EXPORT_RESULTS
 from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE, INGEST_TASK_PERIOD_MINUTES
 from sleeper.properties.instance import QUERY_RESULTS_DAYS
@@ -44,6 +44,7 @@ class BulkExportStack(cdk.NestedStack):
         make_bucket(
             self, "Results", deployment, BULK_EXPORT_RESULTS, emptier=emptier, expires_days=days
         )
+        deployment.record(BULK_EXPORT_S3_BUCKET, deployment.bucket_name(BULK_EXPORT_RESULTS))
         WorkerTask(
             self,
             "Task",

@@ -66,7 +66,7 @@ class CommitterStack(cdk.NestedStack):
             size=Size(
                 memory_mb=deployment.get(COMMITTER_MEMORY_MB),
                 timeout_seconds=timeout,
-                concurrency_reserved=deployment.get(COMMITTER_CONCURRENCY_RESERVED),
+                concurrency_reserved=deployment.get(COMMITTER_CONCURRENCY_RESERVED) or None,
             ),
         )
         # What is set aside is also the most: more at once would only be turned away.

@@ -24,7 +24,7 @@ class Deployment:
     """The instance's properties, the code of its functions, and the names of its resources.
 
     `deployed` gathers, stack by stack, the properties that say where everything is; `functions`
-    (by name), `queues` and `task_kinds` what was made.
+    (by name), `queues`, `task_kinds` and `lasting_tables` what was made.
     """
 
     properties: InstanceProperties
@@ -33,6 +33,7 @@ class Deployment:
     functions: list[str] = field(default_factory=list)
     queues: list[DeployedQueue] = field(default_factory=list)
     task_kinds: list[str] = field(default_factory=list)
+    lasting_tables: list[DeployedTable] = field(default_factory=list)
 
     def get(self, declaration: Property[T]) -> T:
         """The property's value."""

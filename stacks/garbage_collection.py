@@ -51,7 +51,7 @@ class GarbageCollectionStack(cdk.NestedStack):
                 queue="orphan_collection",
                 handler="collect_orphans",
                 every_minutes=_HOUR_MINUTES * deployment.get(ORPHAN_PERIOD_HOURS),
-                permissions=[delete_objects(deployment, *_EVERYTHING)],
+                permissions=[*commit(deployment), delete_objects(deployment, *_EVERYTHING)],
                 size=Size(timeout_seconds=_LONGEST_SECONDS),
             ),
         }.items():

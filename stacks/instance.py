@@ -22,6 +22,7 @@ from stacks.bulk_import.emr import EmrStack
 from stacks.bulk_import.emr_serverless import EmrServerlessStack
 from stacks.bulk_import.persistent_emr import PersistentEmrStack
 from stacks.bulk_import.work import BulkImportStack
+from stacks.client_roles import ClientRolesStack
 from stacks.committer import CommitterStack
 from stacks.compaction import CompactionStack
 from stacks.constructs.code import make_code
@@ -84,6 +85,7 @@ class InstanceStack(cdk.Stack):
         if deployment.has(OptionalStack.BULK_EXPORT):
             cluster = network.cluster
             BulkExportStack(self, "BulkExport", emptier=storage.emptier, cluster=cluster, **every)
+        ClientRolesStack(self, "ClientRoles", deployment=deployment)
         others = [child for child in self.node.children if isinstance(child, cdk.NestedStack)]
         last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)
         last.node.add_dependency(*others)

@@ -6,21 +6,27 @@ from aws_cdk import aws_ecs as ecs
 from constructs import Construct
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.deployed import TASK_CLUSTER, TASK_SECURITY_GROUP, TASK_SUBNETS
+from sleeper.properties.deployed import (
+    NETWORK_VPC,
+    TASK_CLUSTER,
+    TASK_SECURITY_GROUP,
+    TASK_SUBNETS,
+)
 from sleeper.properties.instance import SUBNETS, VPC
 from sleeper.properties.optional_stack import OptionalStack
 from stacks.constructs.acknowledged import acknowledge
+from stacks.constructs.endpoint_policy import (
+    bound_images,
+    bound_logs,
+    bound_objects,
+    bound_queues,
+    bound_tables,
+)
 from stacks.deployment import Deployment
 
 _EMR_STACKS = (OptionalStack.BULK_IMPORT_EMR, OptionalStack.BULK_IMPORT_PERSISTENT_EMR)
 _ZONES = 2
 _ADDRESSES = "10.0.0.0/16"
-_INTERFACES = {
-    "EcrApi": ec2.InterfaceVpcEndpointAwsService.ECR,
-    "EcrImages": ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER,
-    "Logs": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS,
-    "Queues": ec2.InterfaceVpcEndpointAwsService.SQS,
-}
 
 
 class NetworkStack(cdk.NestedStack):
@@ -40,6 +46,7 @@ class NetworkStack(cdk.NestedStack):
         else:
             vpc = _made_vpc(self, deployment)
             subnets = tuple(subnet.subnet_id for subnet in vpc.isolated_subnets)
+            deployment.record(NETWORK_VPC, vpc.vpc_id)
         self.vpc, self.subnets = vpc, list(subnets)
         self.group = group = ec2.SecurityGroup(
             self, "Tasks", vpc=vpc, description=f"tasks of {deployment.id}: nothing comes in"
@@ -50,7 +57,10 @@ class NetworkStack(cdk.NestedStack):
         acknowledge(self.cluster, "ECS4", "tasks report to trackers; Insights would cost at rest")
         deployment.record(TASK_CLUSTER, self.cluster.cluster_name)
         deployment.record(TASK_SECURITY_GROUP, group.security_group_id)
+        # Clients of gchq/sleeper refuse to start without the second and the third.
         deployment.deployed[TASK_SUBNETS.name] = cdk.Fn.join(",", list(subnets))
+        deployment.deployed[SUBNETS.name] = cdk.Fn.join(",", list(subnets))
+        deployment.deployed[VPC.name] = vpc.vpc_id
 
 
 def _given_vpc(scope: Construct, vpc_id: str, subnets: tuple[str, ...]) -> ec2.IVpc:
@@ -80,13 +90,11 @@ def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
                 name="tasks", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=20
             )
         ],
-        gateway_endpoints={
-            "Objects": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3),
-            "Items": ec2.GatewayVpcEndpointOptions(
-                service=ec2.GatewayVpcEndpointAwsService.DYNAMODB
-            ),
-        },
     )
+    objects = vpc.add_gateway_endpoint("Objects", service=ec2.GatewayVpcEndpointAwsService.S3)
+    items = vpc.add_gateway_endpoint("Items", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB)
+    bound_objects(objects)
+    bound_tables(items, deployment)
     acknowledge(vpc, "VPC7", "nothing comes in and only AWS's own services are reached")
     group = ec2.SecurityGroup(
         scope,
@@ -96,6 +104,14 @@ def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
         allow_all_outbound=False,
     )
     group.add_ingress_rule(ec2.Peer.ipv4(_ADDRESSES), ec2.Port.tcp(443), "tasks")
-    for name, service in _INTERFACES.items():
-        vpc.add_interface_endpoint(name, service=service, security_groups=[group], open=False)
+
+    def add(name: str, service: ec2.InterfaceVpcEndpointAwsService) -> ec2.InterfaceVpcEndpoint:
+        return vpc.add_interface_endpoint(
+            name, service=service, security_groups=[group], open=False
+        )
+
+    bound_images(add("EcrApi", ec2.InterfaceVpcEndpointAwsService.ECR))
+    bound_images(add("EcrImages", ec2.InterfaceVpcEndpointAwsService.ECR_DOCKER))
+    bound_logs(add("Logs", ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS))
+    bound_queues(add("Queues", ec2.InterfaceVpcEndpointAwsService.SQS), deployment)
     return vpc

@@ -7,7 +7,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.instance import ACCOUNT, REGION
+from sleeper.properties.instance import ACCOUNT, OPTIONAL_STACKS, REGION, RETAIN_INFRA
 from sleeper.wiring.instance_folder import TableDefinition
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
@@ -15,6 +15,7 @@ from stacks.constructs.permissions import (
     change_instance_properties,
     change_table_index,
     commit,
+    protect_tables,
     read_state,
     write_objects,
 )
@@ -42,7 +43,10 @@ class PropertiesStack(cdk.NestedStack):
             "Write",
             deployment,
             FunctionCode("write_properties"),
-            permissions=change_instance_properties(deployment),
+            permissions=[
+                *change_instance_properties(deployment),
+                *protect_tables(deployment),
+            ],
             size=Size(timeout_seconds=_TIMEOUT_SECONDS, keeps_state=False),
         )
         deployment.record(ACCOUNT, cdk.Aws.ACCOUNT_ID)
@@ -52,7 +56,12 @@ class PropertiesStack(cdk.NestedStack):
             "Properties",
             write,
             "Custom::SleeperProperties",
-            {"Set": dict(deployment.properties.values), "Deployed": dict(deployment.deployed)},
+            {
+                "Set": _published(deployment),
+                "Deployed": dict(deployment.deployed),
+                "Protected": [deployment.table_name(t) for t in deployment.lasting_tables],
+                "Protect": str(deployment.get(RETAIN_INFRA)).lower(),
+            },
         )
         define = make_function(
             self,
@@ -72,6 +81,15 @@ class PropertiesStack(cdk.NestedStack):
                 self, f"Table-{table.name}", define, "Custom::SleeperTable", _described(table)
             )
             defined.node.add_dependency(written)
+
+
+def _published(deployment: Deployment) -> dict[str, str]:
+    """What users set, with the names of stacks as clients of gchq/sleeper accept them."""
+    values = dict(deployment.properties.values)
+    if OPTIONAL_STACKS.name in values:
+        stacks = deployment.get(OPTIONAL_STACKS)
+        values[OPTIONAL_STACKS.name] = OPTIONAL_STACKS.kind.format(stacks)
+    return values
 
 
 def _resource(

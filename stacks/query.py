@@ -5,19 +5,23 @@ from collections.abc import Sequence
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sleeper.aws.dynamo_tables import RECENT
+from sleeper.properties.deployed import QUERY_RESULTS_QUEUE_ARN, QUERY_RESULTS_QUEUE_URL
 from sleeper.properties.deployed_stores import QUERY_RESULTS, QUERY_TRACKER
 from sleeper.properties.deployment import QUERY_MEMORY_MB, QUERY_TIMEOUT_SECONDS
 from sleeper.properties.engine import QUEUE_RECEIVES_MAX
 from sleeper.properties.instance import QUERY_RESULTS_DAYS
+from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import JobQueue, feed, make_job_queue, visibility_for
 from stacks.constructs.permissions import (
     DATA,
+    RESULTS_QUEUE,
     Permission,
     commit,
     read_objects,
@@ -30,6 +34,8 @@ from stacks.deployment import Deployment
 
 # A query of thousands of leaves must not take all the account's lambdas.
 _AT_ONCE_MAX = 100
+# What SQS keeps a message at most.
+_QUEUE_DAYS_MAX = 14
 
 
 class QueryStack(cdk.NestedStack):
@@ -52,6 +58,7 @@ class QueryStack(cdk.NestedStack):
         make_table(self, "Tracker", deployment, QUERY_TRACKER)
         days = deployment.get(QUERY_RESULTS_DAYS)
         make_bucket(self, "Results", deployment, QUERY_RESULTS, emptier=emptier, expires_days=days)
+        _make_results_queue(self, deployment, days)
         queries, subqueries = (
             make_job_queue(
                 self,
@@ -96,7 +103,22 @@ class QueryStack(cdk.NestedStack):
                 timeout_seconds=deployment.get(QUERY_TIMEOUT_SECONDS),
             ),
         )
-        feed(function, source, at_once_max=_AT_ONCE_MAX, batch=1)
+        feed(function, source, at_once_max=_AT_ONCE_MAX, batch=1, has_caller=True)
+
+
+def _make_results_queue(scope: Construct, deployment: Deployment, days: int) -> None:
+    """The queue of results of queries that name no queue. Clients receive from it."""
+    queue = sqs.Queue(
+        scope,
+        "ResultsQueue",
+        queue_name=deployment.name(RESULTS_QUEUE),
+        retention_period=cdk.Duration.days(min(days, _QUEUE_DAYS_MAX)),
+        encryption=sqs.QueueEncryption.SQS_MANAGED,
+        enforce_ssl=True,
+    )
+    acknowledge(queue, "SQS3", "only clients receive from it")
+    deployment.record(QUERY_RESULTS_QUEUE_URL, queue.queue_url)
+    deployment.record(QUERY_RESULTS_QUEUE_ARN, deployment.queue_arn(RESULTS_QUEUE))
 
 
 def _publish(deployment: Deployment) -> list[Permission]:
@@ -105,7 +127,7 @@ def _publish(deployment: Deployment) -> list[Permission]:
     Other buckets and queues can let the functions in by policies of their own.
     """
     results = f"{deployment.bucket_arn(QUERY_RESULTS)}/query-*"
-    queues = deployment.queue_arn("query-results*")
+    queues = deployment.queue_arn(f"{RESULTS_QUEUE}*")
     return [
         Permission(("s3:PutObject", "s3:AbortMultipartUpload"), [results], "a folder for each"),
         Permission(("sqs:SendMessage", "sqs:GetQueueAttributes"), [queues], "made by clients"),

@@ -54,7 +54,7 @@ class SplittingStack(cdk.NestedStack):
             ],
             size=Size(memory_mb=deployment.get(SPLITTING_MEMORY_MB), timeout_seconds=timeout),
         )
-        feed(split, partitions, at_once_max=_AT_ONCE_MAX)
+        feed(split, partitions, at_once_max=_AT_ONCE_MAX, batch=1)
         PerTableOperation(
             self,
             "Find",

@@ -10,7 +10,7 @@ from sleeper.properties.deployed_stores import (
     CONFIG,
     QUERY_RESULTS,
     TABLE_DATA,
-    DeployedBucket,
+    UPLOADS_PREFIX,
 )
 from sleeper.properties.instance import RETAIN_INFRA
 from stacks.constructs.bucket import make_bucket
@@ -21,6 +21,7 @@ from stacks.deployment import Deployment
 _PASSING = (QUERY_RESULTS, ATHENA_SPILL, BULK_IMPORT, BULK_EXPORT_RESULTS)
 _LASTING = (CONFIG, TABLE_DATA)
 _LONGEST_SECONDS = 900
+_UPLOAD_DAYS = 1
 
 
 class StorageStack(cdk.NestedStack):
@@ -40,8 +41,14 @@ class StorageStack(cdk.NestedStack):
             permissions=empty(deployment, *_PASSING, *(() if kept else _LASTING)),
             size=Size(timeout_seconds=_LONGEST_SECONDS, keeps_state=False),
         )
-        self._make(deployment, "Config", CONFIG)
-        self._make(deployment, "TableData", TABLE_DATA)
-
-    def _make(self, deployment: Deployment, name: str, bucket: DeployedBucket) -> None:
-        make_bucket(self, name, deployment, bucket, emptier=self.emptier, lasting=True)
+        make_bucket(self, "Config", deployment, CONFIG, emptier=self.emptier, lasting=True)
+        make_bucket(
+            self,
+            "TableData",
+            deployment,
+            TABLE_DATA,
+            emptier=self.emptier,
+            lasting=True,
+            expires_days=_UPLOAD_DAYS,
+            expires_prefix=UPLOADS_PREFIX,
+        )

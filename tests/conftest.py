@@ -1,11 +1,15 @@
 """Servers that tests share: started when the first test needs them, ended with the run."""
 
+import os
 import uuid
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from sleeper.datafiles.bucket import Bucket
+from sleeper.retries import RETRY_VARIABLE
+from tests import seeds
 from tests.servers.aws_instance import AwsServers
 from tests.servers.dynoxide import DynamoServer, dynoxide
 from tests.servers.ministack import Ministack, ministack
@@ -13,6 +17,12 @@ from tests.servers.seaweedfs import S3Server, seaweedfs
 
 DATA_BUCKET = "table-data"
 SOURCE_BUCKET = "brought-along"
+
+# For all processes of the tests: servers of a busy machine may not answer for seconds.
+os.environ.setdefault(RETRY_VARIABLE, "20")
+
+settings.register_profile("sleeper", deadline=None, derandomize=seeds.is_fixed())
+settings.load_profile("sleeper")
 
 
 @pytest.fixture(scope="session")

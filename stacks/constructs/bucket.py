@@ -23,13 +23,20 @@ def make_bucket(
     emptier: lambda_.IFunction,
     lasting: bool = False,
     expires_days: int | None = None,
+    expires_prefix: str | None = None,
 ) -> s3.Bucket:
     """A private, encrypted bucket that is spoken to over TLS only.
 
     A lasting one keeps deleted objects for a while and may outlive the stack; any other goes
-    with the stack, emptied by the function. `expires_days`: objects are deleted then.
+    with the stack, emptied by the function. Objects are deleted after `expires_days`, or only
+    those whose keys begin with `expires_prefix`.
     """
-    expired = [s3.LifecycleRule(expiration=cdk.Duration.days(expires_days))] if expires_days else []
+    expiry = cdk.Duration.days(expires_days) if expires_days else None
+    expired = s3.LifecycleRule(
+        prefix=expires_prefix,
+        expiration=expiry,
+        noncurrent_version_expiration=expiry if lasting else None,
+    )
     removal_policy = deployment.removal_policy if lasting else cdk.RemovalPolicy.DESTROY
     made = s3.Bucket(
         scope,
@@ -47,7 +54,7 @@ def make_bucket(
                 noncurrent_version_expiration=_OLD_VERSION if lasting else None,
                 expired_object_delete_marker=True if lasting else None,
             ),
-            *expired,
+            *([expired] if expiry else []),
         ],
         removal_policy=removal_policy,
     )

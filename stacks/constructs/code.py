@@ -75,7 +75,7 @@ class CodeBuild:
             self._install_libraries(folder)
 
     def _install_libraries(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-config"]
+        command = [sys.executable, "-P", "-m", "uv", "pip", "install", "--quiet", "--no-config"]
         command += ["--only-binary", ":all:", "--target", str(folder), "-r", str(REQUIREMENTS)]
         if self.platform == "lambda":
             command += ["--python-version", PYTHON_VERSION]
@@ -107,7 +107,7 @@ def _package_index() -> dict[str, str]:
     """Where pip's configuration gets packages from, uv does too."""
     if "UV_DEFAULT_INDEX" in os.environ:
         return {}
-    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    asked = [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"]
     said = subprocess.run(asked, capture_output=True, text=True, check=False)
     index = os.environ.get("PIP_INDEX_URL") or said.stdout.strip()
     return {"UV_DEFAULT_INDEX": index} if index else {}

@@ -47,7 +47,9 @@ def make_table(
                 else dynamodb.ProjectionType.KEYS_ONLY
             ),
         )
-    if not table.lasting:
+    if table.lasting:
+        deployment.lasting_tables.append(table)
+    else:
         acknowledge(made, "DDB3", "what it holds expires, or can be made again from the log")
     deployment.record(table.place, deployment.table_name(table))
     return made

@@ -12,6 +12,7 @@ from constructs import Construct
 
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.engine import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
+from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
 from stacks.deployment import Deployment, queue_named
 
 _KEPT = cdk.Duration.days(14)
@@ -93,8 +94,17 @@ def feed(
     *,
     at_once_max: int | None = None,
     batch: int = _MESSAGES_A_BATCH,
+    has_caller: bool = False,
 ) -> None:
-    """Gives the queue's messages to the function, which says which of a batch failed."""
+    """Gives the queue's messages to the function, which says which of a batch failed.
+
+    Unless the messages have a caller, who waits, requests are retried for as long as there is time.
+    """
+    if not has_caller:
+        timeout = function.timeout
+        assert timeout is not None
+        seconds = min(JOB_RETRY_SECONDS, timeout.to_seconds() // 3)
+        function.add_environment(RETRY_VARIABLE, str(seconds))
     lambda_.EventSourceMapping(
         function,
         "Source",

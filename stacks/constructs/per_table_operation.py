@@ -74,7 +74,8 @@ class PerTableOperation(Construct):
             ],
             size=operation.size,
         )
-        feed(handler, tables, at_once_max=_AT_ONCE_MAX)
+        # A table that kills the function must not fail others with it.
+        feed(handler, tables, at_once_max=_AT_ONCE_MAX, batch=1)
         stem = operation.queue.replace("_", "-")
         fan_out = make_function(
             self,

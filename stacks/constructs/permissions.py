@@ -18,12 +18,15 @@ from sleeper.properties.deployed_stores import (
     BULK_IMPORT,
     CONFIG,
     JOB_TRACKER,
+    QUERY_RESULTS,
+    QUERY_TRACKER,
     TABLE_DATA,
     TABLE_INDEX_BY_ID,
     TABLE_INDEX_BY_NAME,
     TABLE_INDEX_BY_ONLINE,
     TASK_TRACKER,
     TRANSACTION_LOG,
+    UPLOADS_PREFIX,
     DeployedBucket,
     DeployedTable,
 )
@@ -34,6 +37,9 @@ _INDEXES = (TABLE_INDEX_BY_NAME, TABLE_INDEX_BY_ID, TABLE_INDEX_BY_ONLINE)
 _READ_ITEMS = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
 _WRITE_ITEMS = ("dynamodb:ConditionCheckItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
 _DELETE_ITEMS = ("dynamodb:DeleteItem", "dynamodb:BatchWriteItem")
+
+RESULTS_QUEUE = "query-results"
+"""The default queue of queries' results. Names of clients' own queues begin with it."""
 
 # What lies below a table's folder in the data bucket.
 DATA, STATE, LOG_BODIES, COMMITS = "data", "snapshots", "log", "commits"
@@ -182,13 +188,13 @@ def write_spilled(of: Deployment) -> Permission:
 
 
 def read_sources(of: Deployment) -> list[Permission]:
-    """Reading everything in the buckets that users ingest files from."""
+    """Reading the buckets that users ingest files from, and uploads to the data bucket."""
     arns = [f"arn:{Aws.PARTITION}:s3:::{name}" for name in of.get(INGEST_SOURCE_BUCKETS)]
-    if not arns:
-        return []
+    uploads = _objects(of, TABLE_DATA, f"{UPLOADS_PREFIX}*")
     return [
-        Permission(("s3:ListBucket",), arns),
-        Permission(("s3:GetObject",), [f"{arn}/*" for arn in arns], "files to ingest"),
+        # Without it S3 reports a missing object as forbidden.
+        Permission(("s3:ListBucket",), [*arns, of.bucket_arn(TABLE_DATA)]),
+        Permission(("s3:GetObject",), [*(f"{arn}/*" for arn in arns), *uploads], "files to ingest"),
     ]
 
 
@@ -202,6 +208,26 @@ def import_in_bulk(of: Deployment) -> list[Permission]:
         *read_sources(of),
         write_objects(of, DATA),
         Permission(("s3:GetObject",), [jobs], "an object for each job"),
+    ]
+
+
+def upload_files(of: Deployment) -> Permission:
+    """Uploading files to the data bucket, to name them in jobs."""
+    uploads = _objects(of, TABLE_DATA, f"{UPLOADS_PREFIX}*")
+    return Permission(("s3:PutObject", "s3:AbortMultipartUpload"), uploads, "files to ingest")
+
+
+def read_results(of: Deployment) -> list[Permission]:
+    """Following queries by message to their end, and reading their results."""
+    results = of.bucket_arn(QUERY_RESULTS)
+    return [
+        Permission(("dynamodb:GetItem", "dynamodb:Query"), [of.table_arn(QUERY_TRACKER)]),
+        Permission(("s3:ListBucket",), [results]),
+        Permission(("s3:GetObject",), [f"{results}/query-*"], "a folder for each query"),
+        Permission(
+            ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"),
+            [of.queue_arn(RESULTS_QUEUE)],
+        ),
     ]
 
 
@@ -243,6 +269,12 @@ def change_instance_properties(of: Deployment) -> list[Permission]:
         Permission(("s3:GetObject", "s3:PutObject"), _objects(of, CONFIG, "instance.properties")),
         Permission(("s3:ListBucket",), [of.bucket_arn(CONFIG)]),
     ]
+
+
+def protect_tables(of: Deployment) -> list[Permission]:
+    """Switching deletion protection of the tables that would hurt to lose."""
+    arns = [of.table_arn(table) for table in of.lasting_tables]
+    return [Permission(("dynamodb:DescribeTable", "dynamodb:UpdateTable"), arns)]
 
 
 _EVERY_TABLE = "objects of tables that are made later"

@@ -16,7 +16,7 @@ _SAY_FOR_WHOM = {"ecs-tasks"}
 def make_role(
     scope: Construct, construct_id: str, *, service: str, permissions: Iterable[Permission]
 ) -> iam.Role:
-    """A role that a service takes on, such as `lambda`."""
+    """A role that a service assumes, such as `lambda`."""
     principal: iam.IPrincipal = iam.ServicePrincipal(f"{service}.amazonaws.com")
     if service in _SAY_FOR_WHOM:
         here = {"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}}

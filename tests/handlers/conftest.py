@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -25,6 +25,9 @@ from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.tables import create_table
 
+if TYPE_CHECKING:
+    from tests.handlers.live_gateway import Gateway
+
 EVENTS = Path(__file__).parent / "events"
 SCHEMA = (
     '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
@@ -40,6 +43,13 @@ CONTEXT = SimpleNamespace(
     invoked_function_arn="arn:aws:lambda:eu-west-2:123456789012:function:sleeper-test",
     aws_request_id="52fdfc07-2182-154f-163f-5f0f9a621d72",
 )
+
+
+def context_with(remaining_seconds: Callable[[], float]) -> SimpleNamespace:
+    """A context that tells the function how much time it has left."""
+    return SimpleNamespace(
+        **vars(CONTEXT), get_remaining_time_in_millis=lambda: int(1000 * remaining_seconds())
+    )
 
 
 def batch_of(messages: Sequence[Message]) -> dict[str, Any]:
@@ -85,8 +95,13 @@ class Lambda:
 
     instance: Instance
 
-    def call(self, handler: Callable[..., Any], event: dict[str, Any] | None = None) -> Any:
-        return handler(event if event is not None else copy.deepcopy(SCHEDULED), CONTEXT)
+    def call(
+        self,
+        handler: Callable[..., Any],
+        event: dict[str, Any] | None = None,
+        context: SimpleNamespace = CONTEXT,
+    ) -> Any:
+        return handler(event if event is not None else copy.deepcopy(SCHEDULED), context)
 
     def take(self, name: QueueName, handler: Callable[..., Any]) -> int:
         """Calls the handler with batches until none comes; returns how many messages it did."""
@@ -125,6 +140,17 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instan
 @pytest.fixture
 def aws(instance: Instance) -> Lambda:
     return Lambda(instance)
+
+
+@pytest.fixture
+def gateway(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> "Gateway":
+    """With tables to ask."""
+    from tests.handlers.live_gateway import Gateway, make_tables
+
+    make_tables(instance)
+    made = Gateway(instance)
+    monkeypatch.setattr(lambda_function, "_opened", lambda _where: made.aws.instance)
+    return made
 
 
 def make_table(instance: Instance, name: str, **settings: str) -> TableRef:

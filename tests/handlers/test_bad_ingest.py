@@ -30,8 +30,8 @@ NO_JOBS = {
     "[" * 100_000: "not JSON",
     "[]": "JSON object",
     '{"tableName":"t"}': '"files"',
-    '{"tableName":"t","files":[]}': '"files"',
-    '{"tableName":"t","files":[1]}': '"files"',
+    '{"tableName":"t","files":{}}': '"files"',
+    '{"tableName":"t","files":[[1]]}': "a path must be text",
     '{"files":["a.parquet"]}': '"tableName" or "tableId" is missing',
     message(id={}): '"id" must be text',
     message(id="j" * 501): '"id" is longer than 500 bytes',
@@ -71,6 +71,14 @@ def test_a_bad_message_is_rejected_with_its_reason_and_the_good_ones_go_on(
     assert {jobs[job_id].state for job_id in good} == {JobState.COMMITTED}
     with instance.state(ref.id).reading() as state:
         assert state.files.totals().rows == 2
+
+
+def test_a_job_of_no_files_is_tracked_as_committed(instance: Instance) -> None:
+    make_table(instance, "t")
+    instance.queue(QueueName.INGEST).send('{"id":"none","tableName":"t","files":[]}')
+    assert Worker(instance, new_task_id(), threading.Event(), INGEST).run_one()
+    (job,) = instance.jobs.recent(JobKind.INGEST)
+    assert (job.job_id, job.state) == ("none", JobState.COMMITTED)
 
 
 def test_a_job_too_large_for_a_message_is_refused_when_it_is_submitted(

@@ -2,6 +2,7 @@
 
 import json
 import random
+import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from sleeper.clock import system_clock
 from sleeper.compaction.job import compaction_job_from_json
-from sleeper.errors import UnavailableError
+from sleeper.errors import StateMovedOnError, UnavailableError
 from sleeper.files.data_file import DataFile, new_data_path
 from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, new_run_id
 from sleeper.jobs.queue import Message
@@ -33,6 +34,7 @@ from tests.handlers.conftest import (
     Lambda,
     add_rows,
     batch_of,
+    context_with,
     failed,
     make_table,
     messages_of,
@@ -494,3 +496,97 @@ def test_what_failed_returns_soon_and_later_each_time_and_poison_at_once(
     assert dict.fromkeys(returned) == dict.fromkeys(
         [("poison", 0), (message.receipt, 5), (message.receipt, 10), (message.receipt, 300)]
     )
+
+
+class KilledError(BaseException):
+    """The function ends without an answer, as out of memory or out of time."""
+
+
+def poisoned(aws: Lambda, poison: TableRef, error: BaseException) -> Callable[[TableId], Any]:
+    """Opens states of tables; one raises the error at each commit."""
+    state = functions_instance(aws).state
+
+    class Poison:
+        def commit(self, *transactions: AddFiles) -> Any:
+            raise error
+
+    return lambda table_id: Poison() if table_id == poison.id else state(table_id)
+
+
+def is_on_queue(aws: Lambda, message: Message) -> bool:
+    try:
+        aws.instance.queue(COMMITS).extend(message.receipt, 60)
+    except StateMovedOnError:
+        return False
+    return True
+
+
+def test_a_commit_that_kills_the_committer_does_not_block_others_for_long(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison = make_table(aws.instance, "poison")
+    others = [make_table(aws.instance, name) for name in ("a", "b", "c")]
+    for ref in (poison, *others):
+        hand_over(aws, ref, transaction(f"of-{ref.name}"))
+    waiting, rounds = list(aws.instance.queue(COMMITS).receive(10)), 0
+    kills = poisoned(aws, poison, KilledError())
+    while len(waiting) > 1:
+        rounds += 1
+        assert rounds < 30
+        received = [replace(message, receives=rounds) for message in waiting]
+        with monkeypatch.context() as patch:
+            replace_ports(patch, aws, state=kills)
+            with pytest.raises(KilledError):
+                call(aws, received)
+        # A killed function returns nothing: all that it did not delete come again.
+        waiting = [message for message in waiting if is_on_queue(aws, message)]
+    assert [message.group for message in waiting] == [poison.id]
+    for ref in others:
+        assert job(aws, ref, f"of-{ref.name}").state is JobState.COMMITTED
+
+
+def test_a_commit_that_cannot_be_applied_fails_alone(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = make_table(aws.instance, "t")
+    for name in ("good", "bad", "better"):
+        hand_over(aws, ref, transaction(name))
+    state = functions_instance(aws).state
+
+    class Broken:
+        def commit(self, *transactions: AddFiles) -> Any:
+            if any(each.id == "bad" for each in transactions):
+                raise sqlite3.IntegrityError("constraint failed")
+            return state(ref.id).commit(*transactions)
+
+    messages = aws.instance.queue(COMMITS).receive(10)
+    with monkeypatch.context() as patch:
+        replace_ports(patch, aws, state=lambda _: Broken())
+        assert call(aws, messages) == [messages[1].message_id]
+    assert job(aws, ref, "good").state is JobState.COMMITTED
+    assert job(aws, ref, "better").state is JobState.COMMITTED
+    assert job(aws, ref, "bad").state is JobState.RUNNING
+
+
+def test_commits_that_are_received_again_are_committed_alone(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t")
+    for i in range(5):
+        hand_over(aws, ref, transaction(f"job-{i}"))
+    messages = aws.instance.queue(COMMITS).receive(10)
+    again = [replace(m, receives=m.receives + (i < 3)) for i, m in enumerate(messages)]
+    assert call(aws, again) == []
+    # The table's creation, the two new ones together, and three alone.
+    assert entries(aws, ref) == 1 + 1 + 3
+    assert aws.instance.queue(COMMITS).counts().unfinished <= 2
+
+
+def test_a_committer_that_runs_out_of_time_returns_the_rest_at_once(aws: Lambda) -> None:
+    ref = make_table(aws.instance, "t")
+    for i in range(3):
+        hand_over(aws, ref, transaction(f"job-{i}"))
+    messages = [replace(m, receives=2) for m in aws.instance.queue(COMMITS).receive(10)]
+    left = iter([60.0, 60.0, *[1.0] * 10])
+    context = context_with(lambda: next(left))
+    returned = failed(aws.call(functions.commit_transactions, batch_of(messages), context))
+    assert len(returned) == 2
+    assert {m.message_id for m in aws.instance.queue(COMMITS).receive(10)} == set(returned)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from tests.handlers.conftest import make_table
 QUEUE = QueueName.BULK_IMPORT_PERSISTENT_EMR
 WAIT_SECONDS = 60.0
 # Writes down what it was told, waits for leave, ends as it is told.
-SUBMIT = """#!{python}
+SUBMIT = """
 import json, os, signal, sys, time
 folder = {folder!r}
 name = next(a for a in sys.argv if a.startswith("sleeper-"))
@@ -44,8 +45,11 @@ class Submitter:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
+        program = folder / "submit.py"
+        program.write_text(SUBMIT.format(folder=str(folder)))
         script = folder / "spark-submit"
-        script.write_text(SUBMIT.format(python=sys.executable, folder=str(folder)))
+        command = shlex.join([sys.executable, str(program)])
+        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         script.chmod(0o755)
 
     def told(self) -> list[list[str]]:

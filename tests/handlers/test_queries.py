@@ -58,6 +58,17 @@ def test_poison_is_failed_and_the_others_are_done(aws: Lambda, table: TableRef) 
     assert failed(aws.call(functions.run_leaf_query, batch_of(messages_of("{", groups=[""])))) == []
 
 
+def test_the_id_of_another_query_returns_until_it_is_a_dead_letter(
+    aws: Lambda, table: TableRef
+) -> None:
+    run(aws, "q1")
+    event = batch_of(messages_of(body("q1", regions=[]), groups=[""]))
+    for _ in range(2):
+        assert failed(aws.call(functions.plan_query, event)) == ["m0"]
+    states = {q.query_id: q.state for q in aws.instance.query_tracker().recent()}
+    assert states == {"q1": QueryState.COMPLETED, "m0": QueryState.FAILED}
+
+
 def test_what_may_succeed_later_returns_soon(
     aws: Lambda, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:

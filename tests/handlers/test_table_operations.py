@@ -24,6 +24,7 @@ from tests.handlers.conftest import (
     Lambda,
     add_rows,
     batch_of,
+    context_with,
     failed,
     make_table,
     messages_of,
@@ -252,6 +253,21 @@ def test_a_poison_table_ends_on_the_dead_letters_and_the_others_go_on(
     assert queue.receive(10) == ()
     (letter,) = instance.dead_letters(QueueName.GARBAGE_COLLECTION).list()
     assert letter.body == bad.id
+
+
+def test_a_function_that_runs_out_of_time_returns_the_rest_at_once(
+    aws: Lambda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = [make_table(aws.instance, name) for name in ("a", "b", "c")]
+    left = iter([100.0, 100.0, 11.0, 9.0, 8.0])
+    shown: list[tuple[str, float]] = []
+    queue = SimpleNamespace(give_back=lambda receipt, delay: shown.append((receipt, delay)))
+    opened = lambda _: replace(aws.instance, queue=lambda _: queue)  # type: ignore[arg-type, return-value]  # noqa: E731
+    monkeypatch.setattr("sleeper.wiring.lambda_function._opened", opened)
+    batch = batch_of(messages_of(*(ref.id for ref in refs)))
+    answer = aws.call(functions.report_table_metrics, batch, context_with(lambda: next(left)))
+    assert failed(answer) == ["m2"]
+    assert shown == [("receipt 2", 0)]
 
 
 def test_a_table_deleted_while_it_is_worked_on_is_no_failure(instance: Instance) -> None:

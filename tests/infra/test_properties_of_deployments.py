@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import InvalidRequestError
-from tests.infra.synthesis import Synthesis, synthesise
+from tests.infra.synthesis import ROOT, Synthesis, synthesise
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +31,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
 
 def test_optional_stacks_that_are_off_are_gone(bare: Synthesis) -> None:
     assert set(bare.templates) == {
-        "Alarms", "Committer", "Instance", "Network", "Properties", "StateStore", "Storage",
-        "TableIndex",
+        "Alarms", "ClientRoles", "Committer", "Instance", "Network", "Properties", "StateStore",
+        "Storage", "TableIndex",
     }  # fmt: skip
     (written,) = bare.properties("Custom::SleeperProperties")
     assert "sleeper.ingest.job.queue.url" not in written["Deployed"]
@@ -49,6 +49,11 @@ def test_nothing_is_kept_if_the_property_says_so(bare: Synthesis) -> None:
     assert len(emptied) == len(bare.of_type("AWS::S3::Bucket")) == 2
 
 
+def test_tables_that_go_with_the_stack_are_not_protected(bare: Synthesis) -> None:
+    (written,) = bare.properties("Custom::SleeperProperties")
+    assert written["Protect"] == "false"
+
+
 def test_alarms_are_mailed_if_an_address_is_set(bare: Synthesis) -> None:
     (subscription,) = bare.properties("AWS::SNS::Subscription")
     assert subscription["Endpoint"] == "someone@example.org"
@@ -59,7 +64,38 @@ def test_no_vpc_is_made_where_one_is_given(bare: Synthesis) -> None:
     (group,) = bare.properties("AWS::EC2::SecurityGroup")
     assert group["VpcId"] == "vpc-1"
     (written,) = bare.properties("Custom::SleeperProperties")
-    assert written["Deployed"]["sleeper.task.subnets"] == "subnet-1,subnet-2"
+    deployed = written["Deployed"]
+    assert deployed["sleeper.task.subnets"] == deployed["sleeper.subnets"] == "subnet-1,subnet-2"
+    assert deployed["sleeper.vpc"] == "vpc-1"
+    assert "sleeper.network.vpc.created" not in deployed
+
+
+def test_stacks_are_published_under_the_names_that_gchq_sleeper_knows(bare: Synthesis) -> None:
+    (written,) = bare.properties("Custom::SleeperProperties")
+    # Its clients refuse "None", and read a comma as an empty list.
+    assert written["Set"]["sleeper.optional.stacks"] == ","
+
+
+def test_a_folder_saved_from_an_instance_of_gchq_sleeper_synthesises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = (ROOT / "core/sleeper/properties/gchq_properties.tsv").read_text().splitlines()
+    rows = [line.split("\t") for line in names if not line.startswith("#")]
+    own = {"sleeper.id", "sleeper.optional.stacks", "sleeper.account", "sleeper.region"}
+    # A deployed instance has every deployment's property, and users' with their defaults.
+    saved = [
+        f"{name}={default if set_by == 'instance' else 'written'}"
+        for set_by, name, default in rows
+        if name not in own and set_by != "table" and default != "null" and default[:2] != " +"
+    ]
+    text = "\n".join((*saved, "sleeper.vpc=vpc-1", "sleeper.subnets=subnet-1"))
+    stacks = "IngestStack,EmrStudioStack,CompactionStack,GarbageCollectorStack,QueryStack"
+    synthesis = _synthesise(tmp_path, f"{text}\nsleeper.optional.stacks={stacks}\n")
+    (written,) = synthesis.properties("Custom::SleeperProperties")
+    assert written["Set"]["sleeper.optional.stacks"] == stacks
+    assert "written" not in written["Set"].values()
+    assert {"Ingest", "GarbageCollection", "Query"} <= set(synthesis.templates)
+    assert "optional stack EmrStudioStack means nothing here" in capsys.readouterr().err
 
 
 def test_processor_and_log_retention_are_properties(bare: Synthesis) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from sleeper.aws.dynamo_tables import DYNAMO_TABLES
 from sleeper.properties.deployed import DEPLOYED_QUEUES
+from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
 from sleeper.wiring.table_operations import TABLE_OPERATIONS
 from tests.approved.approval import check_approved
 from tests.infra.synthesis import Synthesis, as_list
@@ -84,7 +85,8 @@ def test_every_queue_has_dead_letters_and_an_alarm_on_them(example: Synthesis) -
         if alarm["AlarmActions"]
     }
     made = [q for q in DEPLOYED_QUEUES.values() if f"sleeper-example-{q.name}" in queues]
-    assert len(queues) == 2 * len(made)
+    # Only clients receive results, so that they are no dead letters of the instance.
+    assert len(queues) == 2 * len(made) + len({f"{PREFIX}query-results"})
     assert len(alarms) == len(made)
     for queue in made:
         properties = queues[f"sleeper-example-{queue.name}"]
@@ -116,8 +118,14 @@ def test_a_message_is_given_to_nobody_else_while_a_function_may_work_on_it(
             queue = resources[properties["EventSourceArn"]["Fn::GetAtt"][0]]["Properties"]
             function = resources[properties["FunctionName"]["Ref"]]["Properties"]
             assert queue["VisibilityTimeout"] >= 6 * function["Timeout"], queue["QueueName"]
-            is_query = queue["QueueName"] in {f"{PREFIX}query", f"{PREFIX}leaf-partition-query"}
-            assert properties["BatchSize"] == (1 if is_query else 10)
+            # What may take the function's time or memory must not take other messages with it.
+            is_light = "commits" in queue["QueueName"] or "batcher" in queue["QueueName"]
+            is_light = is_light or "bulk-import" in queue["QueueName"]
+            assert properties["BatchSize"] == (10 if is_light else 1), queue["QueueName"]
+            retried = function["Environment"]["Variables"].get(RETRY_VARIABLE)
+            is_query = "query" in queue["QueueName"]
+            expected = str(min(JOB_RETRY_SECONDS, function["Timeout"] // 3))
+            assert retried == (None if is_query else expected), queue["QueueName"]
             assert properties["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
             seen += 1
     assert seen == 12
@@ -135,8 +143,11 @@ def test_nobody_may_do_actions_by_a_wildcard(example: Synthesis) -> None:
 def test_only_what_takes_no_resource_is_allowed_on_all(example: Synthesis) -> None:
     on_all = {
         action
-        for _, statement in example.statements()
-        if statement["Effect"] == "Allow" and "*" in as_list(statement.get("Resource", ""))
+        for where, statement in example.statements()
+        if statement["Effect"] == "Allow"
+        and "*" in as_list(statement.get("Resource", ""))
+        # A policy of an endpoint gives nobody a permission, it bounds theirs.
+        and not where.startswith("Network/")
         for action in as_list(statement["Action"])
     }
     assert on_all == {
@@ -337,7 +348,7 @@ def test_operations_on_tables_leave_others_room_in_the_account(example: Synthesi
     }
     unbounded = [name for name, count in most.items() if count is None]
     assert len(most) == 12
-    assert sorted(name[:7] for name in unbounded) == ["CommitS", "Receive"]
+    assert sorted(name[:7] for name in unbounded) == ["Receive"]
 
 
 def test_queries_may_write_only_results(example: Synthesis) -> None:
@@ -412,3 +423,144 @@ def test_a_table_that_fails_is_tried_for_a_while_before_its_message_is_a_dead_le
     for operation in TABLE_OPERATIONS:
         name = f"{PREFIX}{DEPLOYED_QUEUES[operation.value].name}"
         assert queues[name]["RedrivePolicy"]["maxReceiveCount"] == 10, name
+
+
+def test_uploads_to_the_data_bucket_may_be_ingested_and_expire(example: Synthesis) -> None:
+    """Clients of gchq/sleeper upload to `for_ingest/` and name the file in a job."""
+    (bucket,) = (p for p in example.properties(BUCKET) if "table-data" in _text(p["BucketName"]))
+    rules = bucket["LifecycleConfiguration"]["Rules"]
+    (uploads,) = (rule for rule in rules if "Prefix" in rule)
+    assert uploads == {
+        "Prefix": "for_ingest/",
+        "Status": "Enabled",
+        "ExpirationInDays": 1,
+        "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
+    }
+    reading = {
+        where.split("/")[0]
+        for where, statement in example.statements()
+        if "s3:GetObject" in as_list(statement["Action"])
+        and any(_text(r).endswith("/for_ingest/*") for r in as_list(statement["Resource"]))
+    }
+    assert {"Ingest", "IngestBatcher"} <= reading
+    # Without it S3 answers "forbidden" for an object that is missing.
+    listing = {
+        where.split("/")[0]
+        for where, statement in example.statements()
+        if "s3:ListBucket" in as_list(statement["Action"])
+        and any("table-data" in _text(r) for r in as_list(statement["Resource"]))
+    }
+    assert reading <= listing
+
+
+def test_what_clients_of_gchq_sleeper_look_for_is_published(example: Synthesis) -> None:
+    (written,) = example.properties("Custom::SleeperProperties")
+    deployed = written["Deployed"]
+    # They refuse to start without these, also where the deployment created the network.
+    assert deployed["sleeper.vpc"] == deployed["sleeper.network.vpc.created"]
+    assert deployed["sleeper.subnets"] == deployed["sleeper.task.subnets"]
+    queue = example.named(QUEUE, "QueueName", f"{PREFIX}query-results")
+    assert queue["SqsManagedSseEnabled"]
+    for role in ("query", "ingest.by.queue", "ingest.direct", "admin"):
+        assert f"sleeper.{role}.role.arn" in deployed
+    assert {"sleeper.query.results.queue.url", "sleeper.query.results.queue.arn"} <= set(deployed)
+
+
+def test_roles_of_clients_are_for_the_account_and_cannot_delete_data(example: Synthesis) -> None:
+    roles = example.templates["ClientRoles"]["Resources"]
+    trusts = [
+        r["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+        for r in roles.values()
+        if r["Type"] == "AWS::IAM::Role"
+    ]
+    assert len(trusts) == 4
+    assert all(":root" in _text(trust[0]["Principal"]["AWS"]) for trust in trusts)
+    by_role: dict[str, set[tuple[str, str]]] = {}
+    for where, statement in example.statements():
+        if where.startswith("ClientRoles/") and "Resource" in statement:
+            role = where.split("/")[1].partition("Default")[0]
+            by_role.setdefault(role, set()).update(
+                (action, _text(resource).rpartition("sleeper-example-")[2])
+                for action in as_list(statement["Action"])
+                for resource in as_list(statement["Resource"])
+            )
+    assert set(by_role) == {"Query", "IngestByQueue", "IngestDirect", "Admin"}
+    upload = ("s3:PutObject", "table-data-${AWS::AccountId}/for_ingest/*")
+    assert upload in by_role["IngestByQueue"] & by_role["IngestDirect"]
+    assert ("sqs:SendMessage", "ingest-jobs") in by_role["IngestByQueue"]
+    assert ("sqs:SendMessage", "query") in by_role["Query"]
+    assert ("sqs:ReceiveMessage", "query-results") in by_role["Query"]
+    written_by_query = {resource for action, resource in by_role["Query"] if "Put" in action}
+    assert written_by_query == set()
+    deleted = {r for role in by_role.values() for action, r in role if action == "s3:DeleteObject"}
+    assert deleted == {"config-${AWS::AccountId}/tables/*"}
+
+
+def test_the_committer_does_not_starve_while_other_functions_use_up_the_concurrency(
+    example: Synthesis,
+) -> None:
+    """The HTTP API alone may take 50 requests a second, each of up to 30 seconds."""
+    reserved = {
+        p["FunctionName"].removeprefix(PREFIX): p["ReservedConcurrentExecutions"]
+        for p in example.properties(FUNCTION)
+        if "ReservedConcurrentExecutions" in p
+    }
+    assert reserved == {"commit-transactions": 10}
+    mappings = example.of_type("AWS::Lambda::EventSourceMapping")
+    (source,) = (r["Properties"] for name, r in mappings.items() if name.startswith("Committer/"))
+    # More at once would be throttled, and count as receives of the message.
+    assert source["ScalingConfig"] == {"MaximumConcurrency": 10}
+
+
+def test_log_and_index_are_protected_from_deletion_once_the_instance_stands(
+    example: Synthesis,
+) -> None:
+    """Not in the template of the table: a first deployment that fails could not be undone."""
+    (written,) = example.properties("Custom::SleeperProperties")
+    assert written["Protected"] == [
+        "sleeper-example-table-index-by-name",
+        "sleeper-example-table-index-by-id",
+        "sleeper-example-table-index-by-online",
+        "sleeper-example-transaction-log",
+        "sleeper-example-ingest-batcher",
+    ]
+    assert written["Protect"] == "true"
+    protecting = [
+        {_text(r).rpartition("/")[2] for r in as_list(statement["Resource"])}
+        for where, statement in example.statements()
+        if "dynamodb:UpdateTable" in as_list(statement["Action"])
+    ]
+    assert protecting == [set(written["Protected"])]
+
+
+def test_endpoints_let_only_the_account_use_services_and_only_what_tasks_need(
+    example: Synthesis,
+) -> None:
+    account = {"Ref": "AWS::AccountId"}
+    endpoints = example.properties("AWS::EC2::VPCEndpoint")
+    for endpoint in endpoints:
+        for statement in endpoint["PolicyDocument"]["Statement"]:
+            actions = set(as_list(statement["Action"]))
+            reads = {"s3:GetObject", "s3:ListBucket"}
+            # Layers of images, and users' sources in other accounts, are read.
+            if not actions <= reads:
+                assert statement["Condition"]["StringEquals"]["aws:PrincipalAccount"] == account
+            if "s3:PutObject" in actions:
+                assert statement["Condition"]["StringEquals"]["aws:ResourceAccount"] == account
+    services = {
+        action.partition(":")[0]
+        for endpoint in endpoints
+        for statement in endpoint["PolicyDocument"]["Statement"]
+        for action in as_list(statement["Action"])
+    }
+    assert services == {"s3", "dynamodb", "ecr", "logs", "sqs"}
+
+
+def test_the_orphan_collector_may_commit_the_bar(example: Synthesis) -> None:
+    actions = {
+        action
+        for name, statement in example.statements()
+        if "Orphans" in name
+        for action in as_list(statement["Action"])
+    }
+    assert {"dynamodb:PutItem", "dynamodb:UpdateItem", "s3:DeleteObject"} <= actions

@@ -1,0 +1,115 @@
+"""Roles that users of the account may assume to be clients of the instance.
+
+Existing clients look for them in the instance's properties. IAM decides who in the account may
+assume a role. None of them deletes data: the instance does that by itself.
+"""
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from sleeper.properties.declaration import Property
+from sleeper.properties.deployed import (
+    ADMIN_ROLE,
+    INGEST_BY_QUEUE_ROLE,
+    INGEST_DIRECT_ROLE,
+    QUERY_ROLE,
+)
+from sleeper.properties.optional_stack import OptionalStack
+from stacks.constructs.permissions import (
+    BIRTHMARK,
+    COMMITS,
+    DATA,
+    STATE,
+    Permission,
+    change_instance_properties,
+    change_table_index,
+    commit,
+    count_all,
+    find_tables,
+    read_objects,
+    read_results,
+    read_sources,
+    read_state,
+    send,
+    track,
+    upload_files,
+    write_objects,
+)
+from stacks.constructs.role import allow
+from stacks.deployment import Deployment
+
+_INGEST_QUEUES = {
+    "ingest",
+    "ingest_batcher",
+    "bulk_import_emr_serverless",
+    "bulk_import_emr",
+    "bulk_import_persistent_emr",
+    "bulk_import_eks",
+}
+
+
+class ClientRolesStack(cdk.NestedStack):
+    """Comes after the stacks that create queues, because roles may send to those that exist."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
+        super().__init__(scope, construct_id)
+        query = _query(deployment)
+        by_queue = _ingest_by_queue(deployment)
+        direct = _ingest_directly(deployment)
+        self._add(deployment, "Query", QUERY_ROLE, query)
+        self._add(deployment, "IngestByQueue", INGEST_BY_QUEUE_ROLE, by_queue)
+        self._add(deployment, "IngestDirect", INGEST_DIRECT_ROLE, direct)
+        self._add(
+            deployment, "Admin", ADMIN_ROLE, [*query, *by_queue, *direct, *_administer(deployment)]
+        )
+
+    def _add(
+        self,
+        deployment: Deployment,
+        construct_id: str,
+        place: Property[str | None],
+        permissions: list[Permission],
+    ) -> None:
+        role = iam.Role(self, construct_id, assumed_by=iam.AccountRootPrincipal())
+        allow(role, permissions)
+        deployment.record(place, role.role_arn)
+
+
+def _query(of: Deployment) -> list[Permission]:
+    found = find_tables(of)
+    if of.has(OptionalStack.QUERY):
+        found += [send(of, "query"), *read_results(of)]
+    if of.has(OptionalStack.WEB_SOCKET_QUERY):
+        connect = of.arn("execute-api", "*/live/$connect")
+        found.append(Permission(("execute-api:Invoke",), [connect], "the API's id is its own"))
+    return found
+
+
+def _ingest_by_queue(of: Deployment) -> list[Permission]:
+    queues = [queue.key for queue in of.queues if queue.key in _INGEST_QUEUES]
+    sends = [send(of, *queues)] if queues else []
+    return [*find_tables(of), upload_files(of), *sends]
+
+
+def _ingest_directly(of: Deployment) -> list[Permission]:
+    return [
+        *read_state(of),
+        *commit(of),
+        *track(of),
+        *read_sources(of),
+        upload_files(of),
+        write_objects(of, DATA, COMMITS),
+        send(of, "commits"),
+    ]
+
+
+def _administer(of: Deployment) -> list[Permission]:
+    return [
+        *change_instance_properties(of),
+        *change_table_index(of),
+        read_objects(of, DATA),
+        write_objects(of, BIRTHMARK, STATE),
+        send(of, *(queue.key for queue in of.queues)),
+        count_all(of),
+    ]
