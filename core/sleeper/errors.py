@@ -14,7 +14,19 @@ Adapters translate their library's errors into these at the edge.
 """
 
 import difflib
+import errno
+import re
 from collections.abc import Iterable
+
+_TRANSIENT = frozenset(
+    {
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),  # resources of the machine
+        *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ESTALE),  # the disk
+        *(errno.EINTR, errno.EBUSY, errno.ETIMEDOUT),
+    }
+)
+# How Rust and Arrow show the system's error number in a text.
+_NUMBER_IN_TEXT = re.compile(r"\(os error (\d+)\)|Os \{ code: (\d+),|\[errno (\d+)\]")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -27,6 +39,25 @@ def reason_of(error: Exception) -> str:
     """What went wrong with a file, without its name and number."""
     strerror = getattr(error, "strerror", None)
     return strerror.lower() if strerror else str(error)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the machine lacks memory, files or disk space, or its disk fails.
+
+    Such an error says nothing about what was asked for: another try may succeed. Native
+    libraries raise bare exceptions with the system's error number in their text.
+    """
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _TRANSIENT
+    found = _NUMBER_IN_TEXT.search(str(error))
+    return found is not None and int(next(filter(None, found.groups()))) in _TRANSIENT
+
+
+def failure_of(error: BaseException, text: str, otherwise: "type[SleeperError]") -> "SleeperError":
+    """An UnavailableError if the cause is transient, else an error of the other kind."""
+    return UnavailableError(text) if is_transient(error) else otherwise(text)
 
 
 class SleeperError(Exception):

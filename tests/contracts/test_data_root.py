@@ -11,6 +11,7 @@ import pytest
 from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.errors import NotFoundError, UnavailableError
+from sleeper.retries import RETRY_VARIABLE
 
 MIB = 1024**2
 
@@ -123,7 +124,10 @@ def test_an_upload_that_fails_leaves_no_object(data_bucket: Bucket) -> None:
     assert names(root) == []
 
 
-def test_a_store_that_does_not_answer_is_unavailable(data_bucket: Bucket) -> None:
+def test_a_store_that_does_not_answer_is_unavailable(
+    data_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RETRY_VARIABLE, "0.5")
     root = DataRoot(dataclasses.replace(data_bucket, endpoint="http://127.0.0.1:9"))
     with pytest.raises(UnavailableError, match="cannot read object a"):
         root.read("a")

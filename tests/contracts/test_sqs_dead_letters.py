@@ -7,7 +7,7 @@ import pytest
 
 from sleeper.aws.dead_letters import SqsDeadLetters
 from sleeper.errors import NotFoundError, UnavailableError
-from sleeper.ingest.job import body_with_job_id
+from sleeper.jobs.message_text import body_with_id
 from sleeper.jobs.queue import QueueSettings
 from tests.contracts.sqs_queues import SqsServer, ministack_queues, sqs_queue
 from tests.servers.ministack import Ministack
@@ -16,7 +16,7 @@ from tests.servers.sqs import QueuePair
 
 def redriven(body: str, message_id: str, sender: str) -> str:
     assert sender, "the queue says who has sent the message"
-    return body_with_job_id(body, message_id)
+    return body_with_id(body, "id", message_id)
 
 
 class Letters:
@@ -138,9 +138,9 @@ def test_one_is_deleted_and_the_others_stay(letters: Letters) -> None:
     assert [letter.body for letter in letters.port.list()] == ["a", "c"]
 
 
-def test_a_queue_that_is_gone_is_not_found(letters: Letters) -> None:
+def test_a_queue_that_is_gone_is_unavailable(letters: Letters) -> None:
     letters.server.client.delete_queue(QueueUrl=letters.pair.dead_letters_url)
-    with pytest.raises(NotFoundError, match="queue 'q'"):
+    with pytest.raises(UnavailableError, match="queue 'q'"):
         letters.port.redrive()
 
 

@@ -11,9 +11,11 @@ import pytest
 from sleeper.aws.property_files import PropertyFiles
 from sleeper.datafiles.bucket import Bucket, open_bucket
 from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
 from sleeper.properties.engine import QUERY_ROWS_MAX, TRACKER_DAYS
-from sleeper.properties.instance import ID
-from sleeper.properties.table import NAME, ROW_GROUP_ROWS_MAX
+from sleeper.properties.gchq_names import gchq_names
+from sleeper.properties.instance import ID, TAGS_OF_RESOURCES
+from sleeper.properties.table import NAME, ROW_GROUP_ROWS_MAX, SCHEMA
 from sleeper.properties.values import (
     InstanceProperties,
     instance_properties,
@@ -25,7 +27,8 @@ from sleeper.wiring.instance import TablePropertiesStore
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 
 TABLE = TableId("0000000a")
-UNUSED_OF_TABLES = "sleeper.table.statestore."
+ANY_SCHEMA = '{"rowKeyFields":[{"name":"k","type":"IntType"}]}'
+UNUSED_OF_INSTANCES = "sleeper.athena.handler.classes"
 
 
 @dataclass
@@ -68,8 +71,14 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
 
 
 def write(files: Files) -> None:
-    values = {NAME.name: "a=b: c", ROW_GROUP_ROWS_MAX.name: "5000"}
+    values = {NAME.name: "a=b: c", ROW_GROUP_ROWS_MAX.name: "5000", SCHEMA.name: ANY_SCHEMA}
     files.tables.write(TABLE, table_properties(values, files.instance()))
+
+
+def unused_names(prefix: str) -> list[str]:
+    """Names of gchq/sleeper's properties that are kept, but have no meaning here."""
+    declared = {*INSTANCE_PROPERTIES.names(), *TABLE_PROPERTIES.names()}
+    return sorted(name for name in gchq_names() if name.startswith(prefix) and name not in declared)
 
 
 def test_what_is_written_is_read_by_others(files: Files) -> None:
@@ -87,27 +96,28 @@ def test_a_change_sets_and_unsets_and_a_wrong_one_changes_nothing(files: Files) 
     assert files.tables.read(TABLE).get(NAME) == "a=b: c"
     after = files.tables.change(TABLE, {NAME.name: "d", ROW_GROUP_ROWS_MAX.name: ""})
     assert after == files.again().tables.read(TABLE)
-    assert after.values == {NAME.name: "d"}
+    assert after.values == {NAME.name: "d", SCHEMA.name: ANY_SCHEMA}
     with pytest.raises(NotFoundError):
         files.tables.change(TableId("0000000b"), {NAME.name: "d"})
 
 
 def test_changes_made_at_once_lose_nothing(files: Files) -> None:
     write(files)
-    # Names that mean nothing here are kept.
-    endings = [f"n{i}" for i in range(12)]
+    # Names of gchq/sleeper that mean nothing here are kept.
+    names = unused_names("sleeper.table.")[:12]
+    names_of_instance = unused_names("sleeper.statestore.")[:12]
+    assert (len(names), len(names_of_instance)) == (12, 12)
 
-    def change(ending: str) -> None:
+    def change(name: str, name_of_instance: str) -> None:
         other = files.again()
-        other.change_instance({f"sleeper.tags.{ending}": "1"})
-        other.tables.change(TABLE, {f"{UNUSED_OF_TABLES}{ending}": "1"})
+        other.change_instance({name_of_instance: "1"})
+        other.tables.change(TABLE, {name: "1"})
 
     with ThreadPoolExecutor(6) as pool:
-        list(pool.map(change, endings))
+        list(pool.map(change, names, names_of_instance))
     after = files.again()
-    assert {f"sleeper.tags.{ending}" for ending in endings} <= after.instance().values.keys()
-    kept = after.tables.read(TABLE).values.keys()
-    assert {f"{UNUSED_OF_TABLES}{ending}" for ending in endings} <= kept
+    assert set(names_of_instance) <= after.instance().values.keys()
+    assert set(names) <= after.tables.read(TABLE).values.keys()
 
 
 def test_the_instances_own_properties_change_but_not_its_id(files: Files) -> None:
@@ -122,21 +132,23 @@ def test_the_instances_own_properties_change_but_not_its_id(files: Files) -> Non
 
 def test_what_a_command_sets_while_a_deployment_writes_is_not_lost(data_bucket: Bucket) -> None:
     files = PropertyFiles(open_bucket(data_bucket), data_bucket.name)
-    files.write_instance(lambda _: instance_properties({ID.name: "test", "sleeper.tags.a": "1"}))
+    files.write_instance(
+        lambda _: instance_properties({ID.name: "test", TAGS_OF_RESOURCES.name: "a,1"})
+    )
     seen: list[str] = []
 
     def deploy(text: str) -> InstanceProperties:
         seen.append(text)
         if len(seen) == 1:
             files.change_instance({QUERY_ROWS_MAX.name: "7"})
-        return instance_properties_from_text(text).with_values({"sleeper.tags.b": "2"})
+        return instance_properties_from_text(text).with_values({UNUSED_OF_INSTANCES: "2"})
 
     files.write_instance(deploy)
     assert len(seen) == 2
     assert files.instance().values == {
         ID.name: "test",
-        "sleeper.tags.a": "1",
-        "sleeper.tags.b": "2",
+        TAGS_OF_RESOURCES.name: "a,1",
+        UNUSED_OF_INSTANCES: "2",
         QUERY_ROWS_MAX.name: "7",
     }
 
@@ -149,7 +161,7 @@ def test_of_two_first_deployments_at_once_the_second_sees_the_first(data_bucket:
         seen.append(text)
         if len(seen) == 1:
             files.write_instance(lambda _: instance_properties({ID.name: "test"}))
-        return instance_properties({ID.name: "test", "sleeper.tags.b": "2"})
+        return instance_properties({ID.name: "test", UNUSED_OF_INSTANCES: "2"})
 
     files.write_instance(deploy)
     assert seen[0] == ""

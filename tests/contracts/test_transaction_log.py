@@ -84,3 +84,11 @@ def test_a_cursor_only_moves_forward(log):
     log.advance("f", 3)
     assert log.cursor("f") == 5
     assert log.cursor("g") == 0
+
+
+def test_reading_beyond_the_head_is_refused(log: TransactionLog) -> None:
+    """Whoever does has folded what the log does not hold, or no longer."""
+    log.append(entry(1, 1))
+    assert log.read(1) == []
+    with pytest.raises(NotFoundError, match="beyond the log"):
+        log.read(2)

@@ -8,6 +8,7 @@ from obstore.exceptions import BaseError
 from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import ObjectStore
 
+from sleeper.datafiles.bucket import missing_object_error
 from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.user_code.registry import StoredWheel
 
@@ -56,6 +57,6 @@ def _translated(path: str) -> Iterator[None]:
     try:
         yield
     except (ObjectNotFoundError, FileNotFoundError) as error:
-        raise NotFoundError(f"{path} is not in the config bucket") from error
+        raise missing_object_error(f"{path} of the config bucket", error) from error
     except (BaseError, OSError) as error:
         raise UnavailableError(f"{path} of the config bucket: {error}") from error

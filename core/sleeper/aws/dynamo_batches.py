@@ -1,17 +1,14 @@
 """Requests to DynamoDB that may take several to be whole: pages, batches, transactions."""
 
-import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from sleeper.aws.backoff import attempts
 from sleeper.aws.errors import ThrottledError, translated
 from sleeper.errors import UnavailableError
 
 _WRITES_PER_BATCH = 25
 _READS_PER_BATCH = 100
-_TRIES = 8
-_WAIT_SECONDS = 0.05
 
 Item = dict[str, Any]
 
@@ -41,11 +38,10 @@ def delete_items(client: Any, table_name: str, keys: Sequence[Item]) -> None:
     """Deletes items; those that are gone already are no error. May be done in part."""
     for batch in _slices(keys, _WRITES_PER_BATCH):
         waiting: Any = {table_name: [{"DeleteRequest": {"Key": key}} for key in batch]}
-        for tries in range(_TRIES):
+        for _ in attempts():
             waiting = client.batch_write_item(RequestItems=waiting).get("UnprocessedItems")
             if not waiting:
                 break
-            _pause(tries)
         else:
             raise UnavailableError(f"{table_name}: items were not deleted: throttled")
 
@@ -56,13 +52,12 @@ def get_items(client: Any, table_name: str, keys: Sequence[Item], names: str) ->
     for batch in _slices(keys, _READS_PER_BATCH):
         wanted = {"Keys": list(batch), "ProjectionExpression": names, "ConsistentRead": True}
         waiting: Any = {table_name: wanted}
-        for tries in range(_TRIES):
+        for _ in attempts():
             answer = client.batch_get_item(RequestItems=waiting)
             found += answer["Responses"].get(table_name, [])
             waiting = answer.get("UnprocessedKeys")
             if not waiting:
                 break
-            _pause(tries)
         else:
             raise UnavailableError(f"{table_name}: items were not read: throttled")
     return found
@@ -73,19 +68,16 @@ def write_together(client: Any, what: str, writes: Sequence[Item], **more: Any) 
 
     Errors are those of `translated`, which name `what`.
     """
-    for tries in range(_TRIES):
+    throttled: ThrottledError | None = None
+    for _ in attempts():
         try:
             with translated(what):
                 client.transact_write_items(TransactItems=writes, **more)
             return
-        except ThrottledError:
-            if tries == _TRIES - 1:
-                raise
-            _pause(tries)
-
-
-def _pause(tries: int) -> None:
-    time.sleep(random.uniform(0, _WAIT_SECONDS * 2**tries))
+        except ThrottledError as error:
+            throttled = error
+    assert throttled is not None
+    raise throttled
 
 
 def _slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

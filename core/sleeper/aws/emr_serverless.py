@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sleeper.aws.errors import translated
+from sleeper.aws.errors import MissingResourceError, translated
 from sleeper.bulk_import.platform import PlatformJob, RunOutcome, RunState
 from sleeper.bulk_import.submit_command import MAIN_FILE, serverless_settings, submit_options
+from sleeper.errors import NotFoundError
 
 _ENDED = {
     "SUCCESS": RunState.SUCCEEDED,
@@ -57,10 +58,14 @@ class EmrServerless:
 
     def outcome(self, reference: str) -> RunOutcome:
         """See the port."""
-        with translated(f"job run {reference} of EMR Serverless"):
-            run = self.client.get_job_run(applicationId=self.application_id, jobRunId=reference)[
-                "jobRun"
-            ]
+        try:
+            with translated(f"job run {reference} of EMR Serverless"):
+                run = self.client.get_job_run(
+                    applicationId=self.application_id, jobRunId=reference
+                )["jobRun"]
+        except MissingResourceError as error:
+            # The job run, or its application, without which the run has ended.
+            raise NotFoundError(str(error)) from error
         state = _ENDED.get(run["state"], RunState.RUNNING)
         if state is not RunState.FAILED:
             return RunOutcome(state)

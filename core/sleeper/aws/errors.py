@@ -13,12 +13,10 @@ from sleeper.errors import (
     UnavailableError,
 )
 
-_NOT_FOUND = {
-    "GoneException",
-    "NonExistentQueue",
-    "QueueDoesNotExist",
-    "ResourceNotFoundException",
-}
+_NOT_FOUND = {"GoneException"}
+_MISSING = {"NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"}
+# DynamoDB calls an index that is missing, or not yet built, a fault of the request.
+_MISSING_INDEX = ("does not have the specified index", "backfilling global secondary index")
 _INVALID = {
     "BatchRequestTooLong",
     "IdempotentParameterMismatchException",
@@ -48,6 +46,13 @@ class RefusedError(ConflictError):
         self.items = items
 
 
+class MissingResourceError(UnavailableError):
+    """A DynamoDB table, one of its indexes, a queue or another part of the deployment is missing.
+
+    It may be being restored, so this says nothing about whether an item exists.
+    """
+
+
 class ThrottledError(UnavailableError):
     """DynamoDB had no room for a transaction just now. boto3 does not try these again itself."""
 
@@ -62,7 +67,8 @@ def translated(what: str) -> Iterator[None]:
     """Names `what` in an error of `sleeper.errors` for whatever boto3 raises in the block.
 
     RefusedError where a condition did not hold. Throttling, a service that fails or does not
-    answer, and what is forbidden until somebody allows it, are UnavailableError.
+    answer, and what is forbidden until somebody allows it, are UnavailableError; so is missing
+    infrastructure, as MissingResourceError.
     """
     try:
         yield
@@ -76,7 +82,8 @@ def translated(what: str) -> Iterator[None]:
 
 def _translate(what: str, error: ClientError) -> SleeperError:
     code = code_of(error)
-    text = f"{what}: {code}: {error.response.get('Error', {}).get('Message', '')}"
+    message = str(error.response.get("Error", {}).get("Message", ""))
+    text = f"{what}: {code}: {message}"
     if code == "ConditionalCheckFailedException":
         return RefusedError(text, (0,))
     if code == "TransactionCanceledException":
@@ -85,6 +92,8 @@ def _translate(what: str, error: ClientError) -> SleeperError:
         return ConflictError(text)
     if code in _NOT_FOUND:
         return NotFoundError(text)
+    if code in _MISSING or any(each in message for each in _MISSING_INDEX):
+        return MissingResourceError(text)
     if code in _INVALID:
         return InvalidRequestError(text)
     return UnavailableError(text)

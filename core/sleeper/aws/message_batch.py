@@ -1,11 +1,11 @@
 """Messages sent to SQS ten at a time, those that failed again."""
 
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sleeper.aws.backoff import attempts
 from sleeper.aws.errors import translated
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.jobs.queue import MESSAGE_BYTES_MAX
@@ -13,8 +13,6 @@ from sleeper.jobs.queue import MESSAGE_BYTES_MAX
 _BATCH_MESSAGES = 10
 # Smaller than what SQS takes in one request today, because other servers keep its old limit.
 _BATCH_BYTES = 262_144
-_TRIES = 6
-_FIRST_WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +75,7 @@ def _send_batch(client: Any, queue: str, url: str, batch: Sequence[Outgoing]) ->
     # The members are made once: a second try repeats the deduplication ids.
     waiting = {str(i): {"Id": str(i), **m.members()} for i, m in enumerate(batch)}
     sent: dict[str, str] = {}
-    for attempt in range(_TRIES):
-        if attempt:
-            time.sleep(_FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
+    for _ in attempts():
         with translated(f"queue {queue!r}"):
             answer = client.send_message_batch(QueueUrl=url, Entries=list(waiting.values()))
         for done in answer.get("Successful", ()):

@@ -11,6 +11,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import ObjectStore
 
+from sleeper.datafiles.bucket import missing_object_error
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.properties.instance import ID
 from sleeper.properties.values import (
@@ -46,10 +47,18 @@ class PropertyFiles:
         self._instance: tuple[float, InstanceProperties] | None = None
 
     def instance(self) -> InstanceProperties:
-        """The instance's properties, as of two seconds ago at most, or NotFoundError."""
+        """The instance's properties, as of two seconds ago at most.
+
+        NotFoundError if there is no such file, UnavailableError if there was one before.
+        """
         kept = self._instance
         if kept is None or time.monotonic() - kept[0] > _FRESH_SECONDS:
-            text, _ = self._read(INSTANCE_FILE)
+            try:
+                text, _ = self._read(INSTANCE_FILE)
+            except NotFoundError as error:
+                if kept is None:
+                    raise
+                raise UnavailableError(str(error)) from error
             kept = self._instance = time.monotonic(), instance_properties_from_text(text)
         return kept[1]
 
@@ -140,7 +149,7 @@ class PropertyFiles:
         try:
             yield
         except (ObjectNotFoundError, FileNotFoundError) as error:
-            raise NotFoundError(f"{where} does not exist") from error
+            raise missing_object_error(where, error) from error
         except (AlreadyExistsError, PreconditionError) as error:
             raise ConflictError(f"{where} was changed by somebody else") from error
         except (BaseError, OSError) as error:

@@ -6,6 +6,7 @@ not hold.
 
 import random
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from sleeper.query_service.tracker import WHOLE_QUERY
 LISTING = "query"
 TRANSACTION_ITEMS = 100
 _WHAT = "query tracker"
+_WRITE_ID = "writeId"
 _TRIES = 40
 _WAIT_SECONDS = 0.02
 _WAIT_SECONDS_MAX = 1.0
@@ -56,11 +58,28 @@ class QueryItems:
         self._until_alone(lambda: self._client.transact_write_items(TransactItems=list(writes)))
 
     def update(self, change: Item) -> Item:
-        """The item as it is after the change."""
-        update = change["Update"]
-        answer = self._until_alone(
-            lambda: self._client.update_item(**update, ReturnValues="ALL_NEW")
-        )
+        """Makes a change that only sets attributes, and returns the item after it.
+
+        boto3 repeats a request whose response was lost, and the change then refuses its own
+        repetition. So each update leaves a fresh write id in the item, by which it is known.
+        """
+        update, write_id = change["Update"], {"S": uuid.uuid4().hex}
+        update = {
+            **update,
+            "UpdateExpression": f"{update['UpdateExpression']}, {_WRITE_ID} = :writeId",
+            "ExpressionAttributeValues": {
+                **update["ExpressionAttributeValues"],
+                ":writeId": write_id,
+            },
+            "ReturnValues": "ALL_NEW",
+        }
+        try:
+            answer = self._until_alone(lambda: self._client.update_item(**update))
+        except RefusedError:
+            found = self._read(update["Key"])
+            if found is None or found.get(_WRITE_ID) != write_id:
+                raise
+            return found
         return dict(answer["Attributes"])
 
     def change(
@@ -86,13 +105,10 @@ class QueryItems:
 
     def get(self, query_id: str, sub_query_id: str = WHOLE_QUERY) -> Item:
         """The item as it is now, or NotFoundError."""
-        with translated(_WHAT):
-            answer = self._client.get_item(
-                TableName=self._table_name, Key=key_of(query_id, sub_query_id), ConsistentRead=True
-            )
-        if "Item" not in answer:
+        found = self._read(key_of(query_id, sub_query_id))
+        if found is None:
             raise NotFoundError(f"no query {query_id!r} is known")
-        return dict(answer["Item"])
+        return found
 
     def get_all(self, keys: Sequence[Item], attributes: str) -> list[Item]:
         """These attributes of the items that are there, in any order."""
@@ -138,6 +154,12 @@ class QueryItems:
         ]
         with translated(_WHAT):
             delete_items(self._client, self._table_name, keys)
+
+    def _read(self, key: Item) -> Item | None:
+        with translated(_WHAT):
+            answer = self._client.get_item(TableName=self._table_name, Key=key, ConsistentRead=True)
+        found: Item | None = answer.get("Item")
+        return found
 
     def _new(self, item: Item) -> Item:
         return {

@@ -9,7 +9,7 @@ from sleeper.aws.errors import translated
 def switch_rules(client: Any, rules: Sequence[str], on: bool) -> None:
     """Enables or disables rules, which are given by name or ARN.
 
-    What is already so stays. NotFoundError if one is not there; those before it are switched.
+    What is already so stays. MissingResourceError if one is missing; those before it are switched.
     """
     for rule in rules:
         name = rule.rpartition("/")[2]

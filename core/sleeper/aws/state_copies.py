@@ -12,6 +12,7 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +84,7 @@ class StateCopies:
             copy = self._open.pop(table_id, None)
             if copy is not None:
                 copy.store.close()
-            shutil.rmtree(self._folder() / table_id, ignore_errors=True)
+            _delete_copy(self._folder() / table_id)
 
     def close(self) -> None:
         """Closes the copies, and keeps them for the next process."""
@@ -98,7 +99,7 @@ class StateCopies:
         except DataError as error:
             # What an earlier process left: of another version perhaps, or damaged.
             logger.warning("copy of the state made anew: %s", error, extra={"table": table_id})
-            shutil.rmtree(folder, ignore_errors=True)
+            _delete_copy(folder)
             return self._open_in(folder, table_id)
 
     def _open_in(self, folder: Path, table_id: TableId) -> _Copy:
@@ -147,8 +148,15 @@ class StateCopies:
                 self._open.move_to_end(table_id, last=False)
                 return False
             database.close()
-        shutil.rmtree(self._folder() / table_id, ignore_errors=True)
+        _delete_copy(self._folder() / table_id)
         return True
+
+
+def _delete_copy(folder: Path) -> None:
+    """Deletes the database before its write-ahead log, without which it may be torn."""
+    with suppress(OSError):
+        (folder / _STATE_FILE).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _bytes_of(folder: Path) -> int:

@@ -12,7 +12,6 @@ the next.
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from obstore.store import ObjectStore
@@ -30,9 +29,10 @@ _DIGITS = 19
 _INLINE_BYTES_MAX = 300 * 1024
 # How much of bodies is held in memory at once, besides the last one.
 _READ_CHARACTERS = 16 * 1024**2
-# The head and the entry appear at once to single reads, but not always to a range.
-_TRIES_TO_SEE = 6
-_WAIT_TO_SEE_SECONDS = 0.02
+# How long an entry may be missing that the head says is there.
+_TRIES_TO_SEE = 10
+_WAIT_TO_SEE_SECONDS_MAX = 2.0
+_sleep = time.sleep
 
 
 class DynamoTransactionLog:
@@ -56,7 +56,9 @@ class DynamoTransactionLog:
         """See the port."""
         for tries in range(_TRIES_TO_SEE):
             head, trimmed = self._head()
-            if after >= head:
+            if after > head:
+                raise NotFoundError(f"transaction {after} is beyond the log, which ends at {head}")
+            if after == head:
                 return []
             if after < trimmed:
                 raise NotFoundError(f"the log after {after} is trimmed: it begins after {trimmed}")
@@ -69,8 +71,11 @@ class DynamoTransactionLog:
                 raise DataError(f"{self._what}: {error}") from error
             if entries:
                 return entries
-            time.sleep(_WAIT_TO_SEE_SECONDS * tries)
-        raise DataError(f"{self._what}: no entry follows {after}, and the head is {head}")
+            _sleep(min(0.02 * 2**tries, _WAIT_TO_SEE_SECONDS_MAX))
+        raise UnavailableError(
+            f"{self._what}: entry {after + 1} is missing, and the head is {head}; if this does not "
+            "pass, the log is damaged"
+        )
 
     def append(self, entry: LogEntry) -> None:
         """See the port."""
@@ -81,6 +86,8 @@ class DynamoTransactionLog:
             "writeId": {"S": entry.write_id},
             "format": {"N": str(entry.format_version)},
         }
+        if entry.previous_write_id is not None:
+            item["previous"] = {"S": entry.previous_write_id}
         body = compress_body(entry.body)
         if len(body) <= _INLINE_BYTES_MAX:
             item["body"] = {"B": body}
@@ -99,9 +106,8 @@ class DynamoTransactionLog:
             },
         ]
         try:
-            with self._translated():
-                token = entry.write_id
-                write_together(self._client, self._what, writes, ClientRequestToken=token)
+            token = entry.write_id
+            write_together(self._client, self._what, writes, ClientRequestToken=token)
         except ConflictError as error:
             raise ConflictError(f"transaction {entry.first_number} is taken: {error}") from error
 
@@ -132,8 +138,11 @@ class DynamoTransactionLog:
 
     def _is_in_use(self, path: str) -> bool:
         number = number_of_body(path)
-        if number is None or number <= self._head()[1]:
+        head, trimmed = self._head()
+        if number is None or number <= trimmed:
             return False
+        if number > head:
+            return True  # an append under way may be about to name it
         item = self._get(_entry_key(number))
         return item is not None and item.get("bodyObject") == {"S": path}
 
@@ -144,15 +153,19 @@ class DynamoTransactionLog:
     def _move_head(self, entry: LogEntry) -> Item:
         before = entry.first_number - 1
         condition = "#head = :before" if before else "attribute_not_exists(#head)"
-        values = {":last": {"N": str(entry.last_number)}}
+        values = {":last": {"N": str(entry.last_number)}, ":write": {"S": entry.write_id}}
         if before:
             values[":before"] = {"N": str(before)}
+        if entry.previous_write_id is not None:
+            # An older version moves the head without them.
+            condition += " AND (attribute_not_exists(#at) OR #at <> :before OR #write = :previous)"
+            values[":previous"] = {"S": entry.previous_write_id}
         return {
             "TableName": self._table_name,
             "Key": self._key(_HEAD),
-            "UpdateExpression": "SET #head = :last",
+            "UpdateExpression": "SET #head = :last, #at = :last, #write = :write",
             "ConditionExpression": condition,
-            "ExpressionAttributeNames": {"#head": "head"},
+            "ExpressionAttributeNames": {"#head": "head", "#at": "writeAt", "#write": "writeId"},
             "ExpressionAttributeValues": values,
         }
 
@@ -162,7 +175,7 @@ class DynamoTransactionLog:
     def _raise(self, item: str, attribute: str, to: int) -> None:
         """Sets the number unless it is that high already."""
         try:
-            with self._translated():
+            with translated(self._what):
                 self._client.update_item(
                     TableName=self._table_name,
                     Key=self._key(item),
@@ -175,7 +188,7 @@ class DynamoTransactionLog:
             return
 
     def _entries_after(self, after: int, limit: int) -> list[LogEntry]:
-        """Fewer than the limit where their bodies are big."""
+        """Fewer than the limit where their bodies are big. None if the next one is missing."""
         entries: list[LogEntry] = []
         characters = 0
         for item in self._items_after(after, limit):
@@ -183,6 +196,10 @@ class DynamoTransactionLog:
             characters += len(entries[-1].body)
             if characters >= _READ_CHARACTERS:
                 break
+        if not entries:
+            # The head and its entry appear at once to single reads, but not always to a range.
+            found = self._get(_entry_key(after + 1))
+            return [] if found is None else [self._entry(found)]
         return entries
 
     def _items_after(self, after: int, limit: int) -> Iterator[Item]:
@@ -208,12 +225,13 @@ class DynamoTransactionLog:
             item["writeId"]["S"],
             decompress_body(first, body),
             int(item["format"]["N"]),
+            item["previous"]["S"] if "previous" in item else None,
         )
 
     def _delete_entries(self, items: Sequence[Item]) -> None:
         self._bodies.delete([i["bodyObject"]["S"] for i in items if "bodyObject" in i])
         keys = [{name: item[name] for name in ("tableId", "item")} for item in items]
-        with self._translated():
+        with translated(self._what):
             delete_items(self._client, self._table_name, keys)
 
     def _pages(self, low: str, high: str, limit: int | None = None) -> Iterator[list[Item]]:
@@ -231,11 +249,11 @@ class DynamoTransactionLog:
         }
         if limit is not None:
             query["Limit"] = limit
-        with self._translated():
+        with translated(self._what):
             yield from query_pages(self._client, query)
 
     def _get(self, item: str) -> Item | None:
-        with self._translated():
+        with translated(self._what):
             answer = self._client.get_item(
                 TableName=self._table_name, Key=self._key(item), ConsistentRead=True
             )
@@ -244,15 +262,6 @@ class DynamoTransactionLog:
 
     def _key(self, item: str) -> Item:
         return {"tableId": {"S": self._table_id}, "item": {"S": item}}
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """A DynamoDB table that is not there is no gap in the log."""
-        try:
-            with translated(self._what):
-                yield
-        except NotFoundError as error:
-            raise UnavailableError(str(error)) from error
 
 
 def _entry_key(number: int) -> str:

@@ -4,7 +4,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from sleeper.datafiles.location import make_folder
+from sleeper.datafiles.disk import make_folder
 from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.local.files import write_whole_bytes
 from sleeper.user_code.registry import StoredWheel

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from sleeper.errors import ConflictError, DataError, SleeperError, UnavailableError
-from sleeper.statestore.database import explained
+from sleeper.statestore.database import (
+    FrozenFile,
+    create_file,
+    explained,
+    lacks_room,
+    read_only_source,
+)
 
 FORMAT_VERSION = 1
 _BUSY_TIMEOUT_SECONDS = 60
@@ -120,11 +126,20 @@ class InstanceDatabase:
 
     def create(self) -> None:
         """Makes the file and its tables. Repeating it changes nothing."""
+        create_file(self._path)
         with self._translated():
             connection = self._connection()
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+    def create_missing(self, table: str, statements: Sequence[str]) -> None:
+        """Runs the statements, which create the table, unless it exists."""
+        if self.read("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)):
+            return
+        with self.write() as transaction:
+            for statement in statements:
+                transaction.execute(statement)
 
     def check(self) -> None:
         """DataError unless the file is a database of this version."""
@@ -137,7 +152,26 @@ class InstanceDatabase:
     def read(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
         """All rows of one query."""
         with self._translated():
-            return self._connection().execute(sql, parameters).fetchall()
+            source = read_only_source(self._path)
+            if source is not None:
+                return self._read_only(*source, sql, parameters)
+            try:
+                return self._connection().execute(sql, parameters).fetchall()
+            except sqlite3.OperationalError as error:
+                source = read_only_source(self._path, is_full=True)
+                if source is None or not lacks_room(error):
+                    raise
+                return self._read_only(*source, sql, parameters)
+
+    def _read_only(
+        self, uri: str, frozen: FrozenFile | None, sql: str, parameters: Parameters
+    ) -> list[sqlite3.Row]:
+        with contextlib.closing(sqlite3.connect(uri, isolation_level=None, uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            rows = connection.execute(sql, parameters).fetchall()
+        if frozen is not None:
+            frozen.check_unchanged()
+        return rows
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -200,3 +234,5 @@ class InstanceDatabase:
             raise UnavailableError(f"{self._path}: {explained(error)}") from error
         except sqlite3.DatabaseError as error:
             raise DataError(f"{self._path}: {error}") from error
+        except MemoryError as error:
+            raise UnavailableError(f"{self._path}: out of memory") from error

@@ -31,9 +31,7 @@ class LocalFileRequests:
 
     def __init__(self, database: InstanceDatabase) -> None:
         self._database = database
-        with database.write() as transaction:
-            transaction.execute(_TABLE)
-            transaction.execute(_WAITING_INDEX)
+        database.create_missing("file_requests", (_TABLE, _WAITING_INDEX))
 
     def add(self, requests: Sequence[FileRequest]) -> None:
         """See the port."""

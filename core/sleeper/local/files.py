@@ -4,8 +4,8 @@ import os
 import secrets
 from pathlib import Path
 
-from sleeper.datafiles.location import sync_folder
-from sleeper.errors import NotFoundError, UnavailableError
+from sleeper.datafiles.disk import sync_folder
+from sleeper.errors import DataError, NotFoundError, UnavailableError
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -34,10 +34,16 @@ def write_whole_bytes(path: Path, content: bytes) -> None:
 
 
 def read_whole(path: Path) -> str:
-    """The file's text. NotFoundError if there is none, UnavailableError if it cannot be read."""
+    """The file's text.
+
+    NotFoundError if there is none, UnavailableError if it cannot be read, DataError if it is not
+    UTF-8.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise NotFoundError(f"{path} does not exist") from error
     except OSError as error:
         raise UnavailableError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text: {error}") from error

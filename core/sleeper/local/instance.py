@@ -2,12 +2,13 @@
 
 import contextlib
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sleeper.datafiles.location import make_folder
-from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.datafiles.disk import make_folder
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.files import TEMPORARY_SUFFIX, read_whole, write_whole
 from sleeper.properties.instance import ID
@@ -79,6 +80,20 @@ class LocalInstance:
         """Where the table's log and state are."""
         return self.table_folder(table_id) / "state.db"
 
+    def check_state_exists(self, table_id: TableId) -> None:
+        """DataError if the file of a listed table's log and state is lost.
+
+        Opening it would create an empty one. A table that is being created is not listed yet.
+        """
+        path = self.state_path(table_id)
+        if _has_content(path):
+            return
+        if self.database.read("SELECT 1 FROM tables WHERE id = ?", (table_id,)):
+            raise DataError(
+                f"{path} does not exist or is empty: it held the table's log and state "
+                "(restore the folder from a backup)"
+            )
+
     def remove_table_files(self, table_id: TableId) -> None:
         """Deletes all that the folder has of the table. Nothing happens if there is nothing."""
         try:
@@ -125,13 +140,17 @@ def create_instance(
 ) -> LocalInstance:
     """Makes an instance in a folder that is new or empty.
 
-    `values` are instance properties to begin with. A creation that died can be repeated.
+    `values` are instance properties to begin with. A creation that died can be repeated. A new
+    folder is closed to other users.
     InvalidRequestError if the folder holds an instance or anything else.
     """
     folder = folder.resolve()
     properties = instance_properties({**(values or {}), ID.name: instance_id})
     properties.get(ID)
     _check_can_become_instance(folder)
+    if not folder.exists():
+        make_folder(folder)
+        _close_to_others(folder)
     make_folder(folder / _TABLES_FOLDER)
     database = InstanceDatabase(folder / _DATABASE_FILE)
     with _closed_on_error(database):
@@ -142,14 +161,40 @@ def create_instance(
 
 
 def open_instance_folder(folder: Path) -> LocalInstance:
-    """The instance in that folder. NotFoundError if it holds none."""
+    """The instance in that folder. NotFoundError if it holds none, DataError if a part is lost."""
     folder = folder.resolve()
-    if not (folder / _PROPERTIES_FILE).exists() or not (folder / _DATABASE_FILE).exists():
+    if not (folder / _PROPERTIES_FILE).exists():
         raise NotFoundError(f"{folder} is no instance: it has no {_PROPERTIES_FILE}")
+    if not _has_content(folder / _DATABASE_FILE):
+        raise DataError(
+            f"{folder / _DATABASE_FILE} does not exist or is empty: it held the instance's table "
+            "index and queues (restore the folder from a backup)"
+        )
     database = InstanceDatabase(folder / _DATABASE_FILE)
     with _closed_on_error(database):
         database.check()
     return LocalInstance(folder, database)
+
+
+def _close_to_others(folder: Path) -> None:
+    """Leaves the new folder to its owner, and to the group if the umask lets a group write.
+
+    A folder that was there before keeps the mode that its users gave it.
+    """
+    try:
+        is_of_group = folder.stat().st_mode & stat.S_IWGRP
+        folder.chmod(0o770 if is_of_group else 0o700)
+    except OSError as error:
+        raise UnavailableError(f"cannot set the mode of {folder}: {error.strerror}") from error
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UnavailableError(f"cannot read {path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 
+from sleeper.errors import UnavailableError, is_transient, reason_of
+
 _PROC = Path("/proc")
 _DEAD_STATES = {"Z", "X", "x"}
 # Where there is no /proc, the start is a time of day, which moves when the clock is set.
@@ -26,7 +28,7 @@ def is_alive(process: str) -> bool:
     """Whether the process of that name is running. One that only waits to be reaped is not.
 
     A process in another namespace, as in a container beside this one, cannot be seen from
-    here, and so is not said to be dead.
+    here, and so is not said to be dead. UnavailableError if the system cannot tell for now.
     """
     pid, _, started = process.partition("@")
     start, _, place = started.partition("-")
@@ -53,7 +55,8 @@ def _place() -> str | None:
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text()
         return f"{boot[:8]}-{(_PROC / 'self/ns/pid').stat().st_ino}"
-    except OSError:
+    except OSError as error:
+        _raise_if_transient(error)
         return None
 
 
@@ -62,9 +65,16 @@ def _start_ticks(pid: int) -> int | None:
     try:
         # The program's name comes first, in brackets, and may have anything in it.
         fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
+    except OSError as error:
+        _raise_if_transient(error)
         return None
     return None if fields[0] in _DEAD_STATES else int(fields[19])
+
+
+def _raise_if_transient(error: OSError) -> None:
+    """A process that cannot be looked up for now is not dead."""
+    if is_transient(error):
+        raise UnavailableError(f"cannot read {error.filename}: {reason_of(error)}") from error
 
 
 def _is_alive_by_time(pid: int, started_ms: int) -> bool:

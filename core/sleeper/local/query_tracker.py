@@ -55,9 +55,7 @@ class LocalQueryTracker:
     def __init__(self, database: InstanceDatabase, clock: Clock = system_clock) -> None:
         self._database = database
         self._clock = clock
-        with database.write() as transaction:
-            for statement in _TABLES.split(";"):
-                transaction.execute(statement)
+        database.create_missing("queries", _TABLES.split(";"))
 
     def begin(self, query_id: str, pin: QueryPin) -> QueryPin | None:
         """See the port."""

@@ -1,12 +1,13 @@
 """Message queues in SQLite: visibility timeouts, FIFO groups, dead letters."""
 
+import contextlib
 import secrets
 import sqlite3
 import time
 from collections.abc import Sequence
 
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError, UnavailableError
 from sleeper.jobs.queue import DeadLetter, Message, QueueCounts, QueueSettings
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.process import is_alive, this_process
@@ -119,12 +120,18 @@ class LocalQueue:
             )
 
     def give_back(self, receipt: str, delay_seconds: float = 0) -> None:
-        """See the port."""
+        """See the port. After its last try the message becomes a dead letter without a delay."""
+        moment = {
+            **self._moment(),
+            "receipt": receipt,
+            "due": self._clock() + int(delay_seconds * 1000),
+        }
         with self._database.write() as transaction:
             transaction.execute(
-                "UPDATE messages SET receipt = NULL, receiver = NULL, due_ms = ?"
-                " WHERE queue = ? AND receipt = ?",
-                (self._clock() + int(delay_seconds * 1000), self._name, receipt),
+                "UPDATE messages SET receipt = NULL, receiver = NULL,"
+                " due_ms = CASE WHEN receives >= :max THEN :now ELSE :due END"
+                " WHERE queue = :queue AND receipt = :receipt",
+                moment,
             )
 
     def counts(self) -> QueueCounts:
@@ -222,8 +229,9 @@ class LocalDeadLetters:
         self._clock = clock
 
     def list(self, limit: int = 100) -> tuple[DeadLetter, ...]:
-        """See the port."""
-        self._bury()
+        """See the port. Without those not set aside yet where nothing can be written."""
+        with contextlib.suppress(UnavailableError):
+            self._bury()
         rows = self._database.read(
             "SELECT * FROM messages WHERE queue = ? AND died_ms IS NOT NULL"
             " ORDER BY position LIMIT ?",

@@ -9,7 +9,8 @@ from sleeper.statestore.log import LogEntry
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS log_entries (first INTEGER PRIMARY KEY, last INTEGER NOT NULL,"
-    " time INTEGER NOT NULL, write_id TEXT NOT NULL, format INTEGER NOT NULL, body TEXT NOT NULL)",
+    " time INTEGER NOT NULL, write_id TEXT NOT NULL, format INTEGER NOT NULL, body TEXT NOT NULL,"
+    " previous TEXT)",
     "CREATE TABLE IF NOT EXISTS log_head (one INTEGER PRIMARY KEY CHECK (one = 1),"
     " head INTEGER NOT NULL, trimmed INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS log_cursors (follower TEXT PRIMARY KEY, position INTEGER NOT NULL)"
@@ -29,9 +30,15 @@ class SqliteTransactionLog:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        with database.writing() as connection:
-            for statement in _TABLES:
-                connection.execute(statement)
+        # A folder that can only be read is opened too.
+        with database.reading() as connection:
+            is_current = "previous" in _columns(connection)
+        if not is_current:
+            with database.writing() as connection:
+                for statement in _TABLES:
+                    connection.execute(statement)
+                if "previous" not in _columns(connection):
+                    connection.execute("ALTER TABLE log_entries ADD COLUMN previous TEXT")
 
     def head(self) -> int:
         with self._database.reading() as connection:
@@ -40,12 +47,14 @@ class SqliteTransactionLog:
     def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
         with self._database.reading_or_writing() as connection:
             head, trimmed = _head(connection)
-            if after >= head:
+            if after > head:
+                raise NotFoundError(f"transaction {after} is beyond the log, which ends at {head}")
+            if after == head:
                 return []
             if after < trimmed:
                 raise NotFoundError(f"the log after {after} is trimmed: it begins after {trimmed}")
             rows = connection.execute(
-                "SELECT first, last, time, write_id, body, format FROM log_entries"
+                "SELECT first, last, time, write_id, body, format, previous FROM log_entries"
                 " WHERE first > ? ORDER BY first LIMIT ?",
                 (after, limit),
             )
@@ -62,8 +71,13 @@ class SqliteTransactionLog:
                     f"transaction {entry.first_number} is taken: the log is at "
                     f"{_head(connection)[0]}"
                 )
+            before = connection.execute(
+                "SELECT write_id FROM log_entries ORDER BY first DESC LIMIT 1"
+            ).fetchone()
+            if before is not None and entry.previous_write_id not in (None, before[0]):
+                raise ConflictError(f"transaction {entry.first_number - 1} is of another write")
             connection.execute(
-                "INSERT INTO log_entries VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO log_entries VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     entry.first_number,
                     entry.last_number,
@@ -71,6 +85,7 @@ class SqliteTransactionLog:
                     entry.write_id,
                     entry.format_version,
                     entry.body,
+                    entry.previous_write_id,
                 ),
             )
 
@@ -100,6 +115,11 @@ class SqliteTransactionLog:
 
     def bodies_in_use(self, paths: Sequence[str]) -> set[str]:  # noqa: ARG002 (in rows, all)
         return set()
+
+
+def _columns(connection: sqlite3.Connection) -> set[str]:
+    """Of the entries; none if the table is not there."""
+    return {row[1] for row in connection.execute("PRAGMA table_info(log_entries)")}
 
 
 def _head(connection: sqlite3.Connection) -> tuple[int, int]:

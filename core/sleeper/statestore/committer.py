@@ -15,19 +15,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from sleeper.clock import Clock
+from sleeper.clock import Clock, iso_time
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
 from sleeper.statestore.database import Database
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.log import LogEntry, TransactionLog
+from sleeper.statestore.log_time import days, is_jump, jump_error
 from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.replay import catch_up, offer
 from sleeper.statestore.transactions.codec import EncodedTransaction
+from sleeper.statestore.transactions.log_time import AcceptTime
 
 _TRANSACTIONS_PER_ENTRY_MAX = 1_000
 _CONFLICTS_MAX = 20
 _APPEND_TRIES = 3
 _PAUSE_SECONDS_MAX = 1.0
+
+_WARNED_BEHIND_MS = 3_600_000
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +61,7 @@ class Committer:
         self._leading = threading.Lock()
         # Whether nobody else was seen to write when the log was last looked at.
         self._is_alone = False
+        self._warned_behind = False
 
     def commit(self, transactions: Sequence[EncodedTransaction]) -> list[Outcome]:
         """One outcome per transaction. ConflictError if other writers were always first.
@@ -136,11 +141,13 @@ class Committer:
                 catch_up(fold, self._log)
                 self._is_alone = fold.number == number
             first = fold.next_number
-            fold.time_ms = max(self._clock(), fold.time_ms)
+            fold.time_ms = self._entry_time(fold, transactions, catches_up)
             outcomes = [offer(fold, t) for t in transactions]
             if not catches_up and fold.number - first + 1 < len(transactions):
                 raise _NotAllAppliedError
             if fold.number >= first:
+                previous_write_id, write_id = fold.write_id, uuid.uuid4().hex
+                fold.write_id = write_id
                 fold.finish_entry()
                 lines = [
                     t.line
@@ -148,9 +155,43 @@ class Committer:
                     if outcome.status is Status.APPLIED
                 ]
                 self._append(
-                    LogEntry(first, fold.number, fold.time_ms, uuid.uuid4().hex, "\n".join(lines))
+                    LogEntry(
+                        first,
+                        fold.number,
+                        fold.time_ms,
+                        write_id,
+                        "\n".join(lines),
+                        previous_write_id=previous_write_id,
+                    )
                 )
             return outcomes
+
+    def _entry_time(
+        self, fold: Fold, transactions: Sequence[EncodedTransaction], is_up_to_date: bool
+    ) -> int:
+        """The later of the clock and the log's time. UnavailableError if that is a long jump.
+
+        A jump would forget the ids of jobs, expire leases and holds, and age rows off, and the
+        log's time never goes back.
+        """
+        now_ms = self._clock()
+        behind_ms = fold.time_ms - now_ms
+        if behind_ms > _WARNED_BEHIND_MS and not self._warned_behind:
+            self._warned_behind = True
+            logger.warning(
+                "log time is %s ahead of this machine's clock: leases, holds and delays do not "
+                "expire until the clock reaches %s",
+                days(behind_ms),
+                iso_time(fold.time_ms),
+            )
+        accepted = [
+            t.transaction.time_ms for t in transactions if isinstance(t.transaction, AcceptTime)
+        ]
+        if fold.initialised and is_jump(now_ms, max([fold.time_ms, *accepted])):
+            if not is_up_to_date:
+                raise _NotAllAppliedError
+            raise jump_error(now_ms, fold.time_ms)
+        return max(now_ms, fold.time_ms)
 
     def _append(self, entry: LogEntry) -> None:
         """Appends the entry. A put whose answer was lost may have landed all the same."""

@@ -7,8 +7,10 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sleeper.errors import DataError, UnavailableError
 
@@ -16,6 +18,45 @@ _BUSY_TIMEOUT_SECONDS = 60.0
 _CACHE_KIB = 16_384
 _CHECKPOINT_PAGES = 4_000
 _CACHED_STATEMENTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenFile:
+    """A database file that SQLite reads as one that never changes, and what it looked like."""
+
+    path: Path
+    stamp: tuple[int, int, int]
+
+    def check_unchanged(self) -> None:
+        """UnavailableError if a process with more rights has changed it."""
+        if _stamp(self.path) != self.stamp:
+            raise UnavailableError(f"{self.path} changed while it was read: try again")
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def read_only_source(path: Path, is_full: bool = False) -> tuple[str, FrozenFile | None] | None:
+    """How SQLite reads a database where nothing can be written: its URI.
+
+    None if this process may write there, unless the disk `is_full`. A database that no process
+    has open needs no -wal and -shm files, which could not be created.
+    """
+    can_write = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    if not path.exists() or (can_write and not is_full):
+        return None
+    log = path.with_name(f"{path.name}-wal")
+    uri = f"file:{quote(str(path))}"
+    if log.exists() and log.stat().st_size:
+        return f"{uri}?mode=ro", None
+    return f"{uri}?immutable=1", FrozenFile(path, _stamp(path))
+
+
+def lacks_room(error: sqlite3.OperationalError) -> bool:
+    """Whether SQLite could not create the -wal and -shm files, which reading needs too."""
+    return error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
 
 
 class _Connection(sqlite3.Connection):
@@ -27,6 +68,7 @@ class _Connection(sqlite3.Connection):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
+        self.frozen: FrozenFile | None = None
         self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
@@ -84,17 +126,19 @@ class Database:
     def reading(self) -> Iterator[sqlite3.Connection]:
         """One read transaction: all that is asked in it is of one moment."""
         with translated_errors(self.path):
-            try:
-                connection = self._idle_readers.pop()
-            except IndexError:
-                connection = self._connect()
+            connection = self._reader()
             connection.execute("BEGIN")
             try:
                 yield connection
             finally:
                 connection.close_cursors()
                 connection.execute("ROLLBACK")
-                self._idle_readers.append(connection)
+                if connection.frozen is None:
+                    self._idle_readers.append(connection)
+                else:
+                    connection.close()
+            if connection.frozen is not None:
+                connection.frozen.check_unchanged()
 
     @contextmanager
     def reading_or_writing(self) -> Iterator[sqlite3.Connection]:
@@ -128,7 +172,7 @@ class Database:
     def _locked(self) -> Iterator[sqlite3.Connection]:
         try:
             if self._lock_file is None:
-                self._lock_file = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+                self._lock_file = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o666)
             fcntl.flock(self._lock_file, fcntl.LOCK_EX)
         except OSError as error:
             raise UnavailableError(f"{self.path}.lock: {error}") from error
@@ -139,7 +183,32 @@ class Database:
         finally:
             fcntl.flock(self._lock_file, fcntl.LOCK_UN)
 
+    def _reader(self) -> _Connection:
+        try:
+            return self._idle_readers.pop()
+        except IndexError:
+            pass
+        source = read_only_source(self.path)
+        if source is not None:
+            return self._connect_read_only(*source)
+        try:
+            return self._connect()
+        except sqlite3.OperationalError as error:
+            source = read_only_source(self.path, is_full=True)
+            if source is None or not lacks_room(error):
+                raise
+            return self._connect_read_only(*source)
+
+    def _connect_read_only(self, uri: str, frozen: FrozenFile | None) -> _Connection:
+        connection = sqlite3.connect(
+            uri, isolation_level=None, check_same_thread=False, factory=_Connection, uri=True
+        )
+        connection.frozen = frozen
+        connection.execute("PRAGMA temp_store = MEMORY")
+        return connection
+
     def _connect(self) -> _Connection:
+        create_file(self.path)
         connection = sqlite3.connect(
             self.path,
             timeout=_BUSY_TIMEOUT_SECONDS,
@@ -156,10 +225,25 @@ class Database:
         return connection
 
 
+def create_file(path: Path) -> None:
+    """Creates an empty database with the mode of the process's other files.
+
+    SQLite itself lets no group write, whatever the umask, and gives its -wal and -shm files the
+    same mode. UnavailableError if the disk refuses.
+    """
+    try:
+        # Never a file that exists: to close it would release SQLite's locks on it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise UnavailableError(f"cannot create {path}: {error.strerror}") from error
+
+
 def explained(error: sqlite3.OperationalError) -> str:
     """What SQLite says, and what a person can do about it where that is known."""
     if error.sqlite_errorname.startswith("SQLITE_READONLY"):
-        return "cannot be written; an instance's folder must be writable, for those who read too"
+        return "cannot be written: the file or its folder is read-only"
     return str(error)
 
 
@@ -172,3 +256,5 @@ def translated_errors(path: Path) -> Iterator[None]:
         raise UnavailableError(f"{path}: {explained(error)}") from error
     except sqlite3.Error as error:
         raise DataError(f"{path}: {error}") from error
+    except MemoryError as error:
+        raise UnavailableError(f"{path}: out of memory") from error

@@ -8,6 +8,7 @@ import logging
 
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.statestore.outcome import Outcome, Status
+from sleeper.statestore.run_commit import commit_until_known
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.codec import fingerprint_of_request
@@ -35,10 +36,12 @@ def earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome | No
 def commit_files(state: StateStore, files: AddFiles) -> Outcome:
     """Commits; the outcome says whether another run of the job was first.
 
+    Repeats a commit that was not answered. UnavailableError if it is never answered: then it is
+    not known whether the files were committed, and the job is to be repeated under its id.
     StateMovedOnError if they are refused, InvalidRequestError if the id was used meanwhile for
     another request.
     """
-    (outcome,) = state.commit(files)
+    (outcome,) = commit_until_known(lambda: state.commit(files))
     return checked_outcome(state, files, outcome)
 
 

@@ -27,7 +27,8 @@ class AppliedId:
 class Fold:
     """One write transaction on the state.
 
-    `number` is the last transaction applied, `time_ms` the time of the entry being folded.
+    `number` is the last transaction applied, `time_ms` the time of the entry being folded,
+    `write_id` the write id of the last entry (None if an older version folded it).
     """
 
     number: int
@@ -35,6 +36,8 @@ class Fold:
     horizon: int
     dimensions: int
     orphan_age_ms: int
+    run_bar_ms: int
+    write_id: str | None
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
@@ -52,8 +55,16 @@ class Fold:
 
     def reload(self) -> None:
         """Takes the position up from the database."""
-        self.number, self.time_ms, self.horizon, self.dimensions, self.orphan_age_ms = self.row(
-            "SELECT number, time, horizon, dimensions, orphan_age FROM position"
+        (
+            self.number,
+            self.time_ms,
+            self.horizon,
+            self.dimensions,
+            self.orphan_age_ms,
+            self.run_bar_ms,
+            self.write_id,
+        ) = self.row(
+            "SELECT number, time, horizon, dimensions, orphan_age, run_bar, write_id FROM position"
         )
 
     def row(self, sql: str, parameters: Any = ()) -> Any:
@@ -94,8 +105,17 @@ class Fold:
         without end.
         """
         self.run(
-            "UPDATE position SET number = ?, time = ?, horizon = ?, dimensions = ?, orphan_age = ?",
-            (self.number, self.time_ms, self.horizon, self.dimensions, self.orphan_age_ms),
+            "UPDATE position SET number = ?, time = ?, horizon = ?, dimensions = ?,"
+            " orphan_age = ?, run_bar = ?, write_id = ?",
+            (
+                self.number,
+                self.time_ms,
+                self.horizon,
+                self.dimensions,
+                self.orphan_age_ms,
+                self.run_bar_ms,
+                self.write_id,
+            ),
         )
         self.run("INSERT INTO entry_times VALUES (?, ?)", (self.number, self.time_ms))
         oldest = self.row("SELECT time FROM applied ORDER BY key LIMIT 1")

@@ -13,7 +13,9 @@ class LogEntry:
 
     `time_ms` never goes back from entry to entry. `write_id` is fresh for every try to
     commit, so that a writer can tell its own entry from another's. `body` is one line of
-    JSON per transaction.
+    JSON per transaction. `previous_write_id` is that of the entry before, None if it is not known
+    (the first entry, or one of an older version): it ties entries, copies of the state and
+    snapshots to one history, also if a log is restored from a backup.
     """
 
     first_number: int
@@ -22,6 +24,7 @@ class LogEntry:
     write_id: str
     body: str
     format_version: int = ENTRY_FORMAT_VERSION
+    previous_write_id: str | None = None
 
 
 class TransactionLog(Protocol):
@@ -37,15 +40,16 @@ class TransactionLog(Protocol):
     def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
         """Up to `limit` entries that follow transaction `after`, in order; empty at the head.
 
-        NotFoundError if entries after `after` were trimmed.
+        NotFoundError if entries after `after` were trimmed, or if `after` is beyond the head: then
+        the log was restored from a backup.
         """
         ...
 
     def append(self, entry: LogEntry) -> None:
         """Moves the head from first_number - 1 to last_number and keeps the entry, as one step.
 
-        ConflictError if the head is elsewhere. After UnavailableError it is not known
-        whether the entry was kept.
+        ConflictError if the head is elsewhere, or its entry has another write id than
+        `previous_write_id`. After UnavailableError it is not known whether the entry was kept.
         """
         ...
 

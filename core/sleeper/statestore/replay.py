@@ -1,6 +1,6 @@
 """Bringing a fold up to date from the log."""
 
-from sleeper.errors import DataError, InvalidRequestError
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.log import LogEntry, TransactionLog
 from sleeper.statestore.outcome import (
@@ -16,7 +16,10 @@ _ENTRIES_PER_READ = 100
 
 
 def catch_up(fold: Fold, log: TransactionLog) -> None:
-    """Applies every entry after the fold's number. NotFoundError if some were trimmed."""
+    """Applies every entry after the fold's number.
+
+    NotFoundError if some were trimmed, or if the fold is of another history than the log.
+    """
     while entries := log.read(fold.number, _ENTRIES_PER_READ):
         for entry in entries:
             apply_entry(fold, entry)
@@ -28,7 +31,13 @@ def apply_entry(fold: Fold, entry: LogEntry) -> None:
         raise DataError(
             f"log entry {entry.first_number} follows transaction {fold.number}: some are missing"
         )
+    if fold.write_id and entry.previous_write_id not in (None, fold.write_id):
+        raise NotFoundError(
+            f"log entry {entry.first_number} follows write {entry.previous_write_id}, the state "
+            f"write {fold.write_id}: the log was restored from a backup"
+        )
     fold.time_ms = entry.time_ms
+    fold.write_id = entry.write_id
     for encoded in decode_entry(entry):
         apply_transaction(fold, encoded)
     fold.finish_entry()

@@ -12,7 +12,7 @@ import re
 import sqlite3
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,10 @@ from pathlib import Path
 import obstore
 import zstandard
 from obstore.exceptions import BaseError
-from obstore.store import ObjectStore
+from obstore.store import LocalStore, ObjectStore
 
+from sleeper.datafiles.bucket import missing_object_error
+from sleeper.datafiles.disk import make_folder, sync_file, sync_folder
 from sleeper.errors import DataError, UnavailableError
 from sleeper.statestore.database import Database
 from sleeper.statestore.tables import LOG_TABLE_PREFIX, create_tables
@@ -65,12 +67,24 @@ class SnapshotStore:
             checksum = _compress(copy, compressed)
             name = f"{number:019d}-{uuid.uuid4().hex[:8]}-{checksum}.db.zst"
             snapshot = Snapshot(f"{self._prefix}/{name}", number, checksum)
-            with self._translated(snapshot.path):
-                obstore.put(self._store, snapshot.path, compressed)
+            self._put(snapshot, compressed)
         # One that was overtaken may have been dropped by those who did.
         if not self._verify(snapshot) and not any(s.number > number for s in self.verified(1)):
             raise DataError(f"snapshot {snapshot.path} does not read back as it was written")
         return number
+
+    def _put(self, snapshot: Snapshot, content: Path) -> None:
+        """Stores the snapshot durably: the log is trimmed after it."""
+        with self._translated(snapshot.path):
+            if not isinstance(self._store, LocalStore):
+                obstore.put(self._store, snapshot.path, content)
+                return
+            # The store itself does not synchronize what it writes.
+            assert self._store.prefix is not None
+            target = Path(self._store.prefix, snapshot.path)
+            make_folder(target.parent)
+            obstore.put(self._store, snapshot.path, content)
+            sync_file(target)
 
     def all(self) -> list[Snapshot]:
         """All of them, whole or not, newest first."""
@@ -83,22 +97,22 @@ class SnapshotStore:
                         found.append(Snapshot(item["path"], int(match[1]), match[2]))
         return sorted(found, key=lambda s: (s.number, s.path), reverse=True)
 
-    def verified(self, count: int) -> list[Snapshot]:
-        """The newest `count` that are whole, newest first."""
+    def verified(self, count: int, number_max: int | None = None) -> list[Snapshot]:
+        """The newest `count` that are whole, newest first, of states up to `number_max`."""
         whole: list[Snapshot] = []
         for snapshot in self.all():
             if len(whole) == count:
                 break
-            if self._verify(snapshot):
+            if (number_max is None or snapshot.number <= number_max) and self._verify(snapshot):
                 whole.append(snapshot)
         return whole
 
-    def open_newest(self, into: Database) -> int | None:
-        """Puts the newest whole snapshot in the place of the database's content.
+    def open_newest(self, into: Database, number_max: int | None = None) -> int | None:
+        """Puts the newest whole snapshot up to that number in place of the database's content.
 
         Returns its number; None if there is none. Torn ones are passed over.
         """
-        with self._newest_whole(into.path.parent) as found:
+        with self._newest_whole(into.path.parent, number_max) as found:
             if found is None:
                 return None
             snapshot, file = found
@@ -115,12 +129,28 @@ class SnapshotStore:
             if found is None:
                 return None
             snapshot, file = found
+            # SQLite would replay what an interrupted removal left of another database's log.
+            for suffix in ("-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+            sync_file(file)
+            sync_folder(path.parent)
             os.replace(file, path)
+            sync_folder(path.parent)
             return snapshot.number
 
-    def drop_all_but(self, count: int) -> None:
-        """Deletes the snapshots older than the newest `count` whole ones."""
-        kept = self.verified(count)
+    def drop_all_but(self, count: int, head: Callable[[], int]) -> None:
+        """Deletes snapshots older than the newest `count` whole ones, and those ahead of the log.
+
+        The latter hold what a log lost that was restored from a backup.
+        """
+        # The head is asked for after the listing: another process may have saved a newer one.
+        listed = self.all()
+        number_max = head()
+        for ahead in [s.path for s in listed if s.number > number_max]:
+            logger.warning("snapshot %s is ahead of the log at %d: deleted", ahead, number_max)
+            with self._translated(ahead), suppress(FileNotFoundError):
+                obstore.delete(self._store, ahead)
+        kept = self.verified(count, number_max)
         if len(kept) == count:
             oldest = kept[-1]
             for old in [s.path for s in self.all() if s.number < oldest.number]:
@@ -129,17 +159,21 @@ class SnapshotStore:
                     obstore.delete(self._store, old)
 
     @contextmanager
-    def _newest_whole(self, folder: Path) -> Iterator[tuple[Snapshot, Path] | None]:
+    def _newest_whole(
+        self, folder: Path, number_max: int | None = None
+    ) -> Iterator[tuple[Snapshot, Path] | None]:
         """The newest snapshot that is whole, as a file in a folder that is gone afterwards."""
         with _own_folder(folder) as temporary:
             file = Path(temporary, "state.db")
             for snapshot in self.all():
+                if number_max is not None and snapshot.number > number_max:
+                    continue
                 try:
                     self._fetch(snapshot, file)
                     _check(snapshot, file)
                 except sqlite3.OperationalError:
                     raise  # of the disk, not of the snapshot
-                except (DataError, sqlite3.Error) as error:
+                except (DataError, sqlite3.Error, ValueError, TypeError) as error:
                     logger.warning("snapshot %s passed over: %s", snapshot.path, error)
                     continue
                 yield snapshot, file
@@ -184,6 +218,9 @@ class SnapshotStore:
         try:
             yield
         except FileNotFoundError as error:
+            missing = missing_object_error(path, error)
+            if isinstance(missing, UnavailableError):
+                raise missing from error
             raise DataError(f"snapshot {path} is gone: {error}") from error
         except (BaseError, OSError) as error:
             raise UnavailableError(f"snapshot {path}: {error}") from error

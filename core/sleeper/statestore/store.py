@@ -1,8 +1,9 @@
 """The state store of one table: commit transactions, read versions."""
 
 import logging
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 from sleeper.clock import Clock, system_clock
@@ -16,7 +17,7 @@ from sleeper.statestore.reading.collection_queries import Follower
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.replay import catch_up
 from sleeper.statestore.snapshots import Snapshot, SnapshotStore
-from sleeper.statestore.tables import create_tables
+from sleeper.statestore.tables import create_tables, has_tables
 from sleeper.statestore.transactions.codec import encode
 from sleeper.statestore.transactions.transaction import Transaction
 
@@ -47,8 +48,11 @@ class StateStore:
         self._snapshots = snapshots
         if snapshots is not None and not database.path.exists():
             snapshots.place_newest(database.path)
-        with database.writing() as connection:
-            create_tables(connection)
+        with database.reading() as connection:
+            is_current = has_tables(connection)
+        if not is_current:
+            with database.writing() as connection:
+                create_tables(connection)
         self._committer = Committer(database, log, clock)
 
     def commit(self, *transactions: Transaction) -> list[Outcome]:
@@ -111,7 +115,7 @@ class StateStore:
         snapshots = self._need_snapshots()
         self._refresh()
         number = snapshots.save(self._database)
-        snapshots.drop_all_but(_SNAPSHOTS_KEPT)
+        snapshots.drop_all_but(_SNAPSHOTS_KEPT, self._log.head)
         return number
 
     def snapshots(self) -> list[Snapshot]:
@@ -120,7 +124,7 @@ class StateStore:
 
     def newest_snapshot(self) -> int | None:
         """The number that the newest verified snapshot holds; None if there is none."""
-        verified = self._need_snapshots().verified(1)
+        verified = self._need_snapshots().verified(1, self._log.head())
         return verified[0].number if verified else None
 
     def trim(self) -> int:
@@ -128,7 +132,7 @@ class StateStore:
 
         It stays below the last two verified snapshots, unexpired holds, and followers.
         """
-        verified = self._need_snapshots().verified(_SNAPSHOTS_KEPT)
+        verified = self._need_snapshots().verified(_SNAPSHOTS_KEPT, self._log.head())
         if len(verified) < _SNAPSHOTS_KEPT:
             return 0
         followers = self.followers()
@@ -147,7 +151,7 @@ class StateStore:
         head = self._log.head()
         with self._database.reading() as connection:
             (number,) = connection.execute("SELECT number FROM position").fetchone()
-        if number >= head:
+        if number == head:
             return
         self._past_a_trimmed_log(self._catch_up)
 
@@ -156,19 +160,36 @@ class StateStore:
             catch_up(Fold(connection), self._log)
 
     def _past_a_trimmed_log(self, action: Callable[[], R]) -> R:
-        """Does it; where this copy is behind the log's beginning, from the newest snapshot."""
+        """Does it; where this copy cannot follow the log, from the newest snapshot that can.
+
+        It is behind the log's beginning, or the log was restored from a backup. A log that was
+        never trimmed needs no snapshot.
+        """
         try:
             return action()
         except NotFoundError as gap:
             if self._snapshots is None:
                 raise DataError(f"the state is behind and no snapshot can be had: {gap}") from gap
-            logger.info("the log was trimmed: opening the newest snapshot")
-            if self._snapshots.open_newest(self._database) is None:
-                raise DataError(f"the state is behind and there is no snapshot: {gap}") from gap
+            logger.info("opening the newest snapshot: %s", gap)
+            if self._snapshots.open_newest(self._database, self._log.head()) is None:
+                self._start_empty(gap)
             try:
                 return action()
             except NotFoundError as still:
                 raise DataError(f"the newest whole snapshot is too old: {still}") from still
+
+    def _start_empty(self, gap: NotFoundError) -> None:
+        """Forgets the copy. DataError if the log does not reach back to its first entry."""
+        try:
+            self._log.read(0, limit=1)
+        except NotFoundError:
+            raise DataError(f"the state is behind and there is no snapshot: {gap}") from gap
+        with (
+            self._database.exclusively() as connection,
+            closing(sqlite3.connect(":memory:", isolation_level=None)) as empty,
+        ):
+            create_tables(empty)
+            empty.backup(connection)
 
     def _need_snapshots(self) -> SnapshotStore:
         if self._snapshots is None:

@@ -13,7 +13,7 @@ from functools import cache
 
 from sleeper.errors import DataError
 
-FOLD_FORMAT_VERSION = 2
+FOLD_FORMAT_VERSION = 3
 
 LOG_TABLE_PREFIX = "log_"
 """Tables of this prefix belong to a log that lives in the same file; a snapshot drops them."""
@@ -22,7 +22,8 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS position (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   number INTEGER NOT NULL, time INTEGER NOT NULL, horizon INTEGER NOT NULL,
-  dimensions INTEGER NOT NULL, orphan_age INTEGER NOT NULL);
+  dimensions INTEGER NOT NULL, orphan_age INTEGER NOT NULL,
+  run_bar INTEGER NOT NULL DEFAULT 0, write_id TEXT);
 CREATE TABLE IF NOT EXISTS schema_versions (version INTEGER PRIMARY KEY, json TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS processing_versions (version INTEGER PRIMARY KEY, json TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS applied (
@@ -45,8 +46,11 @@ CREATE TABLE IF NOT EXISTS holds (
 CREATE TABLE IF NOT EXISTS followers (
   name TEXT PRIMARY KEY, cursor_key TEXT NOT NULL, start INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS entry_times (last INTEGER PRIMARY KEY, time INTEGER NOT NULL);
-INSERT OR IGNORE INTO position VALUES (1, 0, 0, 0, 0, 0);
+INSERT OR IGNORE INTO position (one, number, time, horizon, dimensions, orphan_age)
+  VALUES (1, 0, 0, 0, 0, 0);
 """
+
+_POSITION_COLUMNS_SINCE_3 = {"run_bar": "INTEGER NOT NULL DEFAULT 0", "write_id": "TEXT"}
 
 _KEYED_TABLES = """
 CREATE TABLE partitions (
@@ -70,8 +74,14 @@ def path_hash(path: str) -> int:
     return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), signed=True)
 
 
+def has_tables(connection: sqlite3.Connection) -> bool:
+    """Whether the file is a fold of this version, so that `create_tables` has nothing to do."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return bool(version == FOLD_FORMAT_VERSION)
+
+
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Makes an empty fold where there is none, and adds tables that an older one lacks.
+    """Makes an empty fold where there is none, and adds what an older one lacks.
 
     DataError if a newer version wrote the file.
     """
@@ -82,6 +92,10 @@ def create_tables(connection: sqlite3.Connection) -> None:
         )
     if version < FOLD_FORMAT_VERSION:
         _run_script(connection, _TABLES)
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(position)")}
+        for name, definition in _POSITION_COLUMNS_SINCE_3.items():
+            if name not in columns:
+                connection.execute(f"ALTER TABLE position ADD COLUMN {name} {definition}")
         connection.execute(f"PRAGMA user_version = {FOLD_FORMAT_VERSION}")
 
 

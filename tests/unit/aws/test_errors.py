@@ -7,7 +7,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from sleeper.aws.errors import RefusedError, ThrottledError, translated
+from sleeper.aws.errors import MissingResourceError, RefusedError, ThrottledError, translated
 from sleeper.errors import (
     ConflictError,
     InvalidRequestError,
@@ -22,6 +22,10 @@ def client_error(code: str, *reasons: str) -> ClientError:
     if reasons:
         answer["CancellationReasons"] = [{"Code": reason} for reason in reasons]
     return ClientError(answer, "Operation")
+
+
+def no_index(message: str) -> ClientError:
+    return ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "Query")
 
 
 def error_of(error: Exception) -> SleeperError:
@@ -41,8 +45,12 @@ def error_of(error: Exception) -> SleeperError:
         (client_error("InternalServerError"), UnavailableError),
         (client_error("TransactionInProgressException"), UnavailableError),
         (client_error("AccessDeniedException"), UnavailableError),
-        (client_error("ResourceNotFoundException"), NotFoundError),
-        (client_error("AWS.SimpleQueueService.NonExistentQueue"), NotFoundError),
+        (client_error("ResourceNotFoundException"), MissingResourceError),
+        (client_error("AWS.SimpleQueueService.NonExistentQueue"), MissingResourceError),
+        (client_error("QueueDoesNotExist"), MissingResourceError),
+        (no_index("The table does not have the specified index: recent"), MissingResourceError),
+        (no_index("Cannot read from backfilling global secondary index: a"), MissingResourceError),
+        (client_error("GoneException"), NotFoundError),
         (client_error("ValidationException"), InvalidRequestError),
         (EndpointConnectionError(endpoint_url="http://x"), UnavailableError),
         (ConnectTimeoutError(endpoint_url="http://x"), UnavailableError),

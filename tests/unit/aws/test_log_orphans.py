@@ -17,6 +17,7 @@ from sleeper.properties.table import NAME, SCHEMA, TABLE_ID
 from sleeper.properties.values import instance_properties, table_properties
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.database import Database
+from sleeper.statestore.log import LogEntry
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
@@ -38,7 +39,8 @@ def test_a_kill_between_object_and_append_leaves_an_orphan_that_collection_finds
 ) -> None:
     client, objects = FaultyClient(tables.client), MemoryStore()
     log = DynamoTransactionLog(client, tables.name(TRANSACTION_LOG_TABLE), TABLE, objects)
-    store = StateStore(Database(tmp_path / "state.db", durable=False), log)
+    now_ms = system_clock()
+    store = StateStore(Database(tmp_path / "state.db", durable=False), log, lambda: now_ms)
     tree = tuple(tree_from_split_points(TEST_SCHEMA, ()))
     store.commit_or_raise(InitialiseTable(schema_to_json(TEST_SCHEMA), tree))
     store.commit_or_raise(big_transaction("kept"))
@@ -55,6 +57,8 @@ def test_a_kill_between_object_and_append_leaves_an_orphan_that_collection_finds
             yield StoredObject(path, 1, system_clock())
 
     def collect(days: int) -> list[str]:
+        nonlocal now_ms
+        now_ms = system_clock() + days * DAY_MS
         before = paths(objects)
         collect_orphans(
             TABLE,
@@ -62,7 +66,7 @@ def test_a_kill_between_object_and_append_leaves_an_orphan_that_collection_finds
             properties(),
             listing,
             lambda found: obstore.delete(objects, found),
-            lambda: system_clock() + days * DAY_MS,
+            lambda: now_ms,
         )
         return sorted(before - paths(objects))
 
@@ -71,6 +75,18 @@ def test_a_kill_between_object_and_append_leaves_an_orphan_that_collection_finds
     assert paths(objects) == {kept}
     with StateStore(Database(tmp_path / "copy.db", durable=False), log).reading() as state:
         assert state.jobs.applied("kept", AddFiles.kind) is not None
+
+
+def test_the_body_of_an_append_under_way_is_kept(tables: DynamoTables) -> None:
+    """A collector whose clock is ahead takes it for old; the entry that follows needs it."""
+    log = DynamoTransactionLog(
+        tables.client, tables.name(TRANSACTION_LOG_TABLE), TABLE, MemoryStore()
+    )
+    log.append(LogEntry(1, 1, 0, "0" * 32, "{}"))
+    lost, under_way = (
+        f"{TABLE}/log/{number:019d}-{str(number) * 32}.json.zst" for number in (1, 2)
+    )
+    assert log.bodies_in_use([lost, under_way]) == {under_way}
 
 
 def big_transaction(job_id: str) -> AddFiles:

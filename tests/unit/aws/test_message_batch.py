@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from sleeper.aws import message_batch
 from sleeper.aws.message_batch import Outgoing, send_batches
 from sleeper.errors import InvalidRequestError, UnavailableError
 
@@ -36,7 +35,7 @@ class FakeSqs:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_batch, "_FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("sleeper.aws.backoff.time.sleep", lambda _: None)
 
 
 def send(sqs: FakeSqs, messages: list[Outgoing]) -> list[str]:

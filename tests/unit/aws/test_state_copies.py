@@ -1,4 +1,6 @@
+import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.database import Database
 from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.followers import CreateFollower
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.tables.table_ref import TableId
 from tests.table_fixture import SCHEMA, FakeClock
@@ -201,3 +204,45 @@ def test_what_a_killed_process_left_of_a_snapshot_goes(tables: Tables) -> None:
     initialise(copies.get(table_id))
     assert not left.exists()
     copies.close()
+
+
+def test_a_write_ahead_log_that_a_killed_removal_left_is_not_replayed(tables: Tables) -> None:
+    (table_id,) = ids(1)
+    copy = tables.folder / table_id / "state.db"
+    copies = tables.copies()
+    store = copies.get(table_id)
+    initialise(store)
+    store.save_snapshot()
+    for follower in range(30):
+        if follower == 20:  # from here on the write-ahead log holds some of the pages only
+            with closing(sqlite3.connect(copy)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        store.commit_or_raise(CreateFollower(f"follower-{follower}", 1))
+    left = {p.name: p.read_bytes() for p in copy.parent.glob("state.db-*")}
+    assert left["state.db-wal"]
+    del store
+    copies.forget(table_id)
+    copy.parent.mkdir()
+    for name, content in left.items():
+        (copy.parent / name).write_bytes(content)
+    later = tables.copies()
+    assert number(later, table_id) == 31
+    later.close()
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_copy_loses_its_database_before_its_write_ahead_log(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database without its write-ahead log may be half of a checkpoint."""
+    (table_id,) = ids(1)
+    copies = tables.copies()
+    initialise(copies.get(table_id))
+    copies.close()
+    there: list[bool] = []
+    monkeypatch.setattr(
+        shutil, "rmtree", lambda folder, **_: there.append((folder / "state.db").exists())
+    )
+    tables.copies().forget(table_id)
+    assert there == [False]

@@ -10,6 +10,7 @@ from sleeper.errors import UnavailableError
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.status import JobState
 from sleeper.properties.deployed import JOB_TRACKER_TABLE, TASK_TRACKER_TABLE
+from sleeper.retries import RETRY_VARIABLE
 from sleeper.tables.table_ref import TableId
 from tests.servers.dynoxide import DynamoTables
 from tests.unit.aws.conftest import FaultyClient
@@ -107,7 +108,9 @@ def test_what_is_throttled_for_a_moment_is_recorded(tables: DynamoTables) -> Non
 def test_a_throttled_tracker_says_so_and_takes_the_events_again(
     tables: DynamoTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sleeper.aws.dynamo_batches._WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("sleeper.aws.backoff.time.sleep", lambda _: None)
+    # Eight attempts.
+    monkeypatch.setenv(RETRY_VARIABLE, "2")
     under_test = JobTrackerUnderTest(tables)
     for _ in range(8):
         under_test.client.fail("transact_write_items", THROTTLED)

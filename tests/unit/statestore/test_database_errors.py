@@ -14,7 +14,7 @@ def test_a_database_that_is_only_to_be_read_is_told_with_what_is_needed(tmp_path
     sqlite3.connect(path).execute("CREATE TABLE t (x)")
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     with (
-        pytest.raises(UnavailableError, match=r"state\.db: cannot be written; .*must be writable"),
+        pytest.raises(UnavailableError, match=r"state\.db: cannot be written: .*read-only"),
         translated_errors(path),
     ):
         connection.execute("INSERT INTO t VALUES (1)")
@@ -27,3 +27,11 @@ def test_other_errors_say_what_sqlite_says(tmp_path: Path) -> None:
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(DataError, match="not a database"), translated_errors(path):
         sqlite3.connect(path).execute("SELECT * FROM t")
+
+
+def test_a_database_without_memory_is_unavailable(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UnavailableError, match=r"state\.db: out of memory"),
+        translated_errors(tmp_path / "state.db"),
+    ):
+        raise MemoryError

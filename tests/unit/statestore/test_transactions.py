@@ -11,6 +11,7 @@ from sleeper.partitions.partition import Partition, PartitionId, split_region
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.outcome import Status
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.bar_runs import BarRuns
 from sleeper.statestore.transactions.change_processing import ChangeProcessing
 from sleeper.statestore.transactions.codec import decode_entry, encode
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
@@ -259,6 +260,29 @@ def test_the_run_start_in_a_files_name_counts_too(table):
     assert "orphan age" in table.ingest(path).reason
 
 
+def test_a_run_older_than_the_bar_never_commits(table):
+    table.ingest("input")
+    job = table.ingest_job("old")
+    table.assign("job", "input")
+    compacted = compaction(table, "job", "input")
+    table.clock.now_ms += 20 * DAY_MS
+    bar_ms = table.clock.now_ms - 14 * DAY_MS
+    assert table.commit(BarRuns(bar_ms)).status is Status.APPLIED
+    assert table.commit(BarRuns(bar_ms)).status is Status.ALREADY_DONE
+    assert table.commit(BarRuns(bar_ms - 1)).status is Status.ALREADY_DONE
+    assert "barred" in table.commit(job).reason
+    assert "barred" in table.commit(compacted).reason
+    named = new_data_path("t", ROOT, bar_ms - 1)
+    assert "barred" in table.ingest(named).reason
+    with table.another_store().reading() as state:
+        assert state.run_bar_ms == bar_ms
+
+
+def test_a_bar_that_is_not_older_than_the_orphan_age_is_refused(table):
+    outcome = table.commit(BarRuns(START_MS - 14 * DAY_MS + 1))
+    assert "orphan age" in outcome.reason
+
+
 def test_a_path_that_is_known_is_refused(table):
     table.ingest("a")
     assert "known already" in table.ingest("a").reason
@@ -419,6 +443,33 @@ def test_a_hold_keeps_its_version_until_it_expires(table):
     table.clock.now_ms += 5
     assert table.commit(CollectFiles(("a",), 4)).status is Status.APPLIED
     assert "gone" in table.commit(RenewHold("hold", START_MS + 99)).reason
+
+
+def test_creating_a_hold_again_extends_it_and_never_shortens_it(table):
+    compacted(table)
+    hold = CreateHold("hold", "me", 3, START_MS + 10)
+    table.commit(hold)
+    assert table.commit(replace(hold, expiry_ms=START_MS + 20)).status is Status.APPLIED
+    assert table.commit(hold).status is Status.ALREADY_DONE
+    table.clock.now_ms += 15
+    assert table.commit(CollectFiles(("a",), 4)).refused
+
+
+def test_a_hold_cannot_move_to_another_version(table):
+    compacted(table)
+    hold = CreateHold("hold", "me", 3, START_MS + 10)
+    table.commit(hold)
+    assert "keeps version 3" in table.commit(replace(hold, version=4)).reason
+
+
+def test_a_hold_that_expired_or_was_released_can_be_created_again(table):
+    compacted(table)
+    hold = CreateHold("hold", "me", 3, START_MS + 10)
+    table.commit(hold)
+    table.clock.now_ms += 15
+    assert table.commit(replace(hold, expiry_ms=START_MS + 30)).status is Status.APPLIED
+    table.commit(ReleaseHold("hold"))
+    assert table.commit(replace(hold, expiry_ms=START_MS + 40)).status is Status.APPLIED
 
 
 def test_a_released_hold_keeps_nothing(table):

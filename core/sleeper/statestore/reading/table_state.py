@@ -8,6 +8,7 @@ from sleeper.processing.model import Processing
 from sleeper.processing.text import processing_from_json
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
+from sleeper.statestore.log_time import is_jump, jump_error
 from sleeper.statestore.reading.collection_queries import CollectionQueries
 from sleeper.statestore.reading.file_queries import FileQueries
 from sleeper.statestore.reading.job_queries import JobQueries
@@ -20,18 +21,24 @@ class TableState:
 
     `version` is what the queries of `partitions` and `files` look at; `number` the newest
     transaction; `horizon` the oldest version that can be read; `time_ms` the time of the
-    newest entry. `jobs` and `collection` answer of the newest state.
+    newest entry; runs that began before `run_bar_ms` cannot commit. `jobs` and `collection`
+    answer of the newest state.
 
     InvalidRequestError if the version is below the horizon or not reached yet;
     NotFoundError if the table was not initialised.
     """
 
     def __init__(self, connection: sqlite3.Connection, version: int | None = None) -> None:
-        self.number, self.time_ms, self.horizon, dimensions, self.orphan_age_ms = (
-            connection.execute(
-                "SELECT number, time, horizon, dimensions, orphan_age FROM position"
-            ).fetchone()
-        )
+        (
+            self.number,
+            self.time_ms,
+            self.horizon,
+            dimensions,
+            self.orphan_age_ms,
+            self.run_bar_ms,
+        ) = connection.execute(
+            "SELECT number, time, horizon, dimensions, orphan_age, run_bar FROM position"
+        ).fetchone()
         if dimensions == 0:
             raise NotFoundError("the table has no state: it was not initialised")
         self.oldest_version = max(self.horizon, 1)
@@ -59,6 +66,15 @@ class TableState:
         """
         newest_ms: int = self.time_ms
         return max(clock_ms, newest_ms)
+
+    def run_start(self, clock_ms: int) -> int:
+        """The time of a run that begins now: UnavailableError if its commit would be refused.
+
+        So a clock that is implausibly ahead is found before the work is done, not after.
+        """
+        if is_jump(clock_ms, self.time_ms):
+            raise jump_error(clock_ms, self.time_ms)
+        return self.moment(clock_ms)
 
     def check_changes_after(self, start: int) -> None:
         """InvalidRequestError if what came after the version is not all there any more, or yet."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from sleeper.clock import iso_time
 from sleeper.files.data_file import DataFile, run_start_of
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.file_rows import fault_of, find_file, insert_file
@@ -82,7 +83,13 @@ def fault_of_run(fold: Fold, run_start_ms: int, paths: list[str]) -> str | None:
     The orphan collector goes by the run start in a file's name, so that one counts too.
     """
     starts = [s for s in (run_start_of(p) for p in paths) if s is not None]
-    age_ms = fold.time_ms - min([run_start_ms, *starts])
+    oldest_ms = min([run_start_ms, *starts])
+    if oldest_ms < fold.run_bar_ms:
+        return (
+            f"the run began at {iso_time(oldest_ms)}, and runs that began before "
+            f"{iso_time(fold.run_bar_ms)} are barred: their files may be collected"
+        )
+    age_ms = fold.time_ms - oldest_ms
     if age_ms > fold.orphan_age_ms // 2:
         return (
             f"the run began {age_ms} ms ago, more than half the orphan age of "

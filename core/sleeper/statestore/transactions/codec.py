@@ -9,6 +9,7 @@ from typing import Any
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.statestore.log import ENTRY_FORMAT_VERSION, LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.bar_runs import BarRuns
 from sleeper.statestore.transactions.change_processing import ChangeProcessing
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
@@ -21,6 +22,7 @@ from sleeper.statestore.transactions.compaction_jobs import (
 from sleeper.statestore.transactions.followers import CreateFollower, DeleteFollower
 from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.log_time import AcceptTime
 from sleeper.statestore.transactions.push_down import PushDownReferences
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
 from sleeper.statestore.transactions.transaction import Transaction
@@ -46,6 +48,8 @@ KINDS: dict[str, type[Transaction]] = {
         CreateFollower,
         DeleteFollower,
         ChangeProcessing,
+        BarRuns,
+        AcceptTime,
     )
 }
 

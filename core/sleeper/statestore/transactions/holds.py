@@ -19,9 +19,14 @@ def fault_of_version(fold: Fold, version: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CreateHold(Transaction):
-    """Keeps a version readable until the expiry; `id` is the hold's."""
+    """Keeps a version readable until the expiry; `id` is the hold's.
+
+    Creating it again makes it last longer if the expiry is later: a process that died after
+    this is followed by one that computes another expiry. So the id is not remembered.
+    """
 
     kind: ClassVar[str] = "create_hold"
+    remembered: ClassVar[bool] = False
     id: str
     owner: str
     version: int
@@ -31,7 +36,15 @@ class CreateHold(Transaction):
         fault = fault_of_version(fold, self.version)
         if fault is None and self.expiry_ms <= fold.time_ms:
             fault = f"hold {self.id} would have expired already"
-        return refused(fault) if fault else APPLY
+        if fault:
+            return refused(fault)
+        sql = "SELECT version, expiry FROM holds WHERE id = ? AND expiry > ?"
+        found = fold.row(sql, (self.id, fold.time_ms))
+        if found is None:
+            return APPLY
+        if found[0] != self.version:
+            return refused(f"hold {self.id} keeps version {found[0]}, not {self.version}")
+        return APPLY if found[1] < self.expiry_ms else already_done("it lasts as long already")
 
     def apply(self, fold: Fold) -> None:
         fold.run(

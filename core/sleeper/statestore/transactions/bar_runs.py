@@ -1,0 +1,44 @@
+"""Bars runs that began before a time from ever committing."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from sleeper.statestore.fold import Fold
+from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
+from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
+
+
+@dataclass(frozen=True, slots=True)
+class BarRuns(Transaction):
+    """Refuses every later commit of a run that began before `before_ms`.
+
+    The orphan collector commits it before it deletes files of such runs. Whether a file can
+    still be committed then depends on the log alone, and not on the clocks of the collector
+    and of the run. The bar only rises.
+    """
+
+    kind: ClassVar[str] = "bar_runs"
+    remembered: ClassVar[bool] = False
+    before_ms: int
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        if self.before_ms <= fold.run_bar_ms:
+            return already_done(f"runs that began before {fold.run_bar_ms} are barred already")
+        newest_ms = fold.time_ms - fold.orphan_age_ms
+        if self.before_ms > newest_ms:
+            return refused(
+                f"runs are barred up to {self.before_ms}, which is younger than the orphan age "
+                f"(expected at most {newest_ms})"
+            )
+        return APPLY
+
+    def apply(self, fold: Fold) -> None:
+        fold.run_bar_ms = self.before_ms
+
+    def to_json(self) -> dict[str, Any]:
+        return {"before": self.before_ms}
+
+    @classmethod
+    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
+        return cls(raw["before"], transaction_id)

@@ -1,0 +1,119 @@
+"""A conditional write whose response is lost is repeated, and must not be taken for refused."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from sleeper.aws.file_requests import DynamoFileRequests
+from sleeper.aws.job_tracker import DynamoJobTracker
+from sleeper.aws.query_tracker import DynamoQueryTracker
+from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
+from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.ingest_batcher.request import FileRequest
+from sleeper.jobs.event import JobEvent, JobKind, JobStep
+from sleeper.properties.deployed import (
+    INGEST_BATCHER_TABLE,
+    JOB_TRACKER_TABLE,
+    QUERY_TRACKER_TABLE,
+    TABLE_ID_INDEX,
+    TABLE_NAME_INDEX,
+    TABLE_ONLINE_INDEX,
+    TRANSACTION_LOG_TABLE,
+)
+from sleeper.query_service.tracker import QueryIdTakenError, QueryPin, QueryState
+from sleeper.statestore.log import LogEntry
+from sleeper.tables.table_ref import TableId, TableRef
+from tests.servers.dynoxide import DynamoTables
+from tests.servers.lost_responses import lose_next_response
+
+TABLE = TableId("0000000a")
+PIN = QueryPin("fingerprint", TABLE, 1, 1)
+
+
+@pytest.fixture
+def client(tables: DynamoTables) -> Any:
+    """A client of this test alone."""
+    return tables.another_client()
+
+
+@pytest.fixture
+def queries(tables: DynamoTables, client: Any) -> DynamoQueryTracker:
+    return DynamoQueryTracker(client, tables.name(QUERY_TRACKER_TABLE), 30)
+
+
+def test_the_subquery_that_ends_a_query_knows_it(queries: DynamoQueryTracker, client: Any) -> None:
+    queries.begin("q", PIN)
+    queries.plan("q", ["s"])
+    queries.start("q", "s")
+    lose_next_response(client, "UpdateItem")
+    ended = queries.finish("q", "s", 3)
+    assert ended is not None
+    assert (ended.state, ended.row_count) == (QueryState.COMPLETED, 3)
+    assert queries.finish("q", "s", 3) is None
+
+
+def test_a_count_of_rows_is_no_second_finish(queries: DynamoQueryTracker, client: Any) -> None:
+    queries.begin("q", PIN)
+    queries.plan("q", ["s"])
+    lose_next_response(client, "TransactWriteItems")
+    ended = queries.finish("q", "s", 3, rows_max=4)
+    assert ended is not None
+    assert (ended.state, ended.row_count) == (QueryState.COMPLETED, 3)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_query_that_fails_is_ended_once(
+    queries: DynamoQueryTracker, client: Any, begun: bool
+) -> None:
+    if begun:
+        queries.begin("q", PIN)
+    lose_next_response(client, "UpdateItem")
+    ended = queries.fail("q", PIN.fingerprint, "reason")
+    assert ended is not None
+    assert (ended.state, ended.error) == (QueryState.FAILED, "reason")
+    assert queries.fail("q", PIN.fingerprint, "reason") is None
+    with pytest.raises(QueryIdTakenError):
+        queries.fail("q", "another", "reason")
+
+
+def test_a_query_that_begins_is_its_own(queries: DynamoQueryTracker, client: Any) -> None:
+    lose_next_response(client, "PutItem")
+    assert queries.begin("q", PIN) == PIN
+    lose_next_response(client, "UpdateItem")
+    assert queries.start("q", "s")
+
+
+def test_a_table_that_is_created_is_no_conflict(tables: DynamoTables, client: Any) -> None:
+    names = (TABLE_NAME_INDEX, TABLE_ID_INDEX, TABLE_ONLINE_INDEX)
+    index = DynamoTableIndex(client, TableIndexNames(*(tables.name(each) for each in names)))
+    table = TableRef(TABLE, "t")
+    lose_next_response(client, "TransactWriteItems")
+    index.create(table)
+    renamed = dataclasses.replace(table, name="u")
+    lose_next_response(client, "TransactWriteItems")
+    index.replace(table, renamed)
+    assert index.list() == (renamed,)
+
+
+def test_files_that_are_assigned_are_no_conflict(tables: DynamoTables, client: Any) -> None:
+    requests = DynamoFileRequests(client, tables.name(INGEST_BATCHER_TABLE))
+    lose_next_response(client, "PutItem")
+    requests.add([FileRequest(TABLE, "r", "bucket/file", 1, 1)])
+    lose_next_response(client, "TransactWriteItems")
+    requests.assign("job", requests.waiting(TABLE))
+    lose_next_response(client, "TransactWriteItems")
+    requests.mark_sent(requests.waiting(TABLE))
+    assert requests.waiting(TABLE) == ()
+
+
+def test_an_entry_and_an_event_are_kept_once(tables: DynamoTables, client: Any) -> None:
+    log = DynamoTransactionLog(client, tables.name(TRANSACTION_LOG_TABLE), TABLE, None)  # type: ignore[arg-type]
+    entry = LogEntry(1, 1, 1, "write", "")
+    lose_next_response(client, "TransactWriteItems")
+    log.append(entry)
+    assert log.read(0) == [entry]
+    jobs = DynamoJobTracker(client, tables.name(JOB_TRACKER_TABLE), 30)
+    lose_next_response(client, "PutItem")
+    jobs.record(JobEvent(TABLE, "j", JobKind.INGEST, JobStep.CREATED, 1))
+    assert len(jobs.recent()) == 1

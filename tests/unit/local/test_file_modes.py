@@ -1,0 +1,67 @@
+"""Who may read and write what a local instance consists of."""
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import DataError
+from sleeper.local.files import read_whole
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.tables import create_table
+
+SCHEMA = json.dumps({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
+
+
+@contextmanager
+def umask(value: int) -> Iterator[None]:
+    before = os.umask(value)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize(("mask", "expected"), [(0o022, 0o700), (0o077, 0o700), (0o002, 0o770)])
+def test_a_new_instance_is_of_its_owner_or_of_the_group_that_the_umask_lets_write(
+    tmp_path: Path, mask: int, expected: int
+) -> None:
+    with umask(mask):
+        make_local_instance(tmp_path / "a" / "instance", "test")
+    assert mode(tmp_path / "a" / "instance") == expected
+    assert mode(tmp_path / "a") == 0o777 & ~mask
+
+
+def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
+    folder = tmp_path / "instance"
+    folder.mkdir()
+    folder.chmod(0o2775)
+    make_local_instance(folder, "test")
+    assert mode(folder) == 0o2775
+
+
+def test_all_of_a_shared_instance_can_be_written_by_its_group(tmp_path: Path) -> None:
+    with umask(0o002):
+        make_local_instance(tmp_path / "instance", "test")
+        with closing(open_local_instance(tmp_path / "instance")) as instance:
+            create_table(instance, "t", SCHEMA)
+            with instance.table("t").state.reading():
+                spill = instance.spill_folder()
+                assert mode(spill) == 0o700
+                found = {p.name: mode(p) for p in (tmp_path / "instance").rglob("*") if p != spill}
+    assert {"instance.db", "state.db", "state.db.lock", "state.db-wal"} <= found.keys()
+    assert {name: oct(m) for name, m in found.items() if m & 0o060 != 0o060} == {}
+
+
+def test_a_property_file_that_is_no_text_is_a_data_error(tmp_path: Path) -> None:
+    (tmp_path / "instance.properties").write_bytes(b"sleeper.id=\xff\n")
+    with pytest.raises(DataError, match=r"instance\.properties is not UTF-8 text: .*position 11"):
+        read_whole(tmp_path / "instance.properties")

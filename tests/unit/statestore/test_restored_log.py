@@ -1,0 +1,70 @@
+"""A log that was restored from a backup, below copies and snapshots of what came after it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sleeper.statestore.database import Database
+from tests.table_fixture import TableUnderTest
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> TableUnderTest:
+    """Its log is elsewhere, as on AWS."""
+    made = TableUnderTest(tmp_path, "remote").initialise()
+    made.ingest("kept")
+    return made
+
+
+def restore(table: TableUnderTest, lose: Callable[[], object]) -> None:
+    """Takes the log back to before what `lose` commits."""
+    log = Database(table.folder / "log.db")
+    with log.reading() as connection:
+        (head,) = connection.execute("SELECT head FROM log_head").fetchone()
+    lose()
+    with log.writing() as connection:
+        connection.execute("DELETE FROM log_entries WHERE last > ?", (head,))
+        connection.execute("UPDATE log_head SET head = ?", (head,))
+    log.close()
+
+
+@pytest.mark.parametrize("with_snapshot", [True, False])
+def test_a_copy_ahead_of_the_log_is_made_anew(table: TableUnderTest, with_snapshot: bool) -> None:
+    if with_snapshot:
+        table.store.save_snapshot()
+    restore(table, lambda: (table.ingest("lost"), table.ingest("lost too")))
+    assert table.paths_in("root") == ["kept"]
+    assert table.ingest("new").number == 3
+    assert table.paths_in("root") == ["kept", "new"]
+
+
+def test_a_writer_ahead_of_the_log_commits_on_the_restored_state(table: TableUnderTest) -> None:
+    restore(table, lambda: table.ingest("lost"))
+    assert table.ingest("new").number == 3
+    assert table.paths_in("root") == ["kept", "new"]
+
+
+def test_a_copy_whose_log_went_on_without_it_is_made_anew(table: TableUnderTest) -> None:
+    """Its number exists again, of another entry."""
+    restore(table, lambda: table.ingest("lost"))
+    other = table.another_store()
+    for path in ("new", "newer"):
+        other.commit(table.ingest_job(path))
+    assert table.paths_in("root") == ["kept", "new", "newer"]
+
+
+def test_snapshots_ahead_of_the_log_are_neither_opened_nor_counted(table: TableUnderTest) -> None:
+    def lose() -> None:
+        for path in ("lost", "lost too"):
+            table.ingest(path)
+            table.store.save_snapshot()
+
+    restore(table, lose)
+    other = table.another_store()
+    with other.reading() as state:
+        assert state.number == 2
+    assert other.newest_snapshot() is None
+    assert other.trim() == 0
+    other.save_snapshot()
+    assert [s.number for s in other.snapshots()] == [2]
