@@ -7,13 +7,14 @@ by halving the column, so that only a failing batch costs more than one vectoris
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import SessionContext, col, functions
 
 from sleeper.datafiles.times import parse_times
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, UnavailableError, is_transient
 from sleeper.schema.model import (
     DecimalType,
     FieldType,
@@ -36,6 +37,12 @@ _PRIMITIVES: dict[PrimitiveType, pa.DataType] = {
     PrimitiveType.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     PrimitiveType.DATE: pa.date32(),
 }
+
+DECIMAL_DIGITS_MAX = 38
+_DECIMAL_TEXT = (
+    rf"^[+-]?(\d{{1,{DECIMAL_DIGITS_MAX}}}(\.\d{{0,{DECIMAL_DIGITS_MAX}}})?"
+    rf"|\.\d{{1,{DECIMAL_DIGITS_MAX}}})([eE][+-]?\d{{1,3}})?$"
+)
 
 # Validity and views; each further one holds values that do not fit into a view.
 _BUFFERS_OF_SHORT_VIEWS = 2
@@ -147,16 +154,21 @@ def _cast_by_halves(column: pa.Array, cast: Cast, start: int, bad: dict[int, str
         return cast(column)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnfitError) as error:
         if len(column) == 1:
-            bad[start] = f"{_shown(column[0])}: {str(error).splitlines()[0]}"
+            bad[start] = f"{_shown(column)}: {str(error).splitlines()[0]}"
             return pa.nulls(1)
     half = len(column) // 2
     parts = [
-        _cast_by_halves(column.slice(0, half), cast, start, bad),
-        _cast_by_halves(column.slice(half), cast, start + half, bad),
+        _cast_by_halves(_copied(column.slice(0, half)), cast, start, bad),
+        _cast_by_halves(_copied(column.slice(half)), cast, start + half, bad),
     ]
     kinds = {p.type for p in parts if not pa.types.is_null(p.type)}
     kind = kinds.pop() if kinds else pa.null()
     return pa.concat_arrays([p.cast(kind) for p in parts])
+
+
+def _copied(column: pa.Array) -> pa.Array:
+    """The column without values outside of it, which Arrow checks too if they are in lists."""
+    return pa.concat_arrays([column])
 
 
 class UnfitError(Exception):
@@ -164,7 +176,12 @@ class UnfitError(Exception):
 
 
 def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
-    """The values as the type. Raises, of this module or Arrow, if one of them does not fit."""
+    """The values as the type. Raises, of this module or Arrow, if one of them does not fit.
+
+    Nothing vouches for what is handed in: its text may not be UTF-8, and its decimals may have
+    more digits than their type, which Arrow would store as other numbers.
+    """
+    column.validate(full=True)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     wanted = arrow_type(target)
@@ -212,14 +229,15 @@ def parse_values(column: pa.Array, target: FieldType) -> pa.Array:
         case PrimitiveType.TIMESTAMP:
             return _parsed_timestamps(column)
         case PrimitiveType.BOOLEAN:
-            lowered = pc.utf8_lower(column)
-            if pc.all(pc.match_substring_regex(lowered, "^(true|false)$")).as_py() is False:
-                raise UnfitError("expected true or false")
-            return lowered.cast(pa.bool_())
+            return _parsed_booleans(column)
         case PrimitiveType.DATE:
             return parse_times(column, arrow_type(target))
         case PrimitiveType.FLOAT | PrimitiveType.DOUBLE:
             return _parsed_floats(column, target)
+        case PrimitiveType.INT | PrimitiveType.LONG:
+            return _parsed_integers(column, target)
+        case DecimalType():
+            return _parsed_decimals(column, target)
         case ListType() | MapType():
             raise InvalidRequestError("lists and maps cannot be read from plain text")
         case _:
@@ -245,11 +263,39 @@ def _parsed_floats(column: pa.Array, target: FieldType) -> pa.Array:
     return parsed
 
 
+def _parsed_booleans(column: pa.Array) -> pa.Array:
+    lowered = pc.utf8_lower(column)
+    if pc.all(pc.match_substring_regex(lowered, "^(true|false)$")).as_py() is False:
+        raise UnfitError("expected true or false")
+    return lowered.cast(pa.bool_())
+
+
+def _parsed_integers(column: pa.Array, target: FieldType) -> pa.Array:
+    parsed = column.cast(arrow_type(target))
+    # Arrow reads 0x10 as 16.
+    if pc.any(pc.match_substring(column, "x", ignore_case=True)).as_py():
+        raise UnfitError("expected a whole number in decimal digits")
+    return parsed
+
+
+def _parsed_decimals(column: pa.Array, target: DecimalType) -> pa.Array:
+    """Arrow parses and rescales without a check for overflow, so twice the digits must suffice."""
+    if pc.all(pc.match_substring_regex(column, _DECIMAL_TEXT)).as_py() is False:
+        raise UnfitError(f"expected a decimal of at most {DECIMAL_DIGITS_MAX} digits")
+    magnitude = pc.max(pc.abs(column.cast(pa.float64()))).as_py()
+    if magnitude is not None and magnitude > 10.0**DECIMAL_DIGITS_MAX:
+        raise UnfitError(f"too large for {type_name(target)}")
+    wide = column.cast(pa.decimal256(2 * DECIMAL_DIGITS_MAX, target.scale))
+    return wide.cast(arrow_type(target))
+
+
 def _decoded_base64(column: pa.Array) -> pa.Array:
     frame = SessionContext().from_arrow(pa.table({"text": column}))
     try:
         batches = frame.select(functions.decode(col("text"), "base64")).collect()
     except Exception as error:  # DataFusion raises bare exceptions
+        if is_transient(error):
+            raise UnavailableError(f"cannot decode base64: {error}") from error
         raise UnfitError("not base64") from error
     return pa.chunked_array([b.column(0) for b in batches], pa.binary()).combine_chunks()
 
@@ -298,8 +344,20 @@ def _is_list(kind: pa.DataType) -> bool:
     )
 
 
-def _shown(value: pa.Scalar) -> str:
-    text = repr(value.as_py())
+def python_value(value: pa.Scalar) -> Any:
+    """The value in Python, or as Arrow shows it if Python has no such value.
+
+    Python has no times of far years, and no text that is not UTF-8.
+    """
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return pa.repeat(value, 1).to_string(skip_new_lines=True)
+
+
+def _shown(column: pa.Array) -> str:
+    """The first value of the column."""
+    text = repr(python_value(column[0]))
     return text if len(text) <= 80 else text[:77] + "..."
 
 

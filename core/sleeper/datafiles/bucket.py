@@ -1,20 +1,48 @@
 """S3 buckets, and how they are reached."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from obstore.store import S3Store
 
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.retries import retries_for, retry_seconds
 
-# The stores' own ten tries over three minutes outlast the patience of whoever waits.
-_RETRIES_MAX = 8
-_RETRY_SECONDS = 40.0
+if TYPE_CHECKING:
+    from obstore.store import BackoffConfig, RetryConfig
+
+# A wait is drawn between the first one and `base` times the last one, so it grows by half of that.
+# With the stores' own base of 2 it hardly grows: ten retries take three seconds.
+_BACKOFF: BackoffConfig = {
+    "init_backoff": timedelta(milliseconds=100),
+    "max_backoff": timedelta(seconds=5),
+    "base": 3,
+}
+# Requests that are slow before they fail are retried as well, up to this time.
+_RETRY_SECONDS_MIN = 40.0
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _SCHEMES = ("s3://", "s3a://")
+
+
+class MissingBucketError(UnavailableError):
+    """A bucket does not exist. This says nothing about whether an object exists."""
+
+
+def missing_object_error(path: str, error: Exception) -> NotFoundError | MissingBucketError:
+    """Returns the error for an object that S3 did not find.
+
+    The answer to a HEAD request does not say whether the bucket exists: NotFoundError then.
+    """
+    if "<Code>NoSuchBucket</Code>" in str(error):
+        return MissingBucketError(f"cannot read object {path}: NoSuchBucket")
+    return NotFoundError(f"object {path} does not exist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +106,27 @@ def open_bucket(bucket: Bucket) -> S3Store:
         bucket.name,
         prefix=bucket.prefix or None,
         client_options={"allow_http": bucket.allows_http} if bucket.allows_http else None,
-        retry_config={
-            "max_retries": _RETRIES_MAX,
-            "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
-        },
+        retry_config=retry_config(),
         **more,  # type: ignore[arg-type]
     )
+
+
+def retry_config() -> RetryConfig:
+    """Returns how a store of this process retries, with backoff and jitter."""
+    seconds = retry_seconds()
+    return {
+        "max_retries": retries_for(seconds, _mean_waits_seconds()),
+        "retry_timeout": timedelta(seconds=max(_RETRY_SECONDS_MIN, 4 * seconds)),
+        "backoff": _BACKOFF,
+    }
+
+
+def _mean_waits_seconds() -> Iterator[float]:
+    first, longest = (_BACKOFF[name].total_seconds() for name in ("init_backoff", "max_backoff"))
+    wait = first
+    while True:
+        yield wait
+        wait = min(longest, (first + _BACKOFF["base"] * wait) / 2)
 
 
 def is_s3_url(name: str) -> bool:

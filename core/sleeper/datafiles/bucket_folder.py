@@ -4,13 +4,14 @@ import contextlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import S3Store
 
+from sleeper.datafiles.bucket import missing_object_error
 from sleeper.errors import NotFoundError, UnavailableError
 
 # What an object may have to be put in one request, and the parts of a larger one: S3 takes
@@ -45,7 +46,7 @@ def upload_file(store: S3Store, path: str, file: Path) -> None:
     """Puts a local file as an object, as `upload` does, some parts at a time."""
     with _upload_errors(path):
         if file.stat().st_size <= _PART_BYTES:
-            obstore.put(store, path, file.read_bytes(), mode="create", use_multipart=False)
+            _put_new(store, path, file.read_bytes())
         else:
             obstore.put(
                 store,
@@ -66,6 +67,20 @@ def create_object(store: S3Store, path: str, content: bytes) -> bool:
     return True
 
 
+def _put_new(store: S3Store, path: str, content: bytes) -> None:
+    """Puts an object under a name that must be free.
+
+    The store repeats a put whose answer was an error or got lost. If the first one was carried
+    out, the second finds the name taken, by these very bytes.
+    """
+    try:
+        obstore.put(store, path, content, mode="create", use_multipart=False)
+    except AlreadyExistsError:
+        found = obstore.get(store, path)
+        if found.meta["size"] != len(content) or bytes(found.bytes()) != content:
+            raise
+
+
 @contextlib.contextmanager
 def _upload_errors(path: str) -> Iterator[None]:
     """What a store raises as UnavailableError."""
@@ -79,11 +94,11 @@ def _upload_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """What a store raises as NotFoundError or UnavailableError."""
+    """What a store raises as NotFoundError, or UnavailableError, also if there is no bucket."""
     try:
         yield
     except (ObjectNotFoundError, FileNotFoundError) as error:
-        raise NotFoundError(f"object {path} does not exist") from error
+        raise missing_object_error(path, error) from error
     except (BaseError, OSError) as error:
         raise UnavailableError(f"cannot read object {path}: {error}") from error
 
@@ -117,11 +132,12 @@ class _Upload(io.RawIOBase):
 
     def complete(self) -> None:
         """Makes the object of what was written. Without this there is none."""
-        if self._parts is None:
-            mode: Literal["create", "overwrite"] = "overwrite" if self._replaces else "create"
-            obstore.put(self._store, self._path, bytes(self._kept), mode=mode, use_multipart=False)
-        else:
+        if self._parts is not None:
             self._parts.close()
+        elif self._replaces:
+            obstore.put(self._store, self._path, bytes(self._kept), use_multipart=False)
+        else:
+            _put_new(self._store, self._path, bytes(self._kept))
         self._kept = bytearray()
 
 

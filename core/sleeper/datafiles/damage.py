@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from sleeper.datafiles.file_check import damage_of_bytes
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
 from sleeper.datafiles.session import EngineSettings
@@ -15,11 +16,14 @@ def find_damage(
 ) -> DataError | None:
     """The error that names the first file that cannot be read or has not its rows.
 
-    Each is read by itself; None if all of them are whole.
+    Each is held against its checksum, then read by itself; None if all of them are whole.
     """
     for file in files:
         url = root.url_of(file.path)
         try:
+            damage = damage_of_bytes(root, file.path)
+            if damage is not None:
+                return damage
             batches = merge(MergeRequest(schema, (MergeInput(url, bytes=file.bytes),)), settings)
             rows = sum(batch.num_rows for batch in batches)
         except (DataError, StateMovedOnError) as cause:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-import obstore
-
+from sleeper.datafiles.checksum import digest_of
+from sleeper.datafiles.file_check import damaged_bytes
 from sleeper.datafiles.file_end import FileEnd, read_range
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.parquet_footer import MAGIC
@@ -19,13 +19,20 @@ _REQUEST_BYTES_MAX = 16 * 1024**2
 # Another request takes longer than so many bytes.
 _GAP_BYTES_MAX = 1024**2
 
+_Digest = tuple[int, int, str]
+"""Bytes of a file from and to, and their digest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """A local file that has every row of a data file's regions, and how many bytes it took."""
+    """A local file that has every row of a data file's regions, and how many bytes it took.
+
+    `is_verified` says that these were held against the data file's checksum.
+    """
 
     path: Path
     bytes: int
+    is_verified: bool = False
 
 
 def make_extracts(
@@ -37,10 +44,12 @@ def make_extracts(
 ) -> dict[str, Extract]:
     """An extract of each file with the chosen row groups; `cleanup` deletes them.
 
-    StateMovedOnError if a file is gone, DataError if it is torn, OSError if the disk refuses.
+    Row groups are held against the digests of their file's end, if it has any.
+    StateMovedOnError if a file is gone, DataError if it is torn or damaged, OSError if the disk
+    refuses.
     """
     made: dict[str, Extract] = {}
-    requests: list[tuple[int, str, int, int]] = []
+    requests: list[tuple[int, str, int, int, Sequence[_Digest]]] = []
     with contextlib.ExitStack() as descriptors:
         for file, end, chosen in files:
             path = folder / f"extract-{uuid.uuid4().hex}.parquet"
@@ -52,8 +61,9 @@ def make_extracts(
             rows = sum(end.rows[i] for i in chosen)
             _put(descriptor, end.footer.with_row_groups(chosen, rows), end.size)
             ranges = _requests([end.places[i] for i in chosen])
-            requests += [(descriptor, file.path, *each) for each in ranges]
-            made[file.path] = Extract(path, sum(e - s for s, e in ranges))
+            digests = [(*end.places[i], end.digests[i]) for i in chosen] if end.digests else []
+            requests += [(descriptor, file.path, *each, digests) for each in ranges]
+            made[file.path] = Extract(path, sum(e - s for s, e in ranges), end.digests is not None)
         fetches = [threads.submit(_fetch, root, *each) for each in requests]
         try:
             for fetch in fetches:
@@ -78,11 +88,23 @@ def _requests(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _fetch(root: DataRoot, descriptor: int, path: str, start: int, end: int) -> None:
-    _put(descriptor, read_range(root, path, start, end), start)
+def _fetch(
+    root: DataRoot,
+    descriptor: int,
+    path: str,
+    start: int,
+    end: int,
+    digests: Sequence[_Digest],
+) -> None:
+    content = memoryview(read_range(root, path, start, end))
+    for low, high, digest in digests:
+        # No row group is cut by a request.
+        if start <= low < end and digest_of(content[low - start : high - start]) != digest:
+            raise damaged_bytes(path, low, high)
+    _put(descriptor, content, start)
 
 
-def _put(descriptor: int, content: bytes | obstore.Bytes, at: int) -> None:
+def _put(descriptor: int, content: bytes | memoryview, at: int) -> None:
     view = memoryview(content)
     while view:
         written = os.pwrite(descriptor, view, at)

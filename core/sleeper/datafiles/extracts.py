@@ -48,8 +48,9 @@ class _Made:
 class Extractor:
     """Makes extracts below a folder, and remembers the ends of files. Safe for threads."""
 
-    def __init__(self, folder: Path, end_cache_bytes: int) -> None:
+    def __init__(self, folder: Path, end_cache_bytes: int, verify: bool = False) -> None:
         self._folder = folder
+        self._verify = verify
         self._ends = BoundedCache[FileEnd](end_cache_bytes, lambda end: end.kept_bytes)
         self._threads = ThreadPoolExecutor(_REQUESTS_AT_ONCE, "s3-ranges")
         self._leaves = ThreadPoolExecutor(_LEAVES_AHEAD + 1, "s3-extracts")
@@ -61,7 +62,8 @@ class Extractor:
 
         There is none of files that are read otherwise: local ones, those of which every row
         is wanted (None), and all of a leaf's if it would be too much. Some leaves' extracts are
-        made ahead. StateMovedOnError if a file is gone, DataError if it is torn.
+        made ahead. StateMovedOnError if a file is gone, DataError if it is torn, or damaged where
+        the extractor is to verify what it reads.
         """
         if not root.buckets:
             yield from ({} for _ in leaves)
@@ -108,7 +110,10 @@ class Extractor:
         raise AssertionError
 
     def _end(self, root: DataRoot, schema: Schema, file: DataFile) -> FileEnd:
-        return self._ends.get(root.url_of(file.path), lambda: read_file_end(root, schema, file))
+        return self._ends.get(root.url_of(file.path), lambda: self._read(root, schema, file))
+
+    def _read(self, root: DataRoot, schema: Schema, file: DataFile) -> FileEnd:
+        return read_file_end(root, schema, file, self._verify)
 
 
 def _bytes_at_most(schema: Schema, file: DataFile, regions: Sequence[Region] | None) -> int:

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.bucket_folder import store_errors
+from sleeper.datafiles.checksum import Section, digest_of
+from sleeper.datafiles.file_check import damaged_bytes, read_checksum
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.parquet_footer import (
     MAGIC,
@@ -18,7 +20,7 @@ from sleeper.datafiles.parquet_footer import (
     footer_length,
     take_apart,
 )
-from sleeper.errors import DataError, NotFoundError, StateMovedOnError
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError, failure_of
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region
 from sleeper.schema.model import KeyValue, Schema
@@ -39,7 +41,10 @@ class _Bounds:
 
 @dataclass(frozen=True, slots=True)
 class FileEnd:
-    """What is after a file's rows, and where these are: by row group, bytes from and to."""
+    """What is after a file's rows, and where these are: by row group, bytes from and to.
+
+    `digests` are the checksums of the row groups, None if they are not verified.
+    """
 
     footer: FooterParts
     places: tuple[tuple[int, int], ...]
@@ -48,24 +53,38 @@ class FileEnd:
     index: bytes
     index_at: int
     size: int
+    digests: tuple[str, ...] | None = None
 
     @property
     def kept_bytes(self) -> int:
         """About what it takes in memory."""
         groups = sum(map(len, self.footer.row_groups))
-        return groups + len(self.index) + len(self.places) * (200 + 150 * len(self.fields))
+        per_group = 200 + 150 * len(self.fields) + (100 if self.digests else 0)
+        return groups + len(self.index) + len(self.places) * per_group
 
     def bytes_of(self, groups: Iterable[int]) -> int:
         """What these row groups take in the file."""
         return sum(end - start for start, end in (self.places[i] for i in groups))
 
 
-def read_file_end(root: DataRoot, schema: Schema, file: DataFile) -> FileEnd:
+def read_file_end(root: DataRoot, schema: Schema, file: DataFile, verify: bool = False) -> FileEnd:
     """Reads it, in one request for most files. StateMovedOnError if the file is gone, DataError
-    if it is torn."""
+    if it is torn.
+
+    `verify` holds it against the file's checksum, which is another request, and gives it the
+    row groups' digests. A file without checksums of its row groups gets none.
+    """
     guess = min(max(file.bytes // _END_SHARE, _END_BYTES_MIN), _END_BYTES_MAX)
+    checksum = read_checksum(root, file.path) if verify else None
+    if checksum is not None and not checksum.has_sections:
+        checksum = None
     start = max(file.bytes - guess, 0)
+    if checksum is not None:
+        start = min(start, checksum.sections[-1].start)
     tail = _bytes_of(root, file.path, start, file.bytes)
+    if checksum is not None:
+        # Before anything looks at it: Arrow ends the process over some footers.
+        _verify_end(file, checksum.sections[-1], tail, start)
     try:
         length = footer_length(tail) + TAIL_BYTES
         if length > file.bytes:
@@ -80,18 +99,32 @@ def read_file_end(root: DataRoot, schema: Schema, file: DataFile) -> FileEnd:
         if index_at < start:
             tail = _bytes_of(root, file.path, index_at, start) + tail
             start = index_at
-        parts = take_apart(footer[:-TAIL_BYTES])
-    except (ValueError, pa.ArrowException, OSError) as error:
-        raise DataError(f"data file {file.path} cannot be read: {error}") from error
-    return FileEnd(
-        footer=parts,
-        places=places,
-        rows=tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)),
-        fields=tuple(_bounds(metadata, i) for i in range(len(schema.row_keys))),
-        index=tail[index_at - start : file.bytes - length - start],
-        index_at=index_at,
-        size=file.bytes - length,
-    )
+        return FileEnd(
+            footer=take_apart(footer[:-TAIL_BYTES]),
+            places=places,
+            rows=tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)),
+            fields=tuple(_bounds(metadata, i) for i in range(len(schema.row_keys))),
+            index=tail[index_at - start : file.bytes - length - start],
+            index_at=index_at,
+            size=file.bytes - length,
+            digests=None if checksum is None else tuple(map(checksum.digest_at, places)),
+        )
+    except (ValueError, IndexError, OverflowError, pa.ArrowException, OSError) as error:
+        raise failure_of(
+            error, f"data file {file.path} cannot be read: {error}", DataError
+        ) from error
+
+
+def _verify_end(file: DataFile, section: Section, tail: bytes, start: int) -> None:
+    end = tail[section.start - start :]
+    if section.end != file.bytes or section.digest != digest_of(end):
+        raise damaged_bytes(file.path, section.start, section.end)
+
+
+def section_ends(metadata: pq.FileMetaData) -> list[int]:
+    """Where the sections of a file's checksum end, but for the last: magic and row groups."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    return [len(MAGIC), *(_place(group)[1] for group in groups)]
 
 
 def _place(group: pq.RowGroupMetaData) -> tuple[int, int]:

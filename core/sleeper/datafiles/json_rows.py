@@ -10,7 +10,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -18,9 +18,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from sleeper.datafiles.arrow import UnfitError, arrow_type, infinities, parse_values
+from sleeper.datafiles.arrow import (
+    DECIMAL_DIGITS_MAX,
+    UnfitError,
+    arrow_type,
+    infinities,
+    parse_values,
+)
 from sleeper.datafiles.sources import Columns, combined
-from sleeper.schema.model import Field, FieldType, ListType, MapType, PrimitiveType, Schema
+from sleeper.schema.model import (
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    type_name,
+)
 
 NOT_ROWS = (pa.ArrowInvalid, ValueError, UnfitError, RecursionError)
 """What `parse_lines` raises for lines that are no rows."""
@@ -47,7 +62,7 @@ def parse_lines(lines: Sequence[bytes], schema: Schema, only: str | None = None)
         ended = (row if row.endswith(b"\n") else row + b"\n" for row in rows)
         content = _with_bare_constants(b"".join(ended), fields)
     read = _read(content, {f.name: _json_type(f.type) for f in fields}, len(rows))
-    _check_overflow(content, fields, read)
+    _check_overflow(rows, fields, read)
     return {f.name: _typed(read[f.name], f.type) for f in fields}
 
 
@@ -94,6 +109,10 @@ def _json_type(kind: FieldType) -> pa.DataType:
             return pa.list_(pa.struct([("key", pa.string()), ("value", _json_type(value))]))
         case ListType(element):
             return pa.list_(_json_type(element))
+        case DecimalType(_, scale):
+            # Arrow checks the digits of the text and not those after rescaling, so there must
+            # be room for them. The cast to the field's type checks its precision.
+            return pa.decimal256(DECIMAL_DIGITS_MAX, scale)
         case _:
             return pa.string() if kind in TEXT_IN_JSON else arrow_type(kind)
 
@@ -103,6 +122,7 @@ def _typed(column: pa.Array, kind: FieldType) -> pa.Array:
         case MapType(key, value):
             keys, values = column.flatten().flatten()
             of_key = parse_values(keys, key)
+            _check_no_key_twice(column, of_key)
             of_value = parse_values(values, value) if value in TEXT_IN_JSON else values
             return pa.MapArray.from_arrays(_offsets_with_nulls(column), of_key, of_value)
         case ListType(element) if element in TEXT_IN_JSON:
@@ -110,6 +130,12 @@ def _typed(column: pa.Array, kind: FieldType) -> pa.Array:
             return pa.ListArray.from_arrays(_offsets_with_nulls(column), elements)
         case _:
             return column
+
+
+def _check_no_key_twice(maps: pa.ListArray, keys: pa.Array) -> None:
+    pairs = pa.table({"map": pc.list_parent_indices(maps), "key": keys})
+    if pairs.group_by(["map", "key"], use_threads=False).aggregate([]).num_rows < len(keys):
+        raise UnfitError("a key comes twice in a map")
 
 
 def _offsets_with_nulls(lists: pa.ListArray) -> pa.Array:
@@ -123,19 +149,36 @@ def _offsets_with_nulls(lists: pa.ListArray) -> pa.Array:
     return pc.if_else(present, offsets, pa.scalar(None, pa.int32()))
 
 
-def _check_overflow(content: bytes, fields: Sequence[Field], read: Columns) -> None:
-    """Arrow takes for infinite what is too large for 32 bits, and refuses it of 64."""
-    suspects = [f for f in fields if _element(f.type) is PrimitiveType.FLOAT]
-    suspects = [f for f in suspects if infinities(read[f.name])]
-    if not suspects:
-        return
-    kinds = {name: column.type for name, column in read.items()}
-    for field in suspects:
-        kinds[field.name] = _json_type(_with_doubles(field.type))
-    wide = _read(content, kinds, len(next(iter(read.values()))))
-    for field in suspects:
-        if infinities(wide[field.name]) != infinities(read[field.name]):
-            raise UnfitError("too large for FloatType")
+def _check_overflow(rows: Sequence[bytes], fields: Sequence[Field], read: Columns) -> None:
+    """Raises UnfitError for numbers too large for a float, which Arrow reads as infinite."""
+    for field in fields:
+        column = read[field.name]
+        found = infinities(column)
+        if not found:
+            continue
+        lines = (json.loads(rows[i], parse_float=Decimal) for i in _infinite_rows(column))
+        if found > sum(_named_infinities(line[field.name]) for line in lines):
+            raise UnfitError(f"too large for {type_name(_element(field.type))}")
+
+
+def _infinite_rows(column: pa.Array) -> Iterable[int]:
+    """The rows with an infinite float, of a column, lists, or maps as lists of pairs."""
+    if not pa.types.is_list(column.type):
+        return map(int, pc.indices_nonzero(pc.is_inf(column)).to_pylist())
+    values = column.flatten()
+    if pa.types.is_struct(values.type):
+        values = values.flatten()[1]
+    rows = pc.list_parent_indices(column).filter(pc.is_inf(values)).unique()
+    return map(int, rows.to_pylist())
+
+
+def _named_infinities(value: Any) -> int:
+    """How many values are the constant, which is not parsed as a Decimal."""
+    values = value.values() if isinstance(value, dict) else value
+    return sum(
+        v in ("Infinity", "-Infinity") or (isinstance(v, float) and math.isinf(v))
+        for v in (values if isinstance(value, dict | list) else [value])
+    )
 
 
 def _element(kind: FieldType) -> FieldType:
@@ -146,16 +189,6 @@ def _element(kind: FieldType) -> FieldType:
             return element
         case _:
             return kind
-
-
-def _with_doubles(kind: FieldType) -> FieldType:
-    match kind:
-        case MapType(key, _):
-            return MapType(key, PrimitiveType.DOUBLE)
-        case ListType(_):
-            return ListType(PrimitiveType.DOUBLE)
-        case _:
-            return PrimitiveType.DOUBLE
 
 
 def _with_bare_constants(content: bytes, fields: Sequence[Field]) -> bytes:

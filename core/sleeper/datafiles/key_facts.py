@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from sleeper.datafiles.arrow import as_plain
 from sleeper.datafiles.key_filter import KeyFilterBuilder
 from sleeper.datafiles.key_hash import Hashes, hashes_of_rows
+from sleeper.datafiles.key_runs import is_ascending
 from sleeper.datafiles.key_sampler import KeySampler
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.sketches import sketches_of, sketches_to_bytes
+from sleeper.errors import DataError
 from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX
 from sleeper.schema.model import Key, KeyValue, Schema, precedes
 
@@ -27,11 +29,12 @@ class KeyFacts:
         self._schema = schema
         self._sampler = KeySampler(schema)
         self._bounds = _KeyBounds(schema)
+        self._order = _KeyOrder(schema)
         self._filter = KeyFilterBuilder(filter_bits_per_key, filter_bytes_max)
         self.rows = 0
 
     def add(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Takes the next rows; their columns go by name."""
+        """Takes the next rows; their columns go by name. DataError if they are out of order."""
         if self._filter.is_useless:
             self.add_hashed(batches, ())
         else:
@@ -43,6 +46,7 @@ class KeyFacts:
             self._filter.add(np.concatenate(hashes))
         for batch in batches:
             if batch.num_rows:
+                self._order.add(batch)
                 self._sampler.add(batch)
                 self._bounds.add(batch)
                 self.rows += batch.num_rows
@@ -62,6 +66,31 @@ class KeyFacts:
             with root.sink(path + suffix) as sink:
                 sink.write(content)
         return tuple(contents)
+
+
+class _KeyOrder:
+    """Checks that rows ascend by those of the key fields that their batches have."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._names = [f.name for f in schema.keys]
+        self._last: list[pa.Array] | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """The next rows, at least one. A file out of order would give wrong answers silently."""
+        keys = [batch.column(name) for name in self._names if name in batch.schema.names]
+        first = [as_plain(key.slice(0, 1)) for key in keys]
+        if self._last is not None:
+            ends = zip(self._last, first, strict=True)
+            if not is_ascending([pa.concat_arrays(pair) for pair in ends]):
+                raise _out_of_order(self._last, first)
+        if not is_ascending(keys):
+            raise _out_of_order(first, [key.slice(len(key) - 1) for key in keys])
+        self._last = [as_plain(key.slice(len(key) - 1)) for key in keys]
+
+
+def _out_of_order(start: Sequence[pa.Array], end: Sequence[pa.Array]) -> DataError:
+    low, high = ([key[0].as_py() for key in keys] for keys in (start, end))
+    return DataError(f"rows are out of order between keys {low!r} and {high!r}")
 
 
 class _KeyBounds:

@@ -19,6 +19,7 @@ from sleeper.datafiles.bucket_folder import (
     upload,
     upload_file,
 )
+from sleeper.datafiles.disk import make_folder, sync_folder
 from sleeper.errors import UnavailableError
 from sleeper.files.stored_object import StoredObject
 
@@ -37,7 +38,8 @@ class DataRoot:
         if isinstance(place, Bucket):
             self.store = open_bucket(place)
         else:
-            self.store = LocalStore(place, mkdir=True)
+            make_folder(place)  # durably, which the store does not
+            self.store = LocalStore(place)
 
     def __reduce__(self) -> tuple[type["DataRoot"], tuple[Path | Bucket]]:
         """As a task on another machine gets it: it opens its own."""
@@ -91,7 +93,8 @@ class DataRoot:
             make_folder(target.parent)
             with target.open("xb") as file, pa.PythonFile(file, mode="w") as sink:
                 yield sink
-                sink.flush()
+                # A PythonFile's own flush does nothing.
+                file.flush()
                 os.fsync(file.fileno())
             sync_folder(target.parent)
         except OSError as error:
@@ -189,23 +192,3 @@ class DataRoot:
                 Path(self.url_of(path)).unlink(missing_ok=True)
             except OSError as error:
                 raise UnavailableError(f"cannot delete {path}: {error}") from error
-
-
-def make_folder(path: Path) -> None:
-    """Makes the folder and those above it, durably. Nothing happens if it is there."""
-    try:
-        missing = [p for p in (path, *path.parents) if not p.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        for made in missing:
-            sync_folder(made.parent)
-    except OSError as error:
-        raise UnavailableError(f"cannot make the folder {path}: {error.strerror}") from error
-
-
-def sync_folder(path: Path) -> None:
-    """Makes the folder's list of names durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -243,7 +243,7 @@ def _merge_pass(
     """One round: each group becomes one local file."""
     merged = []
     for group in groups:
-        path = settings.spill_folder / f"pass-{uuid.uuid4().hex}.parquet"
+        path = settings.new_spill_path(f"pass-{uuid.uuid4().hex}.parquet")
         cleanup.callback(path.unlink, missing_ok=True)
         frame, names = merge_frame(MergeRequest(schema, group), session)
         try:

@@ -2,7 +2,7 @@
 
 Where it can, the engine writes what it merges: it encodes columns side by side, and hands
 no row out; a tap above the merge gathers what the state and the sidecars want to know. Its
-files have a checksum beside them instead of one in each page. Other files are streamed to
+files have no checksums in their pages. Other files are streamed to
 the `writer`: those of less than a row group, those of rows so uneven that a row group might
 outgrow its memory, those that iterators make, and those whose inputs are read from S3. A
 file that goes to S3 is put there when it is whole: there is room on disk where its inputs had it.
@@ -22,16 +22,17 @@ from datafusion.dataframe import DataFrameWriteOptions, ParquetColumnOptions, Pa
 
 from sleeper.datafiles.arrow import as_light_views, view_schema
 from sleeper.datafiles.bucket import is_s3_url
-from sleeper.datafiles.checksum import checksum_of, checksum_to_bytes
+from sleeper.datafiles.checksum import FileChecksum, checksum_in_sections
+from sleeper.datafiles.disk import sync_folder
 from sleeper.datafiles.encoding import dictionary_columns
+from sleeper.datafiles.file_end import section_ends
 from sleeper.datafiles.key_tap import KeyTap
-from sleeper.datafiles.location import sync_folder
 from sleeper.datafiles.merge import MergePlan, MergeRequest, merge_plan
 from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
 from sleeper.datafiles.session import EngineSettings, check_present, engine_errors, engine_url
 from sleeper.datafiles.writer import DICTIONARIES_PER_PAGE, ROW_GROUP_BYTES_MAX, FileSettings
 from sleeper.errors import DataError, SleeperError, UnavailableError
-from sleeper.files.data_file import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, new_data_path
+from sleeper.files.data_file import SIDECAR_SUFFIXES, DataFile, new_data_path
 from sleeper.schema.model import Schema
 
 _STATISTICS_BYTES = 64
@@ -129,9 +130,7 @@ def _write_by_engine(
             # The engine takes a file that is not there for an empty one.
             check_present([each.url for each in plan.inputs])
             size, checksum = _made_durable(local, facts.rows)
-        with root.sink(path + CHECKSUM_SUFFIX) as sink:
-            sink.write(checksum_to_bytes(checksum))
-        sidecars = (*facts.write_sidecars(root, path), CHECKSUM_SUFFIX)
+        sidecars = (*facts.write_sidecars(root, path), checksum.write_sidecar(root, path))
     except BaseException:  # an interrupt too
         with contextlib.suppress(SleeperError):
             root.delete([path + suffix for suffix in ("", *SIDECAR_SUFFIXES)])
@@ -173,17 +172,18 @@ def _options(settings: FileSettings, begun: _FirstRowGroup) -> ParquetWriterOpti
     )
 
 
-def _made_durable(path: Path, rows: int) -> tuple[int, str]:
+def _made_durable(path: Path, rows: int) -> tuple[int, FileChecksum]:
     """Puts the file on disk, in its folder too; its bytes and checksum. It has so many rows."""
     try:
         with path.open("rb") as file:
             os.fsync(file.fileno())
-            size = os.fstat(file.fileno()).st_size
-            checksum = checksum_of(iter(lambda: file.read(_READ_BYTES), b""))
+            metadata = pq.read_metadata(path)
+            parts = iter(lambda: file.read(_READ_BYTES), b"")
+            checksum = checksum_in_sections(parts, section_ends(metadata))
+            size = file.tell()
         sync_folder(path.parent)
-        found = pq.read_metadata(path).num_rows
     except OSError as error:
         raise UnavailableError(f"cannot write {path}: {error}") from error
-    if found != rows:
-        raise DataError(f"{found} rows were written of {rows}")
+    if metadata.num_rows != rows:
+        raise DataError(f"{metadata.num_rows} rows were written of {rows}")
     return size, checksum

@@ -1,18 +1,40 @@
 """Parquet footers as bytes: taken apart into row groups, and put together with fewer of them.
 
 A footer is a Thrift structure in the compact protocol (Parquet format, `FileMetaData`). Arrow
-reads footers, but cannot write one that names some of a file's row groups.
+reads footers, but cannot write one that names some of a file's row groups, and it aborts the
+process if a footer's statistics contradict its schema.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import pack, unpack
 
 MAGIC = b"PAR1"
 TAIL_BYTES = 8
 _NUM_ROWS, _ROW_GROUPS = 3, 4
+_COLUMNS, _METADATA, _TYPE, _PATH, _STATISTICS = 1, 3, 1, 3, 12
+_OLD_MAX, _OLD_MIN, _NULL_COUNT, _MAX, _MIN = 1, 2, 3, 5, 6
+_VARINT_BYTES_MAX = 10
 _BOOLEANS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (1, 2), 7, 8, (9, 10), 11, 12
 _BYTE = 3
+_INTEGERS = (4, 5, 6)
+INT32, INT64 = 1, 2
+"""Physical types, as `ColumnStatistics` names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """What a row group says of one of its columns; None where it says nothing.
+
+    `path` is the column's name, then those of its lists and maps. Bounds are as they are in
+    the file: integers with the lowest byte first, fixed-length and variable bytes to the letter.
+    """
+
+    path: tuple[str, ...]
+    physical_type: int
+    null_count: int | None = None
+    low: bytes | None = None
+    high: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +75,93 @@ def take_apart(footer: bytes) -> FooterParts:
     """The parts of a footer, given without its length and magic. ValueError if it is torn."""
     reader = _Reader(footer)
     before_rows: int | None = None
-    field = 0
     try:
-        while (kind := reader.byte()) != 0:
-            field = field + (kind >> 4) if kind >> 4 else reader.zigzag()
+        for field, kind in reader.fields():
             if field == _NUM_ROWS:
                 before_rows = reader.at
             if field == _ROW_GROUPS and before_rows is not None:
                 groups = reader.list_items()
                 return FooterParts(footer[:before_rows], groups, footer[reader.at :])
-            reader.skip(kind & 15)
+            reader.skip(kind)
     except (IndexError, RecursionError) as error:
         raise ValueError("its footer is torn") from error
     raise ValueError("its footer has no row groups")
+
+
+def column_statistics(footer: bytes) -> Iterator[ColumnStatistics]:
+    """What a footer, given without its length and magic, says of each column of each row group.
+
+    ValueError if it is torn.
+    """
+    reader = _Reader(footer)
+    try:
+        for field, kind in reader.fields():
+            if field == _ROW_GROUPS and kind in _LISTS:
+                for _ in range(reader.list_length(_STRUCT)):
+                    yield from _column_chunks(reader)
+            else:
+                reader.skip(kind)
+    except (IndexError, RecursionError) as error:
+        raise ValueError("its footer is torn") from error
+
+
+def _column_chunks(reader: "_Reader") -> Iterator[ColumnStatistics]:
+    for field, kind in reader.fields():
+        if field == _COLUMNS and kind in _LISTS:
+            for _ in range(reader.list_length(_STRUCT)):
+                yield _column_chunk(reader)
+        else:
+            reader.skip(kind)
+
+
+def _column_chunk(reader: "_Reader") -> ColumnStatistics:
+    found: ColumnStatistics | None = None
+    for field, kind in reader.fields():
+        if field == _METADATA and kind == _STRUCT:
+            found = _column_metadata(reader)
+        else:
+            reader.skip(kind)
+    if found is None:
+        raise ValueError("its footer has a column without metadata")
+    return found
+
+
+def _column_metadata(reader: "_Reader") -> ColumnStatistics:
+    path: tuple[str, ...] = ()
+    physical_type = -1
+    statistics: dict[int, int | bytes] = {}
+    for field, kind in reader.fields():
+        if field == _TYPE and kind in _INTEGERS:
+            physical_type = reader.zigzag()
+        elif field == _PATH and kind in _LISTS:
+            names = [reader.binary() for _ in range(reader.list_length(_BINARY))]
+            path = tuple(name.decode() for name in names)
+        elif field == _STATISTICS and kind == _STRUCT:
+            statistics = _statistics(reader)
+        else:
+            reader.skip(kind)
+    nulls = statistics.get(_NULL_COUNT)
+    low = statistics.get(_MIN, statistics.get(_OLD_MIN))
+    high = statistics.get(_MAX, statistics.get(_OLD_MAX))
+    return ColumnStatistics(
+        path,
+        physical_type,
+        nulls if isinstance(nulls, int) else None,
+        low if isinstance(low, bytes) else None,
+        high if isinstance(high, bytes) else None,
+    )
+
+
+def _statistics(reader: "_Reader") -> dict[int, int | bytes]:
+    found: dict[int, int | bytes] = {}
+    for field, kind in reader.fields():
+        if kind in _INTEGERS:
+            found[field] = reader.zigzag()
+        elif kind == _BINARY:
+            found[field] = reader.binary()
+        else:
+            reader.skip(kind)
+    return found
 
 
 class _Reader:
@@ -79,27 +175,50 @@ class _Reader:
         self.at += 1
         return self._data[self.at - 1]
 
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Each field's number and type up to the end of a structure. The caller reads its value."""
+        field = 0
+        while (kind := self.byte()) != 0:
+            field = field + (kind >> 4) if kind >> 4 else self.zigzag()
+            yield field, kind & 15
+
     def varint(self) -> int:
-        number = shift = 0
-        while True:
+        number = self.byte()
+        if number < 128:
+            return number
+        number &= 127
+        for shift in range(7, 7 * _VARINT_BYTES_MAX, 7):
             byte = self.byte()
             number |= (byte & 127) << shift
-            shift += 7
             if byte < 128:
                 return number
+        raise IndexError
 
     def zigzag(self) -> int:
         number = self.varint()
         return number >> 1 ^ -(number & 1)
 
+    def binary(self) -> bytes:
+        length = self.varint()
+        start, self.at = self.at, self.at + length
+        if self.at > len(self._data):
+            raise IndexError
+        return self._data[start : self.at]
+
+    def list_length(self, kind: int) -> int:
+        """The number of items that follow, which must be of the type."""
+        count, found = self._list_head()
+        if count and found != kind:
+            raise IndexError
+        return count
+
     def list_items(self) -> tuple[bytes, ...]:
         """The bytes of each item."""
-        head = self.byte()
-        count = self._counted(head >> 4 if head >> 4 < 15 else self.varint())
+        count, kind = self._list_head()
         items = []
         for _ in range(count):
             start = self.at
-            self.skip(head & 15, is_item=True)
+            self.skip(kind, is_item=True)
             items.append(self._data[start : self.at])
         if self.at > len(self._data):
             raise IndexError
@@ -107,15 +226,16 @@ class _Reader:
 
     def skip(self, kind: int, is_item: bool = False) -> None:
         """Passes over a value. A field's boolean is in its type, a list's is a byte."""
-        if kind in _BOOLEANS:
+        if kind in _INTEGERS:
+            self.varint()
+        elif kind == _BINARY:
+            self.binary()
+        elif kind in _BOOLEANS:
             self.at += int(is_item)
         elif kind == _BYTE:
             self.at += 1
         elif kind == _DOUBLE:
             self.at += 8
-        elif kind == _BINARY:
-            length = self.varint()
-            self.at += length
         elif kind in _LISTS:
             self.list_items()
         elif kind == _MAP:
@@ -124,6 +244,10 @@ class _Reader:
             self._skip_struct()
         else:
             self.varint()
+
+    def _list_head(self) -> tuple[int, int]:
+        head = self.byte()
+        return self._counted(head >> 4 if head >> 4 < 15 else self.varint()), head & 15
 
     def _counted(self, items: int) -> int:
         """The number of items that follow. Each takes a byte at least, so a torn footer cannot
@@ -140,10 +264,8 @@ class _Reader:
             self.skip(kinds & 15, is_item=True)
 
     def _skip_struct(self) -> None:
-        while (kind := self.byte()) != 0:
-            if not kind >> 4:
-                self.varint()
-            self.skip(kind & 15)
+        for _, kind in self.fields():
+            self.skip(kind)
 
 
 def _long_list(count: int) -> bytes:

@@ -6,16 +6,40 @@ their footers say that no value is null that must not be. The others are read he
 checked and cast batch by batch.
 """
 
+import io
+import logging
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.parquet_footer import (
+    INT32,
+    INT64,
+    TAIL_BYTES,
+    ColumnStatistics,
+    column_statistics,
+    footer_length,
+)
 from sleeper.datafiles.s3_file import S3File
 from sleeper.datafiles.sources import RowChecker, SourceFile, batch_columns
-from sleeper.errors import InvalidRequestError
-from sleeper.schema.model import INT_RANGES, Field, ListType, MapType, PrimitiveType, Schema
+from sleeper.errors import InvalidRequestError, UnavailableError, failure_of
+from sleeper.schema.model import (
+    INT_RANGES,
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+)
+
+UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError)
+"""What Arrow raises for a damaged file. Names that are not UTF-8 are a ValueError."""
+
+logger = logging.getLogger(__name__)
 
 # Of a batch, whose rows may be wide.
 _BATCH_ROWS_MAX = 65_536
@@ -27,23 +51,73 @@ def open_parquet(path: SourceFile, checker: RowChecker) -> pq.ParquetFile | None
     try:
         file = pq.ParquetFile(path.open_ranges() if isinstance(path, S3File) else path)
         found = file.schema_arrow
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidRequestError(f"file {path}: not a readable Parquet file: {error}") from error
-    if not found.names and file.metadata.num_rows == 0:
+        names = found.names
+    except UNREADABLE as error:
+        raise failure_of(
+            error, f"file {path}: not a readable Parquet file: {error}", InvalidRequestError
+        ) from error
+    if not names and file.metadata.num_rows == 0:
         return None
-    checker.check_columns(found.names)
+    _check_row_counts(path, file.metadata)
+    checker.check_columns(names, ignores_extra=not checker.refuses_extra_columns)
     checker.check_types(found)
     return file
 
 
-def is_scannable(file: pq.ParquetFile, schema: Schema) -> bool:
-    """Whether DataFusion can read the file as it is, with no more than a safe cast."""
+def _check_row_counts(path: SourceFile, metadata: pq.FileMetaData) -> None:
+    """Refuses a footer whose total contradicts its row groups: readers would differ."""
+    counted = sum(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
+    if counted != metadata.num_rows:
+        raise InvalidRequestError(
+            f"file {path}: damaged footer: {metadata.num_rows} rows in all, but {counted} in its "
+            "row groups"
+        )
+
+
+def warn_of_extra_columns(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> None:
+    """Logs the columns of a checked file that are left out."""
+    extra = _extra_columns(file, schema)
+    if extra:
+        named = ", ".join(map(repr, extra))
+        logger.warning("file %s: left out columns that the schema does not have: %s", path, named)
+
+
+def _extra_columns(file: pq.ParquetFile, schema: Schema) -> list[str]:
+    known = {field.name for field in schema.fields}
+    return [name for name in file.schema_arrow.names if name not in known]
+
+
+def is_scannable(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> bool:
+    """Whether DataFusion can read the opened file as it is, with no more than a safe cast."""
     found = file.schema_arrow
+    if _extra_columns(file, schema):
+        return False
     same = all(_same_or_safe(found.field(f.name).type, f.type) for f in arrow_schema(schema))
-    return same and all(
-        _footer_says_fit(file.metadata.row_group(group), schema)
-        for group in range(file.metadata.num_row_groups)
-    )
+    if not same:
+        return False
+    fields = {field.name: field for field in schema.fields}
+    try:
+        return all(
+            column.path[0] in fields and _column_fits(column, fields[column.path[0]])
+            for column in column_statistics(_footer(path, file))
+        )
+    except (ValueError, IndexError):
+        return False
+
+
+def _footer(path: SourceFile, file: pq.ParquetFile) -> bytes:
+    """The bytes of the footer.
+
+    Arrow's own `ColumnChunkMetaData` cannot be used: if a footer contradicts itself, it ends
+    the process with a C++ exception (see `test_arrow_still_aborts_on_a_damaged_footer`).
+    """
+    try:
+        with path.open_ranges() if isinstance(path, S3File) else path.open("rb") as content:
+            content.seek(-file.metadata.serialized_size - TAIL_BYTES, io.SEEK_END)
+            tail = content.read()
+    except OSError as error:
+        raise UnavailableError(f"file {path}: cannot be read: {error}") from error
+    return tail[-TAIL_BYTES - footer_length(tail) : -TAIL_BYTES]
 
 
 def read_parquet(
@@ -66,14 +140,19 @@ def read_parquet(
         while True:
             try:
                 batch = next(batches, None)
-            except (pa.ArrowException, OSError) as error:
-                raise InvalidRequestError(
-                    f"file {path}, row group {group}: cannot be read: {error}"
+                # A damaged type, such as a time zone that is not UTF-8, shows only now.
+                is_read = batch is not None and batch.num_rows
+                checked = checker.cast(batch_columns(batch)) if is_read else None
+            except UNREADABLE as error:
+                raise failure_of(
+                    error,
+                    f"file {path}, row group {group}: cannot be read: {error}",
+                    InvalidRequestError,
                 ) from error
             if batch is None:
                 break
-            if batch.num_rows:
-                yield checker.cast(batch_columns(batch))
+            if checked is not None:
+                yield checked
 
 
 def _batch_rows(group: pq.RowGroupMetaData) -> int:
@@ -99,27 +178,40 @@ def _same_or_safe(found: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(found.equals(wanted))
 
 
-def _footer_says_fit(row_group: pq.RowGroupMetaData, schema: Schema) -> bool:
+def _column_fits(column: ColumnStatistics, field: Field) -> bool:
     """Whether its statistics promise that every value fits; without statistics, they do not."""
-    columns = [row_group.column(index) for index in range(row_group.num_columns)]
-    return all(_column_fits(c, _field_of(c.path_in_schema, schema)) for c in columns)
-
-
-def _field_of(path: str, schema: Schema) -> Field:
-    """The field of a column; what is inside it stands behind a dot, which a name may have too."""
-    found = [f for f in schema.fields if f"{path}.".startswith(f"{f.name}.")]
-    return max(found, key=lambda f: len(f.name))
-
-
-def _column_fits(column: pq.ColumnChunkMetaData, field: Field) -> bool:
-    statistics = column.statistics
     may_not_be_null = not field.nullable or isinstance(field.type, ListType | MapType)
-    is_narrowed = field.type is PrimitiveType.INT and column.physical_type == "INT64"
-    if statistics is None:
-        return not may_not_be_null and not is_narrowed
-    if may_not_be_null and (not statistics.has_null_count or statistics.null_count):
+    if may_not_be_null and column.null_count != 0:
         return False
-    low, high = INT_RANGES[PrimitiveType.INT]
-    return not is_narrowed or (
-        statistics.has_min_max and low <= statistics.min and statistics.max <= high
-    )
+    bounds = _narrower_bounds(column, _type_inside(field.type, column.path))
+    if bounds is None:
+        return True
+    low, high = _number(column.low, column), _number(column.high, column)
+    return low is not None and high is not None and bounds[0] <= low and high <= bounds[1]
+
+
+def _narrower_bounds(column: ColumnStatistics, kind: FieldType) -> tuple[int, int] | None:
+    """The bounds of the type's values, if the column can hold others. Decimals are unscaled."""
+    if isinstance(kind, DecimalType):
+        largest = 10**kind.precision - 1
+        return -largest, largest
+    if kind is PrimitiveType.INT and column.physical_type == INT64:
+        return INT_RANGES[kind]
+    return None
+
+
+def _type_inside(kind: FieldType, path: Sequence[str]) -> FieldType:
+    match kind:
+        case ListType(element):
+            return element
+        case MapType(key, value):
+            return key if path[-1] == "key" else value
+        case _:
+            return kind
+
+
+def _number(bound: bytes | None, column: ColumnStatistics) -> int | None:
+    if bound is None:
+        return None
+    is_integer = column.physical_type in (INT32, INT64)
+    return int.from_bytes(bound, "little" if is_integer else "big", signed=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,17 @@ from datafusion.plan import LogicalPlan
 
 from sleeper.datafiles.bucket import Bucket, is_s3_url, quoted_s3_url
 from sleeper.datafiles.s3_file import s3_file
-from sleeper.errors import DataError, SleeperError, StateMovedOnError, UnavailableError
+from sleeper.errors import (
+    DataError,
+    SleeperError,
+    StateMovedOnError,
+    UnavailableError,
+    failure_of,
+    is_transient,
+)
+
+LINE_BYTES_MAX = 16 * 1024**2
+"""How long a line of text may be, where nothing else is said."""
 
 _table_numbers = itertools.count()
 # What is read of a file's end at first. The engine's own half a megabyte is more than most
@@ -31,6 +42,8 @@ _SIGNS_OF_NO_ANSWER = (
     "lacked the necessary privileges",
     "lacked valid authentication",
 )
+# The engine's own temporary files, whatever happened to them.
+_IN_SPILL_FOLDER = re.compile(r"[/\\]datafusion-\w{6}([/\\]\.tmp|\W|$)")
 # Of the engine's protobuf messages: a plan that is a scan of files; a file's URL in one.
 _SCAN_TAG = b"\x0a"
 _PATH_TAG = b"\x12"
@@ -42,7 +55,7 @@ class EngineSettings:
 
     `memory_bytes` is DataFusion's pool; beyond it sorts spill to `spill_folder`, a local
     folder that exists. `merge_files_max` is how many sorted inputs one merge opens. Objects
-    of S3 are read from `buckets` and no others.
+    of S3 are read from `buckets` and no others. `line_bytes_max` is for text that is ingested.
     """
 
     spill_folder: Path
@@ -50,6 +63,20 @@ class EngineSettings:
     merge_files_max: int = 64
     threads: int = 2
     buckets: tuple[Bucket, ...] = ()
+    line_bytes_max: int = LINE_BYTES_MAX
+
+    def new_spill_path(self, name: str) -> Path:
+        """A path in the spill folder, which is made again if somebody removed it."""
+        make_spill_folder(self.spill_folder)
+        return self.spill_folder / name
+
+
+def make_spill_folder(path: Path) -> None:
+    """Makes the folder, not durably. UnavailableError if the disk refuses."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"cannot make the spill folder {path}: {error.strerror}") from error
 
 
 def open_session(settings: EngineSettings, partitions: int = 1) -> SessionContext:
@@ -62,12 +89,22 @@ def open_session(settings: EngineSettings, partitions: int = 1) -> SessionContex
         .set("datafusion.execution.parquet.metadata_size_hint", _FOOTER_BYTES)
         .set("datafusion.optimizer.repartition_file_scans", "false")
     )
+    return session_within(config, settings)
+
+
+def session_within(config: SessionConfig, settings: EngineSettings) -> SessionContext:
+    """A session of that configuration, with the settings' memory, spill folder and buckets."""
     runtime = (
         RuntimeEnvBuilder()
         .with_disk_manager_specified(str(settings.spill_folder))
         .with_fair_spill_pool(settings.memory_bytes)
     )
-    session = SessionContext(config, runtime)
+    try:
+        session = SessionContext(config, runtime)
+    except Exception as error:  # DataFusion raises bare exceptions
+        raise UnavailableError(
+            f"cannot use the spill folder {settings.spill_folder}: {error}"
+        ) from error
     register_buckets(session, settings.buckets)
     return session
 
@@ -235,7 +272,7 @@ def _missing_scan(files: Sequence[str], buckets: Sequence[Bucket]) -> SleeperErr
 def spill_folder(settings: EngineSettings, what: str) -> Iterator[Path]:
     """A fresh folder on the disk that the engine spills to, gone afterwards."""
     folder = settings.spill_folder / f"{what}-{uuid.uuid4().hex}"
-    folder.mkdir(parents=True)
+    make_spill_folder(folder)
     try:
         yield folder
     finally:
@@ -258,20 +295,26 @@ def engine_errors(memory_set_by: str | None = None) -> Iterator[None]:
     except OSError as error:
         raise UnavailableError(f"cannot read or write: {error}") from error
     except Exception as error:
-        raise _error_of(str(error), memory_set_by) from error
+        raise _error_of(error, memory_set_by) from error
     except BaseException as error:
         # A torn file can make the engine panic, which is no Exception.
         if type(error).__name__ == "PanicException":
-            raise DataError(f"data could not be read, the engine panicked: {error}") from error
+            text = f"data could not be read, the engine panicked: {error}"
+            raise failure_of(error, text, DataError) from error
         raise
 
 
-def _error_of(text: str, memory_set_by: str | None) -> SleeperError:
+def _error_of(error: Exception, memory_set_by: str | None) -> SleeperError:
     """DataFusion raises bare exceptions, so their text is all there is to go by."""
+    text = str(error)
+    if _IN_SPILL_FOLDER.search(text):
+        return UnavailableError(f"the spill folder was removed or cannot be used: {text}")
     if "not found" in text or "No such file" in text:
         return StateMovedOnError(f"a data file is gone: {text}")
     if "No space left" in text or "os error 28" in text:
         return UnavailableError(f"the disk is full: {text}")
+    if is_transient(error):
+        return UnavailableError(f"cannot read or write: {text or type(error).__name__}")
     if any(sign in text for sign in _SIGNS_OF_NO_ANSWER):
         return UnavailableError(f"S3 does not answer: {text}")
     if "Resources exhausted" in text:

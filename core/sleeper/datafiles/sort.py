@@ -6,6 +6,7 @@ schema are one scan, so that the engine reads them one after another and sorts i
 runs as it has threads, not as many as there are files.
 """
 
+import contextlib
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,7 +27,7 @@ from sleeper.datafiles.session import (
     spill_folder,
     stream,
 )
-from sleeper.errors import UnavailableError
+from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Schema
 
 _STAGED_ROWS_MAX = 1_000_000
@@ -54,21 +55,33 @@ class UnsortedRows:
         rows = size = 0
         try:
             for batch in batches:
-                if writer is None:
-                    path = self.folder / f"{uuid.uuid4().hex}.parquet"
-                    self._group("staged").append(str(path))
-                    writer = pq.ParquetWriter(
-                        path, kind, compression="lz4", use_dictionary=False, write_statistics=False
-                    )
-                writer.write_batch(batch)
-                rows, size = rows + batch.num_rows, size + batch.nbytes
-                self.rows += batch.num_rows
-                if rows >= _STAGED_ROWS_MAX or size >= _STAGED_BYTES_MAX:
-                    writer.close()
-                    writer, rows, size = None, 0, 0
+                with self._disk_errors():
+                    if writer is None:
+                        writer = self._staging_writer(kind)
+                    writer.write_batch(batch)
+                    rows, size = rows + batch.num_rows, size + batch.nbytes
+                    self.rows += batch.num_rows
+                    if rows >= _STAGED_ROWS_MAX or size >= _STAGED_BYTES_MAX:
+                        writer.close()
+                        writer, rows, size = None, 0, 0
         finally:
             if writer is not None:
-                writer.close()
+                with self._disk_errors():
+                    writer.close()
+
+    def _staging_writer(self, kind: pa.Schema) -> pq.ParquetWriter:
+        path = self.folder / f"{uuid.uuid4().hex}.parquet"
+        self._group("staged").append(str(path))
+        return pq.ParquetWriter(
+            path, kind, compression="lz4", use_dictionary=False, write_statistics=False
+        )
+
+    @contextlib.contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(f"cannot stage rows in {self.folder}: {error}") from error
 
     def groups(self) -> Sequence[Sequence[str]]:
         """The files by their schemas."""
@@ -116,8 +129,7 @@ def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.Record
     frames = []
     for files in unsorted.groups():
         with engine_errors():
-            frame = scan_files(session, files)
-        frames.append(_as_views(frame, unsorted.schema))
+            frames.append(_as_views(scan_files(session, files), unsorted.schema))
     if not frames:
         return
     whole = frames[0]
@@ -130,8 +142,8 @@ def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.Record
         found_rows += batch.num_rows
         yield batch
     if found_rows != unsorted.rows:
-        raise UnavailableError(
-            f"{found_rows} rows were sorted of {unsorted.rows}: an input file has changed meanwhile"
+        raise DataError(
+            f"an input file is damaged or has changed: sorted {found_rows} rows of {unsorted.rows}"
         )
 
 

@@ -18,9 +18,23 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from sleeper.datafiles.arrow import arrow_schema, cast_column, is_castable, parse_column
+from sleeper.datafiles.arrow import (
+    arrow_schema,
+    cast_column,
+    is_castable,
+    parse_column,
+    python_value,
+)
+from sleeper.datafiles.disk import sync_folder
 from sleeper.datafiles.s3_file import S3File
-from sleeper.errors import InvalidRequestError, UnavailableError, did_you_mean
+from sleeper.datafiles.session import LINE_BYTES_MAX
+from sleeper.errors import (
+    InvalidRequestError,
+    UnavailableError,
+    did_you_mean,
+    failure_of,
+    reason_of,
+)
 from sleeper.schema.model import Field, Schema, type_name
 
 # A pipe or a terminal has nothing to synchronise.
@@ -65,6 +79,8 @@ class Rejects:
             self.sink.flush()
             with contextlib.suppress(io.UnsupportedOperation):
                 os.fsync(self.sink.fileno())
+                if isinstance(self.sink.name, str):
+                    sync_folder(Path(self.sink.name).parent)
         except OSError as error:
             if error.errno not in _NO_DISK:
                 raise UnavailableError(f"cannot write rejected rows: {error}") from error
@@ -89,8 +105,17 @@ def find_source_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
     """The files named, and what is below those that are folders, in order.
 
     Of a directory that is every file of a known format, of a prefix in S3 every `.parquet`
-    (FORMATS: Messages).
+    (FORMATS: Messages). InvalidRequestError if one is missing, UnavailableError if the disk
+    does not answer.
     """
+    try:
+        return _found_files(paths)
+    except OSError as error:
+        text = f"file {error.filename} cannot be read: {reason_of(error)}"
+        raise failure_of(error, text, InvalidRequestError) from error
+
+
+def _found_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
     found: list[SourceFile] = []
     for path in paths:
         if isinstance(path, S3File):
@@ -138,7 +163,9 @@ class RowChecker:
     """Makes batches of the table's schema from columns as they come, and reports rows by number.
 
     `row` is the number of the next row of the file, from 1. `where` says more about the
-    place, such as the row group, for messages.
+    place, such as the row group, for messages. Columns of a Parquet file that the schema does not
+    have are ignored, unless it `refuses_extra_columns`. Text is refused if a line is longer than
+    `line_bytes_max`.
     """
 
     schema: Schema
@@ -146,19 +173,21 @@ class RowChecker:
     rejects: Rejects | None
     row: int = 1
     where: str = ""
+    refuses_extra_columns: bool = False
+    line_bytes_max: int = LINE_BYTES_MAX
     _target: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
         self._target = arrow_schema(self.schema)
 
-    def check_columns(self, found: Iterable[str]) -> None:
+    def check_columns(self, found: Iterable[str], *, ignores_extra: bool = False) -> None:
         """InvalidRequestError if a column is missing, extra or doubled."""
         names = list(found)
         wanted = [f.name for f in self.schema.fields]
         doubled = {n for n in names if names.count(n) > 1}
         faults = [
             ("missing", [n for n in wanted if n not in names]),
-            ("not in the schema", [n for n in names if n not in wanted]),
+            ("not in the schema", [n for n in names if n not in wanted and not ignores_extra]),
             ("doubled", sorted(doubled)),
         ]
         said = "; ".join(
@@ -223,7 +252,7 @@ class RowChecker:
 
     def _set_aside(self, columns: Columns, bad: dict[int, str]) -> None:
         for row in sorted(bad):
-            content = {name: column[row].as_py() for name, column in columns.items()}
+            content = {name: python_value(column[row]) for name, column in columns.items()}
             self.reject_row(self.row + row, bad[row], content)
 
 

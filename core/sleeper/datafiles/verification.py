@@ -1,9 +1,9 @@
 """Verifies a data file against what the state says of it, page by page in bounded memory.
 
-Checksums, of pages or of the whole file, are verified here and nowhere else: the engine does
-not look at them, and half of the flipped bits in compressed pages go unnoticed otherwise.
+Both checksums are verified, of pages and of sections of the file.
 """
 
+import errno
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,19 +13,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.checksum import checksum_from_bytes, checksum_of
+from sleeper.datafiles.checksum import checksum_from_bytes
+from sleeper.datafiles.file_check import fault_of_bytes
 from sleeper.datafiles.key_filter import KeyFilter, key_filter_from_bytes
 from sleeper.datafiles.key_hash import hashes_of_rows
+from sleeper.datafiles.key_runs import is_ascending
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.routing import rows_in_region
 from sleeper.datafiles.sketches import sketches_from_bytes
-from sleeper.errors import DataError, NotFoundError, UnavailableError
+from sleeper.datafiles.sources import combined
+from sleeper.errors import DataError, NotFoundError, UnavailableError, is_transient
 from sleeper.files.data_file import CHECKSUM_SUFFIX, FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.schema.model import Schema
 
 _BATCH_ROWS = 16_384
-_READ_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +65,24 @@ def verify_file(
             root.open(file.path) as content,
             pq.ParquetFile(content, page_checksum_verification=True, pre_buffer=False) as parquet,
         ):
-            faults += _faults_of_rows(parquet, schema, expected, sidecars, on_rows)
-        if sidecars.checksum not in (None, _checksum(root, file.path)):
-            faults.append(FileFault(file.path, "its bytes are not those that were written"))
+            of_rows = list(_faults_of_rows(parquet, schema, expected, sidecars, on_rows))
+        faults += of_rows
+        # Faults of rows say more.
+        if sidecars.has_checksum and not of_rows:
+            fault = fault_of_bytes(root, file.path)
+            faults += [] if fault is None else [FileFault(file.path, fault)]
     except FileNotFoundError:
         faults.append(FileFault(file.path, "it is not there"))
     except (pa.ArrowException, OSError) as error:
+        _raise_if_transient(file.path, error)
         faults.append(FileFault(file.path, f"its footer cannot be read: {_one_line(error)}"))
     return faults
 
 
-def _checksum(root: DataRoot, path: str) -> str:
-    with root.open(path) as content:
-        return checksum_of(iter(lambda: content.read(_READ_BYTES), b""))
+def _raise_if_transient(path: str, error: Exception) -> None:
+    # A sector that cannot be read is a fault of this file, and others are still verified.
+    if is_transient(error) and getattr(error, "errno", None) != errno.EIO:
+        raise UnavailableError(f"cannot read {path}: {_one_line(error)}") from error
 
 
 @dataclass(slots=True)
@@ -83,7 +90,7 @@ class _Sidecars:
     """Those that the rows are held against."""
 
     key_filter: KeyFilter | None = None
-    checksum: str | None = None
+    has_checksum: bool = False
 
 
 def _faults_of_sidecars(
@@ -98,7 +105,8 @@ def _faults_of_sidecars(
             if suffix == FILTER_SUFFIX:
                 found.key_filter = key_filter_from_bytes(content, path)
             if suffix == CHECKSUM_SUFFIX:
-                found.checksum = checksum_from_bytes(content, path)
+                checksum_from_bytes(content, path)
+                found.has_checksum = True
         except NotFoundError:
             yield FileFault(path, "it is not there")
         except (DataError, UnavailableError) as error:
@@ -125,6 +133,7 @@ def _faults_of_rows(
                 checked.add(batch, group)
                 on_rows(batch.num_rows)
         except (pa.ArrowException, OSError) as error:
+            _raise_if_transient(path, error)
             checked.is_whole = False
             checked.last = None
             yield FileFault(path, f"it cannot be read: {_one_line(error)}", group)
@@ -150,7 +159,8 @@ class _Rows:
             if batch.column(each.name).null_count:
                 self._add(f"key field {each.name!r} has nulls", group)
         before = [self.last] if self.last is not None else []
-        if not _is_sorted(pa.Table.from_batches([*before, keys]).combine_chunks()):
+        whole = pa.Table.from_batches([*before, keys]).combine_chunks()
+        if not is_ascending([combined(column) for column in whole.columns]):
             self._add("its rows are not in key order", group)
         # A copy, so that one row does not keep all of a batch in memory.
         self.last = keys.slice(keys.num_rows - 1).take(pa.array([0]))
@@ -191,19 +201,6 @@ class _Rows:
 
     def _add(self, fault: str, group: int) -> None:
         self.found.setdefault(fault, FileFault(self.expected.file.path, fault, group))
-
-
-def _is_sorted(keys: pa.Table) -> bool:
-    if keys.num_rows < 2:
-        return True
-    descends: pa.ChunkedArray | None = None
-    equal: pa.ChunkedArray | None = None
-    for column in keys.columns:
-        this, following = column.slice(0, keys.num_rows - 1), column.slice(1)
-        greater, same = pc.greater(this, following), pc.equal(this, following)
-        descends = greater if equal is None else pc.or_(descends, pc.and_(equal, greater))
-        equal = same if equal is None else pc.and_(equal, same)
-    return not pc.any(descends).as_py()
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -1,4 +1,4 @@
-"""Writes sorted rows as a data file with its sidecars: key sketches, and a key filter.
+"""Writes sorted rows as a data file with its sidecars: key sketches, a key filter, a checksum.
 
 The file is Parquet with the table's codec, page and row group sizes, a page index and
 its sort order declared. Its facts (rows, bytes, key bounds) are gathered on the way,
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import as_light_views, view_schema
+from sleeper.datafiles.checksum import HashedSink
 from sleeper.datafiles.encoding import dictionary_columns
 from sleeper.datafiles.key_facts import KeyFacts
 from sleeper.datafiles.location import DataRoot
@@ -74,7 +75,7 @@ class DataFileWriter:
         self.rows = 0
         self.is_closed = False
         self._stack = contextlib.ExitStack()
-        self._sink = self._stack.enter_context(root.sink(path))
+        self._sink = HashedSink(self._stack.enter_context(root.sink(path)))
         self._writer: Any = None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> None:
@@ -103,11 +104,15 @@ class DataFileWriter:
         if self._writer is None:
             self._begin(self._target.empty_table())
         self._writer.close()
+        checksum = self._sink.hasher.finish()
         size = self._sink.tell()
         self._stack.close()
         self.is_closed = True
         smallest, largest = self._facts.bounds()
-        sidecars = self._facts.write_sidecars(self._root, self.path)
+        sidecars = (
+            *self._facts.write_sidecars(self._root, self.path),
+            checksum.write_sidecar(self._root, self.path),
+        )
         return DataFile(self.path, self.rows, size, smallest, largest, sidecars=sidecars)
 
     def _write_row_groups(self, is_last: bool = False) -> None:
@@ -119,7 +124,10 @@ class DataFileWriter:
         whole = pending.num_rows if is_last or is_full else pending.num_rows // size * size
         if self._writer is None:
             self._begin(pending.slice(0, size))
-        self._writer.write_table(pending.slice(0, whole), row_group_size=size)
+        for start in range(0, whole, size):
+            group = pending.slice(start, min(size, whole - start))
+            self._writer.write_table(group, row_group_size=size)
+            self._sink.hasher.end_section()
         self.rows += whole
         rest = pending.slice(whole)
         self._pending = rest.to_batches()
@@ -137,7 +145,7 @@ class DataFileWriter:
     def _begin(self, first_rows: pa.Table) -> None:
         key_places = range(len(self._schema.keys))
         writer = pq.ParquetWriter(
-            self._sink,
+            pa.PythonFile(self._sink, mode="w"),
             self._target,
             compression=self._settings.compression_codec,
             use_dictionary=dictionary_columns(first_rows),
@@ -146,10 +154,12 @@ class DataFileWriter:
             # columns of more different values fall back to plain pages, which are smaller.
             dictionary_pagesize_limit=self._settings.page_bytes // DICTIONARIES_PER_PAGE,
             write_page_index=True,
-            # For whoever checks a file: the engine itself does not look at them.
+            # For files whose `.checksum` is lost: the engine itself does not look at them.
             write_page_checksum=True,
             # It would name the views; the types that readers want follow from Parquet's own.
             store_schema=False,
             sorting_columns=[pq.SortingColumn(i, nulls_first=False) for i in key_places],
         )
         self._writer = self._stack.enter_context(writer)
+        # The magic, so that the next section is the first row group.
+        self._sink.hasher.end_section()

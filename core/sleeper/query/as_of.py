@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from sleeper.errors import InvalidRequestError
 
+_DIGITS_MAX = 20
+
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
@@ -58,7 +60,8 @@ def as_of_texts(texts: Sequence[str]) -> AsOf:
     of_tables: dict[str, int] = {}
     for text in texts:
         name, equals, digits = text.rpartition("=")
-        number = _number(int(digits) if digits.isascii() and digits.isdigit() else text)
+        is_number = digits.isascii() and digits.isdigit() and len(digits) < _DIGITS_MAX
+        number = _number(int(digits) if is_number else text)
         if not equals and len(texts) > 1:
             raise InvalidRequestError(f"as of {text}: with others it takes its table: TABLE={text}")
         if name in of_tables:
@@ -71,8 +74,9 @@ def as_of_texts(texts: Sequence[str]) -> AsOf:
 
 
 def _number(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < 2**63:
         raise InvalidRequestError(
-            f"as of {value!r}: expected a transaction number of 1 or more, or one for each table"
+            f"as of {value!r:.200}: expected a transaction number of 1 or more, or one for each "
+            "table"
         )
     return value

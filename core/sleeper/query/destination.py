@@ -1,11 +1,13 @@
 """Where a query message wants its rows and its status (FORMATS: Messages, `destination`)."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.table import CompressionCodec
+from sleeper.schema.json_values import is_unicode, whole_number
 
 
 class DestinationKind(Enum):
@@ -15,6 +17,15 @@ class DestinationKind(Enum):
     SQS = "SQS"
     WEBSOCKET = "WEBSOCKET"
     NOWHERE = "NoResultsOutput"
+
+
+# Of the endpoint and the id: the names of gchq/sleeper are read too.
+_CONNECTION_NAMES = (
+    ("endpoint", "webSocketManagementApiEndpoint"),
+    ("connectionId", "webSocketConnectionId"),
+)
+_BATCH_SIZE_NAMES = ("batchSize", "maxBatchSize")
+_BATCH_SIZE_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +40,9 @@ class Connection:
 class ResultsDestination:
     """Where rows go; `bucket` None is the instance's own for results.
 
-    `queue_url` belongs to SQS, `connection` to a WebSocket. `batch_size` is how many rows a
-    message has at most, None for the instance's property.
+    `queue_url` belongs to SQS, None for the instance's default queue, `connection` to a
+    WebSocket. `batch_size` is how many rows a message has at most, None for the instance's
+    property.
     """
 
     kind: DestinationKind = DestinationKind.S3
@@ -51,8 +63,10 @@ class StatusDestination:
 def results_destination_from_json(raw: Any) -> ResultsDestination:
     """None is S3, the instance's own bucket. InvalidRequestError says which member is wrong."""
     where = "resultsPublisherConfig"
-    if raw is None or raw == {}:
+    if raw is None:
         return ResultsDestination()
+    if isinstance(raw, dict) and raw.get("destination") is None:
+        raw = {**raw, "destination": DestinationKind.S3.value}
     kind = _kind(raw, where, DestinationKind)
     match kind:
         case DestinationKind.S3:
@@ -61,8 +75,6 @@ def results_destination_from_json(raw: Any) -> ResultsDestination:
             )
         case DestinationKind.SQS:
             url = _text(raw, where, "sqsResultsUrl")
-            if url is None:
-                raise InvalidRequestError(f'"{where}.sqsResultsUrl" is missing')
             return ResultsDestination(kind, queue_url=url, batch_size=_count(raw, where))
         case DestinationKind.WEBSOCKET:
             return ResultsDestination(
@@ -80,7 +92,7 @@ def results_destination_to_json(destination: ResultsDestination) -> dict[str, An
         "compressionCodec": None if codec is None else codec.value,
         "sqsResultsUrl": destination.queue_url,
         "batchSize": destination.batch_size,
-        **_connection_to_json(destination.connection),
+        **connection_to_json(destination.connection),
     }
     return {name: value for name, value in raw.items() if value is not None}
 
@@ -109,10 +121,24 @@ def status_destination_to_json(destination: StatusDestination) -> dict[str, Any]
     """What `status_destinations_from_json` reads, of one."""
     if destination.connection is None:
         return {"destination": _StatusKind.TRACKER.value}
+    return connection_to_json(destination.connection)
+
+
+def connection_to_json(connection: Connection | None) -> dict[str, str]:
+    """The destination as a message has it; empty without a connection."""
+    if connection is None:
+        return {}
     return {
-        "destination": _StatusKind.WEBSOCKET.value,
-        **_connection_to_json(destination.connection),
+        "destination": DestinationKind.WEBSOCKET.value,
+        "endpoint": connection.endpoint,
+        "connectionId": connection.id,
     }
+
+
+def without_connection(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A destination as it stands in a message, without the connection that it names."""
+    names = {name for each in _CONNECTION_NAMES for name in each}
+    return {name: value for name, value in raw.items() if name not in names}
 
 
 def _kind(raw: Any, where: str, kinds: type[Enum]) -> Any:
@@ -123,7 +149,7 @@ def _kind(raw: Any, where: str, kinds: type[Enum]) -> Any:
     except ValueError:
         known = ", ".join(kind.value for kind in kinds)
         raise InvalidRequestError(
-            f'"{where}.destination" is {raw.get("destination")!r}: expected one of {known}'
+            f'"{where}.destination" is {raw.get("destination")!r:.200}: expected one of {known}'
         ) from None
 
 
@@ -131,21 +157,19 @@ def _text(raw: dict[str, Any], where: str, member: str) -> str | None:
     value = raw.get(member)
     if value is None or value == "":
         return None
-    if not isinstance(value, str):
-        raise InvalidRequestError(f'"{where}.{member}" must be text, not {value!r}')
+    if not isinstance(value, str) or not is_unicode(value):
+        raise InvalidRequestError(f'"{where}.{member}" must be text, not {value!r:.200}')
     return value
 
 
 def _count(raw: dict[str, Any], where: str) -> int | None:
-    """Clients that know only text write the number as text."""
-    value = raw.get("batchSize")
-    if isinstance(value, str) and value.isascii() and value.isdigit():
-        value = int(value)
-    if value is None:
+    name = next((name for name in _BATCH_SIZE_NAMES if raw.get(name) is not None), None)
+    if name is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    value = whole_number(raw[name])
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _BATCH_SIZE_MAX:
         raise InvalidRequestError(
-            f'"{where}.batchSize" must be a whole number of 1 or more, not {value!r}'
+            f'"{where}.{name}" must be a whole number of 1 or more, not {value!r:.200}'
         )
     return value
 
@@ -158,12 +182,12 @@ def _codec(raw: Any, where: str) -> CompressionCodec | None:
     except ValueError:
         known = ", ".join(codec.value for codec in CompressionCodec)
         raise InvalidRequestError(
-            f'"{where}.compressionCodec" is {raw!r}: expected one of {known}'
+            f'"{where}.compressionCodec" is {raw!r:.200}: expected one of {known}'
         ) from None
 
 
 def _connection(raw: dict[str, Any], where: str) -> Connection:
-    endpoint, connection = (_text(raw, where, name) for name in ("endpoint", "connectionId"))
+    endpoint, connection = (_text_of(raw, where, names) for names in _CONNECTION_NAMES)
     if endpoint is None or connection is None:
         raise InvalidRequestError(
             f'"{where}" goes to a WEBSOCKET: "endpoint" and "connectionId" are needed'
@@ -171,7 +195,6 @@ def _connection(raw: dict[str, Any], where: str) -> Connection:
     return Connection(endpoint, connection)
 
 
-def _connection_to_json(connection: Connection | None) -> dict[str, str]:
-    if connection is None:
-        return {}
-    return {"endpoint": connection.endpoint, "connectionId": connection.id}
+def _text_of(raw: dict[str, Any], where: str, names: Sequence[str]) -> str | None:
+    """The member under the first of its names that is there."""
+    return next((text for name in names if (text := _text(raw, where, name))), None)

@@ -2,6 +2,8 @@
 
 import os
 import threading
+import uuid
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,8 +13,10 @@ from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.bound_iterator import TableIterators
 from sleeper.datafiles.bucket import Bucket
 from sleeper.datafiles.extracts import Extractor
+from sleeper.datafiles.file_check import VerifiedFiles
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.session import EngineSettings, limit_footer_cache, open_session
+from sleeper.errors import UnavailableError
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction
 from sleeper.properties import engine as of_engine
 from sleeper.properties.values import InstanceProperties
@@ -37,7 +41,11 @@ class QueryTable:
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """What bounds queries (properties `sleeper.query.*`). A maximum of 0 is no limit."""
+    """What bounds queries (properties `sleeper.query.*`). A maximum of 0 is no limit.
+
+    `verifies_checksums` says that data files are held against their checksums before their rows
+    are used.
+    """
 
     engine: EngineSettings
     hold_seconds: int = 3600
@@ -46,6 +54,7 @@ class QuerySettings:
     bytes_max: int = 0
     filter_cache_bytes: int = 256 * 1024**2
     footer_cache_bytes: int = 50 * 1024**2
+    verifies_checksums: bool = False
 
 
 def query_settings(
@@ -70,6 +79,7 @@ def query_settings(
         bytes_max=properties.get(of_engine.QUERY_BYTES_MAX),
         filter_cache_bytes=properties.get(of_engine.QUERY_CACHE_BYTES),
         footer_cache_bytes=properties.get(of_engine.QUERY_FOOTER_CACHE_BYTES),
+        verifies_checksums=properties.get(of_engine.QUERY_CHECKSUMS_VERIFIED),
     )
 
 
@@ -85,23 +95,43 @@ class QueryEngine:
     clock: Clock = system_clock
     key_filters: KeyFilterCache = field(init=False)
     extractor: Extractor = field(init=False)
+    verified: VerifiedFiles = field(init=False)
     _session: SessionContext | None = None
+    _marker: Path = field(default_factory=Path)
     _opening: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         settings = self.settings
         self.key_filters = KeyFilterCache(settings.filter_cache_bytes)
-        self.extractor = Extractor(settings.engine.spill_folder, self._footer_cache_bytes)
+        self.extractor = Extractor(
+            settings.engine.spill_folder, self._footer_cache_bytes, settings.verifies_checksums
+        )
+        self.verified = VerifiedFiles()
 
     @property
     def session(self) -> SessionContext:
-        """The session of key queries, opened on first use."""
+        """The session of key queries, opened on first use and when its spill folder is gone."""
         with self._opening:
-            if self._session is None:
+            if self._session is None or not self._marker.exists():
                 session = open_session(self.settings.engine)
                 limit_footer_cache(session, self._footer_cache_bytes)
-                self._session = session
+                marker = self._new_marker()
+                weakref.finalize(session, marker.unlink, missing_ok=True)
+                self._session, self._marker = session, marker
             return self._session
+
+    def _new_marker(self) -> Path:
+        """An empty file in the spill folder. It is gone if somebody removed the folder.
+
+        Then the session's own folder inside is gone too, and the session cannot spill again.
+        It is deleted with the session, as that folder is.
+        """
+        marker = self.settings.engine.new_spill_path(f"session-{uuid.uuid4().hex}")
+        try:
+            marker.touch()
+        except OSError as error:
+            raise UnavailableError(f"cannot write {marker}: {error.strerror}") from error
+        return marker
 
     @property
     def _footer_cache_bytes(self) -> int:

@@ -8,13 +8,11 @@ reader runs and for its time afterwards.
 from typing import Protocol
 
 from sleeper.clock import Clock
-from sleeper.errors import NotFoundError, SleeperError
+from sleeper.errors import NotFoundError
 from sleeper.query.change_feed import check_feed_start
-from sleeper.query.shared_hold import SharedHold
+from sleeper.query.hold import VersionHold
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.followers import CreateFollower
-from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold
-from sleeper.statestore.transactions.transaction import new_transaction_id
 
 
 class FeedClaim(Protocol):
@@ -68,38 +66,39 @@ class FollowerClaim:
 
 
 class HoldClaim:
-    """A hold that is taken anew, further on, when a third of its time is over."""
+    """A hold that is renewed in the background, and moves on with its reader.
+
+    Spark asks for offsets only between micro-batches, so a timer renews the hold in a long one.
+    """
 
     def __init__(self, store: StateStore, seconds: int, clock: Clock, owner: str) -> None:
         self._store = store
         self._seconds = seconds
         self._clock = clock
         self._owner = owner
-        self._id: str | None = None
-        self._hold: SharedHold | None = None
+        self._hold: VersionHold | None = None
+        self._move_ms = 0
 
     def begin(self, version: int) -> int:
         return version
 
     def keep(self, version: int) -> None:
-        if self._hold is not None and self._clock() < self._hold.renewal_ms:
+        """Moves the hold to the version, at most once in a third of the hold's time."""
+        if self._hold is not None and self._clock() < self._move_ms:
             return
         check_feed_start(self._store, version)
-        with self._store.reading() as state:
-            until_ms = state.moment(self._clock()) + self._seconds * 1000
-        taken = new_transaction_id()
-        self._store.commit_or_raise(CreateHold(taken, self._owner, version, until_ms))
-        self.release()
-        self._id = taken
-        self._hold = SharedHold(self._owner, version, self._seconds, until_ms)
+        hold = VersionHold(self._store, version, self._seconds, self._clock, self._owner)
+        hold.take()
+        if self._hold is not None:
+            self._hold.release()
+        self._hold = hold
+        self._move_ms = self._clock() + self._seconds * 1000 // 3
 
     def has_read(self, version: int) -> None:
-        """The hold moves when it is next due."""
+        """Does nothing: `keep` moves the hold."""
 
     def release(self) -> None:
-        if self._id is not None:
-            try:
-                self._store.commit(ReleaseHold(self._id))
-            except SleeperError:
-                return  # it expires
-            self._id = self._hold = None
+        """Leaves the hold to expire, so that a stream that is started again soon can go on."""
+        if self._hold is not None:
+            self._hold.leave()
+            self._hold = None

@@ -65,6 +65,18 @@ class VersionHold:
             except SleeperError as error:
                 logger.warning("hold %s could not be released: %s", self._id, error)
 
+    def leave(self) -> None:
+        """Ends the renewal and lets the hold expire after its full time. Never fails."""
+        with self._lock:
+            self._is_over = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._is_taken:
+                self._is_taken = False
+                atexit.unregister(self.release)
+                self._commit_renewal()
+
     def release_soon(self) -> None:
         """Releases from a thread of its own: for a garbage collector, which may have
         interrupted anything, a transaction of this thread included.
@@ -89,11 +101,14 @@ class VersionHold:
         with self._lock:
             if self._is_over:
                 return
-            try:
-                self._store.commit_or_raise(RenewHold(self._id, self._expiry_ms()))
-            except SleeperError as error:
-                logger.warning("hold %s could not be renewed: %s", self._id, error)
+            self._commit_renewal()
             self._start_timer(self._seconds / 3, self._renew)
+
+    def _commit_renewal(self) -> None:
+        try:
+            self._store.commit_or_raise(RenewHold(self._id, self._expiry_ms()))
+        except SleeperError as error:
+            logger.warning("could not renew hold %s: %s", self._id, error)
 
     def _expiry_ms(self) -> int:
         with self._store.reading() as state:

@@ -59,9 +59,11 @@ class TimeLimit:
         if self.stopped is not None and self.stopped.is_set():
             raise InvalidRequestError("the query was stopped: nobody waits for its rows")
         if self.seconds_left == 0.0:
-            raise InvalidRequestError(
-                f"the query takes more than {self.seconds} s, which {self.set_by} does not allow"
-            )
+            raise InvalidRequestError(self.reason())
+
+    def reason(self) -> str:
+        """Why a query is ended whose time is up."""
+        return f"the query takes more than {self.seconds} s, which {self.set_by} does not allow"
 
 
 def batches_of(stream: RecordBatchStream, limit: TimeLimit) -> Iterator[pa.RecordBatch]:

@@ -49,7 +49,7 @@ class IteratedRows:
         now_ms = max(self.now_ms, plan.time_ms)
         steps = steps_of(by_leaf, query, table.iterators, now_ms, table.restriction)
         kind = result_schema(plan.schema, columns)
-        file = engine.settings.engine.spill_folder / f"sql-{uuid4().hex}.parquet"
+        file = engine.settings.engine.new_spill_path(f"sql-{uuid4().hex}.parquet")
         try:
             with (
                 engine_errors(),

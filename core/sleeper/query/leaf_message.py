@@ -16,6 +16,8 @@ from sleeper.processing.restriction import (
 from sleeper.query.message import (
     QueryMessage,
     RawRegion,
+    is_list_of_texts,
+    json_object,
     query_message_from_json,
     query_message_to_json,
     query_of,
@@ -50,11 +52,8 @@ class LeafQueryMessage:
 
 def parse_leaf_query_message(body: str) -> LeafQueryMessage:
     """The subquery of a message's body. InvalidRequestError says which member is wrong."""
-    try:
-        raw = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"leaf query message is not JSON: {error}") from error
-    if not isinstance(raw, dict) or raw.get("type") != LEAF_QUERY_TYPE:
+    raw = json_object(body, "leaf query message")
+    if raw.get("type") != LEAF_QUERY_TYPE:
         raise InvalidRequestError(f'leaf query message: "type" must be {LEAF_QUERY_TYPE!r}')
     for member in ("queryId", "tableId", "subQueryId", "leafPartitionId"):
         if text_member(raw, member) is None:
@@ -67,7 +66,7 @@ def parse_leaf_query_message(body: str) -> LeafQueryMessage:
         sub_query_id=raw["subQueryId"],
         leaf_id=raw["leafPartitionId"],
         partition_region=region,
-        files=tuple(raw.get("files") or ()),
+        files=_files(raw),
         version=_number(raw, "version"),
         now_ms=_number(raw, "queryTime"),
         restriction=restriction_from_json(raw.get("restriction")),
@@ -107,8 +106,17 @@ def leaf_query_of(message: LeafQueryMessage, schema: Schema) -> Query:
     )
 
 
+def _files(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    files = raw.get("files") or []
+    if not is_list_of_texts(files):
+        raise InvalidRequestError('leaf query message: "files" must be a list of paths')
+    return tuple(files)
+
+
 def _number(raw: Mapping[str, Any], member: str) -> int | None:
     value = raw.get(member)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+    if value is not None and (
+        not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63
+    ):
         raise InvalidRequestError(f'leaf query message: "{member}" must be a whole number')
     return value

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from rich.cells import cell_len, set_cell_size
 
 from sleeper.query.json_text import json_lines, plain_text
+from sleeper.query.printable import printable
 
 RowOutput = Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], int]
 """Writes all rows and returns how many there were."""
@@ -29,7 +30,7 @@ def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
 
     Only this format makes Python objects of values: it is for eyes.
     """
-    widths = [min(cell_len(name), _CELL_WIDTH_MAX) for name in schema.names]
+    widths = [cell_len(_shortened(_one_line(name))) for name in schema.names]
     right = [_is_number(f.type) for f in schema]
     rows = 0
     for batch in batches:
@@ -99,7 +100,11 @@ ROW_OUTPUTS: dict[str, RowOutput] = {
 
 def _cells(column: pa.Array) -> list[str]:
     texts = (text or "" for text in plain_text(column).to_pylist())
-    return [_shortened(" ".join(t.split()) if not t.isprintable() else t) for t in texts]
+    return [_shortened(_one_line(t)) for t in texts]
+
+
+def _one_line(text: str) -> str:
+    return text if text.isprintable() else printable(" ".join(text.split()))
 
 
 def _shortened(text: str) -> str:
@@ -109,7 +114,7 @@ def _shortened(text: str) -> str:
 
 
 def _write_heading(schema: pa.Schema, widths: list[int], right: list[bool], sink: BinaryIO) -> None:
-    sink.write(_line([_shortened(n) for n in schema.names], widths, right))
+    sink.write(_line([_shortened(_one_line(n)) for n in schema.names], widths, right))
     sink.write((_GAP.join("─" * w for w in widths) + "\n").encode())
 
 

@@ -172,7 +172,10 @@ def rows_of(
             if left == 0:
                 return
             try:
-                inputs = _inputs(leaf, root, next(extracts))
+                extracted = next(extracts)
+                reads_all = query.limit is None and query.columns is None
+                _verify(leaf, root, engine, extracted, reads_all, time_limit)
+                inputs = _inputs(leaf, root, extracted)
                 request = MergeRequest(plan.schema, inputs, query.columns, left, steps)
                 for batch in merge(request, engine.settings.engine, engine.session):
                     time_limit.check()
@@ -193,6 +196,27 @@ def _damage(
     files: Sequence[DataFile], schema: Schema, root: DataRoot, engine: QueryEngine
 ) -> DataError | None:
     return find_damage(schema, files, root, engine.settings.engine)
+
+
+def _verify(
+    leaf: LeafPlan,
+    root: DataRoot,
+    engine: QueryEngine,
+    extracts: Mapping[str, Extract],
+    reads_all: bool,
+    time_limit: TimeLimit,
+) -> None:
+    """Holds the leaf's files against their checksums before a row is used, if queries do so.
+
+    They always do of local files of which every row and column is read: it takes 3 % of the time.
+    """
+    for scan in leaf.scans:
+        extract = extracts.get(scan.file.path)
+        is_cheap = reads_all and scan.regions is None and not root.buckets
+        is_wanted = engine.settings.verifies_checksums or is_cheap
+        if is_wanted and (extract is None or not extract.is_verified):
+            time_limit.check()
+            engine.verified.verify(root, scan.file.path)
 
 
 def _inputs(

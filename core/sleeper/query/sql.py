@@ -6,16 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from datafusion import DataFrame, RuntimeEnvBuilder, SessionConfig, SessionContext
+from datafusion import DataFrame, SessionConfig, SessionContext
 
 from sleeper.datafiles.bucket import Bucket
+from sleeper.datafiles.file_check import damage_of_bytes
 from sleeper.datafiles.session import (
     EngineSettings,
     check_present,
     engine_errors,
-    register_buckets,
+    session_within,
 )
-from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.errors import (
+    DataError,
+    InvalidRequestError,
+    NotFoundError,
+    StateMovedOnError,
+    UnavailableError,
+)
 from sleeper.processing.restriction import NO_RESTRICTION
 from sleeper.properties.engine import QUERY_MEMORY_BYTES
 from sleeper.query.as_of import NEWEST, AsOf
@@ -33,9 +40,12 @@ from sleeper.query.sql_text import (
     ALLOWED,
     check_explains_nothing,
     errors_of_statement,
+    is_explain,
     planning_errors,
     tables_in,
+    without_folders,
 )
+from sleeper.query.sql_tokens import check_statement
 from sleeper.query.table_planning import TablePlan, plan_table
 from sleeper.schema.model import Schema
 
@@ -114,18 +124,38 @@ class StatementRun:
 
     def start(self, tables: TableOpeners, narrow: bool) -> QueryResult:
         frame = self.frame(tables, narrow)
-        target = plain_schema(frame.schema())
+        with planning_errors(tables):
+            # Arrow does not take every name that the statement gives a column.
+            target = plain_schema(frame.schema())
         buckets = self._engine.settings.engine.buckets
         rows = self._with_local_files(_rows(frame, self._files, buckets, target, self.limit))
+        if is_explain(frame):
+            folders = self._folders()
+            rows = (without_folders(batch, folders) for batch in rows)
         first = next(rows, None)
         batches = with_first(first, rows)
         return QueryResult(target, batches, self.holds, self._engine.settings.rows_max)
 
+    def _folders(self) -> list[str]:
+        roots = {table.root.url_of("") for table in self.tables.values()}
+        return sorted({*roots, str(self._engine.settings.engine.spill_folder)})
+
     def _with_local_files(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             yield from rows
+        except DataError as error:
+            raise self._damage() or error from error
         finally:
             self._delete_local_files()
+
+    def _damage(self) -> DataError | None:
+        """The error that names the first damaged file: the engine's own hardly ever does."""
+        for name, plan in self.plans.items():
+            for path in (path for group in plan.groups for path in group.paths):
+                damage = damage_of_bytes(self.tables[name].root, path)
+                if damage is not None:
+                    return damage
+        return None
 
     def _delete_local_files(self) -> None:
         for file in self.local_files:
@@ -133,6 +163,7 @@ class StatementRun:
 
     def frame(self, tables: TableOpeners, narrow: bool) -> DataFrame:
         """The statement over its tables, which are pinned and held from here on."""
+        check_statement(self._statement)
         found = [_opened(tables, name) for name in tables_in(self._statement, tables)]
         opened = [table for table in found if table is not None]
         versions = self._versions(opened, tables)
@@ -148,6 +179,7 @@ class StatementRun:
             plan = self.plans[name]
             restriction = each.table.restriction
             if plan.processing.iterator is None and restriction.iterator is None:
+                self._verify(each.table, plan)
                 self._files += register_table(self.session, each.table, plan, each.now_ms)
             else:
                 rows = IteratedRows(each.table, plan, self.needed.get(name), each.now_ms)
@@ -160,6 +192,13 @@ class StatementRun:
         if any(table.restriction != NO_RESTRICTION for table in self.tables.values()):
             check_explains_nothing(frame)
         return frame
+
+    def _verify(self, table: QueryTable, plan: TablePlan) -> None:
+        """Holds the table's files against their checksums, if queries do so."""
+        if self._engine.settings.verifies_checksums:
+            for path in (path for group in plan.groups for path in group.paths):
+                self.limit.check()
+                self._engine.verified.verify(table.root, path)
 
     def _plan(self, pinned: "_Pinned") -> TablePlan:
         with pinned.table.store.reading(pinned.version) as state:
@@ -213,7 +252,11 @@ class StatementRun:
             f"sql {table.name}",
         )
         self.holds.append(hold)
-        hold.take()
+        try:
+            hold.take()
+        except UnavailableError as error:
+            # Nothing can be written there. If files are collected meanwhile, the scan says so.
+            logger.warning("version %d could not be held: %s", pinned.version, error)
         return pinned
 
 
@@ -244,13 +287,9 @@ def open_sql_session(settings: EngineSettings) -> SessionContext:
         # file, statement after statement.
         .set("datafusion.execution.collect_statistics", "false")
     )
-    runtime = (
-        RuntimeEnvBuilder()
-        .with_disk_manager_specified(str(settings.spill_folder))
-        .with_fair_spill_pool(settings.memory_bytes)
-    )
-    session = SessionContext(config, runtime)
-    register_buckets(session, settings.buckets)
+    session = session_within(config, settings)
+    # Where files lie is internal.
+    session.deregister_udf("input_file_name")
     return session
 
 

@@ -22,7 +22,7 @@ def schema_from_json(text: str) -> Schema:
     """Parses schema JSON; InvalidRequestError names the member that is wrong."""
     try:
         raw = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"schema is not JSON: {error}") from error
     if not isinstance(raw, dict):
         raise InvalidRequestError("schema must be a JSON object with rowKeyFields")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sleeper.errors import InvalidRequestError
+from sleeper.schema.json_values import is_unicode
 
 KeyValue = int | str | bytes
 """A value of a key field: int for IntType and LongType, str, or bytes."""
@@ -139,7 +140,7 @@ def check_key_value(field: Field, value: object) -> KeyValue:
             f"field {field.name!r}: {value} does not fit {type_name(kind)} ({low} to {high})"
         )
     if kind is PrimitiveType.STRING and isinstance(value, str):
-        if any("\ud800" <= c <= "\udfff" for c in value):
+        if not is_unicode(value):
             raise InvalidRequestError(f"field {field.name!r}: {value!r} is not Unicode text")
         return value
     if kind is PrimitiveType.BYTE_ARRAY and isinstance(value, bytes):

@@ -62,6 +62,35 @@ def test_whole_files_come_whole_and_others_with_the_row_groups_wanted(
     assert list(spill.iterdir()) == []
 
 
+@pytest.mark.parametrize("regions", [None, FROM_250_TO_550])
+@pytest.mark.parametrize("is_fetched", [True, False])
+def test_damaged_row_groups_are_found_before_a_row_is_used(
+    root: DistantRoot,
+    spill: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    regions: tuple[Region, ...] | None,
+    is_fetched: bool,
+) -> None:
+    whole, file = written(root, "whole.parquet"), written(root, "damaged.parquet")
+    path = Path(root.url_of(file.path))
+    metadata = pq.read_metadata(path)
+    at = metadata.row_group(3).column(1).data_page_offset + 50
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+    if not is_fetched:
+        space = shutil.disk_usage(spill)._replace(free=0)
+        monkeypatch.setattr(fetching.shutil, "disk_usage", lambda _: space)
+    with (
+        pytest.raises(
+            DataError, match=r"damaged\.parquet is damaged: bytes \d+ to \d+ do not match"
+        ),
+        fetched(root, SCHEMA, [(whole, regions), (file, regions)], spill),
+    ):
+        pass
+    assert list(spill.iterdir()) == []
+
+
 @pytest.mark.parametrize("fault", ["little room", "full"])
 def test_where_the_disk_has_no_room_nothing_is_fetched(
     root: DistantRoot, spill: Path, monkeypatch: pytest.MonkeyPatch, fault: str

@@ -102,6 +102,15 @@ class TableMaker:
         self._commit(CommitCompaction(job_id, partition.id, inputs, output, _now_ms()))
         return [path for path in inputs if path in files]
 
+    def replace_files(self, output: DataFile) -> None:
+        """Commits a compaction of all files of the only leaf, whose output is there already."""
+        (leaf,) = self.leaves()
+        with self.store.reading() as state:
+            inputs = tuple(sorted(f.path for f in state.files.all()))
+        job_id = f"job-{next(_job_numbers)}"
+        self._commit(AssignFiles((JobAssignment(job_id, leaf.id, inputs, _now_ms() + 10**7),)))
+        self._commit(CommitCompaction(job_id, leaf.id, inputs, output, _now_ms()))
+
     def collect(self, delete: bool = True) -> list[str]:
         """Takes every unreferenced file out, and deletes it."""
         with self.store.reading() as state:
@@ -143,7 +152,9 @@ def make_engine(folder: Path, **settings: Any) -> QueryEngine:
     spill = folder / "spill"
     spill.mkdir(exist_ok=True)
     of_query = {
-        k: settings.pop(k) for k in ("hold_seconds", "rows_max", "seconds_max") if k in settings
+        k: settings.pop(k)
+        for k in ("hold_seconds", "rows_max", "seconds_max", "verifies_checksums")
+        if k in settings
     }
     return QueryEngine(QuerySettings(EngineSettings(spill, **settings), **of_query))
 

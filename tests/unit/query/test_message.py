@@ -11,7 +11,7 @@ from sleeper.partitions.region import Range
 from sleeper.processing.model import IteratorCall
 from sleeper.processing.restriction import Restriction
 from sleeper.properties.table import CompressionCodec
-from sleeper.query.destination import DestinationKind, ResultsDestination
+from sleeper.query.destination import Connection, DestinationKind, ResultsDestination
 from sleeper.query.leaf_message import (
     LeafQueryMessage,
     leaf_query_body,
@@ -86,8 +86,6 @@ def test_a_missing_id_is_the_messages_own():
         ({"type": ...}, '"type" is None'),
         ({"tableName": ...}, '"tableName" or "tableId" is missing'),
         ({"tableName": 7}, '"tableName" must be text'),
-        ({"queryId": "a/b"}, "\"queryId\" is 'a/b'"),
-        ({"queryId": "a\nb"}, '"queryId"'),
         ({"queryId": "é" * 129}, '"queryId" is longer than 256 bytes'),
         ({"queryId": "\ud800"}, '"queryId" must be text'),
         ({"regions": ...}, '"regions" must be a list'),
@@ -100,7 +98,12 @@ def test_a_missing_id_is_the_messages_own():
             {"resultsPublisherConfig": {"destination": "FTP"}},
             "'FTP': expected one of S3, SQS, WEBSOCKET, NoResultsOutput",
         ),
-        ({"resultsPublisherConfig": {"destination": "SQS"}}, "sqsResultsUrl"),
+        ({"resultsPublisherConfig": {"destination": ["S3"]}}, r"\['S3'\]: expected one of"),
+        ({"resultsPublisherConfig": {"bucket": "\ud800"}}, "bucket.*must be text"),
+        ({"resultsPublisherConfig": {**TO_SQS, "batchSize": 2**63}}, "batchSize"),
+        ({"resultsPublisherConfig": {**TO_SQS, "batchSize": "5.5"}}, "batchSize"),
+        ({"resultsPublisherConfig": {**TO_SQS, "batchSize": float("nan")}}, "batchSize"),
+        ({"regions": [{"k": [[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]}]}, "nested"),
         (
             {"resultsPublisherConfig": {**TO_SQS, "batchSize": 0}},
             "batchSize.*1 or more, not 0",
@@ -129,13 +132,20 @@ def test_what_is_no_object_is_refused(text):
 
 def test_a_wrong_message_is_refused_under_its_own_id():
     assert query_id_of(body(regions=...), "default") == "q1"
-    assert query_id_of(body(queryId="a/b"), "default") == "default"
+    assert query_id_of(body(queryId="\ud800"), "default") == "default"
 
 
 @pytest.mark.parametrize(
     ("region", "complaint"),
     [
-        ({"n": {"min": 5, "max": 1}}, r'"regions\[1\]": .*holds nothing: min 5'),
+        ({"n": {"mn": 5, "max": 7}}, r'"regions\[1\]": .*unknown member \'mn\''),
+        ({"n": {"Min": 5}}, "unknown member 'Min'"),
+        ({"n": {"min": 5.5}}, "field 'n'"),
+        ({"n": {"min": "1e3"}}, "field 'n'"),
+        ({"n": {"min": 2.0**63}}, "field 'n'"),
+        ({"n": {"min": float("inf")}}, "field 'n'"),
+        ({"n": {"min": 5, "minInclusive": "yes"}}, "minInclusive must be true or false"),
+        ({"n": {"min": 5, "max": 1}, "name": {"min": "?"}}, "base64"),
         ({"n": {"min": "a", "max": None}}, "field 'n'"),
         ({"n": {"min": 2**31, "max": None}}, "does not fit"),
         ({"name": {"min": "?", "max": None}}, "base64"),
@@ -146,6 +156,98 @@ def test_a_region_that_does_not_fit_the_schema_is_named(region, complaint):
     message = parse_query_message(body(regions=[REGION, region]), "default")
     with pytest.raises(InvalidRequestError, match=complaint):
         query_of(message, SCHEMA)
+
+
+def region_of(raw):
+    (region,) = query_of(parse_query_message(body(regions=[raw]), "default"), SCHEMA).regions
+    return region
+
+
+@pytest.mark.parametrize("five", [5, 5.0, "5", "5.0", "+5", "5.", "005"])
+def test_a_whole_number_may_be_written_as_gson_takes_it(five):
+    assert region_of({"n": {"min": five, "max": 7}}).ranges[1] == Range(5, 7)
+
+
+def test_a_whole_number_as_text_keeps_every_digit():
+    schema = Schema((Field("k", PrimitiveType.LONG),))
+    raw = {"k": {"min": str(2**63 - 2), "max": f"{2**63 - 1}.0"}}
+    (region,) = query_of(parse_query_message(body(regions=[raw]), "default"), schema).regions
+    assert region.ranges == (Range(2**63 - 2, 2**63 - 1),)
+
+
+@pytest.mark.parametrize(("no", "yes"), [(False, True), ("false", "true"), ("False", "TRUE")])
+def test_a_flag_may_be_text(no, yes):
+    raw = {
+        "n": {"min": 5, "minInclusive": no, "max": 7, "maxInclusive": yes},
+        "name": {"min": "a", "max": "b"},
+        "stringsBase64Encoded": no,
+    }
+    assert region_of(raw).ranges == (Range("a", "b"), Range(6, 8))
+    assert region_of({"name": {"min": "YQ==", "max": "Yg=="}, "stringsBase64Encoded": yes})
+
+
+@pytest.mark.parametrize("encoded", ["YQ==", "YQ"])
+def test_base64_may_lack_its_padding(encoded):
+    assert region_of({"name": {"min": encoded}}).ranges[0] == Range("a", None)
+
+
+@pytest.mark.parametrize(
+    "within",
+    [
+        {"min": 5, "max": 5},
+        {"min": 6, "max": 5},
+        {"min": 5, "minInclusive": False, "max": 6},
+        {"min": 2**31 - 1, "minInclusive": False},
+    ],
+)
+def test_a_range_that_holds_nothing_is_a_region_without_rows(within):
+    message = parse_query_message(body(regions=[{"n": within}, REGION]), "default")
+    assert len(query_of(message, SCHEMA).regions) == 1
+    message = parse_query_message(body(regions=[{"n": within}]), "default")
+    assert query_of(message, SCHEMA).regions == ()
+
+
+@pytest.mark.parametrize("query_id", ["a b#c?é%:😀", "a/b\\c", "..", "a\nb\x00\x7f", "../x"])
+def test_an_id_may_have_any_characters(query_id):
+    assert parse_query_message(body(queryId=query_id), "default").query_id == query_id
+
+
+def results_of(config):
+    return parse_query_message(body(resultsPublisherConfig=config), "default").results
+
+
+def test_results_without_a_destination_go_to_s3():
+    for config in ({}, None, {"destination": None}, {"compressionCodec": "snappy"}):
+        assert results_of(config).kind is DestinationKind.S3
+    assert results_of({"compressionCodec": "snappy"}).codec is CompressionCodec.SNAPPY
+
+
+def test_results_to_a_queue_without_a_url_go_to_the_default_queue():
+    assert results_of({"destination": "SQS"}) == ResultsDestination(DestinationKind.SQS)
+
+
+@pytest.mark.parametrize("nine", [9, 9.0, "9", "9.0"])
+@pytest.mark.parametrize("name", ["batchSize", "maxBatchSize"])
+def test_a_batch_size_may_be_written_as_gson_takes_it(name, nine):
+    assert results_of({**TO_SQS, name: nine}).batch_size == 9
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"endpoint": "https://e", "connectionId": "c"},
+        {"webSocketManagementApiEndpoint": "https://e", "webSocketConnectionId": "c"},
+    ],
+)
+def test_a_connection_has_the_names_of_both_vocabularies(named):
+    config = {"destination": "WEBSOCKET", **named, "maxBatchSize": "7"}
+    message = parse_query_message(
+        body(resultsPublisherConfig=config, statusReportDestinations=[config]), "default"
+    )
+    here = Connection("https://e", "c")
+    expected = ResultsDestination(DestinationKind.WEBSOCKET, batch_size=7, connection=here)
+    assert message.results == expected
+    assert [each.connection for each in message.status] == [here]
 
 
 def test_a_value_field_that_is_not_there_is_named():
@@ -223,6 +325,10 @@ def test_a_subquery_reads_what_its_regions_and_its_leaf_have_in_common():
         ({"subQueryId": None}, '"subQueryId" is missing'),
         ({"partitionRegion": []}, '"partitionRegion" must be a region'),
         ({"version": "1"}, '"version" must be a whole number'),
+        ({"version": 2**63}, '"version" must be a whole number'),
+        ({"files": 7}, '"files" must be a list'),
+        ({"files": [7]}, '"files" must be a list'),
+        ({"partitionRegion": {"n": {"min": [[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]}}}, "nested"),
         ({"restriction": {"columns": []}}, "may have"),
     ],
 )

@@ -307,3 +307,22 @@ def test_tables_of_a_query_are_forgotten_by_the_engine(made: TableMaker, tmp_pat
     with run_query(Query(), made.table, engine) as stopped_early:
         next(stopped_early)
     assert engine.session.catalog().schema("public").names() == set()
+
+
+def test_rows_that_agree_in_all_keys_keep_their_order_from_run_to_run(tmp_path: Path) -> None:
+    """Pages of results are numbered by it, and repeats of a subquery are dropped by number.
+
+    Only under the same properties: other limits of the merge group its inputs otherwise.
+    """
+    schema = Schema((Field("k", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.LONG),))
+    made = TableMaker(tmp_path, schema)
+    for file in range(7):
+        made.add([(i // 400, file * 10_000 + i) for i in range(4_000)])
+    orders = []
+    for run in range(3):
+        folder = tmp_path / f"run-{run}"
+        folder.mkdir()
+        with run_query(Query(None), made.table, make_engine(folder, threads=1 + run)) as result:
+            orders.append(result.read_all()["v"].to_pylist())
+    assert orders[0] == orders[1] == orders[2]
+    assert len(orders[0]) == 28_000

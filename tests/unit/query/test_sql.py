@@ -1,6 +1,7 @@
 """SQL over the tables of an instance: what it gives, and all that it must refuse."""
 
 import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from sleeper.errors import (
 )
 from sleeper.query.engine import QueryTable
 from sleeper.query.sql import run_sql
-from sleeper.query.sql_text import tables_in
+from sleeper.query.sql_text import planning_errors, tables_in
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
 
@@ -155,7 +156,7 @@ def test_a_file_that_is_gone_is_never_passed_over(instance: Instance):
     with pytest.raises(StateMovedOnError, match="gone"):
         instance.sql("SELECT count(*) FROM flights")
     path.write_bytes(b"PAR1 this is no parquet file PAR1")
-    with pytest.raises(DataError, match="could not be read"):
+    with pytest.raises(DataError, match=f"{file.path} is damaged"):
         instance.sql("SELECT * FROM flights")
     assert instance.holds() == 0
 
@@ -165,3 +166,37 @@ def test_a_statement_that_needs_more_memory_names_the_property(instance: Instanc
     statement = "SELECT array_agg(value) FROM generate_series(1, 3000000)"
     with pytest.raises(UnavailableError, match=r"that sleeper\.query\.memory\.bytes allows is too"):
         run_sql(statement, {}, engine).read_all()
+
+
+@pytest.mark.parametrize("explain", ["EXPLAIN", "EXPLAIN ANALYZE", "EXPLAIN VERBOSE"])
+def test_explain_names_files_without_their_folders(tmp_path: Path, explain: str) -> None:
+    folder = tmp_path / "a folder, with ünusual [name]"
+    folder.mkdir()
+    found = Instance(folder).sql(f"{explain} SELECT * FROM flights")
+    text = "\n".join(map(str, rows_of(found)))
+    assert ".parquet" in text
+    for part in ("one/data", "folder", tmp_path.name):
+        assert part not in text
+
+
+def test_statements_cannot_ask_for_the_names_of_files(instance: Instance) -> None:
+    with pytest.raises(InvalidRequestError, match="input_file_name"):
+        instance.sql("SELECT input_file_name() FROM flights")
+
+
+def test_a_column_name_that_arrow_does_not_take_is_refused(instance: Instance) -> None:
+    with pytest.raises(InvalidRequestError, match="Null byte"):
+        instance.sql("SELECT $$a\x00b$$")
+
+
+def test_samples_are_refused(instance: Instance) -> None:
+    with pytest.raises(InvalidRequestError, match="TABLESAMPLE is not supported"):
+        instance.sql("SELECT count(*) FROM flights TABLESAMPLE (10)")
+
+
+def test_an_error_that_repeats_a_long_name_is_explained_in_linear_time() -> None:
+    text = "table '" * 50_000 + "\n' not found"
+    start = time.monotonic()
+    with pytest.raises(InvalidRequestError), planning_errors(()):
+        raise ValueError(text)
+    assert time.monotonic() - start < 2

@@ -1,0 +1,220 @@
+"""Random damage to sidecars, footers and snapshots: errors of this product, and no row is lost.
+
+Each test runs for a bounded time and prints its seed.
+"""
+
+import contextlib
+import hashlib
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from obstore.store import LocalStore
+
+from sleeper.datafiles.checksum import checksum_from_bytes
+from sleeper.datafiles.file_end import read_file_end, row_groups_holding
+from sleeper.datafiles.key_filter import key_filter_from_bytes
+from sleeper.datafiles.sketches import sketches_from_bytes, sketches_of, sketches_to_bytes
+from sleeper.datafiles.verification import ExpectedFile, verify_file
+from sleeper.datafiles.writer import FileSettings
+from sleeper.errors import DataError, SleeperError
+from sleeper.files.data_file import CHECKSUM_SUFFIX, FILTER_SUFFIX, SIDECAR_SUFFIXES, DataFile
+from sleeper.partitions.region import Range, whole_region
+from sleeper.query.request import Query, regions_of_keys
+from sleeper.query.running import run_query
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.splitting.key_samples import sample_keys
+from sleeper.statestore.database import Database
+from sleeper.statestore.snapshots import SnapshotStore
+from tests.seeds import choose_seed
+from tests.unit.query import table_maker
+from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+
+P = PrimitiveType
+SCHEMA = Schema((Field("s", P.STRING), Field("n", P.LONG)), (), (Field("v", P.STRING),))
+ROWS = [(f"é{n:04d}", n, f"v{n}") for n in range(300)]
+SECONDS = 1.0
+
+
+def damaged(content: bytes, chance: random.Random) -> bytes:
+    """The content with some bits flipped, or cut, or with bytes lost, doubled or overwritten."""
+    changed = bytearray(content)
+    at, size = chance.randrange(len(content)), chance.randrange(1, 9)
+    kind = chance.randrange(5)
+    if kind == 0:
+        for _ in range(chance.choice([1, 1, 1, 4])):
+            changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    elif kind == 1:
+        del changed[at:]
+    elif kind == 2:
+        del changed[at : at + size]
+    elif kind == 3:
+        changed[at:at] = changed[at : at + size]
+    else:
+        changed[at : at + size] = chance.randbytes(size)
+    return bytes(changed)
+
+
+@pytest.fixture
+def chances() -> Iterator[random.Random]:
+    """Chances for `SECONDS`."""
+    seed = choose_seed()
+    return _until(time.monotonic() + SECONDS, random.Random(seed))
+
+
+def _until(end: float, chance: random.Random) -> Iterator[random.Random]:
+    while time.monotonic() < end:
+        yield chance
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TableMaker:
+    monkeypatch.setattr(table_maker, "_FILE_SETTINGS", FileSettings(row_group_rows_max=100))
+    made = TableMaker(tmp_path, SCHEMA)
+    made.add(ROWS)
+    return made
+
+
+def file_of(table: TableMaker) -> DataFile:
+    with table.store.reading() as state:
+        (file,) = state.files.all()
+    return file
+
+
+def test_a_damaged_sketch_is_a_data_error(chances: Iterator[random.Random]) -> None:
+    content = sketches_to_bytes(SCHEMA, sketches_of([[r[0] for r in ROWS], [r[1] for r in ROWS]]))
+    within = Range("é0100", "é0200")
+    for chance in chances:
+        try:
+            first, _ = sketches_from_bytes(SCHEMA, damaged(content, chance), "f.sketches")
+        except DataError:
+            continue
+        first.share(within)
+        first.points(within)
+
+
+@pytest.mark.parametrize("suffix", [FILTER_SUFFIX, CHECKSUM_SUFFIX])
+def test_a_damaged_filter_or_checksum_is_a_data_error(
+    table: TableMaker, chances: Iterator[random.Random], suffix: str
+) -> None:
+    content = table.root.read(file_of(table).path + suffix)
+    read: Callable[[bytes, str], Any] = {
+        FILTER_SUFFIX: key_filter_from_bytes,
+        CHECKSUM_SUFFIX: checksum_from_bytes,
+    }[suffix]
+    for chance in chances:
+        changed = damaged(content, chance)
+        if changed != content:
+            with pytest.raises(DataError, match=f"f{suffix}"):
+                read(changed, f"f{suffix}")
+
+
+def test_damaged_sidecars_lose_no_rows(
+    table: TableMaker, tmp_path: Path, chances: Iterator[random.Random]
+) -> None:
+    path = Path(table.root.url_of(file_of(table).path))
+    sidecars = {suffix: path.with_name(path.name + suffix) for suffix in SIDECAR_SUFFIXES}
+    contents = {suffix: sidecar.read_bytes() for suffix, sidecar in sidecars.items()}
+    for chance in chances:
+        for suffix, sidecar in sidecars.items():
+            sidecar.write_bytes(damaged(contents[suffix], chance))
+        engine = make_engine(tmp_path, verifies_checksums=True)
+        key = chance.choice(ROWS)
+        query = Query(regions_of_keys(SCHEMA, [key[:2]]))
+        assert rows_of(run_query(query, table.table, engine).read_all()) == [key]
+
+
+def test_a_damaged_footer_is_an_error_of_this_product(
+    table: TableMaker, chances: Iterator[random.Random]
+) -> None:
+    file = file_of(table)
+    path = Path(table.root.url_of(file.path))
+    content = path.read_bytes()
+    start = len(content) * 2 // 3
+    regions = (*regions_of_keys(SCHEMA, [ROWS[7][:2]]), whole_region(SCHEMA))
+    for chance in chances:
+        path.write_bytes(content[:start] + damaged(content[start:], chance))
+        of_damage = DataFile(file.path, file.rows, path.stat().st_size, (), ())
+        with contextlib.suppress(DataError):
+            end = read_file_end(table.root, SCHEMA, of_damage, verify=True)
+            assert row_groups_holding(end, regions)
+            assert path.read_bytes() == content
+
+
+def test_a_query_over_a_damaged_footer_raises_errors_of_this_product(
+    table: TableMaker, tmp_path: Path, chances: Iterator[random.Random]
+) -> None:
+    path = Path(table.root.url_of(file_of(table).path))
+    content = path.read_bytes()
+    start = len(content) * 2 // 3
+    for chance in chances:
+        path.write_bytes(content[:start] + damaged(content[start:], chance))
+        for verifies in (False, True):
+            engine = make_engine(tmp_path, verifies_checksums=verifies)
+            try:
+                found = rows_of(run_query(Query(), table.table, engine).read_all())
+            except SleeperError:
+                continue
+            assert found == ROWS or not verifies
+
+
+def test_keys_sampled_from_a_damaged_file_are_keys_or_an_error_of_this_product(
+    table: TableMaker, chances: Iterator[random.Random]
+) -> None:
+    file = file_of(table)
+    path = Path(table.root.url_of(file.path))
+    content = path.read_bytes()
+    for chance in chances:
+        path.write_bytes(damaged(content, chance))
+        with contextlib.suppress(SleeperError):
+            sample_keys(table.root, SCHEMA, file, whole_region(SCHEMA))
+
+
+def test_a_damaged_file_has_faults(table: TableMaker, chances: Iterator[random.Random]) -> None:
+    file = file_of(table)
+    path = Path(table.root.url_of(file.path))
+    content = path.read_bytes()
+    for chance in chances:
+        changed = damaged(content, chance)
+        path.write_bytes(changed)
+        assert changed == content or verify_file(table.root, SCHEMA, ExpectedFile(file))
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_a_damaged_snapshot_is_passed_over(
+    tmp_path: Path,
+    table: TableMaker,
+    chances: Iterator[random.Random],
+    caplog: pytest.LogCaptureFixture,
+    is_renamed: bool,
+) -> None:
+    """Renamed, so that its checksum fits: the state within it is damaged."""
+    caplog.set_level(logging.ERROR)
+    folder = tmp_path / "snapshots"
+    store = LocalStore(folder, mkdir=True)
+    snapshots = SnapshotStore(store, "t")
+    number = snapshots.save(Database(tmp_path / "state.db"))
+    (path,) = (folder / "t" / "snapshots").iterdir()
+    content = path.read_bytes()
+    state = zstandard.ZstdDecompressor().decompress(content)
+    for chance in chances:
+        path.unlink()
+        if is_renamed:
+            changed = zstandard.ZstdCompressor().compress(damaged(state, chance))
+            checksum = hashlib.sha256(changed).hexdigest()[:16]
+        else:
+            changed, checksum = damaged(content, chance), path.name.split("-")[2][:16]
+        path = path.with_name(f"{number:019d}-{'0' * 8}-{checksum}.db.zst")
+        path.write_bytes(changed)
+        into = tmp_path / "copy.db"
+        try:
+            found = SnapshotStore(store, "t").place_newest(into)
+        except SleeperError:
+            found = None
+        assert is_renamed or changed == content or found is None
+        into.unlink(missing_ok=True)

@@ -1,0 +1,90 @@
+"""A put that S3 carried out but answered with an error is recognized by the put that repeats it."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from sleeper.datafiles.bucket import Bucket, Credentials
+from sleeper.datafiles.location import DataRoot
+from sleeper.errors import UnavailableError
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Objects that can be created once and read. The first put is answered with status 500."""
+
+    objects: dict[str, bytes]
+    puts: list[str]
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+        self.puts.append(self.path)
+        if self.path in self.objects and self.headers["If-None-Match"] == "*":
+            self._answer(412)
+            return
+        self.objects[self.path] = content
+        self._answer(500 if len(self.puts) == 1 else 200)
+
+    def do_GET(self) -> None:
+        found = self.objects.get(self.path)
+        self._answer(404 if found is None else 200, found or b"")
+
+    def _answer(self, status: int, content: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", '"1"')
+        self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Prints nothing."""
+
+
+@contextmanager
+def server(objects: dict[str, bytes]) -> Iterator[tuple[DataRoot, list[str]]]:
+    puts: list[str] = []
+    handler = type("_Handler", (Handler,), {"objects": objects, "puts": puts})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        endpoint = f"http://127.0.0.1:{running.server_port}"
+        keys = Credentials("key", "secret")
+        try:
+            yield DataRoot(Bucket("b", "", "us-east-1", endpoint, keys)), puts
+        finally:
+            running.shutdown()
+            thread.join()
+
+
+def test_an_object_whose_put_landed_but_was_answered_with_an_error_is_written() -> None:
+    objects: dict[str, bytes] = {}
+    with server(objects) as (root, puts):
+        with root.sink("t/data/f.parquet") as sink:
+            sink.write(b"content")
+        assert len(puts) == 2
+        assert list(objects.values()) == [b"content"]
+
+
+def test_a_file_whose_put_landed_but_was_answered_with_an_error_is_written(tmp_path: Path) -> None:
+    objects: dict[str, bytes] = {}
+    with server(objects) as (root, puts):
+        with root.place_of("t/data/f.parquet", tmp_path) as file:
+            file.write_bytes(b"content")
+        assert len(puts) == 2
+        assert list(objects.values()) == [b"content"]
+
+
+@pytest.mark.parametrize("content", [b"another", b"contenT"])
+def test_the_object_of_another_writer_is_not_taken_for_ones_own(content: bytes) -> None:
+    objects = {"/b/t/data/f.parquet": content}
+    with server(objects) as (root, _):
+        with (
+            pytest.raises(UnavailableError, match="there is such an object already"),
+            root.sink("t/data/f.parquet") as sink,
+        ):
+            sink.write(b"content")
+        assert list(objects.values()) == [content]

@@ -1,0 +1,181 @@
+"""A machine that is short of files, memory or disk is unavailable, not a fault of the request."""
+
+import errno
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.bulk_import.key_sample import sample_split
+from sleeper.bulk_import.splits import InputSplit
+from sleeper.cli.queries import _read as read_query_file
+from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
+from sleeper.datafiles.parquet_sources import read_parquet
+from sleeper.datafiles.session import EngineSettings, engine_errors
+from sleeper.datafiles.sort import UnsortedRows
+from sleeper.datafiles.sources import RowChecker, find_source_files
+from sleeper.datafiles.text_sources import read_csv, read_json_lines
+from sleeper.datafiles.verification import ExpectedFile, verify_file
+from sleeper.errors import DataError, InvalidRequestError, UnavailableError
+from sleeper.local.process import is_alive, this_process
+from sleeper.query.sql_text import planning_errors
+from sleeper.splitting.key_samples import sample_keys
+from sleeper.user_code.loading import BUILT_IN_CODE
+from sleeper.wiring.tables import create_table_from_files, read_split_points
+from tests.real_table import LONG_SCHEMA, RealTable
+from tests.wheels import make_wheel
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """This process cannot open another file."""
+    lowest_free = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest_free)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """One file of each format with the same row."""
+    rows = pa.table({"key": pa.array([1], pa.int64()), "v": ["one"]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    csv.write_csv(rows, tmp_path / "rows.csv")
+    (tmp_path / "rows.json").write_text('{"key": 1, "v": "one"}\n')
+    (tmp_path / "points.txt").write_text("1\n")
+    return tmp_path
+
+
+def checker() -> RowChecker:
+    return RowChecker(LONG_SCHEMA, "rows", None)
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "parquet": lambda folder: list(read_parquet(folder / "rows.parquet", checker())),
+    "csv": lambda folder: list(read_csv(folder / "rows.csv", checker())),
+    "json": lambda folder: list(read_json_lines(folder / "rows.json", checker())),
+    "folder": lambda folder: find_source_files([folder]),
+    "bulk import": lambda folder: sample_split(
+        InputSplit(folder / "rows.parquet", (0,), 1), LONG_SCHEMA, 10
+    ),
+    "split points": lambda folder: read_split_points(LONG_SCHEMA, folder / "points.txt"),
+    "schema": lambda folder: create_table_from_files(None, "t", folder / "points.txt"),  # type: ignore[arg-type]
+    "query": lambda folder: read_query_file(folder / "points.txt"),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_of_a_user_that_cannot_be_opened_for_now_is_not_refused(
+    files: Path, reader: str
+) -> None:
+    with no_more_files(), pytest.raises(UnavailableError, match=r"(?i)too many open files"):
+        READERS[reader](files)
+
+
+def test_a_wheel_that_cannot_be_opened_for_now_is_not_refused(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path)
+    with no_more_files(), pytest.raises(UnavailableError, match=r"(?i)too many open files"):
+        BUILT_IN_CODE.registry.add([wheel])
+
+
+def test_a_file_that_a_user_may_not_read_or_that_is_missing_is_refused(files: Path) -> None:
+    (files / "rows.parquet").unlink()
+    with pytest.raises(InvalidRequestError):
+        READERS["parquet"](files)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.ESTALE])
+def test_a_disk_that_fails_while_text_is_read_is_unavailable(
+    files: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        def read(self, _size: int = -1) -> bytes:
+            raise OSError(number, os.strerror(number))
+
+        def __enter__(self) -> "Failing":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr("sleeper.datafiles.text_sources._opened", lambda _path: Failing())
+    for reader in ("csv", "json"):
+        with pytest.raises(UnavailableError, match=r"rows\.(csv|json): .*(?i:error|memory|stale)"):
+            READERS[reader](files)
+
+
+def test_a_data_file_that_cannot_be_opened_for_now_is_not_damaged(table: RealTable) -> None:
+    (file,) = table.ingest(range(10))
+    region = table.leaves()[0].region
+    assert verify_file(table.root, table.schema, ExpectedFile(file)) == []
+    with no_more_files():
+        with pytest.raises(UnavailableError):
+            sample_keys(table.root, table.schema, file, region)
+        with pytest.raises(UnavailableError):
+            verify_file(table.root, table.schema, ExpectedFile(file))
+
+
+def test_the_engine_says_when_it_cannot_open_a_file_for_now(table: RealTable) -> None:
+    (file,) = table.ingest(range(10))
+    request = MergeRequest(table.schema, (MergeInput(table.root.url_of(file.path)),))
+    settings = EngineSettings(table.folder / "spill", threads=1)
+    assert sum(batch.num_rows for batch in merge(request, settings)) == 10
+    with no_more_files(), pytest.raises(UnavailableError, match=r"(?i)too many open files"):
+        list(merge(request, settings))
+
+
+class PanicException(BaseException):
+    """As the engine's bindings call it."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        pa.ArrowMemoryError("malloc of size 4096 failed"),
+        Exception("External error: Too many open files in system (os error 23)"),
+        Exception("Arrow error: Io error: Input/output error (os error 5)"),
+        Exception("IO error: Disk quota exceeded (os error 122)"),
+        PanicException(
+            'failed to spawn thread: Os { code: 11, kind: WouldBlock, message: "Resource '
+            'temporarily unavailable" }'
+        ),
+    ],
+)
+def test_what_the_engine_raises_when_resources_run_out_is_unavailable(error: BaseException) -> None:
+    with pytest.raises(UnavailableError), engine_errors():
+        raise error
+    if isinstance(error, Exception):
+        with pytest.raises(UnavailableError), planning_errors([]):
+            raise error
+
+
+@pytest.mark.parametrize(
+    "text", ["Parquet error: Invalid footer", "Is a directory (os error 21)", "code: 7"]
+)
+def test_other_errors_of_the_engine_are_of_the_data(text: str) -> None:
+    with pytest.raises(DataError), engine_errors():
+        raise Exception(text)
+
+
+def test_a_process_is_not_dead_because_files_ran_out() -> None:
+    me = this_process()
+    with no_more_files(), pytest.raises(UnavailableError):
+        is_alive(me)
+    assert is_alive(me)
+
+
+def test_rows_that_cannot_be_staged_are_unavailable(tmp_path: Path) -> None:
+    batch = pa.record_batch({"key": pa.array([1], pa.int64()), "v": ["one"]})
+    with no_more_files(), pytest.raises(UnavailableError):
+        UnsortedRows(LONG_SCHEMA, tmp_path).add_batches([batch])

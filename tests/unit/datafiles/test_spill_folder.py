@@ -1,0 +1,75 @@
+"""A spill folder that is removed under a running process costs a query at most."""
+
+import gc
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from datafusion import SessionContext, col
+
+from sleeper.datafiles.session import EngineSettings, open_session, spill_folder, stream
+from sleeper.errors import UnavailableError
+from sleeper.query.engine import QueryEngine, QuerySettings
+from sleeper.query.sql import open_sql_session
+
+ROWS = 2_000_000
+
+
+def sort(session: SessionContext) -> int:
+    """Sorts more than the session's memory holds; returns the rows."""
+    keys = pa.table({"k": np.random.default_rng(1).random(ROWS)})
+    frame = session.create_dataframe([keys.to_batches(10_000)]).sort(col("k").sort())
+    return sum(batch.num_rows for batch in stream(session, frame))
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> EngineSettings:
+    (tmp_path / "spill").mkdir()
+    return EngineSettings(tmp_path / "spill", memory_bytes=40 * 1024**2, threads=1)
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_warm_engine_goes_on_after_its_spill_folder_was_removed(
+    settings: EngineSettings, is_made_again: bool
+) -> None:
+    engine = QueryEngine(QuerySettings(settings))
+    assert sort(engine.session) == ROWS
+    assert engine.session is engine.session
+    shutil.rmtree(settings.spill_folder)
+    if is_made_again:
+        settings.spill_folder.mkdir()
+    assert sort(engine.session) == ROWS
+
+
+def test_nothing_is_left_in_the_spill_folder_of_an_engine_that_is_gone(
+    settings: EngineSettings,
+) -> None:
+    engine = QueryEngine(QuerySettings(settings))
+    assert engine.session is engine.session
+    assert list(settings.spill_folder.iterdir()) != []
+    del engine
+    gc.collect()
+    assert list(settings.spill_folder.iterdir()) == []
+
+
+def test_a_sort_whose_spill_folder_is_removed_meanwhile_is_unavailable(
+    settings: EngineSettings,
+) -> None:
+    session = open_session(settings)
+    shutil.rmtree(settings.spill_folder)
+    with pytest.raises(UnavailableError, match="spill folder"):
+        sort(session)
+
+
+@pytest.mark.parametrize("opened", [open_session, open_sql_session])
+def test_a_spill_folder_that_cannot_be_made_is_unavailable(
+    settings: EngineSettings, opened: object
+) -> None:
+    shutil.rmtree(settings.spill_folder)
+    settings.spill_folder.write_text("a file")
+    with pytest.raises(UnavailableError, match="spill"):
+        opened(settings)  # type: ignore[operator]
+    with pytest.raises(UnavailableError, match="spill"), spill_folder(settings, "sort"):
+        pass

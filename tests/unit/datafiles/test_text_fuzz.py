@@ -1,0 +1,122 @@
+"""Text of any kind is rows or an invalid request, and what was written is what is read."""
+
+import contextlib
+import csv
+import datetime as dt
+import io
+import json
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sleeper.datafiles.sources import Rejects, RowChecker
+from sleeper.datafiles.text_sources import read_csv, read_json_lines
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.model import DecimalType, Field, ListType, MapType, PrimitiveType, Schema
+
+P = PrimitiveType
+SCHEMA = Schema(
+    (Field("id", P.LONG),),
+    (),
+    (
+        Field("text", P.STRING, nullable=True),
+        Field("ratio", P.DOUBLE),
+        Field("price", DecimalType(12, 3)),
+        Field("at", P.TIMESTAMP),
+        Field("tags", ListType(P.STRING)),
+        Field("props", MapType(P.STRING, P.LONG)),
+    ),
+)
+LONGS = st.integers(-(2**63), 2**63 - 1)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+PRICES = st.integers(-(10**12) + 1, 10**12 - 1).map(lambda n: Decimal(n).scaleb(-3))
+ROWS = st.lists(
+    st.tuples(
+        LONGS,
+        st.none() | TEXTS,
+        st.floats(allow_nan=False),
+        PRICES,
+        st.datetimes(timezones=st.just(dt.UTC)),
+        st.lists(TEXTS, max_size=3),
+        st.dictionaries(TEXTS, LONGS, max_size=3),
+    ),
+    max_size=6,
+)
+CHUNKS = st.sampled_from(
+    [
+        *(b'"', b'""', b",", b"\n", b"\r\n", b"\r", b"{", b"}", b"[", b"]", b":", b"\\", b"0x10"),
+        *(
+            b'{"id": 1}',
+            b'"text":',
+            b"NaN",
+            b"-Infinity",
+            b"1e400",
+            b"\xff",
+            b"\xc3",
+            b"\0",
+            b"9" * 40,
+        ),
+        *(
+            b"id,text,ratio,price,at,tags,props\n",
+            b'1,a,1.5,2,2020-01-01,[],"{}"\n',
+            b"\xef\xbb\xbf",
+        ),
+    ]
+)
+CONTENTS = st.lists(CHUNKS | st.binary(max_size=3), max_size=20).map(b"".join)
+
+
+def read(name: str, content: bytes, rejects: Rejects | None = None) -> list[tuple[Any, ...]]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        source = read_csv if name.endswith(".csv") else read_json_lines
+        checker = RowChecker(SCHEMA, str(path), rejects, line_bytes_max=10_000)
+        return [tuple(row.values()) for batch in source(path, checker) for row in batch.to_pylist()]
+
+
+def as_read(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*row[:-1], list(row[-1].items()))
+
+
+@settings(deadline=None, max_examples=60, print_blob=True)
+@given(ROWS)
+def test_rows_written_as_csv_are_read_as_they_were(rows: list[tuple[Any, ...]]) -> None:
+    lines = ["id,text,ratio,price,at,tags,props\n"]
+    for key, text, ratio, price, at, tags, props in rows:
+        cells = [
+            *(key, text, repr(ratio), price, at.isoformat()),
+            *(json.dumps(tags), json.dumps(props, ensure_ascii=False)),
+        ]
+        quoted = ("" if c is None else '"' + str(c).replace('"', '""') + '"' for c in cells)
+        lines.append(",".join(quoted) + "\n")
+    content = "".join(lines)
+    parsed = list(csv.reader(io.StringIO(content, newline=""), strict=True))
+    assert len(parsed) == len(rows) + 1
+    assert read("rows.csv", content.encode()) == [as_read(row) for row in rows]
+
+
+@settings(deadline=None, max_examples=60, print_blob=True)
+@given(ROWS, st.booleans())
+def test_rows_written_as_json_are_read_as_they_were(
+    rows: list[tuple[Any, ...]], is_ascii: bool
+) -> None:
+    lines = []
+    for row in rows:
+        members = dict(zip((f.name for f in SCHEMA.fields), row, strict=True))
+        members["price"] = "PRICE"
+        members["at"] = members["at"].isoformat()
+        line = json.dumps(members, ensure_ascii=is_ascii)
+        lines.append(line.replace('"price": "PRICE"', f'"price": {row[3]:f}') + "\n")
+    assert read("rows.jsonl", "".join(lines).encode()) == [as_read(row) for row in rows]
+
+
+@settings(deadline=None, max_examples=200, print_blob=True)
+@given(CONTENTS, st.sampled_from(["rows.csv", "rows.jsonl"]), st.booleans())
+def test_any_bytes_are_rows_or_refused(content: bytes, name: str, sets_aside: bool) -> None:
+    with contextlib.suppress(InvalidRequestError):
+        read(name, content, Rejects(io.StringIO()) if sets_aside else None)

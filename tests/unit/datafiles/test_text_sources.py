@@ -1,0 +1,170 @@
+"""Text that is no such file as it says, or has more in a line than is allowed, is refused."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.datafiles import text_sources
+from sleeper.datafiles.sources import Rejects, RowChecker
+from sleeper.datafiles.text_sources import read_csv, read_json_lines
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.model import DecimalType, Field, FieldType, MapType, PrimitiveType, Schema
+
+P = PrimitiveType
+TEXT = Schema((Field("id", P.LONG),), (), (Field("v", P.STRING, nullable=True),))
+
+
+def schema_of(kind: FieldType) -> Schema:
+    return Schema((Field("id", P.LONG),), (), (Field("v", kind),))
+
+
+def rows_of(
+    path: Path, schema: Schema, rejects: Rejects | None = None, line_bytes_max: int = 1000
+) -> list[Any]:
+    read = read_csv if ".csv" in path.name else read_json_lines
+    checker = RowChecker(schema, str(path), rejects, line_bytes_max=line_bytes_max)
+    return [tuple(row.values()) for batch in read(path, checker) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])
+def test_a_line_of_json_that_is_too_long_is_refused_by_file_and_line(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_sources, "_BLOCK_BYTES", 100)
+    path = tmp_path / name
+    longest = '{"id": 1, "v": "%s"}' % ("x" * 982)
+    content = f"{longest}\n\n{longest}\n".encode()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert len(rows_of(path, TEXT)) == 2
+    with pytest.raises(InvalidRequestError, match=r"rows\.jsonl\S*, line 1: .*999 bytes"):
+        rows_of(path, TEXT, line_bytes_max=999)
+    content = b'{"id": 1}\n' * 5 + longest.encode() + b" "
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(InvalidRequestError, match=r"rows\.jsonl\S*, line 6: .*1000 bytes"):
+        rows_of(path, TEXT)
+
+
+def test_a_line_is_not_read_further_than_is_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl.gz"
+    with gzip.open(path, "wb") as sink:
+        for _ in range(64):
+            sink.write(b" " * 1024**2)
+    read = 0
+
+    class Counting(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            nonlocal read
+            found = super().read(size)
+            read += len(found)
+            return found
+
+    stream = gzip.GzipFile(fileobj=Counting(path.read_bytes()))
+    with pytest.raises(InvalidRequestError, match="line 1: "):
+        list(text_sources._blocks_of_lines(stream, path, 1000))  # type: ignore[arg-type]
+    assert stream.tell() <= text_sources._BLOCK_BYTES
+
+
+@pytest.mark.parametrize("rows_before", [0, 5, 6, 7, 50])
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('1,"a\n2,b\n3,c\n', 1),
+        ('1,a\n2,"', 2),
+        ('1,a\n2,"b\n\n\n', 2),
+        ('1,"a\nb"\n2,"c""\n3,d\n', 3),
+        ('1,"a"b\n', 1),
+        ('1,"a\n2,"b"\n', 1),
+    ],
+)
+def test_a_quote_that_is_not_closed_is_refused_by_file_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, line: int, rows_before: int
+) -> None:
+    monkeypatch.setattr(text_sources, "_BLOCK_BYTES", 32)
+    path = tmp_path / "rows.csv"
+    path.write_text("id,v\n" + '0,"y"\n' * rows_before + content)
+    place = rf"rows\.csv, line {line + 1 + rows_before}: .*quote"
+    with pytest.raises(InvalidRequestError, match=place):
+        rows_of(path, TEXT, line_bytes_max=20)
+
+
+@pytest.mark.parametrize("header", ['id,"v\n', '"id"x,v\n'])
+def test_a_header_with_a_quote_that_is_not_closed_is_refused(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{header}1,a\n")
+    with pytest.raises(InvalidRequestError, match=r"rows\.csv"):
+        rows_of(path, TEXT)
+
+
+@pytest.mark.parametrize("rows_before", [0, 5, 6, 7, 50])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
+def test_quotes_where_they_may_be_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, rows_before: int
+) -> None:
+    monkeypatch.setattr(text_sources, "_BLOCK_BYTES", 32)
+    path = tmp_path / "rows.csv"
+    lines = ['"id","v"', *['0,"y"'] * rows_before]
+    lines += ['1,""', "2,", '3,"a ""b"", c"', '4,5" pipe', '"5","é"""', '6,"', '7"']
+    path.write_bytes(b"\xef\xbb\xbf" + ((end or "\n").join(lines) + end).encode())
+    values = ["", None, 'a "b", c', '5" pipe', 'é"', f"{end or chr(10)}7"]
+    expected = [(0, "y")] * rows_before + list(zip(range(1, 7), values, strict=True))
+    assert rows_of(path, TEXT, line_bytes_max=20) == expected
+
+
+def test_a_csv_row_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    longest = "x" * 9 * 1024**2
+    path.write_text(f'id,v\n1,"{longest}"\n2,{longest}\n')
+    assert [len(v) for _, v in rows_of(path, TEXT, line_bytes_max=10 * 1024**2)] == [
+        9 * 1024**2
+    ] * 2
+    with pytest.raises(InvalidRequestError, match=r"rows\.csv, line 2: .*1000 bytes"):
+        rows_of(path, TEXT)
+
+
+@pytest.mark.parametrize("kind", [P.INT, P.LONG], ids=str)
+@pytest.mark.parametrize("cell", ["0x10", "0X1F", "-0x1", "1_0", "+1", "１", "1e2", " 1"])
+def test_only_decimal_digits_are_a_whole_number(
+    tmp_path: Path, kind: PrimitiveType, cell: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(f"id,v\n1,2\n2,{cell}\n")
+    with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 2: field 'v'"):
+        rows_of(path, schema_of(kind))
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"id": 1, "v": {{{json.dumps(cell)}: 1}}}}\n')
+    with pytest.raises(InvalidRequestError, match=r"rows\.jsonl, row 1: field 'v'"):
+        rows_of(path, schema_of(MapType(kind, P.LONG)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell"),
+    [
+        (MapType(P.STRING, P.LONG), '{"a": 1, "b": 2, "a": 1}'),
+        (MapType(P.STRING, P.LONG), r'{"a": 1, "\u0061": 2}'),
+        (MapType(P.INT, P.LONG), '{"1": 1, "01": 2}'),
+        (MapType(DecimalType(6, 1), P.LONG), '{"1": 1, "1.0": 2}'),
+        (MapType(P.BOOLEAN, P.LONG), '{"true": 1, "TRUE": 2}'),
+        (MapType(P.BYTE_ARRAY, P.LONG), '{"AP8=": 1, "AP8": 2}'),
+        (MapType(P.TIMESTAMP, P.LONG), '{"2020-01-01": 1, "2020-01-01T00:00:00": 2}'),
+    ],
+)
+def test_a_key_that_comes_twice_in_a_map_refuses_its_row(
+    tmp_path: Path, kind: FieldType, cell: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    once = cell.split(",")[0] + "}"
+    path.write_text("".join(f'{{"id": 1, "v": {each}}}\n' for each in (once, cell, once, "{}")))
+    sink = io.StringIO()
+    assert len(rows_of(path, schema_of(kind), Rejects(sink))) == 3
+    (rejected,) = map(json.loads, sink.getvalue().splitlines())
+    assert rejected["row"] == 2
+    assert "twice" in rejected["reason"]
+    path = tmp_path / "rows.csv"
+    quoted = cell.replace('"', '""')
+    path.write_text(f'id,v\n1,"{quoted}"\n')
+    with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 1: field 'v'.*twice"):
+        rows_of(path, schema_of(kind))

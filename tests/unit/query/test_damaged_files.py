@@ -1,0 +1,159 @@
+"""Data files with a flipped bit: no query, statement or merge gives wrong rows without an error."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from sleeper.clock import system_clock
+from sleeper.compaction.merging import MergeJob, write_output
+from sleeper.datafiles import merge_write
+from sleeper.datafiles.processing_frame import ProcessingStep
+from sleeper.datafiles.writer import FileSettings
+from sleeper.errors import DataError, SleeperError
+from sleeper.files.data_file import DataFile
+from sleeper.processing.model import NO_PROCESSING
+from sleeper.query.engine import QueryEngine
+from sleeper.query.request import Query, regions_of_keys
+from sleeper.query.running import run_query
+from sleeper.query.sql import run_sql
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from tests.seeds import choose_seed
+from tests.unit.query import table_maker
+from tests.unit.query.table_maker import Row, TableMaker, make_engine, rows_of
+
+SCHEMA = Schema(
+    (Field("id", PrimitiveType.LONG),),
+    (Field("name", PrimitiveType.STRING),),
+    (Field("v", PrimitiveType.LONG),),
+)
+SETTINGS = FileSettings(row_group_rows_max=100, page_bytes=1024)
+ROWS = [(n * 3, f"n{n * 7919 % 100}", n * n) for n in range(300)]
+KEY = 450
+FLIPS = 150
+
+Read = Callable[[TableMaker, QueryEngine], list[Row]]
+
+
+@dataclass
+class Flipped:
+    """A table of one file, one bit of which can be another."""
+
+    table: TableMaker
+    file: DataFile
+
+    def __post_init__(self) -> None:
+        self.path = Path(self.table.root.url_of(self.file.path))
+        self.content = self.path.read_bytes()
+
+    def flip(self, bit: int) -> None:
+        changed = bytearray(self.content)
+        changed[bit // 8] ^= 1 << bit % 8
+        self.path.write_bytes(changed)
+
+    def mend(self) -> None:
+        self.path.write_bytes(self.content)
+
+
+@pytest.fixture(params=["arrow", "engine"])
+def flipped(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Flipped:
+    """Its file is written by Arrow, as an ingest's, or by the engine, as a compaction's."""
+    monkeypatch.setattr(table_maker, "_FILE_SETTINGS", SETTINGS)
+    table = TableMaker(tmp_path, SCHEMA)
+    if request.param == "engine":
+        table.add(ROWS[::2])
+        table.add(ROWS[1::2])
+        with monkeypatch.context() as context:
+            context.setattr(merge_write, "write_sorted", None)
+            output = merged(table, make_engine(tmp_path))
+        assert output is not None
+        table.replace_files(output)
+    else:
+        table.add(ROWS)
+    (file,) = files_of(table)
+    return Flipped(table, file)
+
+
+def files_of(table: TableMaker) -> list[DataFile]:
+    with table.store.reading() as state:
+        return list(state.files.all())
+
+
+def merged(table: TableMaker, engine: QueryEngine) -> DataFile | None:
+    """The output of a compaction of all files."""
+    (leaf,) = table.leaves()
+    step = ProcessingStep(NO_PROCESSING, 0)
+    job = MergeJob("table", table.schema, leaf, tuple(files_of(table)), system_clock(), step)
+    return write_output(job, table.root, engine.settings.engine, SETTINGS)
+
+
+def by_query(table: TableMaker, engine: QueryEngine) -> list[Row]:
+    return rows_of(run_query(Query(), table.table, engine).read_all())
+
+
+def by_key(table: TableMaker, engine: QueryEngine) -> list[Row]:
+    query = Query(regions_of_keys(SCHEMA, [(KEY,)]))
+    return rows_of(run_query(query, table.table, engine).read_all())
+
+
+def by_sql(table: TableMaker, engine: QueryEngine) -> list[Row]:
+    statement = "SELECT * FROM made ORDER BY id"
+    return rows_of(run_sql(statement, {"made": lambda: table.table}, engine).read_all())
+
+
+def by_compaction(table: TableMaker, engine: QueryEngine) -> list[Row]:
+    output = merged(table, engine)
+    if output is None:
+        return []
+    found = pq.read_table(table.root.url_of(output.path))
+    table.root.delete([output.path, *(output.path + suffix for suffix in output.sidecars)])
+    return rows_of(found)
+
+
+READS: dict[str, tuple[Read, list[Row]]] = {
+    "query": (by_query, ROWS),
+    "key": (by_key, [row for row in ROWS if row[0] == KEY]),
+    "sql": (by_sql, ROWS),
+    "compaction": (by_compaction, ROWS),
+}
+
+
+@pytest.mark.parametrize("how", READS)
+def test_a_flipped_bit_gives_an_error_or_the_rows(
+    flipped: Flipped, tmp_path: Path, how: str
+) -> None:
+    seed = choose_seed()
+    read, expected = READS[how]
+    wrong: list[int] = []
+    others: list[str] = []
+    for bit in random.Random(seed).sample(range(8 * len(flipped.content)), FLIPS):
+        flipped.flip(bit)
+        try:
+            if read(flipped.table, make_engine(tmp_path, verifies_checksums=True)) != expected:
+                wrong.append(bit)
+        except SleeperError as error:
+            if not isinstance(error, DataError) or flipped.file.path not in str(error):
+                others.append(f"{bit}: {error!r}")
+    assert (wrong, others) == ([], [])
+    flipped.mend()
+    assert read(flipped.table, make_engine(tmp_path, verifies_checksums=True)) == expected
+
+
+def test_an_error_over_a_damaged_file_names_it_whether_queries_verify_or_not(
+    flipped: Flipped, tmp_path: Path
+) -> None:
+    seed = choose_seed()
+    others: list[str] = []
+    for bit in random.Random(seed).sample(range(8 * len(flipped.content)), FLIPS // 2):
+        flipped.flip(bit)
+        try:
+            by_sql(flipped.table, make_engine(tmp_path))
+        except SleeperError as error:
+            if not isinstance(error, DataError) or flipped.file.path not in str(error):
+                others.append(f"{bit}: {error!r}")
+    assert others == []
