@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import InvalidRequestError
+from sleeper.ingest.job import new_job_id
 from sleeper.ingest.run import IngestResult
 from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
@@ -37,7 +38,7 @@ from sleeper.query.result import QueryResult
 from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import Schema
 from sleeper.wiring import tables as wired_tables
-from sleeper.wiring.ingest import ingest_paths, ingest_rows
+from sleeper.wiring.ingest import ingest_paths, ingest_rows, job_id_in_errors
 from sleeper.wiring.instance import Instance as Ports
 from sleeper.wiring.opening import make_instance
 from sleeper.wiring.opening import open_instance as open_ports
@@ -135,12 +136,16 @@ class Table:
         """Takes rows in: all of them, in one transaction, or none.
 
         With a job id, rows that come again under it change nothing. An iterable of batches
-        may be larger than memory. InvalidRequestError names the row that does not fit.
+        may be larger than memory. InvalidRequestError names the row that does not fit. After
+        UnavailableError or an interrupt the rows may be in the table: repeat the call with the
+        job id that the error names.
         """
+        chosen = job_id or new_job_id()
         paths = _paths_of(rows)
-        if paths is not None:
-            return ingest_paths(self._instance, self.name, paths, job_id)
-        return ingest_rows(self._instance, self.name, _batches_of(rows), job_id)
+        with job_id_in_errors(chosen, "job_id"):
+            if paths is not None:
+                return ingest_paths(self._instance, self.name, paths, chosen)
+            return ingest_rows(self._instance, self.name, _batches_of(rows), chosen)
 
     def query(
         self,

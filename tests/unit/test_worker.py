@@ -1,6 +1,8 @@
 """A worker keeps its message while it works."""
 
+import errno
 import json
+import os
 import threading
 import time
 from contextlib import closing
@@ -9,12 +11,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from sleeper.errors import StateMovedOnError, UnavailableError
+import pytest
+
+from sleeper.clock import system_clock
+from sleeper.errors import DataError, StateMovedOnError, UnavailableError, UserCodeError
 from sleeper.jobs.queue import Message
+from sleeper.jobs.status import JobState
+from sleeper.local.database import InstanceDatabase
 from sleeper.tables.table_ref import TableRef
+from sleeper.wiring.ingest import submit_ingest
+from sleeper.wiring.instance import Instance
 from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.worker import Worker, WorkerSettings, _kept_in_flight
+from tests.system.bad_days import make_table, write
+from tests.table_fixture import FakeClock
 
 MESSAGE = Message("m", "{}", "receipt", 1, 0)
 
@@ -73,3 +84,88 @@ def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None
         for _ in range(4):
             assert worker.run_one()
     assert given_back == [10.0, 120.0, 120.0, 120.0]
+
+
+def start_of_next_try(instance: Instance, clock: FakeClock) -> float:
+    """Moves the clock to where the worker receives the message again; seconds from before."""
+    begun = clock.now_ms
+    (row,) = InstanceDatabase(Path(instance.where) / "instance.db").read(
+        "SELECT due_ms FROM messages"
+    )
+    clock.now_ms = max(clock.now_ms, row["due_ms"])
+    return (clock.now_ms - begun) / 1000
+
+
+def test_a_local_job_that_lacks_a_resource_is_tried_for_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
+    clock = FakeClock(system_clock())
+    rows = write(tmp_path / "rows.parquet", [("a", 1)])
+
+    def out_of_files(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
+        make_table(instance)
+        submit_ingest(instance, "rows", [str(rows)], "j1")
+        table_id = instance.table("rows").ref.id
+        worker = Worker(instance, "task", threading.Event())
+        waits = []
+        with monkeypatch.context() as patch:
+            patch.setattr("sleeper.datafiles.parquet_sources.pq.ParquetFile", out_of_files)
+            for _ in range(2):
+                assert worker.run_one()
+                assert not worker.run_one()
+                assert instance.jobs.job(table_id, "j1").state is JobState.FAILED
+                waits.append(start_of_next_try(instance, clock))
+        assert waits == sorted(waits)
+        assert sum(waits) >= 120
+        assert worker.run_one()
+        assert instance.jobs.job(table_id, "j1").state is JobState.COMMITTED
+        assert not instance.dead_letters(QueueName.INGEST).list()
+
+
+def test_the_last_try_of_a_local_job_leaves_a_dead_letter_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_local_instance(tmp_path / "instance", "test")
+    clock = FakeClock(system_clock())
+
+    def fail(*_: object) -> None:
+        raise UnavailableError("the disk is full")
+
+    monkeypatch.setattr("sleeper.wiring.worker.run_split_message", fail)
+    with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
+        instance.queue(QueueName.SPLITTING).send("{}")
+        worker = Worker(instance, "task", threading.Event())
+        for _ in range(3):
+            start_of_next_try(instance, clock)
+            assert worker.run_one()
+        assert len(instance.dead_letters(QueueName.SPLITTING).list()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        (QueueName.INGEST, DataError("a torn file")),
+        (QueueName.COMPACTION, UserCodeError("an iterator failed")),
+        (QueueName.LEAF_QUERY, UnavailableError("the disk is full")),
+    ],
+)
+def test_a_try_follows_soon_where_waiting_is_no_cure_or_a_caller_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: QueueName, error: Exception
+) -> None:
+    make_local_instance(tmp_path / "instance", "test")
+    clock = FakeClock(system_clock())
+
+    def fail(*_: object) -> None:
+        raise error
+
+    for job in ("ingest", "compaction", "leaf_query"):
+        monkeypatch.setattr(f"sleeper.wiring.worker.run_{job}_message", fail)
+    with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
+        instance.queue(name).send("{}")
+        worker = Worker(instance, "task", threading.Event())
+        assert worker.run_one()
+        assert start_of_next_try(instance, clock) == 2.0

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from sleeper.athena.members import member
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, failure_of
 
 _END_OF_OLD_STREAM_BYTES = 4
 _LENGTH_BYTES = 4
@@ -34,7 +34,9 @@ def schema_from_text(text: Any, what: str) -> pa.Schema:
     try:
         return pa.ipc.read_schema(pa.py_buffer(_decoded(text, what)))
     except (pa.ArrowException, OSError) as error:
-        raise InvalidRequestError(f"{what} is no Arrow schema: {error}") from error
+        raise failure_of(
+            error, f"{what} is no Arrow schema: {error}", InvalidRequestError
+        ) from error
 
 
 def block_to_json(batch: pa.RecordBatch) -> dict[str, Any]:
@@ -56,7 +58,9 @@ def block_from_json(raw: Any, what: str) -> pa.RecordBatch:
     try:
         return pa.ipc.read_record_batch(pa.py_buffer(records), schema)
     except (pa.ArrowException, OSError) as error:
-        raise InvalidRequestError(f"{what} holds no Arrow rows: {error}") from error
+        raise failure_of(
+            error, f"{what} holds no Arrow rows: {error}", InvalidRequestError
+        ) from error
 
 
 def spilled_bytes(batch: pa.RecordBatch) -> bytes:

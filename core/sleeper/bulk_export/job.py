@@ -6,7 +6,9 @@ import uuid
 from dataclasses import dataclass
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.message_text import optional_text, parse_object
 
+_WHAT = "bulk export message"
 # It is a folder's name.
 _EXPORT_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
@@ -48,16 +50,10 @@ def bulk_export_job_from_message(body: str, message_id: str) -> BulkExportJob:
 
     InvalidRequestError says which member is wrong. Unknown members are ignored.
     """
-    try:
-        raw = json.loads(body)
-    except ValueError as error:
-        raise InvalidRequestError(f"bulk export message is not JSON: {error}") from error
-    if not isinstance(raw, dict):
-        raise InvalidRequestError("bulk export message must be a JSON object")
-    for member in ("exportId", "tableName", "tableId"):
-        if raw.get(member) is not None and not isinstance(raw[member], str):
-            raise InvalidRequestError(f'bulk export message: "{member}" must be text')
-    if raw.get("tableName") is None and raw.get("tableId") is None:
-        raise InvalidRequestError('bulk export message: "tableName" or "tableId" is missing')
-    export_id = checked_export_id(raw.get("exportId") or message_id)
-    return BulkExportJob(export_id, raw.get("tableName"), raw.get("tableId"))
+    raw = parse_object(body, _WHAT)
+    export_id, table_name, table_id = (
+        optional_text(raw, member, _WHAT) for member in ("exportId", "tableName", "tableId")
+    )
+    if table_name is None and table_id is None:
+        raise InvalidRequestError(f'{_WHAT}: "tableName" or "tableId" is missing')
+    return BulkExportJob(checked_export_id(export_id or message_id), table_name, table_id)

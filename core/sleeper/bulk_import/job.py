@@ -1,11 +1,13 @@
 """What a bulk import's message asks of Spark (FORMATS: Messages, bulk import)."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.message_text import optional_text, parse_object, text_of
+
+_WHAT = "bulk import message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,22 +21,20 @@ class SparkRequest:
 
 def spark_request_from_message(body: str) -> SparkRequest:
     """Parses them. InvalidRequestError says which one is wrong."""
-    try:
-        raw = json.loads(body)
-    except ValueError as error:
-        raise InvalidRequestError(f"bulk import message is not JSON: {error}") from error
-    if not isinstance(raw, dict):
-        raise InvalidRequestError("bulk import message must be a JSON object")
-    class_name = raw.get("className")
-    if class_name is not None and not isinstance(class_name, str):
-        raise InvalidRequestError('bulk import message: "className" must be text')
+    raw = parse_object(body, _WHAT)
+    class_name = optional_text(raw, "className", _WHAT)
     return SparkRequest(_texts(raw, "platformSpec"), _texts(raw, "sparkConf"), class_name)
 
 
 def _texts(raw: Mapping[str, Any], member: str) -> Mapping[str, str]:
+    """A map of texts. Members that are null are left out."""
     found = raw.get(member)
     if found is None:
         return {}
-    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-        raise InvalidRequestError(f'bulk import message: "{member}" must be a map of texts')
-    return found
+    if not isinstance(found, dict):
+        raise InvalidRequestError(f'{_WHAT}: "{member}" must be a map of texts')
+    return {
+        name: text_of(value, f'{_WHAT}: "{member}" must be a map of texts: {name[:200]!r}')
+        for name, value in found.items()
+        if value is not None
+    }

@@ -8,9 +8,9 @@ import pyarrow as pa
 from sleeper.bulk_import.splits import InputSplit, read_split
 from sleeper.datafiles.arrow import cast_column
 from sleeper.datafiles.key_sampler import KeySampler
-from sleeper.datafiles.parquet_sources import open_parquet
+from sleeper.datafiles.parquet_sources import UNREADABLE, open_parquet
 from sleeper.datafiles.sources import RowChecker
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, failure_of
 from sleeper.schema.model import Key, Schema
 
 _KEYS_MAX = 200_000
@@ -86,8 +86,10 @@ def _sample_parquet(split: InputSplit, rows: int, schema: Schema, sampler: KeySa
             for batch in parquet.iter_batches(_KEY_BATCH_ROWS, row_groups=read, columns=names):
                 for keys in _keys(batch, schema):
                     sampler.add(keys)
-    except (pa.ArrowException, OSError) as error:
-        raise InvalidRequestError(f"file {split.file}: cannot be read: {error}") from error
+    except UNREADABLE as error:
+        raise failure_of(
+            error, f"file {split.file}: cannot be read: {error}", InvalidRequestError
+        ) from error
     return int(first.nbytes * rows / max(first.num_rows, 1))
 
 

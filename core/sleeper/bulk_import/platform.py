@@ -20,12 +20,31 @@ from sleeper.properties.values import InstanceProperties
 _MIB = 1024**2
 # As existing messages have them: Spark's name after that of the property.
 _OLDER_PREFIXES = ("sleeper.bulk.import.emr.serverless.", "sleeper.bulk.import.emr.")
-_NAME = re.compile(r"spark\.[A-Za-z0-9._-]{1,200}")
 _VALUE = re.compile(r"[A-Za-z0-9._:%+-]{1,200}")
-# What loads code or files, runs commands, or says who and where a job is: not a message's to say.
-_RESERVED = re.compile(
-    r"\.(jars|files|archives|plugins|extensions|master|app|submit|pyspark|hadoop|kubernetes|yarn)\b"
-    r"|Options$|ClassPath$|LibraryPath$|Listeners?$|Env\b|[Cc]lass$|[Cc]ommand|\.r\.|docker|[Rr]ole"
+# What sizes a job or bounds its tries and waits. None of these loads code, reads a file, runs a
+# command, or says who the job is.
+_ALLOWED = re.compile(
+    r"spark\.("
+    r"(driver|executor)\.(cores|memory|memoryOverhead|memoryOverheadFactor)"
+    r"|driver\.maxResultSize"
+    r"|executor\.(instances|heartbeatInterval)"
+    r"|emr-serverless\.(driver|executor)\.disk(\.type)?"
+    r"|dynamicAllocation\.[A-Za-z.]{1,60}"
+    r"|speculation(\.[A-Za-z.]{1,60})?"
+    r"|memory\.(fraction|storageFraction|offHeap\.enabled|offHeap\.size)"
+    r"|default\.parallelism"
+    r"|task\.(cpus|maxFailures)"
+    r"|stage\.maxConsecutiveAttempts"
+    r"|network\.timeout"
+    r"|locality\.wait(\.(node|process|rack))?"
+    r"|rdd\.compress"
+    r"|reducer\.[A-Za-z]{1,60}"
+    r"|shuffle\.(compress|spill\.compress|file\.buffer|io\.maxRetries|io\.retryWait)"
+    r"|sql\.(shuffle\.partitions|files\.maxPartitionBytes)"
+    r"|sql\.adaptive\.(enabled|advisoryPartitionSizeInBytes)"
+    r"|sql\.adaptive\.(coalescePartitions|skewJoin)\.[A-Za-z]{1,60}"
+    r"|storage\.level"
+    r")"
 )
 # A task's sort, and Arrow's batches on their way between Spark and it.
 _TIMES_TASK_MEMORY = 2
@@ -111,7 +130,7 @@ def spark_settings(
 def _checked(name: str, value: str) -> tuple[str, str]:
     for prefix in _OLDER_PREFIXES:
         name = name.removeprefix(prefix)
-    if not _NAME.fullmatch(name) or _RESERVED.search(name):
+    if not _ALLOWED.fullmatch(name):
         raise InvalidRequestError(
             f'bulk import message: "sparkConf" may not set {name[:200]!r}: only what sizes a job'
         )

@@ -24,6 +24,7 @@ from sleeper.errors import UnavailableError
 from sleeper.schema.model import Schema
 from sleeper.statestore.file_commits import commit_files, earlier_commit
 from sleeper.statestore.outcome import Status
+from sleeper.statestore.run_commit import commit_until_known
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 
@@ -64,6 +65,7 @@ class BulkImportTable:
     files: FileSettings = field(default_factory=FileSettings)
     leaves_min: int = 1
     is_online: bool = True
+    refuses_extra_columns: bool = False
     check_active: Callable[[], None] = _believe_it_is_there
 
 
@@ -125,13 +127,13 @@ def run_bulk_import(
     then nothing was taken in.
     """
     with table.state.reading() as state:
-        run_start_ms = state.moment(table.clock())
+        run_start_ms = state.run_start(table.clock())
     earlier = earlier_commit(table.state, job_id, request)
     if earlier is not None:
         return BulkImportResult(job_id, 0, 0, earlier.number, done_before=True)
     files = _write(table, paths, run_start_ms, open_cluster, on_stage)
     on_stage("commit")
-    table.check_active()
+    commit_until_known(table.check_active)
     outcome = commit_files(table.state, AddFiles(job_id, run_start_ms, tuple(files), request))
     if outcome.status is Status.ALREADY_DONE:
         return BulkImportResult(job_id, 0, 0, outcome.number, done_before=True)
@@ -150,7 +152,14 @@ def _write(
     cluster = open_cluster()
     on_stage("plan")
     split_bytes = table.engine.memory_bytes // _SPLITS_IN_MEMORY
-    splits = plan_splits(paths, table.schema, cluster.parallelism, split_bytes)
+    splits = plan_splits(
+        paths,
+        table.schema,
+        cluster.parallelism,
+        split_bytes,
+        table.refuses_extra_columns,
+        table.engine.line_bytes_max,
+    )
     if not splits:
         return []
     on_stage("sample")

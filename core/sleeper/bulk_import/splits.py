@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.parquet_sources import open_parquet, read_parquet
+from sleeper.datafiles.parquet_sources import open_parquet, read_parquet, warn_of_extra_columns
+from sleeper.datafiles.session import LINE_BYTES_MAX
 from sleeper.datafiles.sources import (
     RowChecker,
     SourceFile,
@@ -25,15 +26,24 @@ _SPLIT_BYTES_MIN = 8 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class InputSplit:
-    """Some row groups of a Parquet file, with their rows; or a whole file of text."""
+    """Some row groups of a Parquet file, with their rows; or a whole file of text.
+
+    Of text no line may be longer than `line_bytes_max`.
+    """
 
     file: SourceFile
     row_groups: tuple[int, ...] | None = None
     rows: int | None = None
+    line_bytes_max: int = LINE_BYTES_MAX
 
 
 def plan_splits(
-    paths: Sequence[SourceFile], schema: Schema, parallelism: int, bytes_max: int
+    paths: Sequence[SourceFile],
+    schema: Schema,
+    parallelism: int,
+    bytes_max: int,
+    refuses_extra_columns: bool = False,
+    line_bytes_max: int = LINE_BYTES_MAX,
 ) -> tuple[InputSplit, ...]:
     """The splits of all files, in order; folders and prefixes stand for what is below them.
 
@@ -44,12 +54,17 @@ def plan_splits(
     """
     files = find_source_files(paths)
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as threads:
-        groups = list(threads.map(lambda file: _row_groups(file, schema), files))
+        groups = list(
+            threads.map(lambda file: _row_groups(file, schema, refuses_extra_columns), files)
+        )
     size = sum(each.size for found in groups for each in found or ())
     wanted = min(max(size // (parallelism * _SPLITS_PER_TASK), _SPLIT_BYTES_MIN), bytes_max)
     splits: list[InputSplit] = []
     for file, found in zip(files, groups, strict=True):
-        splits += [InputSplit(file)] if found is None else _splits_of(file, found, wanted)
+        if found is None:
+            splits.append(InputSplit(file, line_bytes_max=line_bytes_max))
+        else:
+            splits += _splits_of(file, found, wanted)
     return tuple(splits)
 
 
@@ -58,7 +73,7 @@ def read_split(split: InputSplit, schema: Schema) -> Iterator[pa.RecordBatch]:
 
     InvalidRequestError names the file, row and field that do not fit.
     """
-    checker = RowChecker(schema, str(split.file), None)
+    checker = RowChecker(schema, str(split.file), None, line_bytes_max=split.line_bytes_max)
     match format_of(split.file):
         case SourceFormat.PARQUET:
             yield from read_parquet(split.file, checker, split.row_groups)
@@ -75,13 +90,17 @@ class _RowGroup:
     size: int
 
 
-def _row_groups(file: SourceFile, schema: Schema) -> list[_RowGroup] | None:
+def _row_groups(
+    file: SourceFile, schema: Schema, refuses_extra_columns: bool
+) -> list[_RowGroup] | None:
     """Those of a Parquet file that have rows, None of text."""
     if format_of(file) is not SourceFormat.PARQUET:
         return None
-    parquet = open_parquet(file, RowChecker(schema, str(file), None))
+    checker = RowChecker(schema, str(file), None, refuses_extra_columns=refuses_extra_columns)
+    parquet = open_parquet(file, checker)
     if parquet is None:
         return []
+    warn_of_extra_columns(file, parquet, schema)
     found = []
     with parquet:
         for place in range(parquet.metadata.num_row_groups):

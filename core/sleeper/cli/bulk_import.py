@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from sleeper.cli.loaded import JobId, summary
+from sleeper.cli.loaded import JobId, repeatable, summary
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import note
 from sleeper.cli.progress import stage_progress
 from sleeper.cli.table import TableName
 from sleeper.errors import InvalidRequestError
+from sleeper.ingest.job import new_job_id
 from sleeper.wiring.termination import terminated_like_interrupted
 
 
@@ -49,8 +50,14 @@ def bulk_import(
             raise InvalidRequestError(
                 f"sleeper bulk-import needs {error.name}: pip install 'sleeper[spark]'"
             ) from error
+        chosen = job_id or new_job_id()
+        arguments = ["bulk-import", name, *files, "--master", master]
         begun = time.monotonic()
         progress = stage_progress(f"bulk import into {name}")
-        with terminated_like_interrupted(), progress as on_stage:
-            result = import_on(master, instance, name, files, job_id, on_stage)
+        with (
+            repeatable(context, arguments, chosen),
+            terminated_like_interrupted(),
+            progress as on_stage,
+        ):
+            result = import_on(master, instance, name, files, chosen, on_stage)
     note(summary(result, name, time.monotonic() - begun))

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from sleeper.errors import SleeperError
+from sleeper.query.printable import printable
 
 DEBUG_VARIABLE = "SLEEPER_DEBUG"
 
@@ -49,7 +50,7 @@ def failures_told() -> Iterator[None]:
             raise
         if _is_debugging():
             raise
-        sys.stderr.write(f"error: {_one_line(error)}\n")
+        sys.stderr.write(f"error: {printable(_one_line(error))}\n")
         raise typer.Exit(_FAILED) from None
 
 

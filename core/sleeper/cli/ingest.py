@@ -1,18 +1,19 @@
 """`sleeper ingest`: files become rows of a table."""
 
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.loaded import JobId, summary
+from sleeper.cli.loaded import JobId, repeatable, summary
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import note
 from sleeper.cli.progress import ingest_progress
 from sleeper.cli.table import TableName
 from sleeper.reports.listing import counted
+from sleeper.wiring.termination import terminated_like_interrupted
 
 if TYPE_CHECKING:
     from sleeper.wiring.instance import Instance
@@ -80,16 +81,30 @@ def ingest(
 
             count = submit_to_batcher(instance, name, files)
             note(f"{counted(count, 'file')} handed to the ingest batcher")
-        elif submit:
+            return
+        from sleeper.ingest.job import new_job_id
+
+        chosen = job_id or new_job_id()
+        arguments = ["ingest", name, *files]
+        if submit:
             from sleeper.wiring.ingest import submit_ingest
 
-            typer.echo(submit_ingest(instance, name, files, job_id))
-        else:
-            _ingest_now(instance, name, files, job_id, rejects)
+            with repeatable(context, [*arguments, "--submit"], chosen):
+                typer.echo(submit_ingest(instance, name, files, chosen))
+            return
+        if rejects is not None:
+            arguments += ["--rejects", str(rejects)]
+        confirmed = repeatable(context, arguments, chosen)
+        _ingest_now(instance, name, files, chosen, rejects, confirmed)
 
 
 def _ingest_now(
-    instance: "Instance", name: str, files: list[str], job_id: str | None, rejects: Path | None
+    instance: "Instance",
+    name: str,
+    files: list[str],
+    job_id: str,
+    rejects: Path | None,
+    confirmed: AbstractContextManager[None],
 ) -> None:
     instance.table(name)  # before the engine is loaded, which takes a second
     from sleeper.datafiles.sources import Rejects
@@ -98,6 +113,8 @@ def _ingest_now(
     begun = time.monotonic()
     with (
         rejects.open("a", encoding="utf-8") if rejects is not None else nullcontext() as sink,
+        confirmed,
+        terminated_like_interrupted(),
         ingest_progress(f"ingest into {name}") as progress,
     ):
         aside = Rejects(sink) if sink is not None else None

@@ -1,9 +1,15 @@
 """What commands that load files into a table have in common."""
 
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Protocol
 
 import typer
 
+from sleeper.cli.printing import note
+from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.reports.listing import counted
 
 JobId = Annotated[
@@ -27,6 +33,27 @@ class Loaded(Protocol):
     def number(self) -> int | None: ...
     @property
     def done_before(self) -> bool: ...
+
+
+@contextmanager
+def repeatable(context: typer.Context, arguments: Sequence[str], job_id: str) -> Iterator[None]:
+    """Prints the command that repeats the job, if it fails or is interrupted.
+
+    Not if the job was refused: then no row of it is in the table, and none would be.
+    """
+    try:
+        yield
+    except (InvalidRequestError, NotFoundError):
+        raise
+    except (Exception, KeyboardInterrupt):
+        where = context.obj
+        is_default = where is None or where == os.environ.get("SLEEPER_INSTANCE")
+        command = [*([] if is_default else ["--instance", where]), *arguments, "--job-id", job_id]
+        note(
+            f"{arguments[0]} not confirmed; repeating it under its job id adds no row twice: "
+            f"sleeper {shlex.join(command)}"
+        )
+        raise
 
 
 def summary(result: Loaded, name: str, seconds: float) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sleeper.query.printable import printable
+
 if TYPE_CHECKING:
     from sleeper.reports.listing import Listing
 
@@ -26,7 +28,7 @@ OutputOption = Annotated[
 def note(text: str) -> None:
     """A line for people, beside the result; between what is printed before and after it."""
     sys.stdout.flush()
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")
     sys.stderr.flush()
 
 

@@ -8,7 +8,7 @@ import typer
 
 from sleeper.cli.opened import opened
 from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings
-from sleeper.errors import InvalidRequestError, reason_of
+from sleeper.errors import InvalidRequestError, failure_of, reason_of
 
 commands = typer.Typer(
     help="Send queries as messages, and see what became of them.", no_args_is_help=True
@@ -63,4 +63,6 @@ def _read(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, ValueError) as error:
-        raise InvalidRequestError(f"cannot read {path}: {reason_of(error)}") from error
+        raise failure_of(
+            error, f"cannot read {path}: {reason_of(error)}", InvalidRequestError
+        ) from error

@@ -11,6 +11,7 @@ from typing import BinaryIO, Self
 
 import typer
 
+from sleeper.datafiles.disk import sync_folder
 from sleeper.errors import UnavailableError, reason_of
 
 
@@ -50,7 +51,10 @@ def row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO]:
         try:
             with _opened(part, file) as sink:
                 yield sink
+                sink.flush()
+                os.fsync(sink.fileno())
             os.replace(part, file)
+            sync_folder(file.parent)
         except OSError as error:
             raise UnavailableError(f"cannot write {file}: {reason_of(error)}") from error
         finally:

@@ -190,6 +190,37 @@ def _set_online(context: typer.Context, name: str, is_online: bool) -> None:
         note(f"table {name} is {'online' if is_online else 'offline'}")
 
 
+@commands.command("accept-time")
+def accept_time(
+    context: typer.Context,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="The table's name.", autocompletion=table_names),
+    ] = None,
+    all_tables: Annotated[bool, typer.Option("--all", help="Of all tables.")] = False,
+) -> None:
+    """Accept this machine's clock for a table that had no commit for more than 30 days.
+
+    A commit that would move the time of a table's log so far is refused, because a wrong clock
+    forgets the ids of jobs and ages rows off, and the log's time never goes back. Look at the
+    clock first.
+
+    \b
+    Examples:
+      date; sleeper table accept-time flights
+      sleeper table accept-time --all
+    """
+    if (name is None) != all_tables:
+        raise typer.BadParameter("give a table's name, or --all")
+    with opened(context) as instance:
+        from sleeper.clock import iso_time
+        from sleeper.wiring.tables import accept_time as accept
+
+        for each in [name] if name is not None else [t.name for t in instance.tables.list()]:
+            before_ms, after_ms = accept(instance, each)
+            note(f"table {each}: log time moved from {iso_time(before_ms)} to {iso_time(after_ms)}")
+
+
 @commands.command("get")
 def get(
     context: typer.Context,

@@ -162,7 +162,7 @@ def _merge_of(
         found = [state.files.get(path) for path in held.inputs]
         inputs = tuple(file for file in found if file is not None)
         partition = state.partitions.get(held.partition_id)
-        start_ms = state.moment(clock_ms)
+        start_ms = state.run_start(clock_ms)
         try:
             iterator = iterators.bind(state.processing.iterator)
         except InvalidRequestError as error:

@@ -12,7 +12,9 @@ from sleeper.files.stored_object import StoredObject
 from sleeper.garbage_collection.collection import DeleteObjects
 from sleeper.properties.instance import COLLECTION_BATCH_SIZE
 from sleeper.properties.values import TableProperties
+from sleeper.statestore.fold import DAY_MS
 from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.bar_runs import BarRuns
 from sleeper.tables.table_ref import TableId
 
 logger = logging.getLogger(__name__)
@@ -46,18 +48,26 @@ def collect_orphans(
 ) -> OrphanReport:
     """Deletes objects of runs older than the orphan age that the state does not know.
 
-    Each is listed before the state is read, so that a file committed in between is known.
-    The age is the one that commits are refused by, at half of it.
+    Before the first is deleted, an entry bars older runs from ever committing. Each object is
+    listed before the state is read, so a file that was committed in between is known, and one
+    that is not known then never will be, whatever the clocks of runs and collectors say.
     """
+    now_ms = clock()
     with store.reading() as state:
-        oldest_kept_ms = clock() - state.orphan_age_ms
+        oldest_kept_ms = now_ms - state.orphan_age_ms
+        is_log_behind = now_ms - state.time_ms > DAY_MS
     report = OrphanReport()
+    if is_log_behind and not dry_run:
+        # Also keeps the log's time current, so that the next commit is no implausible jump.
+        store.commit_or_raise(BarRuns(oldest_kept_ms))
     old = (
         each
         for each in list_objects(table_id)
         if _is_collectable_kind(table_id, each.path) and _began_ms(each) < oldest_kept_ms
     )
     for listed in _batches(old, properties.get(COLLECTION_BATCH_SIZE)):
+        if not dry_run:
+            store.commit_or_raise(BarRuns(oldest_kept_ms))
         orphans = _unknown(store, listed)
         if not dry_run and orphans:
             delete([each.path for each in orphans])

@@ -5,11 +5,10 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from sleeper.errors import InvalidRequestError
 from sleeper.jobs.files_message import check_message_size, parse_files_message
+from sleeper.jobs.message_text import check_id
 
 _WHAT = "ingest message"
-_ID_BYTES_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +47,7 @@ def ingest_job_from_message(body: str, message_id: str) -> IngestJob:
 
     InvalidRequestError says which member is wrong.
     """
-    told = parse_files_message(body, _WHAT, "id")
-    job_id = told.raw.get("id") or message_id
-    if len(job_id.encode()) > _ID_BYTES_MAX:
-        raise InvalidRequestError(f'{_WHAT}: "id" is longer than {_ID_BYTES_MAX} bytes')
+    told = parse_files_message(body, _WHAT)
+    job_id = told.id or message_id
+    check_id(job_id, f'{_WHAT}: "id"')
     return IngestJob(job_id, told.files, told.table_name, told.table_id)
-
-
-def body_with_job_id(body: str, message_id: str) -> str:
-    """The body with the message's id as the job's, where its sender gave none.
-
-    For a message that is sent again, under another id of its own. What is no job stays.
-    """
-    try:
-        raw = json.loads(body)
-    except (ValueError, RecursionError):
-        return body
-    if not isinstance(raw, dict) or raw.get("id"):
-        return body
-    return json.dumps({**raw, "id": message_id}, separators=(",", ":"))

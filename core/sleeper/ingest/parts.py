@@ -46,7 +46,7 @@ def begin_parts(table: IngestTable, found: pa.Schema, name: str) -> PartTarget:
     checker.check_columns(found.names)
     checker.check_types(found)
     with table.state.reading() as state:
-        run_start_ms = state.moment(table.clock())
+        run_start_ms = state.run_start(table.clock())
         leaves = tuple(state.partitions.leaves())
     return PartTarget(
         table.table_id, table.schema, leaves, run_start_ms, table.files, table.strategy

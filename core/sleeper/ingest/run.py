@@ -7,7 +7,12 @@ import pyarrow as pa
 
 from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.parquet_sources import is_scannable, open_parquet, read_parquet
+from sleeper.datafiles.parquet_sources import (
+    is_scannable,
+    open_parquet,
+    read_parquet,
+    warn_of_extra_columns,
+)
 from sleeper.datafiles.partitioned_write import (
     FileStrategy,
     WriteTarget,
@@ -28,10 +33,11 @@ from sleeper.datafiles.sources import (
 )
 from sleeper.datafiles.text_sources import read_csv, read_json_lines
 from sleeper.datafiles.writer import FileSettings
-from sleeper.errors import DataError
+from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.model import Schema
 from sleeper.statestore.file_commits import checked_outcome, commit_files, earlier_commit
 from sleeper.statestore.outcome import Outcome, Status
+from sleeper.statestore.run_commit import commit_until_known
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 
@@ -57,6 +63,7 @@ class IngestTable:
     clock: Clock
     files: FileSettings = field(default_factory=FileSettings)
     strategy: FileStrategy = FileStrategy.ONE_REFERENCE_PER_LEAF
+    refuses_extra_columns: bool = False
     commit: Callable[[AddFiles], Outcome | None] | None = None
 
 
@@ -101,14 +108,21 @@ def ingest_files(
         if rejects is not None:
             rejects.begin()
         for path in find_source_files(paths):
-            _add_source(unsorted, path, RowChecker(table.schema, str(path), rejects), progress)
+            checker = RowChecker(
+                table.schema,
+                str(path),
+                rejects,
+                refuses_extra_columns=table.refuses_extra_columns,
+                line_bytes_max=table.engine.line_bytes_max,
+            )
+            _add_source(unsorted, path, checker, progress)
         if rejects is not None:
             rejects.keep()
 
     try:
         return _run(table, job_id, request, gather, progress)
     except DataError:
-        _find_damage(table.schema, paths)
+        _find_damage(table, paths)
         raise
 
 
@@ -136,7 +150,7 @@ def _run(
     progress: IngestProgress | None,
 ) -> IngestResult:
     with table.state.reading() as state:
-        run_start_ms = state.moment(table.clock())
+        run_start_ms = state.run_start(table.clock())
     earlier = earlier_commit(table.state, job_id, request)
     if earlier is not None:
         return IngestResult(job_id, 0, 0, earlier.number, done_before=True)
@@ -170,7 +184,8 @@ def commit_new_files(
 def _commit(table: IngestTable, files: AddFiles) -> Outcome | None:
     if table.commit is None:
         return commit_files(table.state, files)
-    outcome = table.commit(files)
+    commit = table.commit
+    outcome = commit_until_known(lambda: commit(files))
     return None if outcome is None else checked_outcome(table.state, files, outcome)
 
 
@@ -203,7 +218,8 @@ def _add_source(
             file = open_parquet(path, checker)
             if file is None:
                 return
-            if is_scannable(file, checker.schema):
+            warn_of_extra_columns(path, file, checker.schema)
+            if is_scannable(path, file, checker.schema):
                 unsorted.add_file(_address(path), file.schema_arrow, file.metadata.num_rows)
                 (progress or IngestProgress()).rows_read(file.metadata.num_rows)
             else:
@@ -218,12 +234,25 @@ def _address(path: SourceFile) -> str:
     return str(path if isinstance(path, S3File) else path.resolve())
 
 
-def _find_damage(schema: Schema, paths: Sequence[SourceFile]) -> None:
-    """InvalidRequestError with file and row group, if a file that was brought is damaged."""
+def _find_damage(table: IngestTable, paths: Sequence[SourceFile]) -> None:
+    """InvalidRequestError with the file's name, if a file that was brought is damaged.
+
+    Arrow says in which row group, but reads some files that the engine does not.
+    """
     for path in find_source_files(paths):
-        if format_of(path) is SourceFormat.PARQUET:
-            for _ in read_parquet(path, RowChecker(schema, str(path), None)):
-                pass
+        if format_of(path) is not SourceFormat.PARQUET:
+            continue
+        for _ in read_parquet(path, RowChecker(table.schema, str(path), None)):
+            pass
+        with spill_folder(table.engine, "ingest") as folder:
+            unsorted = UnsortedRows(table.schema, folder)
+            checker = RowChecker(table.schema, str(path), None)
+            _add_source(unsorted, path, checker, None)
+            try:
+                for _ in sort(unsorted, table.engine):
+                    pass
+            except DataError as error:
+                raise InvalidRequestError(f"file {path}: cannot be read: {error}") from error
 
 
 def _stage(

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sleeper.jobs.files_message import check_message_size, parse_files_message
+from sleeper.jobs.message_text import check_id
 from sleeper.tables.table_ref import TableId
 
 FILES_PER_JOB_MAX = 100
 """How many requests can be assigned at once; as many as DynamoDB changes in one transaction."""
+FIRST_MESSAGE_ID = "firstMessageId"
+"""The member of a redriven message that holds the id it had when it was first sent."""
 _WHAT = "ingest batcher message"
 
 
@@ -69,11 +72,15 @@ class FileRequests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a message asks for: files of a table that is named by name or by id."""
+    """What a message asks for: files of a table that is named by name or by id.
+
+    `message_id` is the id that the message had when it was first sent, if it was redriven.
+    """
 
     files: tuple[str, ...]
     table_name: str | None
     table_id: str | None
+    message_id: str | None = None
 
     def to_message(self) -> str:
         """The body that `submission_from_message` reads. InvalidRequestError if it is too large."""
@@ -92,5 +99,6 @@ def submission_from_message(body: str) -> Submission:
 
     InvalidRequestError says which member is wrong.
     """
-    told = parse_files_message(body, _WHAT)
-    return Submission(told.files, told.table_name, told.table_id)
+    parsed = parse_files_message(body, _WHAT, FIRST_MESSAGE_ID)
+    check_id(parsed.id or "", f'{_WHAT}: "{FIRST_MESSAGE_ID}"')
+    return Submission(parsed.files, parsed.table_name, parsed.table_id, parsed.id)

@@ -1,12 +1,15 @@
 """Keys, ranges and regions as JSON. Regions follow FORMATS.md (Regions and ranges)."""
 
 import base64
-import binascii
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region
+from sleeper.schema.json_values import flag, whole_number
 from sleeper.schema.model import (
+    INT_RANGES,
     Field,
     KeyValue,
     PrimitiveType,
@@ -18,17 +21,37 @@ from sleeper.schema.model import (
 )
 
 _ENCODED_MEMBER = "stringsBase64Encoded"
+_RANGE_MEMBERS = ("min", "minInclusive", "max", "maxInclusive")
+
+
+class EmptyRangeError(InvalidRequestError):
+    """A range holds no value: its ends are equal or in the wrong order."""
 
 
 def region_from_json(schema: Schema, raw: Any) -> Region:
     """A region of a request, made half-open. Fields that it does not name are open.
 
     InvalidRequestError if it names a field that is no row key, a value that does not fit
-    its field, or a range that is upside down or holds nothing.
+    its field, an unknown member of a range, or a range that holds nothing.
     """
+    return Region(tuple(_range(*each) for each in _raw_ranges(schema, raw)))
+
+
+def region_or_none_from_json(schema: Schema, raw: Any) -> Region | None:
+    """The same, but None for a region without rows, since one of its ranges holds nothing."""
+    ranges: list[Range] = []
+    for each in _raw_ranges(schema, raw):
+        # The other ranges are checked even so.
+        with contextlib.suppress(EmptyRangeError):
+            ranges.append(_range(*each))
+    return Region(tuple(ranges)) if len(ranges) == len(schema.row_keys) else None
+
+
+def _raw_ranges(schema: Schema, raw: Any) -> Iterator[tuple[Field, Any, bool]]:
+    """Each row key field, its range as it stands there, and whether strings are encoded."""
     if not isinstance(raw, dict):
         raise InvalidRequestError(f"region must be a JSON object, not {raw!r}")
-    encoded = raw.get(_ENCODED_MEMBER, True)
+    encoded = flag(raw.get(_ENCODED_MEMBER, True))
     if not isinstance(encoded, bool):
         raise InvalidRequestError(f"region member {_ENCODED_MEMBER} must be true or false")
     names = [f.name for f in schema.row_keys]
@@ -37,7 +60,8 @@ def region_from_json(schema: Schema, raw: Any) -> Region:
             raise InvalidRequestError(
                 f"region names {name!r}, which is no row key field; those are {', '.join(names)}"
             )
-    return Region(tuple(_range(f, raw.get(f.name), encoded) for f in schema.row_keys))
+    for field in schema.row_keys:
+        yield field, raw.get(field.name), encoded
 
 
 def region_to_json(schema: Schema, region: Region) -> dict[str, Any]:
@@ -70,7 +94,7 @@ def make_range(
     if maximum is not None and max_inclusive:
         high = next_key_value(field, maximum)
     if low is None or (high is not None and not precedes(low, high)):
-        raise InvalidRequestError(
+        raise EmptyRangeError(
             f"range of field {field.name!r} holds nothing: min {minimum!r} "
             f"({'in' if min_inclusive else 'ex'}clusive), max {maximum!r} "
             f"({'in' if max_inclusive else 'ex'}clusive)"
@@ -89,9 +113,10 @@ def key_value_from_json(field: Field, raw: Any, strings_encoded: bool = False) -
     is_encoded_text = strings_encoded and field.type is PrimitiveType.STRING
     if isinstance(raw, str) and (is_bytes or is_encoded_text):
         try:
-            decoded = base64.b64decode(raw, validate=True)
+            padded = raw + "=" * (-len(raw) % 4)
+            decoded = base64.b64decode(padded, validate=True)
             return decoded if is_bytes else decoded.decode("utf-8")
-        except (binascii.Error, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise InvalidRequestError(
                 f"field {field.name!r}: {raw!r} is not base64 of its type: {error}"
             ) from error
@@ -105,20 +130,31 @@ def _range(field: Field, raw: Any, encoded: bool) -> Range:
         raise InvalidRequestError(
             f"range of field {field.name!r} must be an object with min and max"
         )
-    minimum, maximum = raw.get("min"), raw.get("max")
-    flags = {
-        "minInclusive": raw.get("minInclusive", True),
-        "maxInclusive": raw.get("maxInclusive", False),
-    }
-    for name, flag in flags.items():
-        if not isinstance(flag, bool):
+    for name in raw:
+        if name not in _RANGE_MEMBERS:
             raise InvalidRequestError(
-                f"range of field {field.name!r}: {name} must be true or false"
+                f"range of field {field.name!r} has an unknown member {name!r} "
+                f"(expected {', '.join(_RANGE_MEMBERS)})"
             )
     return make_range(
         field,
-        None if minimum is None else key_value_from_json(field, minimum, encoded),
-        None if maximum is None else key_value_from_json(field, maximum, encoded),
-        flags["minInclusive"],
-        flags["maxInclusive"],
+        _end(field, raw.get("min"), encoded),
+        _end(field, raw.get("max"), encoded),
+        _inclusive(field, raw, "minInclusive", True),
+        _inclusive(field, raw, "maxInclusive", False),
     )
+
+
+def _end(field: Field, raw: Any, encoded: bool) -> KeyValue | None:
+    if raw is None:
+        return None
+    if field.type in INT_RANGES:
+        raw = whole_number(raw)
+    return key_value_from_json(field, raw, encoded)
+
+
+def _inclusive(field: Field, raw: dict[str, Any], name: str, default: bool) -> bool:
+    value = flag(raw.get(name, default))
+    if not isinstance(value, bool):
+        raise InvalidRequestError(f"range of field {field.name!r}: {name} must be true or false")
+    return value

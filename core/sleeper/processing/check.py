@@ -18,10 +18,16 @@ from sleeper.schema.model import (
 
 _TIMES = (PrimitiveType.LONG, PrimitiveType.TIMESTAMP)
 _FLOATS = (PrimitiveType.FLOAT, PrimitiveType.DOUBLE)
+# Each is a step of the engine's plan, and thousands of them overflow the stack.
+_FILTERS_MAX = 100
 
 
 def check_processing(processing: Processing, schema: Schema) -> None:
     """InvalidRequestError names the filter or field that does not fit, and what would."""
+    if len(processing.filters) > _FILTERS_MAX:
+        raise InvalidRequestError(
+            f"there are {len(processing.filters):,} filters (expected at most {_FILTERS_MAX})"
+        )
     for each in processing.filters:
         _check_filter(each, schema, bool(processing.aggregations))
     for aggregation in processing.aggregations:

@@ -19,10 +19,14 @@ from sleeper.processing.model import (
 )
 
 _AGE_MS_MAX = 2**63 - 1
+_DIGITS_MAX = 19
+# Possessive quantifiers never backtrack, so a match takes linear time. Callers send this text,
+# and a match holds the interpreter's lock.
 _CALL = re.compile(
-    r'\s*(?P<name>\w+)\s*\(\s*(?:"(?P<quoted>(?:[^"]|"")*)"|(?P<field>[^,()"]*?))\s*'
-    r"(?:,\s*(?P<argument>[^,()\"]*?)\s*)?\)\s*(?:,|$)"
+    r'\s*+(?P<name>\w++)\s*+\(\s*+(?:"(?P<quoted>(?:[^"]|"")*+)"|(?P<field>[^,()"]*+))\s*+'
+    r"(?:,(?P<argument>[^,()\"]*+))?\)\s*+(?:,|\Z)"
 )
+_BLANK = re.compile(r"\s*+\Z")
 _OPS = {op.value: op for op in AggregationOp}
 _PLAIN_NAME = re.compile(r'[^,()"\s]([^,()"]*[^,()"\s])?')
 
@@ -36,11 +40,15 @@ def parse_filters(text: str) -> tuple[AgeOff, ...]:
         if argument is None or not argument.isascii() or not argument.isdigit():
             raise InvalidRequestError(
                 f"filter ageOff({field}) needs its age in milliseconds, a whole number, "
-                f"found {'nothing' if argument is None else repr(argument)}"
+                f"found {'nothing' if argument is None else repr(argument[:200])}"
             )
-        if int(argument) > _AGE_MS_MAX:
-            raise InvalidRequestError(f"filter ageOff({field}): {argument} is more than 2^63-1")
-        filters.append(AgeOff(field, int(argument)))
+        # Python does not convert texts of thousands of digits.
+        digits = argument.lstrip("0") or "0"
+        if len(digits) > _DIGITS_MAX or int(digits) > _AGE_MS_MAX:
+            raise InvalidRequestError(
+                f"filter ageOff({field}): {argument[:200]} is more than 2^63-1"
+            )
+        filters.append(AgeOff(field, int(digits)))
     return tuple(filters)
 
 
@@ -53,7 +61,7 @@ def parse_aggregations(text: str) -> tuple[Aggregation, ...]:
             raise InvalidRequestError(f"unknown aggregation {name!r}: there are {', '.join(_OPS)}")
         if argument is not None:
             raise InvalidRequestError(
-                f"aggregation {name}({field}) takes a field and nothing else, not {argument!r}"
+                f"aggregation {name}({field}) takes one field, not {argument[:200]!r}"
             )
         aggregations.append(Aggregation(op, field))
     return tuple(aggregations)
@@ -114,13 +122,16 @@ def processing_from_json(text: str) -> Processing:
 def _calls(text: str, expected: str) -> Iterator[tuple[str, str, str | None]]:
     """Each `name(field)` or `name(field,argument)`."""
     place = 0
-    while text[place:].strip():
+    while not _BLANK.match(text, place):
         found = _CALL.match(text, place)
         quoted = found and found["quoted"]
-        field = quoted.replace('""', '"') if quoted is not None else found and found["field"]
+        field = (
+            quoted.replace('""', '"') if quoted is not None else found and found["field"].strip()
+        )
         if found is None or not field:
             raise InvalidRequestError(f"{text[place:].strip()[:200]!r} is not {expected}")
-        yield found["name"], field, found["argument"]
+        argument = found["argument"]
+        yield found["name"], field, None if argument is None else argument.strip()
         place = found.end()
 
 

@@ -90,6 +90,15 @@ DATA_BUCKET = _place("data.bucket", "The bucket of tables' data files, state sna
 QUERY_RESULTS_BUCKET = _place("query.results.bucket", "The bucket of queries' results.")
 BULK_IMPORT_BUCKET = _place("bulk.import.bucket", "The bucket that bulk import jobs work in.")
 BULK_EXPORT_BUCKET = _place("bulk.export.results.bucket", "The bucket of bulk exports' results.")
+BULK_EXPORT_S3_BUCKET = _place("bulk.export.s3.bucket", "The same bucket, under the name that clients of gchq/sleeper look for.")
+
+QUERY_RESULTS_QUEUE_URL = _place("query.results.queue.url", "The URL of the queue of results of queries that name no queue.")
+QUERY_RESULTS_QUEUE_ARN = _place("query.results.queue.arn", "The ARN of the queue of results of queries that name no queue.")
+
+QUERY_ROLE = _place("query.role.arn", "The role for clients that send queries and read their results.")
+INGEST_BY_QUEUE_ROLE = _place("ingest.by.queue.role.arn", "The role for clients that upload files and send ingest and bulk import jobs.")
+INGEST_DIRECT_ROLE = _place("ingest.direct.role.arn", "The role for clients that write data files and commit them themselves.")
+ADMIN_ROLE = _place("admin.role.arn", "The role for administration: tables, properties, reports. It deletes no data.")
 
 ATHENA_SPILL_BUCKET = _place("athena.spill.bucket", "The bucket that reads for Athena spill to.")
 ATHENA_CATALOG = _place("athena.catalog", "The data catalog of Athena that the instance is.")
@@ -105,6 +114,7 @@ QUERY_TRACKER_TABLE = _place("query.tracker.table.name", "The DynamoDB table of 
 QUERY_WEBSOCKET_URL = _place("query.websocket.api.url", "The URL of the WebSocket that takes queries.")
 HTTP_API_URL = _place("query.http.api.url", "The URL of the HTTP API.")
 
+NETWORK_VPC = _place("network.vpc.created", "The VPC that the deployment created. Unset: sleeper.vpc was given.")
 TASK_SUBNETS = declare("task.subnets", STRING_LIST, (), Group.DEPLOYED, "The subnets that tasks run in.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 TASK_SECURITY_GROUP = _place("task.security.group", "The security group of tasks.")
 TASK_CLUSTER = _place("task.cluster", "The ECS cluster of tasks.")

@@ -30,6 +30,9 @@ class DeployedTable:
     lasting: bool = False
 
 
+UPLOADS_PREFIX = "for_ingest/"
+"""Keys of files in the data bucket that clients upload there before they name them in a job."""
+
 # fmt: off
 CONFIG = DeployedBucket("config", deployed.CONFIG_BUCKET)
 TABLE_DATA = DeployedBucket("table-data", deployed.DATA_BUCKET)

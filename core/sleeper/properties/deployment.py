@@ -6,7 +6,7 @@ Names are those of gchq/sleeper where it has one for the same thing.
 
 from sleeper.properties.declaration import Group
 from sleeper.properties.instance import declare
-from sleeper.properties.value_kind import FLAG, optional, pattern, whole_number
+from sleeper.properties.value_kind import FLAG, pattern, whole_number
 
 _ARCHITECTURE = pattern("ARM64|X86_64", "ARM64 or X86_64")
 _MEMORY_MB = whole_number(128, 10_240)
@@ -22,7 +22,7 @@ TRACING = declare("tracing", FLAG, True, Group.DEPLOYMENT, "Whether X-Ray traces
 
 COMMITTER_MEMORY_MB = declare("statestore.committer.lambda.memory.mb", _MEMORY_MB, 1769, Group.STATE, "Memory of the lambda that commits transactions, in MiB. 1769 is one whole processor.", redeploy=True)
 COMMITTER_TIMEOUT_SECONDS = declare("statestore.committer.lambda.timeout.seconds", _TIMEOUT_SECONDS, 60, Group.STATE, "How long the lambda that commits transactions may run.", redeploy=True)
-COMMITTER_CONCURRENCY_RESERVED = declare("statestore.committer.lambda.concurrency.reserved", optional(whole_number(1, 10_000)), None, Group.STATE, "How much of the account's concurrency is set aside for the lambda that commits transactions. Unset: none.", redeploy=True)
+COMMITTER_CONCURRENCY_RESERVED = declare("statestore.committer.concurrency.reserved", whole_number(0, 10_000), 10, Group.STATE, "How much of the account's concurrency is reserved for the lambda that commits transactions, which is also the most that it uses. 0: none, for accounts whose quota is too small.", redeploy=True)
 
 INGEST_CPU_ARCHITECTURE = declare("ingest.task.cpu.architecture", _ARCHITECTURE, "ARM64", Group.INGEST, "The processor of ingest tasks.", redeploy=True)
 INGEST_TASK_PERIOD_MINUTES = declare("ingest.task.creation.period.minutes", whole_number(1), 1, Group.INGEST, "How often ingest tasks are started, if jobs wait.", redeploy=True)

@@ -8,7 +8,7 @@ declared with the table property that they are the default of.
 from typing import TypeVar
 
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, Group, Property, SetBy
-from sleeper.properties.optional_stack import DEFAULT_STACKS, OptionalStack
+from sleeper.properties.optional_stack import DEFAULT_STACKS, FORMER_NAMES, OptionalStack
 from sleeper.properties.value_kind import (
     FLAG,
     STRING_LIST,
@@ -68,7 +68,7 @@ VPC = declare("vpc", optional(text(100)), None, Group.DEPLOYMENT, "The id of the
 SUBNETS = declare("subnets", STRING_LIST, (), Group.DEPLOYMENT, "The ids of the subnets that tasks run in.", redeploy=True)
 ACCOUNT = declare("account", optional(pattern(r"\d{12}", "an AWS account number of 12 digits")), None, Group.DEPLOYMENT, "The AWS account.", set_by=SetBy.DEPLOYMENT, redeploy=True)
 REGION = declare("region", optional(text(40)), None, Group.DEPLOYMENT, "The AWS region.", set_by=SetBy.DEPLOYMENT, redeploy=True)
-OPTIONAL_STACKS = declare("optional.stacks", members(OptionalStack), DEFAULT_STACKS, Group.DEPLOYMENT, "Which optional parts are deployed.", redeploy=True)
+OPTIONAL_STACKS = declare("optional.stacks", members(OptionalStack, FORMER_NAMES), DEFAULT_STACKS, Group.DEPLOYMENT, "Which optional parts are deployed. EmrStudioStack and KeepLambdaWarmStack deploy nothing.", redeploy=True)
 RETAIN_INFRA = declare("retain.infra.after.destroy", FLAG, True, Group.DEPLOYMENT, "Whether buckets and tables outlive the stack.", redeploy=True)
 LOG_RETENTION_DAYS = declare("log.retention.days", number_among(*_RETENTION_DAYS, *_RETENTION_YEARS), 30, Group.DEPLOYMENT, "How long CloudWatch keeps logs, in days. -1: for ever.", redeploy=True)
 ERRORS_EMAIL = declare("errors.email", optional(text(320)), None, Group.DEPLOYMENT, "Where alarms on dead letters are sent.", redeploy=True)

@@ -1,4 +1,7 @@
-"""The optional parts of an AWS instance, under the names that users of gchq/sleeper know."""
+"""The optional parts of an AWS instance, under their names in gchq/sleeper.
+
+Clients of gchq/sleeper check the published list against these names, so there are no others.
+"""
 
 from enum import Enum
 
@@ -9,7 +12,7 @@ class OptionalStack(Enum):
     INGEST = "IngestStack"
     INGEST_BATCHER = "IngestBatcherStack"
     COMPACTION = "CompactionStack"
-    GARBAGE_COLLECTION = "GarbageCollectionStack"
+    GARBAGE_COLLECTION = "GarbageCollectorStack"
     SPLITTING = "PartitionSplittingStack"
     QUERY = "QueryStack"
     ATHENA = "AthenaStack"
@@ -22,7 +25,15 @@ class OptionalStack(Enum):
     BULK_EXPORT = "BulkExportStack"
     DASHBOARD = "DashboardStack"
     TABLE_METRICS = "TableMetricsStack"
+    EMR_STUDIO = "EmrStudioStack"
+    KEEP_LAMBDA_WARM = "KeepLambdaWarmStack"
 
+
+FORMER_NAMES = {"GarbageCollectionStack": OptionalStack.GARBAGE_COLLECTION}
+"""Names in property files of instances that were deployed before."""
+
+IGNORED_STACKS = frozenset({OptionalStack.EMR_STUDIO, OptionalStack.KEEP_LAMBDA_WARM})
+"""Stacks that are accepted and deploy nothing."""
 
 DEFAULT_STACKS = (
     OptionalStack.INGEST,

@@ -170,6 +170,7 @@ COMPACTION_JOBS_MAX = _with_default("compaction.job.creation.limit", whole_numbe
 COMPACTION_COMMIT_ASYNC = _with_default("compaction.job.commit.async", FLAG, True, Group.COMPACTION, "On AWS: whether compaction tasks hand their commits to the committer, which commits those of several jobs together, rather than commit themselves.")
 
 FILE_WRITING_STRATEGY = _with_default("ingest.file.writing.strategy", choice(FileWritingStrategy), FileWritingStrategy.ONE_REFERENCE_PER_LEAF, Group.INGEST, "Whether ingest writes a file for each leaf, or one file that all leaves refer to.")
+EXTRA_COLUMNS_REFUSED = _with_default("ingest.parquet.extra.columns.refused", FLAG, False, Group.INGEST, "Whether ingest and bulk import refuse Parquet files with columns that the schema does not have. Otherwise these columns are left out, with a warning.")
 INGEST_COMMIT_ASYNC = _with_default("ingest.files.commit.async", FLAG, False, Group.INGEST, "On AWS: whether ingest tasks hand their commits to the committer rather than commit themselves.")
 
 BATCHER_JOB_SIZE_MIN = _with_default("ingest.batcher.job.min.size", byte_count(0), 1024**3, Group.INGEST_BATCHER, "How much must wait before a job is made.")

@@ -1,7 +1,7 @@
 """Kinds of property values: how text becomes a typed value, and back."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
@@ -120,9 +120,13 @@ def choice(members: type[E]) -> ValueKind[E]:
     )
 
 
-def members(enum: type[E]) -> ValueKind[tuple[E, ...]]:
-    """A comma-separated list of an enum's values, in any case; `None` is the empty one."""
+def members(enum: type[E], other_names: Mapping[str, E] | None = None) -> ValueKind[tuple[E, ...]]:
+    """A comma-separated list of an enum's values, in any case; `None` is the empty one.
+
+    An empty list is written as a comma, because an empty value counts as unset.
+    """
     by_value = {str(member.value).lower(): member for member in enum}
+    by_value |= {name.lower(): member for name, member in (other_names or {}).items()}
 
     def parse(value: str) -> tuple[E, ...]:
         names = _parse_list(value.lower())
@@ -131,7 +135,7 @@ def members(enum: type[E]) -> ValueKind[tuple[E, ...]]:
     return ValueKind(
         "None, or a comma-separated list of " + ", ".join(str(member.value) for member in enum),
         parse,
-        lambda chosen: ",".join(str(member.value) for member in chosen) or "None",
+        lambda chosen: ",".join(str(member.value) for member in chosen) or ",",
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sleeper.errors import InvalidRequestError, did_you_mean
+from sleeper.errors import InvalidRequestError, UnavailableError, did_you_mean
 from sleeper.properties import (  # noqa: F401 (they declare)
     bulk_import,
     deployed,
@@ -21,8 +21,9 @@ from sleeper.properties.declaration import (
     Scope,
     SetBy,
 )
+from sleeper.properties.gchq_names import gchq_names
 from sleeper.properties.java_text import read_properties_text, write_properties_text
-from sleeper.properties.unused import means_nothing_here
+from sleeper.properties.optional_stack import IGNORED_STACKS
 
 T = TypeVar("T")
 
@@ -47,7 +48,11 @@ class InstanceProperties:
 
     def warnings(self) -> tuple[str, ...]:
         """What a person should be told of values that mean nothing here."""
-        return _warnings(self.values, INSTANCE_PROPERTIES)
+        stacks = (s for s in self.get(instance.OPTIONAL_STACKS) if s in IGNORED_STACKS)
+        ignored = (
+            f"optional stack {stack.value} means nothing here, and is ignored" for stack in stacks
+        )
+        return (*_warnings(self.values, INSTANCE_PROPERTIES), *ignored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +109,20 @@ def table_properties(values: Mapping[str, str], instance: InstanceProperties) ->
 
 
 def table_properties_from_text(text: str, instance: InstanceProperties) -> TableProperties:
-    """Checked table properties of Java properties text."""
-    return table_properties(read_properties_text(text), instance)
+    """Checked table properties of a property file's Java properties text.
+
+    UnavailableError if it lacks the schema, which every table's file has: it was emptied or cut
+    off, so restrictions may be missing too. Names are written in order, and those come before.
+    """
+    properties = table_properties(read_properties_text(text), instance)
+    schema = of_table.SCHEMA.name
+    if schema not in properties.values:
+        name = properties.values.get(of_table.NAME.name, "")
+        raise UnavailableError(
+            f"the property file of table {name!r} is incomplete: it has no {schema} (expected in "
+            "every table's file: restore the file)"
+        )
+    return properties
 
 
 def declared(name: str) -> Property[object]:
@@ -130,9 +147,15 @@ def _checked(values: Mapping[str, str], catalogue: Catalogue, what: str) -> dict
         declaration = catalogue.find(name)
         if declaration is not None:
             declaration.parse(value)
-        elif not means_nothing_here(name):
+        elif not _is_ignored(name):
             raise InvalidRequestError(_unknown(name, what))
     return kept
+
+
+def _is_ignored(name: str) -> bool:
+    """Whether gchq/sleeper has a property of this name that is declared nowhere here."""
+    is_declared = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
+    return not is_declared and name in gchq_names()
 
 
 def _unknown(name: str, what: str) -> str:

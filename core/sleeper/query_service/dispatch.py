@@ -18,13 +18,16 @@ from sleeper.query.message import (
 from sleeper.query.request import check_query
 from sleeper.query_service.hold import take_hold
 from sleeper.query_service.planning import PlannedQuery, Subquery, plan_subqueries
-from sleeper.query_service.telling import SendFrame, tell_end, tell_subqueries
+from sleeper.query_service.telling import (
+    CompletedPart,
+    SendFrame,
+    tell_completed,
+    tell_failed,
+    tell_subqueries,
+)
 from sleeper.query_service.tracker import (
-    WHOLE_QUERY,
     QueryIdTakenError,
     QueryPin,
-    QueryState,
-    QueryStatus,
     QueryTracker,
 )
 from sleeper.schema.json import schema_from_json
@@ -83,33 +86,36 @@ def dispatch_query(body: str, default_query_id: str, by: Dispatch) -> Subquery |
     if subqueries:
         by.send_subqueries([each.body for each in subqueries])
     else:
-        tell_end(message, _without_rows(message, by), (), by.send_frame)
+        tell_completed(message, [CompletedPart(message.frame_id, 0)], by.send_frame)
     logger.info("query %s has %d subqueries", message.query_id, len(ids))
     return None
 
 
-def _without_rows(message: QueryMessage, by: Dispatch) -> QueryStatus:
-    return QueryStatus(message.query_id, WHOLE_QUERY, QueryState.COMPLETED, 0, by.clock())
-
-
 def refuse_query(body: str, default_query_id: str, reason: str, by: Dispatch) -> None:
-    """Records that the message's query cannot be run, and tells whoever listens, once.
+    """Records that the message's query cannot be run, and sends its error frame, once.
 
-    Of one whose id is another query's nothing is recorded.
+    If its id is another query's, that query stays as it is. Then the refusal is recorded under
+    the default id, which is the message's own, and QueryIdTakenError is raised, since nobody
+    looks there: the message is to end as a dead letter.
     """
-    query_id = query_id_of(body, default_query_id)
+    query_id, fingerprint = query_id_of(body, default_query_id), query_fingerprint(body)
     logger.warning("query %s failed: %s", query_id, reason)
     try:
-        status = by.tracker.fail(query_id, query_fingerprint(body), reason)
-    except QueryIdTakenError:
-        status = QueryStatus(query_id, WHOLE_QUERY, QueryState.FAILED, 0, by.clock(), reason)
-    if status is None:
-        return
+        status = by.tracker.fail(query_id, fingerprint, reason)
+    except QueryIdTakenError as taken:
+        if by.tracker.fail(default_query_id, fingerprint, str(taken)) is not None:
+            _tell_failed(body, default_query_id, str(taken), by)
+        raise
+    if status is not None:
+        _tell_failed(body, default_query_id, status.error, by)
+
+
+def _tell_failed(body: str, default_query_id: str, reason: str | None, by: Dispatch) -> None:
     try:
         message = parse_query_message(body, default_query_id)
     except InvalidRequestError:
         return
-    tell_end(message, status, (), by.send_frame)
+    tell_failed(message, reason, by.send_frame)
 
 
 def _pinned(

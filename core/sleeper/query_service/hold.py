@@ -16,7 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 def take_hold(store: StateStore, query_id: str, version: int, now_ms: int, seconds: int) -> None:
-    """Holds the version. StateMovedOnError if its files may be gone."""
+    """Holds the version; extends the hold if an earlier delivery of the query created it.
+
+    StateMovedOnError if files of the version may be gone.
+    """
     owner = f"query {query_id}"
     expiry = _expiry_ms(store, now_ms, seconds)
     store.commit_or_raise(CreateHold(_id(query_id), owner, version, expiry))

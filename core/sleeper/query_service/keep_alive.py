@@ -28,7 +28,7 @@ def kept_alive(
     if not connections:
         yield
         return
-    frame = json.dumps({"message": "rows", "queryId": message.query_id, "rows": []})
+    frame = json.dumps({"message": "rows", "queryId": message.frame_id, "rows": []})
     ended = threading.Event()
 
     def tell() -> None:

@@ -22,11 +22,18 @@ from sleeper.query.destination import DestinationKind
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.leaf_message import LeafQueryMessage, leaf_query_of
+from sleeper.query.message import QueryMessage
 from sleeper.query.running import parsed_schema, run_query
 from sleeper.query_service.hold import release_hold, renew_hold
 from sleeper.query_service.keep_alive import kept_alive
 from sleeper.query_service.publishing import Publishing, locations_of, publish_rows
-from sleeper.query_service.telling import tell_end
+from sleeper.query_service.telling import (
+    CompletedPart,
+    are_listed,
+    listeners,
+    tell_completed,
+    tell_failed,
+)
 from sleeper.query_service.tracker import (
     QueryRecords,
     QueryState,
@@ -167,12 +174,44 @@ def _schema(table: QueryTable, version: int | None) -> Schema:
 
 def _end(leaf: LeafQueryMessage, status: QueryStatus, by: LeafRunning, held: bool) -> None:
     logger.info("query %s is %s", status.query_id, status.state.value)
-    is_whole = status.state is QueryState.COMPLETED
-    locations = locations_of(leaf.query, by.publishing) if is_whole else ()
-    tell_end(leaf.query, status, locations, by.publishing.send_frame)
+    _tell_end(leaf.query, status, by)
     if held and leaf.query.table_id is not None:
         try:
             release_hold(by.find_table(leaf.query.table_id).store, status.query_id)
         except SleeperError as error:
             # Gone with its table, or it expires.
             logger.info("hold of query %s is left: %s", status.query_id, error)
+
+
+def _tell_end(query: QueryMessage, status: QueryStatus, by: LeafRunning) -> None:
+    if not listeners(query):
+        return
+    send = by.publishing.send_frame
+    if status.state is not QueryState.COMPLETED:
+        tell_failed(query, status.error, send)
+        return
+    try:
+        parts = _completed_parts(query, status, by)
+    except SleeperError as error:
+        # The query has ended, so no retry comes back here: the clients would wait in vain.
+        logger.warning("could not read the subqueries of query %s: %s", query.query_id, error)
+        tell_failed(query, f"could not read its subqueries: {error}", send)
+        return
+    tell_completed(query, parts, send)
+
+
+def _completed_parts(
+    query: QueryMessage, status: QueryStatus, by: LeafRunning
+) -> list[CompletedPart]:
+    subqueries = by.tracker.subqueries(query.query_id)
+    if not are_listed(len(subqueries)):
+        locations = locations_of(query, by.publishing)
+        return [CompletedPart(query.frame_id, status.row_count, locations)]
+    return [
+        CompletedPart(
+            each.sub_query_id,
+            each.row_count,
+            locations_of(query, by.publishing, each.sub_query_id),
+        )
+        for each in subqueries
+    ]

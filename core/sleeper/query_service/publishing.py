@@ -14,6 +14,7 @@ from sleeper.query.json_pages import JsonPage, json_pages
 from sleeper.query.leaf_message import LeafQueryMessage
 from sleeper.query.message import QueryMessage
 from sleeper.query.output import write_parquet
+from sleeper.query_service.result_names import results_folder, results_path
 from sleeper.query_service.results_queue import ResultsQueue
 from sleeper.query_service.telling import Location, SendFrame
 from sleeper.schema.json import schema_to_json
@@ -27,17 +28,15 @@ _AT_ONCE = 10
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """What publishing takes. `results_root` is of a bucket, None the instance's own."""
+    """What publishing takes.
+
+    `results_root` is of a bucket and `results_queue` of a URL, None the instance's own.
+    """
 
     results_root: Callable[[str | None], DataRoot]
-    results_queue: Callable[[str], ResultsQueue]
+    results_queue: Callable[[str | None], ResultsQueue]
     send_frame: SendFrame
     batch_rows: int
-
-
-def results_path(query_id: str, sub_query_id: str) -> str:
-    """Where a subquery's rows are, below the results' root."""
-    return f"query-{query_id}/{sub_query_id}.parquet"
 
 
 def publish_rows(
@@ -62,13 +61,17 @@ def publish_rows(
     return sum(batch.num_rows for batch in batches)
 
 
-def locations_of(message: QueryMessage, by: Publishing) -> tuple[Location, ...]:
-    """Where a client finds the rows of all subqueries."""
+def locations_of(
+    message: QueryMessage, by: Publishing, sub_query_id: str | None = None
+) -> tuple[Location, ...]:
+    """Where a client finds the rows of a subquery; None is all subqueries."""
     results = message.results
     if results.kind is not DestinationKind.S3:
         return ()
-    folder = f"query-{message.query_id}"
-    return ({"type": "s3", "location": by.results_root(results.bucket).url_of(folder)},)
+    path = results_folder(message.query_id)
+    if sub_query_id is not None:
+        path = results_path(message.query_id, sub_query_id)
+    return ({"type": "s3", "location": by.results_root(results.bucket).url_of(path)},)
 
 
 def _to_file(
@@ -86,14 +89,12 @@ def _to_queue(
     leaf: LeafQueryMessage, schema: Schema, batches: Iterable[pa.RecordBatch], by: Publishing
 ) -> int:
     """The last message says how many messages and rows there were; there is always one."""
-    url = leaf.query.results.queue_url
-    assert url is not None
-    queue = by.results_queue(url)
+    queue = by.results_queue(leaf.query.results.queue_url)
     told = json.loads(schema_to_json(schema))
     room = queue.message_bytes_max - _MESSAGE_BYTES - len(json.dumps(told).encode())
     if room < _MESSAGE_BYTES:
         raise InvalidRequestError(
-            f"queue {url}: messages of {queue.message_bytes_max:,} bytes have no room for rows "
+            f"results queue: messages of {queue.message_bytes_max:,} bytes have no room for rows "
             "beside the table's schema"
         )
     pages = json_pages(batches, room, leaf.query.results.batch_size or by.batch_rows)
@@ -120,7 +121,7 @@ def _to_connection(
 ) -> int:
     connection = leaf.query.results.connection
     assert connection is not None
-    frame = {"message": "rows", "queryId": leaf.query.query_id}
+    frame = {"message": "rows", "queryId": leaf.query.frame_id}
     room = FRAME_BYTES_MAX - len(with_rows(frame, "").encode())
     rows = 0
     for page in json_pages(batches, room, leaf.query.results.batch_size):

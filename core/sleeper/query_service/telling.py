@@ -1,13 +1,18 @@
-"""What those hear who listen to a query on a WebSocket (FORMATS: Query results, WebSocket)."""
+"""Status frames of a query for its WebSocket connections (FORMATS: Query results, WebSocket).
+
+One kind of client stops at the first `completed` frame. Another waits for one of each id in the
+`subqueries` frame, or of the query's own id if there is no such frame. So all `completed` frames
+are sent when the query has ended, after every row, by the worker that ended it.
+"""
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from sleeper.errors import SleeperError
 from sleeper.query.destination import Connection, DestinationKind
 from sleeper.query.message import QueryMessage
-from sleeper.query_service.tracker import QueryState, QueryStatus
 
 logger = logging.getLogger(__name__)
 
@@ -16,43 +21,67 @@ SendFrame = Callable[[Connection, str], None]
 
 Location = dict[str, str]
 
+LISTED_SUBQUERIES_MAX = 1000
+"""How many subqueries a query may have that lists them. Each has a frame when the query ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedPart:
+    """The query, or one of its subqueries: how many rows it gave, and where they are."""
+
+    id: str
+    row_count: int
+    locations: Sequence[Location] = ()
+
 
 def no_connections(connection: Connection, _frame: str) -> None:
     """For an instance without a WebSocket."""
     raise SleeperError(f"there is no WebSocket at {connection.endpoint}")
 
 
+def are_listed(subqueries: int) -> bool:
+    """Whether the query has a `subqueries` frame, hence a `completed` frame for each subquery."""
+    return 1 < subqueries <= LISTED_SUBQUERIES_MAX
+
+
 def tell_subqueries(message: QueryMessage, sub_query_ids: Sequence[str], send: SendFrame) -> None:
-    """Which subqueries there are. Never fails."""
-    _tell(
-        message,
-        {"message": "subqueries", "queryId": message.query_id, "queryIds": list(sub_query_ids)},
-        send,
-    )
-
-
-def tell_end(
-    message: QueryMessage, status: QueryStatus, locations: Sequence[Location], send: SendFrame
-) -> None:
-    """How the query ended: the last that is told. Never fails."""
-    if status.state is QueryState.COMPLETED:
-        frame: dict[str, object] = {
-            "message": "completed",
-            "queryId": message.query_id,
-            "rowCount": status.row_count,
-            "locations": list(locations),
+    """Sends which subqueries there are, if they are listed. Never fails."""
+    if are_listed(len(sub_query_ids)):
+        frame = {
+            "message": "subqueries",
+            "queryId": message.frame_id,
+            "queryIds": list(sub_query_ids),
         }
-    else:
-        frame = {"message": "error", "queryId": message.query_id, "error": status.error or ""}
-    _tell(message, frame, send)
+        _tell(message, [frame], send)
 
 
-def _tell(message: QueryMessage, frame: dict[str, object], send: SendFrame) -> None:
+def tell_completed(message: QueryMessage, parts: Iterable[CompletedPart], send: SendFrame) -> None:
+    """Sends a `completed` frame for each part; the last frames of the query. Never fails."""
+    frames = [
+        {
+            "message": "completed",
+            "queryId": part.id,
+            "rowCount": part.row_count,
+            "locations": list(part.locations),
+        }
+        for part in parts
+    ]
+    _tell(message, frames, send)
+
+
+def tell_failed(message: QueryMessage, error: str | None, send: SendFrame) -> None:
+    """Sends why the query failed; its last frame. Never fails."""
+    frame = {"message": "error", "queryId": message.frame_id, "error": error or ""}
+    _tell(message, [frame], send)
+
+
+def _tell(message: QueryMessage, frames: Sequence[Mapping[str, object]], send: SendFrame) -> None:
     for connection in listeners(message):
         try:
-            send(connection, json.dumps(frame))
+            for frame in frames:
+                send(connection, json.dumps(frame))
         except SleeperError as error:
-            logger.info("not told of query %s: %s", message.query_id, error)
+            logger.info("could not send frames of query %s: %s", message.query_id, error)
 
 
 def listeners(message: QueryMessage) -> list[Connection]:

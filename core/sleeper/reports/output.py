@@ -6,6 +6,7 @@ from shutil import get_terminal_size
 from typing import TextIO
 
 from sleeper.clock import iso_time
+from sleeper.query.printable import printable
 from sleeper.reports.listing import ColumnKind, Listing, Value
 
 Output = Callable[[Listing, TextIO], None]
@@ -19,15 +20,15 @@ def write_text(listing: Listing, stream: TextIO) -> None:
 
     Fits a table to the terminal, if it is one.
     """
-    stream.write(f"{listing.summary}\n")
+    stream.write(f"{printable(listing.summary)}\n")
     if listing.drawing:
-        stream.writelines(f"{line}\n" for line in listing.drawing)
+        stream.writelines(f"{printable(line)}\n" for line in listing.drawing)
     elif listing.rows:
         from sleeper.reports.text_table import text_table
 
         stream.write(text_table(listing, _width_of(stream)))
     if listing.note:
-        stream.write(f"({listing.note})\n")
+        stream.write(f"({printable(listing.note)})\n")
 
 
 def write_json(listing: Listing, stream: TextIO) -> None:

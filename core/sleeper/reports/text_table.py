@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sleeper.clock import iso_time
+from sleeper.query.printable import printable
 from sleeper.reports.listing import Column, ColumnKind, Listing, Value
 
 _NUMERIC = {ColumnKind.COUNT, ColumnKind.BYTES, ColumnKind.SECONDS}
@@ -111,7 +112,7 @@ def _as_text(column: Column, value: Value) -> str:
 
 def _one_line(text: str) -> str:
     """A line of its own would break the row."""
-    line = " ".join(text.split())
+    line = printable(" ".join(text.split()))
     return line if len(line) <= _TEXT_LENGTH_MAX else line[: _TEXT_LENGTH_MAX - 1] + "…"
 
 

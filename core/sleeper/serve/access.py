@@ -39,7 +39,9 @@ class Access:
             await send({"type": "websocket.close", "code": 1008, "reason": refusal[1]})
         else:
             status, reason = refusal
-            headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+            headers = {"X-Content-Type-Options": "nosniff"}
+            if status == 401:
+                headers["WWW-Authenticate"] = "Bearer"
             kind = "Unauthorized" if status == 401 else "Forbidden"
             answer = JSONResponse({"error": kind, "reason": reason}, status, headers)
             await answer(scope, receive, send)
@@ -48,10 +50,10 @@ class Access:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         origin = headers.get("origin")
-        if scope["type"] == "websocket" and origin and urlsplit(origin).netloc != host:
+        if scope["type"] == "websocket" and origin and origin.partition("://")[2] != host:
             return 403, "a page of another site may not open a WebSocket here"
         if self.token is None:
-            if not is_loopback(urlsplit(f"//{host}").hostname or ""):
+            if not is_loopback(_host_name(host)):
                 return 403, "without a token this server is only known by names of this machine"
             return None
         if scope["type"] == "http" and scope["path"] in _OPEN_TO_ALL:
@@ -78,6 +80,14 @@ def token_for(host: str, token: str | None) -> str | None:
             f"{TOKEN_VARIABLE} must have {_TOKEN_CHARACTERS_MIN} characters or more, ASCII alone"
         )
     return token
+
+
+def _host_name(host: str) -> str:
+    """The name in a Host header; empty if there is none to be found."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def is_loopback(host: str) -> bool:

@@ -1,12 +1,16 @@
 """The application: an instance's routes, whoever serves them."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from sleeper.errors import SleeperError
@@ -53,7 +57,7 @@ def make_application(
         Route("/sql", rows.sql, methods=["POST"]),
         Route("/status", plain.status),
         Route("/queries", plain.submit, methods=["POST"]),
-        Route("/queries/{id}", plain.query),
+        Route("/queries/{id:path}", plain.query),
         Route("/openapi.json", _description),
         WebSocketRoute("/live", live),
     ]
@@ -64,7 +68,24 @@ def make_application(
         HTTPException: answer_http_problem,
         Exception: answer_problem,
     }
-    return Starlette(routes=routes, exception_handlers=handlers)
+    return Starlette(
+        routes=routes, exception_handlers=handlers, middleware=[Middleware(DeclaredTypes)]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTypes:
+    """Tells browsers to take answers for what their type says, and not to guess from values."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_declared(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(raw=message["headers"])["X-Content-Type-Options"] = "nosniff"
+            await send(message)
+
+        await self.app(scope, receive, send_declared)
 
 
 async def _description(_request: Request) -> Response:

@@ -1,10 +1,10 @@
 """Which rows the body of a query asks for."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
-from sleeper.partitions.json import key_value_from_json, make_range, region_from_json
+from sleeper.partitions.json import key_value_from_json, make_range, region_or_none_from_json
 from sleeper.partitions.region import Region, key_region, whole_region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
@@ -36,7 +36,7 @@ def query_of_body(schema: Schema, raw: Mapping[str, Any]) -> Query:
     regions = (
         *_each(raw, "keys", lambda key: _region_of_key(schema, key)),
         *_each(raw, "ranges", lambda within: _region_of_range(schema, within)),
-        *_each(raw, "regions", lambda region: region_from_json(schema, region)),
+        *_each(raw, "regions", lambda region: region_or_none_from_json(schema, region)),
     )
     asked = any(raw.get(name) is not None for name in ("keys", "ranges", "regions"))
     columns = raw.get("columns")
@@ -53,12 +53,16 @@ def query_of_body(schema: Schema, raw: Mapping[str, Any]) -> Query:
     )
 
 
-def _each(raw: Mapping[str, Any], name: str, region: Any) -> Iterable[Region]:
+def _each(
+    raw: Mapping[str, Any], name: str, region_of: Callable[[Any], Region | None]
+) -> Iterable[Region]:
     for place, value in enumerate(list_of(raw, name)):
         try:
-            yield region(value)
+            region = region_of(value)
         except InvalidRequestError as error:
             raise InvalidRequestError(f'"{name}[{place}]": {error}') from error
+        if region is not None:
+            yield region
 
 
 def _region_of_key(schema: Schema, key: Any) -> Region:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from sleeper.errors import InvalidRequestError
 from sleeper.serve.problems import TooLargeError
 
+NUMBER_MAX = 2**63 - 1
 _SECONDS_MAX = 30
 
 
@@ -62,12 +63,12 @@ def text_of(raw: Mapping[str, Any], name: str) -> str | None:
 
 
 def number_of(raw: Mapping[str, Any], name: str, least: int) -> int | None:
-    """A member of a whole number; None if it is missing."""
+    """A member of a whole number that a LongType holds; None if it is missing."""
     value = raw.get(name)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidRequestError(f'"{name}" must be a whole number of {least} or more')
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= NUMBER_MAX:
+        raise InvalidRequestError(f'"{name}" must be a whole number from {least} to 2^63-1')
     return value
 
 

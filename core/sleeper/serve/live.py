@@ -1,8 +1,9 @@
 """Queries over a WebSocket (FORMATS: Query results, WebSocket).
 
-A connection may have several queries at once. Each ends with one frame, `completed` or
-`error`. While there is nothing to say of a query, a frame of no rows is sent every 15 s: a
-client that knows the frames takes it for rows, and none gives up.
+A connection may have several queries at once. A query runs in one place, so it has no
+`subqueries` frame and ends with one frame of its own id, `completed` or `error`. While there is
+nothing to say of a query, a frame of no rows is sent every 15 s: a client that knows the frames
+takes it for rows, and none gives up.
 """
 
 import json
@@ -98,7 +99,7 @@ class LiveQuery:
 
     async def run(self, body: str) -> None:
         """Sends the rows and that they are complete. Errors as of the query."""
-        message = _message_of(body, self.id)
+        message = message_of(body, self.id)
         opening = _Opening(self.connection.instance, message)
         room = FRAME_BYTES_MAX - len(self._rows("").encode())
 
@@ -124,12 +125,15 @@ class LiveQuery:
         rows, is_last = 0, False
         async with fetching.admitted():
             pages, is_last = await fetching.fetch(bool)
-            await self.tell("subqueries", queryIds=[self.id])
             while True:
                 for page in pages:
                     rows += page.rows
                     if message.results.kind is DestinationKind.WEBSOCKET:
-                        await self._send(self._rows(page.text), fetching.limit.seconds_left)
+                        seconds = fetching.service.terms.read_seconds_max
+                        left = fetching.limit.seconds_left
+                        await self._send(
+                            self._rows(page.text), seconds if left is None else min(left, seconds)
+                        )
                 if is_last:
                     return rows
                 pages, is_last = await fetching.fetch(bool)
@@ -169,8 +173,8 @@ class _Opening:
         return open_query(instance, name, query, limit, LOCAL_SENDER)
 
 
-def _message_of(body: str, query_id: str) -> QueryMessage:
-    raw = with_connection(body, _HERE, query_id)
+def message_of(body: str, query_id: str) -> QueryMessage:
+    raw = with_connection(body, _HERE)
     if raw.get("type", QUERY_TYPE) != QUERY_TYPE:
         raise InvalidRequestError(
             f'query message: "type" is {raw["type"]!r}: expected {QUERY_TYPE!r}'

@@ -26,9 +26,10 @@ from sleeper.serve.fetching import Service
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.query_submission import submit_query
 from sleeper.wiring.reports import report, report_table
-from sleeper.wiring.sight import check_sees_all, check_sees_query, sight_of
+from sleeper.wiring.sight import check_sees_query, check_sees_report, sight_of
 
 _ROWS_SHOWN = 100
+_LIMIT_DIGITS_MAX = 19
 _READERS_PROPERTIES = (FILTERS, AGGREGATIONS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG)
 
 
@@ -56,8 +57,11 @@ class Routes:
         """A report, as the command line gives it, for whoever may see all that it is of."""
         asked = request.query_params
         limit = asked.get("limit", str(_ROWS_SHOWN))
-        if not (limit.isascii() and limit.isdigit()):
-            raise InvalidRequestError(f'"limit" must be a whole number, not {limit!r}')
+        if not (limit.isascii() and limit.isdigit() and len(limit) < _LIMIT_DIGITS_MAX):
+            raise InvalidRequestError(
+                f'"limit" must be a whole number of less than {_LIMIT_DIGITS_MAX} digits, not '
+                f"{limit[:200]!r}"
+            )
         kind = asked.get("report", ReportKind.TABLES.value)
         if kind not in set(ReportKind):
             known = ", ".join(ReportKind)
@@ -115,7 +119,7 @@ class Routes:
     def _status(
         self, kind: ReportKind, table: str | None, limit: int, caller: str
     ) -> dict[str, Any]:
-        check_sees_all(self.instance, table, caller)
+        check_sees_report(self.instance, kind, table, caller)
         listings = report(self.instance, kind, table, limit)
         return {"reports": [_listing(each) for each in listings]}
 

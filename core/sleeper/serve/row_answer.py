@@ -71,9 +71,12 @@ class RowAnswer:
             try:
                 piece, is_last = first, False
                 while not is_last:
-                    await send(_body(piece, more=True))
+                    await self._send_in_time(piece, send)
                     piece, is_last = await _next(fetching, _PIECE_BYTES)
-                await send(_body(piece, more=False))
+                await self._send_in_time(piece, send)
+                await send(_body(b"", more=False))
+            except _StalledError:
+                logger.warning("stopped a query: its reader stalled")
             except Exception as error:
                 logger.warning("an answer broke off: %s", error)
                 if self.form.tells_errors:
@@ -82,9 +85,24 @@ class RowAnswer:
         if time.cancelled_caught:
             logger.warning("an answer broke off: it was not read in time")
 
+    async def _send_in_time(self, body: bytes, send: Send) -> None:
+        """Sends the bytes in parts, each of which the reader must take in time.
+
+        A reader that takes none holds the slot of a query that others wait for.
+        """
+        for start in range(0, len(body), _PIECE_BYTES):
+            with anyio.move_on_after(self.service.terms.read_seconds_max) as time:
+                await send(_body(body[start : start + _PIECE_BYTES], more=True))
+            if time.cancelled_caught:
+                raise _StalledError
+
     def _start(self, *headers: tuple[bytes, bytes]) -> Message:
         kind = (b"content-type", self.form.media_type.encode())
         return {"type": "http.response.start", "status": 200, "headers": [kind, *headers]}
+
+
+class _StalledError(Exception):
+    """The reader of an answer does not read."""
 
 
 async def _next(fetching: Fetching[bytes], enough: int) -> tuple[bytes, bool]:

@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any, cast
 
 import uvicorn
 
@@ -10,6 +11,7 @@ from sleeper.errors import UnavailableError
 from sleeper.properties.engine import QUERY_MEMORY_BYTES
 from sleeper.serve.access import Access, token_for
 from sleeper.serve.application import make_application
+from sleeper.serve.connections import BACKLOG, Connections, connections_within_descriptors
 from sleeper.serve.sql_processes import SqlProcesses
 from sleeper.serve.terms import Terms, terms_of
 from sleeper.wiring.instance import Instance
@@ -54,10 +56,15 @@ def make_server(
     memory_bytes = 2 * instance.properties().get(QUERY_MEMORY_BYTES) + _ENGINE_BYTES
     statements = SqlProcesses(instance.where, memory_bytes)
     application = make_application(instance, terms, open_statement=statements.open)
+    connections = Connections(
+        connections_within_descriptors(terms.connections_max), terms.header_seconds_max
+    )
     config = uvicorn.Config(
         Access(application, token_for(host, token)),
         host=host,
         port=port,
+        http=cast(Any, connections.protocol),
+        backlog=BACKLOG,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -3,21 +3,19 @@
 import contextlib
 import io
 import json
-import os
-import select
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import IO, Any
+from typing import Any, cast
 
 import psutil
 import pyarrow as pa
 
 from sleeper import errors
-from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.errors import InvalidRequestError, SleeperError, failure_of
 from sleeper.query.interruption import TimeLimit
 
 _IDLE_MAX = 2
@@ -53,8 +51,9 @@ class SqlProcesses:
 
     def give_back(self, process: "SqlProcess") -> None:
         """For one that has nothing to do."""
+        process.rest()
         with self._lock:
-            if not self._is_closed and len(self._idle) < _IDLE_MAX:
+            if process.is_alive and not self._is_closed and len(self._idle) < _IDLE_MAX:
                 self._idle.append(process)
                 return
         process.kill()
@@ -80,29 +79,36 @@ class SqlProcesses:
 
 
 class SqlProcess:
-    """One process, with what it may take: it is looked at while its answer is waited for."""
+    """One process, with a thread that watches what it takes, whether or not its answer is read."""
 
     def __init__(self, where: str, memory_bytes: int) -> None:
         # In a session of its own, so that Ctrl-C is for the server alone.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sleeper.serve.sql_child", where],
+            [sys.executable, "-P", "-m", "sleeper.serve.sql_child", where],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
             start_new_session=True,
         )
         self._memory_bytes = memory_bytes
-        self._allowed_bytes = sys.maxsize
-        self._limit = TimeLimit()
+        self._running: _Running | None = None
+        self._failure: InvalidRequestError | None = None
         self._is_ready = False
+        self._lock = threading.Lock()
+        self._has_work = threading.Event()
         assert self._process.stdout is not None
-        watched = _Watched(self._process.stdout, self._check)
-        self.answers = io.BufferedReader(watched, _READ_BYTES)
+        self.answers = io.BufferedReader(cast(io.FileIO, self._process.stdout), _READ_BYTES)
+        threading.Thread(target=self._watch, name="statement-watch", daemon=True).start()
 
     @property
     def is_alive(self) -> bool:
         """Whether it can be asked."""
-        return self._process.poll() is None
+        return self._failure is None and self._process.poll() is None
+
+    @property
+    def failure(self) -> InvalidRequestError | None:
+        """Why its statement was ended."""
+        return self._failure
 
     def ask(self, request: dict[str, Any], limit: TimeLimit) -> None:
         """Sends a request, whose answer must come within the limit.
@@ -113,38 +119,64 @@ class SqlProcess:
             self._is_ready = self.answers.read(1) == b"+"
             if not self._is_ready:
                 raise OSError("the process did not start")
-        self._limit = replace(limit, begun=time.monotonic())
-        self._allowed_bytes = self._used_bytes() + self._memory_bytes
+        with self._lock:
+            allowed = self._used_bytes() + self._memory_bytes
+            self._running = _Running(replace(limit, begun=time.monotonic()), allowed)
+        self._has_work.set()
         self._send(request)
 
     def stop(self) -> None:
         """Asks it to end its statement, and gives it a moment to do so."""
-        self._limit = TimeLimit(1, time.monotonic() - 1)
-        self._send({"stop": True})
+        with self._lock:
+            self._ask_to_stop()
+
+    def rest(self) -> None:
+        """Its statement has ended."""
+        with self._lock:
+            self._running = None
+            self._has_work.clear()
 
     def kill(self) -> None:
         """Ends it at once. May be called again."""
         self._process.kill()
         self._process.wait()
+        self._has_work.set()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             with contextlib.suppress(OSError):
                 pipe.close()
 
+    def _watch(self) -> None:
+        while self._process.poll() is None:
+            self._has_work.wait()
+            with self._lock:
+                self._check()
+            time.sleep(_CHECK_SECONDS)
+
     def _check(self) -> None:
-        """InvalidRequestError if it has taken too much; it is dead then."""
-        limit = self._limit
+        """Kills a process that takes too much. Its answer then has no end."""
+        running = self._running
+        if running is None or self._failure is not None:
+            return
+        limit = running.limit
         if 0 < limit.seconds < time.monotonic() - limit.begun - _GRACE_SECONDS:
-            self.kill()
-            limit.check()
-        if limit.stopped is not None and limit.stopped.is_set():
-            self.stop()
-        if self._used_bytes() > self._allowed_bytes:
-            self.kill()
-            raise InvalidRequestError(
+            self._end(limit.reason())
+        elif self._used_bytes() > running.allowed_bytes:
+            self._end(
                 f"the statement takes more memory than the {self._memory_bytes // _MIB:,} MiB that "
                 "it is given: its functions make very long texts or lists"
             )
+        elif limit.stopped is not None and limit.stopped.is_set():
+            self._ask_to_stop()
+
+    def _end(self, reason: str) -> None:
+        self._failure = InvalidRequestError(reason)
+        self._process.kill()
+
+    def _ask_to_stop(self) -> None:
+        if self._running is not None:
+            self._running = replace(self._running, limit=TimeLimit(1, time.monotonic() - 1))
+        self._send({"stop": True})
 
     def _used_bytes(self) -> int:
         try:
@@ -154,29 +186,17 @@ class SqlProcess:
 
     def _send(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended, and so has its answer
+        # It may have ended, and so has its answer.
+        with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
 
 
-class _Watched(io.RawIOBase):
-    """What a process writes, and a look at it now and then while it is read."""
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """What the statement of a process may take."""
 
-    def __init__(self, pipe: IO[bytes], check: Callable[[], None]) -> None:
-        self._pipe = pipe
-        self._check = check
-        self._checked = 0.0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while True:
-            is_ready = select.select([self._pipe], [], [], _CHECK_SECONDS)[0]
-            if time.monotonic() - self._checked >= _CHECK_SECONDS:
-                self._check()
-                self._checked = time.monotonic()
-            if is_ready:
-                return os.readv(self._pipe.fileno(), [buffer])
+    limit: TimeLimit
+    allowed_bytes: int
 
 
 class SqlRows:
@@ -262,12 +282,17 @@ class SqlRows:
 
     @contextlib.contextmanager
     def _closed_on_error(self) -> Iterator[None]:
+        process = self._process
         try:
             yield
         except (pa.ArrowException, OSError) as error:
             self.close()
-            raise InvalidRequestError(
-                "the statement ended the process that ran it: it may need more memory than there is"
+            failure = process.failure if process is not None else None
+            raise failure or failure_of(
+                error,
+                "the statement ended the process that ran it: it may need more memory than "
+                "there is",
+                InvalidRequestError,
             ) from error
         except BaseException:
             self.close()

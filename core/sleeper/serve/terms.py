@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from sleeper.properties.engine import (
     QUERY_SECONDS_MAX,
     SERVE_BODY_BYTES_MAX,
+    SERVE_CONNECTIONS_MAX,
+    SERVE_HEADER_SECONDS_MAX,
     SERVE_QUERIES_MAX,
+    SERVE_READ_SECONDS_MAX,
     SERVE_SECONDS_MAX,
     SERVE_WAITING_MAX,
 )
@@ -17,7 +20,8 @@ class Terms:
     """`answer_bytes_max` None streams answers, however large; else they are whole, or refused.
 
     `seconds_set_by` names what bounds the time of a query. On a WebSocket no query is silent
-    for longer than `keep_alive_seconds`.
+    for longer than `keep_alive_seconds`. A client must take each piece of an answer within
+    `read_seconds_max`, and send the headers of a request within `header_seconds_max`.
     """
 
     queries_max: int = 16
@@ -27,6 +31,9 @@ class Terms:
     body_bytes_max: int = 1024**2
     answer_bytes_max: int | None = None
     keep_alive_seconds: float = 15.0
+    read_seconds_max: float = 30.0
+    connections_max: int = 500
+    header_seconds_max: float = 10.0
 
 
 def terms_of(instance: Instance) -> Terms:
@@ -40,4 +47,7 @@ def terms_of(instance: Instance) -> Terms:
         seconds,
         name,
         properties.get(SERVE_BODY_BYTES_MAX),
+        read_seconds_max=properties.get(SERVE_READ_SECONDS_MAX),
+        connections_max=properties.get(SERVE_CONNECTIONS_MAX),
+        header_seconds_max=properties.get(SERVE_HEADER_SECONDS_MAX),
     )

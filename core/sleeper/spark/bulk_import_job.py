@@ -19,9 +19,10 @@ from sleeper.bulk_import.job import spark_request_from_message
 from sleeper.bulk_import.run import BulkImportResult, Cluster, StageHeard
 from sleeper.datafiles.bucket import is_s3_url
 from sleeper.datafiles.s3_file import s3_file
-from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.errors import InvalidRequestError, SleeperError, failure_of
 from sleeper.jobs.queue import Message
 from sleeper.properties.deployed import BULK_IMPORT_BUCKET
+from sleeper.retries import retry_as_job
 from sleeper.spark.cluster import SparkCluster
 from sleeper.spark.session import local_session, open_submitted_session, stop_session
 from sleeper.wiring.bulk_importing import bulk_import_paths, run_bulk_import_message
@@ -89,7 +90,9 @@ def _body_of(instance: Instance, job: str) -> str:
         try:
             return Path(job).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidRequestError(f"job file {job} cannot be read: {error}") from error
+            raise failure_of(
+                error, f"job file {job} cannot be read: {error}", InvalidRequestError
+            ) from error
     properties = instance.properties()
     buckets = readable_buckets(instance.root, properties)
     jobs_bucket = properties.get(BULK_IMPORT_BUCKET)
@@ -110,6 +113,7 @@ def main() -> int:
     parser.add_argument("--sent-ms", type=int, help="when it was sent, since the epoch")
     parser.add_argument("--run-id", help="the run that was accepted, for the job tracker")
     chosen = parser.parse_args()
+    retry_as_job()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         with terminated_like_interrupted(), closing(open_instance(chosen.instance)) as instance:

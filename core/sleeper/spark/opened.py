@@ -3,6 +3,7 @@
 import os
 from functools import lru_cache
 
+from sleeper.retries import retry_as_job
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
 
@@ -11,7 +12,8 @@ _NOT_A_FOLDER = "aws:"
 
 @lru_cache(maxsize=8)
 def opened(where: str) -> Instance:
-    """The instance, opened once for the life of the process."""
+    """The instance, opened once for the life of the process, whose tasks are jobs."""
+    retry_as_job()
     return open_instance(where)
 
 

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sleeper.errors import UnavailableError
+from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
 from sleeper.spark.failures import is_of_spark
 
 logger = logging.getLogger(__name__)
@@ -24,6 +25,8 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c: %m%n
 """
 _LOG = "spark.log"
+# Executors have another environment than the driver, and open buckets before a task runs.
+_RETRIES = {f"spark.executorEnv.{RETRY_VARIABLE}": str(JOB_RETRY_SECONDS)}
 _LOG_SHOWN_BYTES = 500
 
 
@@ -31,7 +34,10 @@ def open_submitted_session(app_name: str) -> SparkSession:
     """The session that spark-submit's settings ask for. UnavailableError if it does not start."""
     _use_this_python()
     try:
-        return SparkSession.builder.appName(app_name).getOrCreate()
+        builder = SparkSession.builder.appName(app_name)
+        for name, value in _RETRIES.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
     except PySparkException as error:
         raise UnavailableError(f"Spark did not start: {error}") from error
 
@@ -63,7 +69,7 @@ def local_session(
     logging_file = folder / "log4j2.properties"
     logging_file.write_text(_QUIET)
     _use_this_python()
-    chosen = {
+    chosen = _RETRIES | {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
@@ -95,6 +101,8 @@ def local_session(
 def _use_this_python() -> None:
     """In executors too, unless somebody chose another: Spark's own default is any `python3`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Spark runs its workers by `python -m`, which would import from the current folder first.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
 
 
 @contextmanager

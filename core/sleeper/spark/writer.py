@@ -5,6 +5,7 @@ again or twice at once leaves orphans: Spark hands on the entries of one attempt
 is one transaction under the job's id, so that it counts once whoever repeats it.
 """
 
+import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from sleeper.spark import options as asked
 from sleeper.spark.opened import opened
 from sleeper.spark.types import arrow_of_spark
 from sleeper.statestore.transactions.add_files import NewFile
+from sleeper.wiring.ingest import job_id_in_errors
 from sleeper.wiring.ingest_parts import (
     BegunIngest,
     begin_ingest,
@@ -31,6 +33,8 @@ from sleeper.wiring.ingest_parts import (
     was_ingested,
     write_ingest_part,
 )
+
+logger = logging.getLogger(__name__)
 
 _QUERY_ID = "sql.streaming.queryId"
 _NAME = "(DataFrame)"
@@ -64,10 +68,14 @@ class SleeperWriter(DataSourceArrowWriter):
         """Puts all rows into the table at once."""
         if not self._is_done:
             files = [file for part in _parts(messages) for file in part.files]
-            commit_ingest(opened(self._where), self._begun, self._job_id, files)
+            with job_id_in_errors(self._job_id, "option jobId"):
+                commit_ingest(opened(self._where), self._begun, self._job_id, files)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing is in the table. Spark says this also of a commit that failed."""
+        """Nothing is in the table, unless the commit was not answered."""
+        logger.warning(
+            "write aborted; repeating it with option jobId=%s adds no row twice", self._job_id
+        )
         record_failed_ingest(
             opened(self._where), self._begun, self._job_id, "Spark aborted it; its log says why"
         )

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sleeper.datafiles.file_check import verify_end
 from sleeper.datafiles.key_sampler import KeySampler
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.routing import rows_in_region
-from sleeper.errors import DataError, StateMovedOnError
+from sleeper.errors import DataError, StateMovedOnError, failure_of
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region
 from sleeper.schema.model import KeyValue, Schema
@@ -29,16 +30,22 @@ def sample_keys(root: DataRoot, schema: Schema, file: DataFile, region: Region) 
     """
     sampler = KeySampler(schema)
     try:
-        with root.open(file.path, file.bytes) as content, pq.ParquetFile(content) as parquet:
+        verify_end(root, file.path)
+        with (
+            root.open(file.path, file.bytes) as content,
+            pq.ParquetFile(content, page_checksum_verification=True, pre_buffer=False) as parquet,
+        ):
             groups = _row_groups_touching(parquet.metadata, region)
             read = _evenly_spaced(groups)
             rows = _sample(parquet, read, schema, region, sampler)
+        points = tuple(tuple(_in_order(values)) for values in sampler.samples())
     except FileNotFoundError as error:
         raise StateMovedOnError(f"data file {file.path} is gone") from error
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"data file {file.path} cannot be read: {error}") from error
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+        raise failure_of(
+            error, f"data file {file.path} cannot be read: {error}", DataError
+        ) from error
     scale = len(groups) / len(read) if read else 0.0
-    points = tuple(tuple(_in_order(values)) for values in sampler.samples())
     return FileKeys(rows * scale, points)
 
 

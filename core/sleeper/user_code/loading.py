@@ -6,10 +6,14 @@ of another instance), that one and its modules are forgotten first; objects of i
 use stay what they are.
 """
 
+import atexit
+import errno
+import functools
 import importlib
 import io
 import os
 import shutil
+import stat
 import sys
 import threading
 import zipfile
@@ -22,12 +26,14 @@ from sleeper.errors import (
     NotFoundError,
     UnavailableError,
     UserCodeError,
+    failure_of,
 )
 from sleeper.user_code.name import CodeKind, EntryPoint
 from sleeper.user_code.registry import Registry, StoredWheel, unpacked_on_path
 from sleeper.user_code.wheel import Wheel, sha256_of
 
 _UNPACKING = "unpacking-"
+_NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Modules are the whole process's.
 _import_lock = threading.RLock()
 
@@ -56,9 +62,7 @@ class UserCode:
             return self._loaded[key]
 
     def _make_importable(self, wheel: Wheel) -> None:
-        place = self._folder / wheel.sha256
-        if not place.exists():
-            self._unpack(wheel, place)
+        place = self._unpacked(wheel)
         for entry in unpacked_on_path():
             if Path(entry) != place and any(_has_module(Path(entry), m) for m in wheel.modules):
                 _forget(entry)
@@ -66,23 +70,44 @@ class UserCode:
             sys.path.append(str(place))
             importlib.invalidate_caches()
 
-    def _unpack(self, wheel: Wheel, place: Path) -> None:
+    def _unpacked(self, wheel: Wheel) -> Path:
+        """The folder with the wheel's modules.
+
+        It is shared by the instance's processes, unless this user may not read or write there:
+        then it is this process's own.
+        """
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            whole = Path(mkdtemp(prefix=_UNPACKING, dir=self._folder))
             try:
-                with zipfile.ZipFile(io.BytesIO(self._content(wheel))) as archive:
-                    archive.extractall(whole)
-                _sync(whole)
-                whole.rename(place)
-            except OSError:
-                # Another process has put it there, with the same content.
-                if not place.exists():
+                return self._unpacked_in(self._folder, wheel)
+            except OSError as error:
+                if error.errno not in _NO_ACCESS:
                     raise
-            finally:
-                shutil.rmtree(whole, ignore_errors=True)
+            return self._unpacked_in(_folder_of_process(), wheel)
         except OSError as error:
             raise UnavailableError(f"cannot unpack {wheel.file_name}: {error}") from error
+
+    def _unpacked_in(self, folder: Path, wheel: Wheel) -> Path:
+        place = folder / wheel.sha256
+        if place.exists():
+            if not os.access(place, os.R_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "it cannot be read", str(place))
+            return place
+        folder.mkdir(parents=True, exist_ok=True)
+        whole = Path(mkdtemp(prefix=_UNPACKING, dir=folder))
+        try:
+            with zipfile.ZipFile(io.BytesIO(self._content(wheel))) as archive:
+                archive.extractall(whole)
+            # A temporary folder is closed to other users.
+            whole.chmod(stat.S_IMODE(folder.stat().st_mode))
+            _sync(whole)
+            whole.rename(place)
+        except OSError:
+            # Another process has put it there, with the same content.
+            if not place.exists():
+                raise
+        finally:
+            shutil.rmtree(whole, ignore_errors=True)
+        return place
 
     def _content(self, wheel: Wheel) -> bytes:
         """Of the wheel that was checked: its name may stand for another by now."""
@@ -90,6 +115,13 @@ class UserCode:
         if sha256_of(content) != wheel.sha256:
             raise UnavailableError(f"{wheel.file_name} is replaced just now; try again")
         return content
+
+
+@functools.cache
+def _folder_of_process() -> Path:
+    folder = Path(mkdtemp(prefix="sleeper-code-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _sync(folder: Path) -> None:
@@ -121,8 +153,8 @@ def _imported(point: EntryPoint, wheel: Wheel | None) -> Any:
     try:
         module = importlib.import_module(point.module)
     except (Exception, SystemExit) as error:
-        raise UserCodeError(
-            f"{where} cannot be imported: {type(error).__name__}: {error}"
+        raise failure_of(
+            error, f"{where} cannot be imported: {type(error).__name__}: {error}", UserCodeError
         ) from error
     found = getattr(module, point.attribute, None)
     if not callable(found):

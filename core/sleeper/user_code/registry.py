@@ -14,7 +14,7 @@ from typing import Protocol
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.errors import InvalidRequestError, NotFoundError, failure_of
 from sleeper.user_code.name import BUILT_IN, CodeKind, EntryPoint
 from sleeper.user_code.wheel import Wheel, read_wheel
 
@@ -112,7 +112,9 @@ class Registry:
             try:
                 content = path.read_bytes()
             except OSError as error:
-                raise InvalidRequestError(f"{path} cannot be read: {error.strerror}") from error
+                raise failure_of(
+                    error, f"{path} cannot be read: {error.strerror}", InvalidRequestError
+                ) from error
             wheel = read_wheel(path.name, content)
             if wheel in there:
                 continue

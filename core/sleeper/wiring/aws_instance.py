@@ -30,11 +30,12 @@ from sleeper.aws.task_tracker import DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.bulk_import.platform import PlatformName, SparkPlatform
 from sleeper.clock import Clock, system_clock
-from sleeper.datafiles.bucket import open_bucket
+from sleeper.datafiles.bucket import MissingBucketError, open_bucket
 from sleeper.datafiles.location import DataRoot
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.ingest.job import body_with_job_id
+from sleeper.ingest_batcher.request import FIRST_MESSAGE_ID
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.message_text import body_with_id
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
     COMPACTION_TASK_DEFINITION,
@@ -45,6 +46,7 @@ from sleeper.properties.deployed import (
     INGEST_TASK_DEFINITION,
     JOB_TRACKER_TABLE,
     QUERY_RESULTS_BUCKET,
+    QUERY_RESULTS_QUEUE_URL,
     QUERY_TRACKER_TABLE,
     QUERY_WEBSOCKET_URL,
     SCHEDULE_RULES,
@@ -80,13 +82,15 @@ if TYPE_CHECKING:
 _UNPACKED_FOLDER = "code"
 CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
 STATE_FOLDER_VARIABLE = "SLEEPER_STATE_FOLDER"
-# Their messages are ingest jobs, whose id may be the message's.
-_JOB_QUEUES = {
-    QueueName.INGEST,
-    QueueName.BULK_IMPORT_EMR,
-    QueueName.BULK_IMPORT_PERSISTENT_EMR,
-    QueueName.BULK_IMPORT_EMR_SERVERLESS,
-    QueueName.BULK_IMPORT_EKS,
+# The member that holds the id of what a message asks for. Without it the message's id is used.
+_ID_MEMBERS = {
+    QueueName.INGEST: "id",
+    QueueName.BULK_IMPORT_EMR: "id",
+    QueueName.BULK_IMPORT_PERSISTENT_EMR: "id",
+    QueueName.BULK_IMPORT_EMR_SERVERLESS: "id",
+    QueueName.BULK_IMPORT_EKS: "id",
+    QueueName.BULK_EXPORT: "exportId",
+    QueueName.INGEST_BATCHER: FIRST_MESSAGE_ID,
 }
 
 _TASK_DEFINITIONS = {
@@ -177,7 +181,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         query_engine=query_engine,
         query_tracker=functools.cache(lambda: _query_tracker(files.instance(), clock)),
         results_root=functools.cache(lambda bucket: _results_root(files.instance(), bucket)),
-        results_queue=functools.lru_cache(64)(lambda url: SqsResultsQueue(aws_client("sqs"), url)),
+        results_queue=functools.lru_cache(64)(lambda url: _results_queue(files, url)),
         send_frame=GatewayConnections(lambda: files.instance().get(QUERY_WEBSOCKET_URL)).send,
         switch_schedules=switch_schedules,
         code=UserCode(Registry(CodeObjects(files.store)), place / _UNPACKED_FOLDER),
@@ -193,7 +197,7 @@ def _property_files(instance_id: str) -> PropertyFiles:
     files = PropertyFiles(open_bucket(bucket_of(bucket)), bucket)
     try:
         found = files.instance().get(ID)
-    except NotFoundError as error:
+    except (NotFoundError, MissingBucketError) as error:
         raise NotFoundError(
             f"instance aws:{instance_id} is not in this account and region: {error}"
         ) from error
@@ -221,6 +225,11 @@ def _index_names(properties: InstanceProperties) -> TableIndexNames:
     )
 
 
+def _results_queue(files: PropertyFiles, url: str | None) -> SqsResultsQueue:
+    chosen = _deployed(files.instance(), QUERY_RESULTS_QUEUE_URL) if url is None else url
+    return SqsResultsQueue(aws_client("sqs"), chosen)
+
+
 def _queue_urls(files: PropertyFiles, name: QueueName) -> tuple[str, str]:
     """Of a queue and of its dead letters."""
     queue, properties = DEPLOYED_QUEUES[name.value], files.instance()
@@ -231,14 +240,16 @@ def _queue_urls(files: PropertyFiles, name: QueueName) -> tuple[str, str]:
 
 def _dead_letters(files: PropertyFiles, name: QueueName) -> SqsDeadLetters:
     client, urls = aws_client("sqs"), _queue_urls(files, name)
-    return SqsDeadLetters(client, name.value, *urls, redriven_body=_redriven_body(name))
+    return SqsDeadLetters(client, name.value, *urls, redriven_body=redriven_body(name))
 
 
-def _redriven_body(name: QueueName) -> RedrivenBody:
-    if name in _JOB_QUEUES:
-        return lambda body, message_id, _sender: body_with_job_id(body, message_id)
+def redriven_body(name: QueueName) -> RedrivenBody:
+    """Returns how a queue's messages change when they are redriven."""
     if name is QueueName.QUERY:
         return redriven_query_body
+    if name in _ID_MEMBERS:
+        member = _ID_MEMBERS[name]
+        return lambda body, message_id, _sender: body_with_id(body, member, message_id)
     return lambda body, _message_id, _sender: body
 
 

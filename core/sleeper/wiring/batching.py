@@ -47,17 +47,18 @@ def receive_batch_message(instance: Instance, message: Message) -> int:
     """Keeps the files of a message as waiting; returns how many.
 
     InvalidRequestError if it never can be, which the job tracker then says under the
-    message's id. The message may come again: that adds nothing.
+    message's id. A message that is redelivered or redriven adds nothing.
     """
-    table_id = TableId("")
+    table_id, message_id = TableId(""), message.message_id
     try:
         submission = submission_from_message(message.body)
+        message_id = submission.message_id or message_id
         table_id = id_of_unknown_table(submission.table_name, submission.table_id)
         ref = find_table(instance.tables, submission.table_name, submission.table_id)
         table_id = ref.id
-        return _keep(instance, ref, message.message_id, submission.files, message.sent_ms)
+        return _keep(instance, ref, message_id, submission.files, message.sent_ms)
     except (InvalidRequestError, NotFoundError) as error:
-        record_rejection(instance, table_id, message.message_id, error)
+        record_rejection(instance, table_id, message_id, error)
         raise InvalidRequestError(str(error)) from error
 
 

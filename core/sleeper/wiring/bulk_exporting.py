@@ -36,6 +36,7 @@ from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.own_task import own_task
 from sleeper.wiring.query import query_table
+from sleeper.wiring.sight import check_sees_rows
 from sleeper.wiring.tracked_job import RunEnd, TrackedJob
 
 _EXPORTS_FOLDER = "exports"
@@ -70,6 +71,12 @@ def run_bulk_export_message(
     except InvalidRequestError as error:
         TrackedJob(instance, JobKind.BULK_EXPORT, _NO_TABLE, message.message_id).reject(error)
         raise
+    table = _table_of(instance, job)
+    try:
+        check_sees_rows(table, message.sender)
+    except InvalidRequestError as error:
+        TrackedJob(instance, JobKind.BULK_EXPORT, table.ref.id, job.id).reject(error)
+        raise
     return _run(instance, job, _export_root(instance), task_id)
 
 
@@ -97,8 +104,10 @@ def _table_of(instance: Instance, job: BulkExportJob) -> OpenTable:
 
 def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
     shared = table.instance.query_engine()
-    # What bounds a person's query is not meant for a whole table.
-    engine = QueryEngine(replace(shared.settings, rows_max=0, seconds_max=0), shared.clock)
+    # What bounds a person's query is not meant for a whole table. Its output may replace the
+    # table one day, so its input is verified, whatever queries do.
+    settings = replace(shared.settings, rows_max=0, seconds_max=0, verifies_checksums=True)
+    engine = QueryEngine(settings, shared.clock)
     place = query_table(table)
     plan = plan_export(folder, table.state)
 

@@ -17,8 +17,9 @@ from sleeper.bulk_import.platform import (
     spark_settings,
 )
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.ingest.job import body_with_job_id, ingest_job_from_message
+from sleeper.ingest.job import ingest_job_from_message
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
+from sleeper.jobs.message_text import body_with_id
 from sleeper.jobs.queue import Message
 from sleeper.jobs.status import JobRun, JobState
 from sleeper.properties.deployed import CONFIG_BUCKET
@@ -102,7 +103,7 @@ def platform_job(
     refuse_other_buckets(instance, ingest_job_from_message(message.body, message.message_id).files)
     request = spark_request_from_message(message.body)
     settings = spark_settings(name, instance.properties(), request.spark_conf)
-    body = body_with_job_id(message.body, message.message_id)
+    body = body_with_id(message.body, "id", message.message_id)
     where = BulkImportRuns(instance, name).keep_message(run.run_id, body)
     told = (instance.where, where, "--sent-ms", str(message.sent_ms), "--run-id", run.run_id)
     environment = _driver_environment(instance)

@@ -14,7 +14,7 @@ from sleeper.ingest.job import IngestJob, new_job_id
 from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.queue import Message
 from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
-from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
+from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN, EXTRA_COLUMNS_REFUSED
 from sleeper.schema.json import schema_from_json
 from sleeper.wiring.engine import engine_settings, file_settings
 from sleeper.wiring.file_jobs import job_of_message, table_of_job
@@ -87,5 +87,6 @@ def _bulk_import_table(table: OpenTable) -> BulkImportTable:
         file_settings(properties),
         properties.get(BULK_IMPORT_LEAVES_MIN),
         table.ref.online,
+        properties.get(EXTRA_COLUMNS_REFUSED),
         table.check_active,
     )

@@ -3,17 +3,19 @@
 import logging
 from dataclasses import dataclass
 
-from sleeper.errors import SleeperError
+from sleeper.errors import NotFoundError, SleeperError
 from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
 from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
 from sleeper.garbage_collection.table_deletion import finish_table_deletion
 from sleeper.properties.engine import SNAPSHOT_TRANSACTIONS_MIN
-from sleeper.tables.table_ref import TableRef, TableState
+from sleeper.tables.table_ref import TableId, TableRef, TableState
 from sleeper.wiring.instance import Instance, OpenTable
 
 logger = logging.getLogger(__name__)
 
 _ABANDONED_MS = 3_600_000
+# The number of the only transaction that a creation commits.
+_CREATION_NUMBER = 1
 
 
 def collect_table(instance: Instance, name: str, dry_run: bool = False) -> CollectionReport:
@@ -74,11 +76,41 @@ def finish_deletions(instance: Instance) -> int:
 
 
 def sweep_abandoned(instance: Instance) -> int:
-    """Removes what creations of tables left that died before the table stood."""
-    abandoned = instance.abandoned_tables(instance.clock() - _ABANDONED_MS)
+    """Removes what creations of tables left that died before the table stood.
+
+    A table with data is kept: its row was lost, perhaps by restoring an older index.
+    """
+    abandoned = [
+        table_id
+        for table_id in instance.abandoned_tables(instance.clock() - _ABANDONED_MS)
+        if not _has_data(instance, table_id)
+    ]
     for table_id in abandoned:
         instance.remove_table(table_id)
     return len(abandoned)
+
+
+def _has_data(instance: Instance, table_id: TableId) -> bool:
+    """Whether there is more of the table than its creation wrote, or it cannot be known."""
+    try:
+        has_data = _was_changed(instance, table_id)
+    except SleeperError as error:
+        logger.warning("table %s is not in the index and cannot be read: %s", table_id, error)
+        return True
+    if has_data:
+        logger.warning("table %s is not in the index and has data: it is kept", table_id)
+    return has_data
+
+
+def _was_changed(instance: Instance, table_id: TableId) -> bool:
+    folders = tuple(f"{table_id}/{kind}/" for kind in ("data", "snapshots"))
+    if any(found.path.startswith(folders) for found in instance.list_objects(table_id)):
+        return True
+    try:
+        with instance.state(table_id).reading() as state:
+            return bool(state.number > _CREATION_NUMBER)
+    except NotFoundError:
+        return False  # not initialised
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,13 @@ never be committed (a table that is gone, a transaction that cannot be read), if
 names a run to tell; if not, it fails until it is among the dead letters. What fails for a reason
 that may pass returns, with all others of its entry. A message that comes again finds its
 transactions done, so its outcome is the same; it is done only when the tracker knows.
+
+A message that was received before may be the one that failed its batch, or killed the function. So
+it is committed alone, after the others, and each message is deleted as soon as it is done.
 """
 
 import logging
+import random
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +34,7 @@ from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.queue_name import QueueName
+from sleeper.wiring.remaining_time import MessageTimer
 from sleeper.wiring.returning import return_after, return_soon
 
 logger = logging.getLogger(__name__)
@@ -85,7 +90,27 @@ class _Settled:
 
 def commit_messages(instance: Instance, messages: Sequence[Message]) -> CommitReport:
     """Commits what the messages ask for, tables beside each other, and tells the tracker."""
-    report = CommitReport()
+    report, timer = CommitReport(), MessageTimer()
+    first = [message for message in messages if message.receives <= 1]
+    again = [message for message in messages if message.receives > 1]
+    with timer.message():
+        _commit_batch(instance, first, report)
+    if again:
+        _acknowledge(instance, first, report)
+    # At random: one that kills the function must not always be before the same others.
+    for message in random.sample(again, len(again)):
+        if timer.has_time():
+            with timer.message():
+                _commit_batch(instance, [message], report)
+            _acknowledge(instance, [message], report)
+        else:
+            logger.warning("no time left", extra={"message_id": message.message_id})
+            report.failed.append(message.message_id)
+            return_after(instance.queue(QueueName.COMMITS), message, 0)
+    return report
+
+
+def _commit_batch(instance: Instance, messages: Sequence[Message], report: CommitReport) -> None:
     by_table: defaultdict[TableId, list[_Wanted]] = defaultdict(list)
     for message in messages:
         try:
@@ -103,7 +128,6 @@ def commit_messages(instance: Instance, messages: Sequence[Message]) -> CommitRe
             settled = list(chain.from_iterable(threads.map(work, by_table, by_table.values())))
         _tell(instance, settled, report)
     _return(instance, messages, report)
-    return report
 
 
 def _commit_table(
@@ -130,7 +154,7 @@ def _commit_table(
         except SleeperError:
             settled += _failed([each], report)
     if legible:
-        report.counts[table.ref] = CommitCounts()
+        report.counts.setdefault(table.ref, CommitCounts())
         settled += _commit_together(table, legible, report)
     return settled
 
@@ -140,14 +164,16 @@ def _commit_together(
 ) -> list[_Settled]:
     try:
         outcomes = table.state.commit(*(t for _, transactions in wanted for t in transactions))
-    except _SENSELESS as error:
-        # One of them cannot even be judged: it alone must fail.
-        if len(wanted) == 1:
+    except SleeperError:
+        return _failed([each for each, _ in wanted], report)
+    except Exception as error:
+        if len(wanted) > 1:
+            # One of them cannot be judged or applied: it alone must fail.
+            return [done for alone in wanted for done in _commit_together(table, [alone], report)]
+        if isinstance(error, _SENSELESS):
             reason = f"the commit cannot be judged: {error!r}"
             return _rejected(table.instance, wanted[0][0], reason, report)
-        return [done for alone in wanted for done in _commit_together(table, [alone], report)]
-    except Exception:
-        return _failed([each for each, _ in wanted], report)
+        return _failed([wanted[0][0]], report)
     settled: list[_Settled] = []
     remaining = iter(outcomes)
     for each, transactions in wanted:
@@ -227,6 +253,18 @@ def _return(instance: Instance, messages: Sequence[Message], report: CommitRepor
             return_after(instance.queue(QueueName.COMMITS), message, 0)
         elif message.message_id in report.failed:
             return_soon(instance.queue(QueueName.COMMITS), message)
+
+
+def _acknowledge(instance: Instance, messages: Sequence[Message], report: CommitReport) -> None:
+    """Deletes those that are done, for the case that the function is killed before it returns."""
+    queue = instance.queue(QueueName.COMMITS)
+    for message in messages:
+        if message.message_id not in report.failed:
+            try:
+                queue.delete(message.receipt)
+            except SleeperError:
+                told = {"message_id": message.message_id}
+                logger.warning("could not delete a message", exc_info=True, extra=told)
 
 
 def _delete_objects(instance: Instance, commits: Sequence[CommitMessage]) -> None:

@@ -6,12 +6,13 @@ line since is kept; and applying it twice is the same as once.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sleeper.aws.bucket_emptying import empty_bucket
 from sleeper.aws.clients import aws_client
 from sleeper.aws.custom_resource import CustomResourceRequest, RequestType, answer_request
+from sleeper.aws.errors import translated
 from sleeper.aws.places import bucket_of
 from sleeper.aws.property_files import PropertyFiles
 from sleeper.datafiles.bucket import open_bucket
@@ -64,6 +65,15 @@ def deployed_properties(
     return instance_properties({**kept, **_changes(before, after), **deployed})
 
 
+def protect_tables(dynamo: Any, names: Sequence[str], protect: bool) -> None:
+    """Switches the deletion protection of DynamoDB tables on or off."""
+    for name in names:
+        with translated(f"table {name}"):
+            table = dynamo.describe_table(TableName=name)["Table"]
+            if table.get("DeletionProtectionEnabled", False) != protect:
+                dynamo.update_table(TableName=name, DeletionProtectionEnabled=protect)
+
+
 def define_table(
     instance: Instance, definition: TableDefinition, before: TableDefinition | None
 ) -> None:
@@ -114,6 +124,8 @@ def _write_properties(request: CustomResourceRequest) -> None:
         return deployed_properties(read_properties_text(text), before, after, deployed)
 
     PropertyFiles(open_bucket(bucket_of(bucket)), bucket).write_instance(change)
+    protect = request.properties["Protect"] == "true"
+    protect_tables(aws_client("dynamodb"), request.properties["Protected"], protect)
 
 
 def _define_table(request: CustomResourceRequest) -> None:

@@ -5,7 +5,7 @@ import os
 from sleeper.datafiles.session import EngineSettings
 from sleeper.datafiles.writer import FileSettings
 from sleeper.properties.declaration import Property
-from sleeper.properties.engine import ENGINE_THREADS, MERGE_FILES_MAX
+from sleeper.properties.engine import ENGINE_THREADS, INGEST_LINE_BYTES_MAX, MERGE_FILES_MAX
 from sleeper.properties.table import (
     COMPRESSION_CODEC,
     KEY_FILTER_BITS_PER_ROW,
@@ -29,6 +29,7 @@ def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings
         properties.get(MERGE_FILES_MAX),
         properties.get(ENGINE_THREADS) or os.cpu_count() or 1,
         readable_buckets(instance.root, properties),
+        properties.get(INGEST_LINE_BYTES_MAX),
     )
 
 

@@ -1,7 +1,8 @@
 """Ingest of files and rows into a table of an instance, tracked."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -9,6 +10,12 @@ import pyarrow as pa
 
 from sleeper.datafiles.partitioned_write import FileStrategy
 from sleeper.datafiles.sources import Rejects
+from sleeper.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
 from sleeper.ingest.job import IngestJob, new_job_id
 from sleeper.ingest.run import (
     IngestProgress,
@@ -20,7 +27,11 @@ from sleeper.ingest.run import (
 from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep
 from sleeper.jobs.queue import Message
 from sleeper.properties.engine import SORT_MEMORY_BYTES
-from sleeper.properties.table import FILE_WRITING_STRATEGY, INGEST_COMMIT_ASYNC
+from sleeper.properties.table import (
+    EXTRA_COLUMNS_REFUSED,
+    FILE_WRITING_STRATEGY,
+    INGEST_COMMIT_ASYNC,
+)
 from sleeper.schema.json import schema_from_json
 from sleeper.wiring.commits import commits_of
 from sleeper.wiring.engine import engine_settings, file_settings
@@ -46,6 +57,24 @@ def ingest_paths(
         result = run_ingest_job(instance, job, task_id, rejects, progress)
         done(result.rows)
     return result
+
+
+@contextmanager
+def job_id_in_errors(job_id: str, parameter: str) -> Iterator[None]:
+    """Adds the job's id to an error or interrupt after which the rows may be in the table.
+
+    `parameter` is what the caller repeats the job with.
+    """
+    text = f"job not confirmed; repeating it with {parameter}={job_id!r} adds no row twice"
+    try:
+        yield
+    except (InvalidRequestError, NotFoundError):
+        raise
+    except (ConflictError, UnavailableError) as error:
+        raise type(error)(f"{error}; {text}") from error
+    except (Exception, KeyboardInterrupt) as error:
+        error.add_note(text)
+        raise
 
 
 def submit_ingest(
@@ -142,6 +171,7 @@ def ingest_table(table: OpenTable) -> IngestTable:
         table.instance.clock,
         file_settings(properties),
         FileStrategy(properties.get(FILE_WRITING_STRATEGY).value),
+        properties.get(EXTRA_COLUMNS_REFUSED),
     )
 
 

@@ -12,6 +12,7 @@ from sleeper.ingest.run import IngestResult, commit_new_files
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
 from sleeper.properties.engine import SORT_MEMORY_BYTES
 from sleeper.statestore.file_commits import earlier_commit
+from sleeper.statestore.run_commit import commit_until_known
 from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.tables.table_ref import TableRef
 from sleeper.wiring.engine import engine_settings
@@ -63,7 +64,7 @@ def commit_ingest(
     request = request_of_rows(job_id)
     start_ms = begun.target.run_start_ms
     try:
-        table.check_active()
+        commit_until_known(table.check_active)
         result = commit_new_files(ingest_table(table), job_id, start_ms, tuple(files), request)
     except SleeperError as error:
         record_failed_ingest(instance, begun, job_id, str(error))

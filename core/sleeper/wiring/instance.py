@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from sleeper.bulk_import.platform import PlatformName, SparkPlatform
 from sleeper.clock import Clock
 from sleeper.datafiles.location import DataRoot
-from sleeper.errors import NotFoundError, StateMovedOnError
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError
 from sleeper.garbage_collection.orphans import ListObjects
 from sleeper.ingest_batcher.request import FileRequests
 from sleeper.jobs.event import JobKind
@@ -61,8 +61,8 @@ class Instance:
     `recover_dead_workers` gives back what processes held that are gone. `code` is what
     wheels of users register. `query_engine` is kept warm while the instance is open.
     `query_tracker` knows of queries that came as messages; `results_root` is where their rows
-    go, by bucket (None: the instance's own), `results_queue` a client's queue of them by URL, and
-    `send_frame` sends to a client's WebSocket.
+    go, by bucket (None: the instance's own), `results_queue` a queue of them by URL (None: the
+    instance's default), and `send_frame` sends to a client's WebSocket.
     `switch_schedules` turns what starts background work on or off, and says what that is.
     """
 
@@ -91,7 +91,7 @@ class Instance:
     query_engine: Callable[[], "QueryEngine"]
     query_tracker: Callable[[], QueryRecords]
     results_root: Callable[[str | None], DataRoot]
-    results_queue: Callable[[str], ResultsQueue]
+    results_queue: Callable[[str | None], ResultsQueue]
     send_frame: SendFrame
     switch_schedules: Callable[[bool], tuple[str, ...]]
     code: UserCode
@@ -120,8 +120,16 @@ class OpenTable:
         return self.instance.state(self.ref.id)
 
     def properties(self) -> TableProperties:
-        """The table's properties as they are now."""
-        return self.instance.table_properties.read(self.ref.id)
+        """The table's properties as they are now.
+
+        StateMovedOnError if the table was deleted meanwhile. DataError if its property file is
+        missing: what asks for the table must not be dropped, as for a table that does not exist.
+        """
+        try:
+            return self.instance.table_properties.read(self.ref.id)
+        except NotFoundError as error:
+            self.check_active()
+            raise DataError(f"table {self.ref.name!r} has no properties: {error}") from error
 
     def check_active(self) -> None:
         """StateMovedOnError if the table was deleted since it was looked up.

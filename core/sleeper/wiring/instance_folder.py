@@ -11,12 +11,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, failure_of
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.check import check_processing
 from sleeper.processing.model import Processing
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
-from sleeper.properties.instance import ACCOUNT, REGION, TAGS_OF_RESOURCES
+from sleeper.properties.deployed import NETWORK_VPC
+from sleeper.properties.gchq_names import SET_BY_DEPLOYMENT, gchq_names
+from sleeper.properties.instance import (
+    ACCOUNT,
+    REGION,
+    SUBNETS,
+    TAGS_OF_RESOURCES,
+    VPC,
+)
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.table import (
     AGGREGATIONS,
@@ -38,7 +46,8 @@ from sleeper.tables.table_ref import check_table_name
 from sleeper.wiring.tables import parse_split_points
 
 _ANY_ID = "00000000"
-_SAID_ELSEWHERE = (NAME.name, SCHEMA.name, SPLITS_FILE.name)
+# A saved table's id is that of the instance that it was saved from.
+_SAID_ELSEWHERE = (NAME.name, SCHEMA.name, SPLITS_FILE.name, TABLE_ID.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +62,14 @@ class TableDefinition:
 
 @dataclass(frozen=True, slots=True)
 class InstanceFolder:
-    """A checked folder. `properties` holds what its users set, tags included."""
+    """A checked folder. `properties` holds what its users set, tags included.
+
+    `warnings` name the settings that mean nothing here.
+    """
 
     properties: InstanceProperties
     tables: tuple[TableDefinition, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def read_instance_folder(
@@ -75,9 +88,15 @@ def read_instance_folder(
         properties = instance_properties({**values, **(overrides or {})})
     folder = instance_file.parent / "tables" if instance_file is not None else None
     if folder is None or not folder.is_dir():
-        return InstanceFolder(properties)
-    tables = (path for path in sorted(folder.iterdir()) if path.is_dir())
-    return InstanceFolder(properties, tuple(_read_table(path, properties) for path in tables))
+        return InstanceFolder(properties, (), properties.warnings())
+    paths = (path for path in sorted(folder.iterdir()) if path.is_dir())
+    tables = tuple(_read_table(path, properties) for path in paths)
+    of_tables = (
+        f"table {table.name}: {warning}"
+        for table in tables
+        for warning in table_properties(table.settings, properties).warnings()
+    )
+    return InstanceFolder(properties, tables, (*properties.warnings(), *of_tables))
 
 
 def check_table_definition(definition: TableDefinition, instance: InstanceProperties) -> None:
@@ -122,7 +141,11 @@ def _read_table(folder: Path, instance: InstanceProperties) -> TableDefinition:
 def _said_by_users(values: Mapping[str, str]) -> dict[str, str]:
     """Without what a deployment writes down: a file may come from an earlier one's bucket."""
     written = {p.name for p in INSTANCE_PROPERTIES if p.set_by is SetBy.DEPLOYMENT}
+    written |= {name for name, set_by in gchq_names().items() if set_by == SET_BY_DEPLOYMENT}
     written -= {ACCOUNT.name, REGION.name}
+    if values.get(NETWORK_VPC.name) and values[NETWORK_VPC.name] == values.get(VPC.name):
+        # Otherwise the next deployment would delete the network that it created.
+        written |= {VPC.name, SUBNETS.name}
     return {name: value for name, value in values.items() if name not in written}
 
 
@@ -152,7 +175,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(f"{path} cannot be read: {error}") from error
+        raise failure_of(error, f"{path} cannot be read: {error}", InvalidRequestError) from error
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from sleeper.reports.metric import INSTANCE, NAMESPACE, TABLE, TASK_KIND, Metric
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.json_logs import log_as_json
 from sleeper.wiring.opening import INSTANCE_VARIABLE, open_instance
+from sleeper.wiring.remaining_time import timed_by
 
 R = TypeVar("R")
 Event = Mapping[str, Any]
@@ -33,8 +34,9 @@ def lambda_function(handler: Callable[[Instance, Event], R]) -> Handler[R]:
     tracer = Tracer(auto_patch=False)
 
     @functools.wraps(handler)
-    def called(event: Event, context: Any) -> R:  # noqa: ARG001 (Powertools reads it)
-        return handler(_opened(os.environ.get(INSTANCE_VARIABLE)), event)
+    def called(event: Event, context: Any) -> R:
+        with timed_by(context):
+            return handler(_opened(os.environ.get(INSTANCE_VARIABLE)), event)
 
     traced: Handler[R] = tracer.capture_lambda_handler(called, capture_response=False)
     logged: Handler[R] = logger.inject_lambda_context(traced)

@@ -2,7 +2,9 @@
 
 import atexit
 import functools
+import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING
 from sleeper.bulk_import.platform import PlatformName, SparkPlatform
 from sleeper.clock import Clock, system_clock
 from sleeper.datafiles.location import DataRoot
-from sleeper.errors import InvalidRequestError
+from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueSettings
 from sleeper.jobs.task_launcher import TaskLauncher
@@ -61,7 +63,11 @@ def make_local_instance(
     folder: Path, instance_id: str, values: Mapping[str, str] | None = None
 ) -> None:
     """Makes an instance in a folder that is new or empty."""
-    create_instance(folder, instance_id, values).close()
+    made = create_instance(folder, instance_id, values)
+    # Whoever may only read finds their tables.
+    LocalFileRequests(made.database)
+    LocalQueryTracker(made.database)
+    made.close()
 
 
 def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
@@ -115,7 +121,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         query_engine=query_engine,
         query_tracker=functools.cache(lambda: LocalQueryTracker(database, clock)),
         results_root=functools.cache(lambda bucket: _results_root(local, bucket)),
-        results_queue=lambda url: LocalResultsQueue(database, url, clock),
+        results_queue=lambda url: LocalResultsQueue(database, url or "default", clock),
         send_frame=no_connections,
         switch_schedules=_no_schedules,
         code=UserCode(
@@ -172,7 +178,13 @@ def _remove_table(local: LocalInstance, states: "_StateStores", table_id: TableI
 
 def _spill_folder(local: LocalInstance) -> Path:
     folder = _spill_root(local) / this_process()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)  # it holds rows, perhaps in a place that all share
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot make the spill folder {folder}: {error.strerror}"
+        ) from error
     _delete_at_exit(folder)
     return folder
 
@@ -198,7 +210,12 @@ def _results_root(local: LocalInstance, bucket: str | None) -> DataRoot:
 
 def _spill_root(local: LocalInstance) -> Path:
     chosen = local.properties().get(SPILL_DIRECTORY)
-    return (Path(chosen) if chosen else local.folder) / _SPILL_FOLDER
+    if chosen:
+        return Path(chosen) / _SPILL_FOLDER
+    if os.access(local.folder, os.W_OK):
+        return local.folder / _SPILL_FOLDER
+    # A folder that can only be read.
+    return Path(tempfile.gettempdir()) / f"sleeper-{_SPILL_FOLDER}-{os.getuid()}"
 
 
 def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSettings:
@@ -246,6 +263,7 @@ class _StateStores:
     def get(self, table_id: TableId) -> StateStore:
         with self._lock:
             if table_id not in self._open:
+                self._local.check_state_exists(table_id)
                 path = self._local.state_path(table_id)
                 self._open[table_id] = open_state_store(
                     path, self._clock, self._root.store, table_id

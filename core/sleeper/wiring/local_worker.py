@@ -12,6 +12,7 @@ import sys
 import threading
 
 from sleeper.jobs.event import new_task_id
+from sleeper.retries import retry_as_job
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.worker import Worker
 from sleeper.wiring.worker_process import run_worker_process
@@ -22,6 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="a worker process of a local instance")
     parser.add_argument("folder")
     arguments = parser.parse_args()
+    retry_as_job()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     stop = threading.Event()
     threading.Thread(target=_stop_when_input_closes, args=(stop,), daemon=True).start()

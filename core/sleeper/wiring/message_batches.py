@@ -1,6 +1,7 @@
 """Batches of messages that Lambda hands to a function, and which of them it is to give back.
 
-A message that fails returns to its queue, and the others are done.
+A message that fails returns to its queue, and the others are done. So does one for which the
+function has no time left: a function that is killed fails its whole batch.
 """
 
 import logging
@@ -20,7 +21,8 @@ from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableRef, is_table_id
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.returning import return_job, return_soon
+from sleeper.wiring.remaining_time import MessageTimer
+from sleeper.wiring.returning import return_after, return_job, return_soon
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ def run_messages(
             give_back(instance.queue(queue), message)
             raise
 
-    return _process(event, run_record)
+    return _process(event, instance.queue(queue), run_record)
 
 
 def received_message(record: SQSRecord) -> Message:
@@ -95,7 +97,7 @@ def run_for_tables(
             return_soon(instance.queue(operation), received_message(record))
             raise
 
-    return _process(event, run_record)
+    return _process(event, instance.queue(operation), run_record)
 
 
 def _operate(
@@ -128,9 +130,25 @@ def _table(instance: Instance, table_id: str) -> TableRef | None:
         return None
 
 
-def _process(event: Mapping[str, Any], run_record: Callable[[SQSRecord], None]) -> Failures:
+class _NoTimeError(Exception):
+    """The function has no time left for the message."""
+
+
+def _process(
+    event: Mapping[str, Any], queue: MessageQueue, run_record: Callable[[SQSRecord], None]
+) -> Failures:
+    timer = MessageTimer()
+
+    def run_in_time(record: SQSRecord) -> None:
+        if not timer.has_time():
+            logger.warning("no time left", extra={"message_id": record.message_id})
+            return_after(queue, received_message(record), 0)
+            raise _NoTimeError
+        with timer.message():
+            run_record(record)
+
     # Of a FIFO queue as well: what its messages say does not hang on their order.
     processor = BatchProcessor(EventType.SQS)
     # A function that fails returns all its messages: the answer says so just as well.
     processor.raise_on_entire_batch_failure = False
-    return process_partial_response(dict(event), run_record, processor)
+    return process_partial_response(dict(event), run_in_time, processor)

@@ -19,10 +19,11 @@ from sleeper.processing.restriction import restriction_of_chain
 from sleeper.properties.engine import QUERY_BYTES_MAX, QUERY_HOLD_SECONDS, QUEUE_RECEIVES_MAX
 from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUERY_TRACKER_DAYS
 from sleeper.properties.table import QUERY_CALLERS
-from sleeper.query.destination import ResultsDestination
+from sleeper.query.destination import DestinationKind, ResultsDestination
 from sleeper.query.message import QueryMessage, parse_query_message
 from sleeper.query_service.dispatch import Dispatch, DispatchTable, dispatch_query, refuse_query
 from sleeper.query_service.planning import Subquery
+from sleeper.query_service.result_names import results_folder
 from sleeper.reports.queries import QueryReport, gather_query
 from sleeper.tables.table_index import find_table
 from sleeper.user_code.name import CodeKind
@@ -55,7 +56,10 @@ def run_query_message(instance: Instance, message: Message) -> int:
 
 
 def plan_query_message(instance: Instance, message: Message) -> Subquery | None:
-    """Plans the query and sends its subqueries; a single one is returned, for who runs it."""
+    """Plans the query and sends its subqueries; a single one is returned, for who runs it.
+
+    QueryIdTakenError, each time, if its id is another query's.
+    """
     by = _dispatch(instance, message.sender)
     tries_max = instance.properties().get(QUEUE_RECEIVES_MAX)
     try:
@@ -86,7 +90,7 @@ def send_query(instance: Instance, body: str) -> str:
 def show_query(instance: Instance, query_id: str) -> tuple[QueryReport, str | None]:
     """What became of a query, and where its rows are if they are in the instance's own place."""
     report = gather_query(instance.query_tracker(), query_id)
-    root, folder = instance.results_root(None), f"query-{query_id}"
+    root, folder = instance.results_root(None), results_folder(query_id)
     is_there = next(root.list_objects(f"{folder}/"), None) is not None
     return report, root.url_of(folder) if is_there else None
 
@@ -113,7 +117,7 @@ def _dispatch(instance: Instance, caller: str) -> Dispatch:
     def check_destination(destination: ResultsDestination) -> None:
         if destination.bucket is not None:
             instance.results_root(destination.bucket)
-        if destination.queue_url is not None:
+        if destination.kind is DestinationKind.SQS:
             instance.results_queue(destination.queue_url)
 
     properties = instance.properties()

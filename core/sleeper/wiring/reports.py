@@ -1,9 +1,10 @@
 """Reports on an instance: asks its ports and its tables' states."""
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from sleeper.errors import NotFoundError
+from sleeper.errors import NotFoundError, SleeperError
 from sleeper.jobs.event import JobKind
 from sleeper.reports.files import gather_files
 from sleeper.reports.jobs import gather_jobs
@@ -25,6 +26,8 @@ from sleeper.wiring import heartbeat
 from sleeper.wiring.dead_letters import list_dead_letters
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.queue_name import QueueName
+
+logger = logging.getLogger(__name__)
 
 _ALL_ROWS = 2**62
 _JOB_KINDS = {
@@ -84,9 +87,15 @@ def _listings(
 
 def _of_tables(
     instance: Instance, chosen: TableRef | None, gather: Callable[[StateStore, str], Listing]
-) -> Iterable[Listing]:
-    tables = (chosen,) if chosen is not None else instance.tables.list()
-    return (gather(instance.state(table.id), table.name) for table in tables)
+) -> Iterator[Listing]:
+    if chosen is not None:
+        yield gather(instance.state(chosen.id), chosen.name)
+        return
+    for table in instance.tables.list():
+        try:
+            yield gather(instance.state(table.id), table.name)
+        except SleeperError as error:
+            logger.warning("table %s cannot be read: %s", table.name, error)
 
 
 def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limit: int) -> Listing:

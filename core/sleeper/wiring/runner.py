@@ -108,6 +108,7 @@ class _Runner:
         self._workers = WorkerPool(Path(instance.where), workers)
         self._tables: dict[TableId, _TableMemory] = {}
         self._instance_done_at: dict[str, float] = {}
+        self._is_first_round = True
         self._status = RunStatus()
         self._start = time.monotonic()
 
@@ -138,11 +139,11 @@ class _Runner:
         self._workers.stop()
 
     def _keep_workers(self) -> None:
-        died = self._workers.keep_up()
-        if died or not self._instance_done_at:
-            self._status = replace(self._status, workers_died=self._status.workers_died + died)
+        if self._is_first_round:
             self._instance.recover_dead_workers()
-            self._instance_done_at["recovery"] = time.monotonic()
+            self._is_first_round = False
+        died = self._workers.keep_up(self._instance.recover_dead_workers)
+        self._status = replace(self._status, workers_died=self._status.workers_died + died)
 
     def _is_busy(self) -> bool:
         counts = {name: self._instance.queue(name).counts() for name in self._instance.queues}

@@ -3,6 +3,7 @@
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction
 from sleeper.query_service.tracker import QueryStatus
+from sleeper.reports.kind import ReportKind
 from sleeper.tables.table_index import find_table
 from sleeper.wiring.instance import Instance, OpenTable
 from sleeper.wiring.query import restriction_for
@@ -13,22 +14,36 @@ def sight_of(instance: Instance, table_name: str, caller: str) -> Restriction:
     return restriction_for(instance.table(table_name), caller)
 
 
-def check_sees_all(instance: Instance, table_name: str | None, caller: str) -> None:
-    """InvalidRequestError if the caller may not see all of the table, or of every one.
+# Tasks, queues and their dead letters belong to the instance, whatever table is named.
+_OF_INSTANCE = (ReportKind.TASKS, ReportKind.QUEUES, ReportKind.DEAD_LETTERS, ReportKind.ALL)
 
-    Reports tell how many rows there are, from which key to which, and why jobs failed.
+
+def check_sees_report(
+    instance: Instance, kind: ReportKind, table_name: str | None, caller: str
+) -> None:
+    """InvalidRequestError if the caller may not see all of the tables that the report is of.
+
+    Reports tell how many rows there are, from which key to which, and why jobs failed. Those that
+    are not of one table are of every one.
     """
-    tables = (
-        [OpenTable(instance, ref) for ref in instance.tables.list()]
-        if table_name is None
-        else [instance.table(table_name)]
-    )
+    chosen = [instance.table(table_name)] if table_name is not None else []
+    is_of_all = not chosen or kind in _OF_INSTANCE
+    tables = [OpenTable(instance, r) for r in instance.tables.list()] if is_of_all else chosen
     for table in tables:
         if restriction_for(table, caller) != NO_RESTRICTION:
             raise InvalidRequestError(
                 f"reports are for callers who may see all of what they are of, and {caller!r} may "
-                f"not see all of table {table.ref.name!r}: name another table"
+                f"not see all of table {table.ref.name!r}"
             )
+
+
+def check_sees_rows(table: OpenTable, caller: str) -> None:
+    """InvalidRequestError if the caller may not see all of the table's rows and fields."""
+    if restriction_for(table, caller) != NO_RESTRICTION:
+        raise InvalidRequestError(
+            f"caller {caller!r} may not export table {table.ref.name!r}: exports are for callers "
+            "who may see all of it"
+        )
 
 
 def check_sees_query(instance: Instance, status: QueryStatus, caller: str) -> None:

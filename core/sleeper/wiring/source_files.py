@@ -7,6 +7,7 @@ from sleeper.datafiles.bucket import Bucket, is_s3_url, split_s3_url
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.s3_file import S3File, s3_file
 from sleeper.errors import InvalidRequestError
+from sleeper.properties.deployed_stores import UPLOADS_PREFIX
 from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from sleeper.properties.values import InstanceProperties
 from sleeper.wiring.instance import Instance
@@ -22,17 +23,29 @@ def readable_buckets(root: DataRoot, properties: InstanceProperties) -> tuple[Bu
 
 
 def s3_source(name: str, root: DataRoot, properties: InstanceProperties) -> S3File:
-    """A file that users bring. InvalidRequestError if it is in another bucket than theirs.
+    """Returns a file to ingest. InvalidRequestError if it is in a bucket that is no source.
 
-    So it is in the instance's own, whose files are tables' already.
+    The instance's own bucket is a source only below `for_ingest/`, where clients upload files.
     """
-    bucket_name, _ = split_s3_url(name)
-    if bucket_name in {bucket.name for bucket in root.buckets}:
+    bucket_name, key = split_s3_url(name)
+    own = [bucket for bucket in root.buckets if bucket.name == bucket_name]
+    if own and _is_upload(key):
+        return s3_file(name, own)
+    if own:
         raise InvalidRequestError(
             f"file {name}: bucket {bucket_name} holds the instance's tables, and is none to "
-            f"ingest from: copy the file to a bucket of {INGEST_SOURCE_BUCKETS.name}"
+            f"ingest from but for {UPLOADS_PREFIX}: copy the file to a bucket of "
+            f"{INGEST_SOURCE_BUCKETS.name}"
         )
     return s3_file(name, _source_buckets(root, properties))
+
+
+def _is_upload(key: str) -> bool:
+    """Whether a key of the data bucket is below `for_ingest/`, whatever normalizes it later."""
+    parts = key.removeprefix(UPLOADS_PREFIX).removesuffix("/").split("/")
+    return key == UPLOADS_PREFIX or (
+        key.startswith(UPLOADS_PREFIX) and not {"", ".", ".."} & set(parts)
+    )
 
 
 def find_s3_files(

@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, reason_of
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, failure_of, reason_of
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.check import check_table_processing
 from sleeper.processing.model import Processing
@@ -38,6 +38,7 @@ from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import INT_RANGES, KeyValue, PrimitiveType, Schema
 from sleeper.statestore.transactions.change_processing import ChangeProcessing
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.log_time import AcceptTime
 from sleeper.tables.table_index import mark_table_deleting, rename_table, set_table_online
 from sleeper.tables.table_ref import TableRef, check_table_name, new_table_id
 from sleeper.wiring.code import check_iterator, check_strategy
@@ -131,6 +132,19 @@ def set_online(instance: Instance, name: str, online: bool) -> None:
     instance.table_properties.change(ref.id, {ONLINE.name: str(online).lower()})
 
 
+def accept_time(instance: Instance, name: str) -> tuple[int, int]:
+    """Moves the time of the table's log to the clock's; returns both, in ms.
+
+    For a clock that is right, of a table that had no commit for so long that commits are refused.
+    """
+    store = instance.table(name).state
+    with store.reading() as state:
+        before_ms = state.time_ms
+    store.commit_or_raise(AcceptTime(instance.clock()))
+    with store.reading() as state:
+        return before_ms, state.time_ms
+
+
 def delete_table(instance: Instance, name: str) -> None:
     """Begins the table's deletion: it is gone for everyone at once, its files by and by."""
     mark_table_deleting(instance.tables, name)
@@ -221,8 +235,8 @@ def _read_schema(path: Path) -> tuple[str, Schema]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(
-            f"schema file {path} cannot be read: {reason_of(error)}"
+        raise failure_of(
+            error, f"schema file {path} cannot be read: {reason_of(error)}", InvalidRequestError
         ) from error
     try:
         return text, schema_from_json(text)
@@ -235,8 +249,10 @@ def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> li
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(
-            f"split points file {path} cannot be read: {reason_of(error)}"
+        raise failure_of(
+            error,
+            f"split points file {path} cannot be read: {reason_of(error)}",
+            InvalidRequestError,
         ) from error
     return parse_split_points(schema, text, f"split points file {path}", is_base64)
 

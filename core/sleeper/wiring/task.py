@@ -5,6 +5,7 @@ import threading
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.event import JobKind, new_task_id
 from sleeper.properties.engine import TASK_IDLE_STOP_SECONDS
+from sleeper.retries import retry_as_job
 from sleeper.wiring.json_logs import log_as_json
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.queue_name import QueueName
@@ -26,6 +27,7 @@ def run_task(kind: JobKind) -> None:
     if kind not in _QUEUES:
         raise InvalidRequestError(f"there are no tasks of kind {kind.value}")
     log_as_json(f"{kind.value}-task")
+    retry_as_job()
     instance = open_instance()
     idle_seconds = instance.properties().get(TASK_IDLE_STOP_SECONDS)
     settings = WorkerSettings(

@@ -12,7 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError, UnavailableError
+from sleeper.errors import (
+    ConflictError,
+    InvalidRequestError,
+    SleeperError,
+    StateMovedOnError,
+    UnavailableError,
+    is_transient,
+)
 from sleeper.jobs.event import TaskEvent, TaskStep
 from sleeper.jobs.queue import Message, MessageQueue
 from sleeper.local.process import this_process
@@ -48,6 +55,10 @@ _VISIBILITY = {
 }
 _IDLE_WAIT_SECONDS = 0.1
 _UNAVAILABLE_WAIT_SECONDS = 2.0
+# Minutes in all: a message has few tries, and somebody may have to make room on a disk.
+_LOCAL_RETRY_SECONDS = (10.0, 120.0, 600.0)
+_LOCAL_SOON_SECONDS = (2.0, 10.0, 30.0)
+_AWAITED = (QueueName.QUERY, QueueName.LEAF_QUERY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,8 @@ class WorkerSettings:
     The first queue that has a message comes first. It waits for one so long at each queue,
     so one of several queues should not wait. A job that failed is tried again after the first of
     `retry_seconds`, then the second, and so on; after the last one each time from then on.
+    `soon_seconds`, if given, are the delays where a caller waits for the answer, and after
+    errors that waiting does not cure.
     """
 
     kind: str
@@ -64,6 +77,16 @@ class WorkerSettings:
     wait_seconds: float = 0.0
     idle_stop_seconds: float | None = None
     retry_seconds: tuple[float, ...] = (2.0,)
+    soon_seconds: tuple[float, ...] | None = None
+
+    def retry_delays(self, name: QueueName, error: Exception) -> tuple[float, ...]:
+        """The delays of a job of that queue that failed with this error."""
+        if self.soon_seconds is None:
+            return self.retry_seconds
+        may_pass = isinstance(error, UnavailableError | ConflictError) or is_transient(error)
+        if may_pass and name not in _AWAITED:
+            return self.retry_seconds
+        return self.soon_seconds
 
 
 # Somebody waits for a query. Splits are quick, and everything after them is better placed.
@@ -76,6 +99,8 @@ LOCAL_WORKER = WorkerSettings(
         QueueName.COMPACTION,
         QueueName.INGEST,
     ),
+    retry_seconds=_LOCAL_RETRY_SECONDS,
+    soon_seconds=_LOCAL_SOON_SECONDS,
 )
 
 
@@ -183,19 +208,25 @@ class Worker:
             totals = JobTotals()
         except SleeperError as error:
             logger.warning("%s job given back: %s", name.value, error)
-            queue.give_back(message.receipt, retry_seconds(message, self._settings.retry_seconds))
+            self._return(name, queue, message, error)
             return
         except GivenBackError:
             queue.give_back(message.receipt)
             raise
-        except Exception:
+        except Exception as error:
             logger.exception("%s job failed", name.value)
-            queue.give_back(message.receipt, retry_seconds(message, self._settings.retry_seconds))
+            self._return(name, queue, message, error)
             return
         queue.delete(message.receipt)
         self._jobs += 1
         self._read += totals.rows_read
         self._written += totals.rows_written
+
+    def _return(
+        self, name: QueueName, queue: MessageQueue, message: Message, error: Exception
+    ) -> None:
+        delays = self._settings.retry_delays(name, error)
+        queue.give_back(message.receipt, retry_seconds(message, delays))
 
     def _run_message(self, name: QueueName, message: Message) -> JobTotals:
         self._runs_job = True

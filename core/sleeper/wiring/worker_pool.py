@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from sleeper.errors import UnavailableError
 
 _FIRST_PAUSE_SECONDS = 0.1
 _PAUSE_SECONDS_MAX = 5.0
-# A worker that dies so soon has not come to its first job.
+# A worker that dies so soon, without a message, does not start properly.
 _EARLY_SECONDS = 5.0
 _EARLY_DEATHS_MAX = 50
 _STOP_SECONDS = 30.0
@@ -30,17 +31,23 @@ class WorkerPool:
     def __len__(self) -> int:
         return len(self._workers)
 
-    def keep_up(self) -> int:
+    def keep_up(self, release_messages: Callable[[], int]) -> int:
         """Replaces workers that died and returns how many did.
 
         With a growing pause if they die one after another at their start, and in the end
-        UnavailableError.
+        UnavailableError. `release_messages` returns the messages of dead processes to their
+        queues, and how many they were. The death of a worker that had a message is a failure
+        of the message, which becomes a dead letter if it repeats, and none of the pool.
         """
         died = [w for w in self._workers if w.process.poll() is not None]
+        released = release_messages() if died else 0
         self._workers = [w for w in self._workers if w not in died]
         for worker in died:
             worker.let_go()
-            self._pause_after(worker)
+            if not released:
+                self._pause_after(worker)
+        if released:
+            self._early_deaths = 0
         while len(self._workers) < self._count and time.monotonic() >= self._no_start_before:
             self._workers.append(_start_worker(self._folder))
         return len(died)
@@ -96,6 +103,6 @@ class _Worker:
 
 
 def _start_worker(folder: Path) -> _Worker:
-    command = [sys.executable, "-m", "sleeper.wiring.local_worker", str(folder)]
+    command = [sys.executable, "-P", "-m", "sleeper.wiring.local_worker", str(folder)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     return _Worker(process, time.monotonic())

@@ -1,7 +1,9 @@
 """The Python API on a real instance: every kind of rows in, every kind out."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -10,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import sleeper
-from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.wiring.ingest import ingest_rows
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}, {"name": "i", "type": "LongType"}],
@@ -148,3 +151,36 @@ def test_the_folder_of_an_instance_may_have_any_name(tmp_path: Path) -> None:
         assert keys(table.query()) == ["a", "b", "z"]
         assert keys(table.query(keys=[["b", 1]])) == ["b"]
         assert instance.sql("SELECT count(*) AS n FROM t").to_arrow().to_pydict() == {"n": [3]}
+
+
+@pytest.mark.parametrize("job_id", [None, "monday"])
+def test_an_ingest_that_is_not_confirmed_names_its_job_id(
+    table: sleeper.Table, monkeypatch: pytest.MonkeyPatch, job_id: str | None
+) -> None:
+    """The commit was applied, and the tracker does not answer."""
+
+    def unanswered(*arguments: Any) -> None:
+        ingest_rows(*arguments)
+        raise UnavailableError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sleeper.api.ingest_rows", unanswered)
+        with pytest.raises(UnavailableError, match="no answer; ") as raised:
+            table.ingest(frame("a", "b"), job_id)
+    found = re.search("repeating it with job_id='(.+)' adds no row twice", str(raised.value))
+    assert found is not None
+    assert found[1] == (job_id or found[1])
+    assert table.ingest(frame("a", "b"), found[1]).done_before
+    assert keys(table.query()) == ["a", "b"]
+
+
+def test_an_interrupted_ingest_names_its_job_id(
+    table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sleeper.api.ingest_rows", interrupted)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        table.ingest(frame("a"), "monday")
+    assert "job_id='monday'" in raised.value.__notes__[0]

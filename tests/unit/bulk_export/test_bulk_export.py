@@ -14,6 +14,7 @@ from sleeper.bulk_export.job import BulkExportJob, bulk_export_job_from_message
 from sleeper.bulk_export.run import BulkExportResult
 from sleeper.datafiles.location import DataRoot
 from sleeper.errors import (
+    DataError,
     InvalidRequestError,
     NotFoundError,
     StateMovedOnError,
@@ -92,6 +93,21 @@ def test_an_export_that_comes_again_changes_nothing(instance: Instance) -> None:
     (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
     assert (job.state, len(job.runs)) == (JobState.COMMITTED, 2)
     assert {run.rows_written for run in job.runs} == {300, None}
+
+
+def test_a_damaged_file_is_never_exported(instance: Instance) -> None:
+    ref = instance.tables.by_name("t")
+    with instance.state(ref.id).reading() as state:
+        file = next(state.files.all())
+    path = Path(instance.root.url_of(file.path))
+    content = bytearray(path.read_bytes())
+    content[-200] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"{file.path} is damaged"):
+        export_table(instance, "t", export_id="e1")
+    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    assert job.state is JobState.FAILED
+    assert not list(Path(instance.where).rglob("_SUCCESS"))
 
 
 @pytest.mark.parametrize("dies_at", [0, 1, 2])
@@ -207,7 +223,7 @@ def test_an_unknown_table_is_refused_and_tracked(instance: Instance) -> None:
         ("no JSON", "is not JSON"),
         ("[]", "must be a JSON object"),
         ('{"exportId":"e"}', '"tableName" or "tableId" is missing'),
-        ('{"exportId":1,"tableName":"t"}', '"exportId" must be text'),
+        ('{"exportId":[1],"tableName":"t"}', '"exportId" must be text'),
         ('{"exportId":"../up","tableName":"t"}', "export id '../up'"),
         ('{"exportId":".hidden","tableName":"t"}', "export id '.hidden'"),
     ],

@@ -43,6 +43,7 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
 )
+from sleeper.statestore import run_commit
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from tests.unit.bulk_import.in_process import InProcessCluster
 
@@ -310,6 +311,22 @@ def test_a_table_that_is_deleted_meanwhile_takes_nothing(
     with pytest.raises(StateMovedOnError, match="was deleted meanwhile"):
         run(replace(table, check_active=deleted), InProcessCluster(), path)
     assert stored(table) == []
+
+
+def test_an_import_whose_table_cannot_be_looked_up_for_a_moment_commits(
+    table: BulkImportTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(run_commit, "_sleep", waits.append)
+    failures = [UnavailableError("no answer"), UnavailableError("no answer")]
+
+    def check_active() -> None:
+        if failures:
+            raise failures.pop()
+
+    path = write(tmp_path / "a.parquet", some_rows(10))
+    result = run(replace(table, check_active=check_active), InProcessCluster(), path)
+    assert (result.rows, len(waits)) == (10, 2)
 
 
 def test_row_groups_without_rows_are_passed_over(table: BulkImportTable, tmp_path: Path) -> None:

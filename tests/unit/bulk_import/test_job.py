@@ -5,7 +5,12 @@ import json
 import pytest
 
 from sleeper.bulk_import.job import SparkRequest, spark_request_from_message
+from sleeper.bulk_import.platform import PlatformName, spark_settings
 from sleeper.errors import InvalidRequestError
+from sleeper.properties.bulk_import import SPARK_ON_CLUSTERS, SPARK_ON_SERVERLESS
+from sleeper.properties.values import instance_properties
+
+INSTANCE = instance_properties({"sleeper.id": "a"})
 
 
 def test_members_for_spark_are_read_and_may_be_missing() -> None:
@@ -28,11 +33,61 @@ def test_members_for_spark_are_read_and_may_be_missing() -> None:
     [
         ("nothing", "is not JSON"),
         ("[]", "must be a JSON object"),
-        ('{"sparkConf":{"a":1}}', '"sparkConf" must be a map of texts'),
+        ('{"sparkConf":{"a":[1]}}', '"sparkConf" must be a map of texts'),
         ('{"platformSpec":"a"}', '"platformSpec" must be a map of texts'),
-        ('{"className":1}', '"className" must be text'),
+        ('{"className":[]}', '"className" must be text'),
     ],
 )
 def test_what_is_wrong_is_named(body: str, said: str) -> None:
     with pytest.raises(InvalidRequestError, match=said):
         spark_request_from_message(body)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.python.daemon.module",
+        "spark.python.worker.module",
+        "spark.resources.discoveryPlugin",
+        "spark.authenticate",
+        "spark.serializer",
+        "spark.shuffle.manager",
+        "spark.sql.adaptive.customCostEvaluatorClass",
+        "spark.io.compression.codec",
+        "spark.jars",
+        "spark.driver.extraJavaOptions",
+        "spark.driver.cores.x",
+        "spark.emr-serverless.driverEnv.PYTHONPATH",
+        "xspark.driver.cores",
+    ],
+)
+def test_a_message_may_set_only_what_sizes_a_job(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f'"sparkConf" may not set {name!r}'):
+        spark_settings(PlatformName.EMR, INSTANCE, {name: "1"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.executor.cores",
+        "spark.driver.memoryOverhead",
+        "spark.dynamicAllocation.maxExecutors",
+        "spark.speculation.quantile",
+        "spark.default.parallelism",
+        "spark.sql.shuffle.partitions",
+        "spark.memory.storageFraction",
+        "spark.shuffle.spill.compress",
+        "spark.network.timeout",
+        "spark.emr-serverless.executor.disk",
+        "spark.task.maxFailures",
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "sleeper.bulk.import.emr."])
+def test_what_sizes_a_job_may_be_set(name: str, prefix: str) -> None:
+    wanted = {f"{prefix}{name}": "3"}
+    assert spark_settings(PlatformName.EMR, INSTANCE, wanted)[name] == "3"
+
+
+def test_every_setting_with_a_property_may_be_set_by_a_message() -> None:
+    for name in (*SPARK_ON_SERVERLESS, *SPARK_ON_CLUSTERS):
+        assert spark_settings(PlatformName.EMR, INSTANCE, {name: "5"})[name] == "5"

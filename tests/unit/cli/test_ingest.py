@@ -1,10 +1,14 @@
 """Ingest from the command line."""
 
 import json
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sleeper.errors import UnavailableError
+from sleeper.wiring.ingest import ingest_paths
 from tests.unit.cli.conftest import Sleeper
 
 
@@ -112,3 +116,56 @@ def test_files_handed_to_the_batcher_wait_for_their_job(cities: Sleeper, rows_fi
     assert cities("report", "ingest-jobs", "--output", "json").rows == []
     assert cities("ingest", "cities", "nowhere.csv", "--batch").status == 1
     assert cities("ingest", "cities", rows_file, "--batch", "--submit").status == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "last"),
+    [
+        (UnavailableError("no answer"), 1, "error: no answer\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_an_ingest_that_did_not_finish_says_how_to_repeat_it_safely(
+    cities: Sleeper,
+    rows_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    status: int,
+    last: str,
+) -> None:
+    """The commit was applied; its answer was lost."""
+
+    def unanswered(*arguments: Any) -> None:
+        ingest_paths(*arguments)
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sleeper.wiring.ingest.ingest_paths", unanswered)
+        failed = cities("ingest", "cities", rows_file)
+    assert (failed.status, failed.stdout) == (status, "")
+    said, _, end = failed.stderr.partition("\n")
+    assert end == last
+    begin = "ingest not confirmed; repeating it under its job id adds no row twice: sleeper "
+    assert said.startswith(begin)
+    again = cities(*shlex.split(said.removeprefix(begin)))
+    assert again.status == 0
+    assert "was done before" in again.stderr
+    (table,) = cities("table", "list", "--output", "json").rows
+    assert table["rows"] == 3
+
+
+def test_a_job_that_may_not_have_been_sent_says_its_id(
+    cities: Sleeper, rows_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsent(*_: object) -> None:
+        raise UnavailableError("no answer")
+
+    monkeypatch.setattr("sleeper.local.queue.LocalQueue.send", unsent)
+    failed = cities("ingest", "cities", rows_file, "--submit", "--job-id", "monday")
+    assert failed.status == 1
+    assert f"sleeper ingest cities {rows_file} --submit --job-id monday\n" in failed.stderr
+
+
+def test_a_rejected_job_is_not_to_be_repeated(cities: Sleeper, rows_file: Path) -> None:
+    rows_file.write_text("city,year,people\nRome,MMXX,9\n")
+    assert "job id" not in cities("ingest", "cities", rows_file).stderr

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sleeper.clock import iso_time, system_clock
 from tests.unit.cli.conftest import Sleeper
 
 
@@ -185,3 +186,25 @@ def test_new_tables_take_the_instances_processing_and_keep_it(
     sleeper("instance", "set", f"{default}=max(people)")
     assert sleeper("table", "get", "a", AGGREGATIONS).stdout == "sum(people)\n"
     assert sleeper("table", "get", "b", AGGREGATIONS).stdout == "\n"
+
+
+def test_the_time_of_a_table_that_was_idle_for_long_is_accepted_by_a_command(
+    cities: Sleeper, rows_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later_ms = system_clock() + 400 * 24 * 3600 * 1000
+    monkeypatch.setattr("sleeper.clock.time.time_ns", lambda: later_ms * 1_000_000)
+    refused = cities("ingest", "cities", rows_file)
+    assert refused.status == 1
+    assert "400 days ahead" in refused.stderr
+    assert "sleeper table accept-time NAME" in refused.stderr
+    accepted = cities("table", "accept-time", "cities")
+    assert (accepted.status, accepted.stdout) == (0, "")
+    assert f"to {iso_time(later_ms)}" in accepted.stderr
+    assert cities("ingest", "cities", rows_file).status == 0
+
+
+def test_times_of_all_tables_are_accepted_at_once(cities: Sleeper) -> None:
+    accepted = cities("table", "accept-time", "--all")
+    assert (accepted.status, accepted.stderr[:12]) == (0, "table cities")
+    assert cities("table", "accept-time").status == 2
+    assert cities("table", "accept-time", "cities", "--all").status == 2

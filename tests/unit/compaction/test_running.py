@@ -1,5 +1,6 @@
 """Running compaction jobs: what they write, and what becomes of runs that come too late."""
 
+import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -278,6 +279,30 @@ def test_a_damaged_input_fails_the_run_by_its_name(table: RealTable, damage: str
     assert table.create_jobs().released == 1
 
 
+def test_a_flipped_bit_that_decodes_is_never_compacted(table: RealTable) -> None:
+    job = with_job(table, rows=1000)
+    bad = table.files()[1]
+    before = table.rows()
+    path = table.root.folder / bad.path
+    content = path.read_bytes()
+    for place in range(len(content) // 4, len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with contextlib.suppress(DataError):
+            if table.rows() != before:
+                break
+    else:
+        raise AssertionError("every flip is noticed")
+    on_disk = table.paths_on_disk()
+    with pytest.raises(DataError, match=f"{bad.path} is damaged: bytes .* their checksum"):
+        table.run(job)
+    assert {file.path for file in table.files()} == set(job.inputs)
+    assert table.paths_on_disk() == on_disk
+    assert table.tracker.job(TABLE_ID, job.id).state is JobState.FAILED
+    path.write_bytes(content)
+    table.run(job)
+    assert table.rows() == before
+
+
 def spoil(path: Path, damage: str) -> None:
     content = path.read_bytes()
     if damage == "cut":
@@ -296,7 +321,9 @@ def test_an_input_with_fewer_rows_than_the_state_says_loses_nothing(table: RealT
     _, second = table.files()
     folder = table.root.folder
     short = table.ingest([1])[0]
-    (folder / second.path).write_bytes((folder / short.path).read_bytes())
+    for suffix in ("", ".checksum"):
+        content = (folder / (short.path + suffix)).read_bytes()
+        (folder / (second.path + suffix)).write_bytes(content)
     with pytest.raises(DataError, match=f"{second.path} holds 1 rows: expected 10"):
         table.run(job)
     assert len(table.files()) == 3

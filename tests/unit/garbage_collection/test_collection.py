@@ -42,7 +42,9 @@ def test_files_are_kept_for_the_tables_delay_and_then_deleted_with_their_sidecar
     assert report.bytes > 1000
     assert report.held_back_by is None
     (kept,) = table.files()
-    assert table.paths_on_disk() == [kept.path + s for s in ("", ".filter", ".sketches")]
+    assert table.paths_on_disk() == [
+        kept.path + s for s in ("", ".checksum", ".filter", ".sketches")
+    ]
     assert table.rows() == before
     assert table.collect().files == 0
 

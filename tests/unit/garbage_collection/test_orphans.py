@@ -5,10 +5,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from sleeper.files.data_file import new_data_path
+from sleeper.errors import UnavailableError
+from sleeper.files.data_file import DataFile, new_data_path
 from sleeper.files.stored_object import StoredObject
 from sleeper.garbage_collection.orphans import collect_orphans
+from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.tables.table_ref import TableId
 from tests.real_table import DAY_MS, OBJECTS_PER_FILE, START_MS, TABLE_ID, Killed, RealTable
@@ -81,6 +84,65 @@ def test_rule_3_a_file_committed_after_it_was_listed_is_kept(table: RealTable) -
     assert exists(table, file.path)
 
 
+def test_rule_3_a_collector_whose_clock_jumped_never_deletes_what_is_committed_later(
+    table: RealTable,
+) -> None:
+    """The run's own clock is right. Its commit is refused, because its files are gone."""
+    running = left_behind(table, table.clock())
+    file = DataFile(running, 1, 5, (1,), (1,))
+    job = AddFiles("running", table.clock(), (NewFile(file, ((ROOT, 1),)),))
+    ahead_ms = table.clock() + 20 * DAY_MS
+    collector = open_state_store(table.root.folder / TABLE_ID / "state.db", lambda: ahead_ms)
+    collect_orphans(
+        TABLE_ID,
+        collector,
+        table.properties,
+        table.root.objects,
+        table.root.delete,
+        lambda: ahead_ms,
+    )
+    collector.close()
+    assert not exists(table, running)
+    (outcome,) = table.store.commit(job)
+    assert outcome.refused
+    assert table.row_keys() == []
+
+
+def test_rule_3_the_bar_is_committed_before_anything_is_deleted(table: RealTable) -> None:
+    left_behind(table, START_MS)
+    table.clock.pass_minutes(15 * 24 * 60)
+    found = list(table.root.objects(TABLE_ID))
+    bars: list[int] = []
+
+    def delete(paths: list[str]) -> None:
+        with table.store.reading() as state:
+            bars.append(state.run_bar_ms)
+        table.root.delete(paths)
+
+    collect_orphans(TABLE_ID, table.store, table.properties, lambda _: found, delete, table.clock)
+    assert bars == [table.clock() - 14 * DAY_MS]
+
+
+def test_rule_3_a_clock_that_is_implausibly_ahead_collects_nothing(table: RealTable) -> None:
+    running = left_behind(table, table.clock())
+    table.clock.pass_minutes(400 * 24 * 60)
+    with pytest.raises(UnavailableError, match="accept-time"):
+        table.collect_orphans()
+    assert exists(table, running)
+
+
+def test_collection_of_an_idle_table_keeps_its_log_time_current(table: RealTable) -> None:
+    """Otherwise the first commit after a long time without any would be a jump."""
+    for _ in range(5):
+        table.clock.pass_minutes(20 * 24 * 60)
+        table.collect_orphans()
+        table.collect_orphans()
+    table.ingest(range(10))
+    assert table.row_keys() == [(k,) for k in range(10)]
+    with table.store.reading() as state:
+        assert state.number == 1 + 5 + 1
+
+
 def test_sidecars_follow_their_data_file(table: RealTable) -> None:
     (file,) = table.ingest(range(10))
     put(table, file.path + ".filter")
@@ -138,7 +200,7 @@ def test_orphans_go_in_batches_and_may_be_interrupted(table: RealTable) -> None:
         left_behind(table, START_MS)
     table.ingest(range(10))
     table.clock.pass_minutes(15 * 24 * 60)
-    table.ticks.count, table.ticks.die_at = 0, 6
+    table.ticks.count, table.ticks.die_at = 0, 14
     with pytest.raises(Killed):
         table.collect_orphans()
     table.open_again()

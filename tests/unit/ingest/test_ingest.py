@@ -22,7 +22,11 @@ from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.statestore import run_commit
+from sleeper.statestore.outcome import Outcome
+from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.transaction import Transaction
 from tests.table_fixture import FakeClock
 
 SCHEMA = Schema((Field("k", PrimitiveType.STRING),), (), (Field("n", PrimitiveType.INT),))
@@ -202,9 +206,9 @@ def test_messages_are_read_as_the_formats_say() -> None:
         ("{", "not JSON"),
         ("[]", "JSON object"),
         (json.dumps({"tableName": "t"}), '"files"'),
-        (json.dumps({"tableName": "t", "files": []}), '"files"'),
+        (json.dumps({"tableName": "t", "files": "x"}), '"files"'),
         (json.dumps({"files": ["x"]}), '"tableName" or "tableId"'),
-        (json.dumps({"id": 7, "tableName": "t", "files": ["x"]}), '"id" must be text'),
+        (json.dumps({"id": {}, "tableName": "t", "files": ["x"]}), '"id" must be text'),
     ],
 )
 def test_a_wrong_message_is_refused_with_its_reason(body: str, reason: str) -> None:
@@ -240,4 +244,120 @@ def test_a_run_that_another_run_of_its_job_overtook_took_nothing_in(table: Inges
 
     result = ingest_batches(table, "j1", overtaken(), "r")
     assert (result.rows, result.files, result.done_before) == (0, 0, True)
+    assert stored(table) == [("a", 1)]
+
+
+def with_extra_columns(path: Path) -> Path:
+    columns = {"x": [1], "n": [7], "tags": [["t"]], "k": ["a"]}
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_columns_that_the_schema_does_not_have_are_left_out_with_a_warning(
+    table: IngestTable, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = with_extra_columns(tmp_path / "a.parquet")
+    assert ingest_files(table, "j1", [path], "r").rows == 1
+    assert stored(table) == [("a", 7)]
+    assert (
+        f"file {path}: left out columns that the schema does not have: 'x', 'tags'" in caplog.text
+    )
+
+
+def test_columns_that_the_schema_does_not_have_are_refused_if_the_table_says_so(
+    table: IngestTable, tmp_path: Path
+) -> None:
+    path = with_extra_columns(tmp_path / "a.parquet")
+    with pytest.raises(InvalidRequestError, match="not in the schema: 'x', 'tags'"):
+        ingest_files(replace(table, refuses_extra_columns=True), "j1", [path], "r")
+    assert stored(table) == []
+
+
+def test_a_csv_file_with_another_column_is_refused(table: IngestTable, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("k,n,x\na,1,2\n")
+    with pytest.raises(InvalidRequestError, match="not in the schema: 'x'"):
+        ingest_files(table, "j1", [tmp_path / "a.csv"], "r")
+
+
+def test_a_job_of_no_files_is_committed_and_adds_nothing(table: IngestTable) -> None:
+    result = ingest_files(table, "j1", [], "[]")
+    assert (result.rows, result.files, result.number) == (0, 0, 2)
+    assert ingest_files(table, "j1", [], "[]").done_before
+    assert stored(table) == []
+
+
+def test_a_line_longer_than_the_engines_settings_allow_is_refused(
+    table: IngestTable, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"k": "a", "n": 1}\n')
+    short = replace(table, engine=replace(table.engine, line_bytes_max=17))
+    with pytest.raises(InvalidRequestError, match=r"a\.jsonl, line 1: longer than 17 bytes"):
+        ingest_files(short, "job", [path], "request")
+    assert ingest_files(table, "job", [path], "request").rows == 1
+
+
+def test_a_damaged_file_is_refused_by_name_also_if_only_the_engine_finds_the_damage(
+    table: IngestTable, tmp_path: Path
+) -> None:
+    good, bad = write(tmp_path / "good.parquet", [("a", 1)]), tmp_path / "bad.parquet"
+    pq.write_table(pa.table({"k": ["abcabc"], "n": [1]}), bad, compression="none")
+    bad.write_bytes(bad.read_bytes().replace(b"abcabc", b"abc\xffbc"))
+    with pytest.raises(InvalidRequestError, match=r"file \S*bad\.parquet.*(UTF|utf)"):
+        ingest_files(table, "job", [good, bad], "request")
+
+
+def test_a_clock_that_is_implausibly_ahead_fails_an_ingest_before_a_file_is_read(
+    table: IngestTable, tmp_path: Path
+) -> None:
+    ahead = replace(table, clock=lambda: system_clock() + 400 * 24 * 3600 * 1000)
+    with pytest.raises(UnavailableError, match="accept-time"):
+        ingest_files(ahead, "job", [tmp_path / "not read"], "request")
+
+
+class UnansweredStore:
+    """A state store whose first commits are applied, or not, without an answer."""
+
+    def __init__(self, inner: StateStore, unanswered: int, applies: bool) -> None:
+        self._inner = inner
+        self._applies = applies
+        self.unanswered = unanswered
+
+    def commit(self, *transactions: Transaction) -> list[Outcome]:
+        if self.unanswered:
+            self.unanswered -= 1
+            if self._applies:
+                self._inner.commit(*transactions)
+            raise UnavailableError("no answer")
+        return self._inner.commit(*transactions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("applies", [True, False])
+def test_a_commit_whose_outcome_is_unknown_is_repeated(
+    table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applies: bool
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(run_commit, "_sleep", waits.append)
+    store = UnansweredStore(table.state, 3, applies)
+    path = write(tmp_path / "a.parquet", [("a", 1), ("z", 2)])
+    ingest_files(replace(table, state=store), "job", [path], "request")  # type: ignore[arg-type]
+    assert stored(table) == [("a", 1), ("z", 2)]
+    assert len(waits) == 3
+
+
+def test_a_commit_that_stays_unknown_is_given_up_after_a_minute(
+    table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(run_commit, "_sleep", waits.append)
+    store = UnansweredStore(table.state, 1_000_000, False)
+    path = write(tmp_path / "a.parquet", [("a", 1)])
+    with pytest.raises(UnavailableError, match="no answer"):
+        ingest_files(replace(table, state=store), "job", [path], "request")  # type: ignore[arg-type]
+    assert 30 < sum(waits) <= 70
+    store.unanswered = 0
+    ingest_files(table, "job", [path], "request")
     assert stored(table) == [("a", 1)]

@@ -144,9 +144,9 @@ def test_requests_are_assigned_all_or_none(store: FileRequests) -> None:
         ("{", "not JSON"),
         ("[]", "must be a JSON object"),
         ('{"tableName":"t"}', '"files" must be a list'),
-        ('{"tableName":"t","files":[]}', '"files" must be a list'),
+        ('{"tableName":"t","files":{}}', '"files" must be a list'),
         ('{"files":["a/b"]}', '"tableName" or "tableId" is missing'),
-        ('{"tableName":7,"files":["a/b"]}', '"tableName" must be text'),
+        ('{"tableName":[7],"files":["a/b"]}', '"tableName" must be text'),
     ],
 )
 def test_a_message_that_is_none_is_refused_with_its_reason(body: str, reason: str) -> None:

@@ -5,9 +5,8 @@ import pytest
 
 from sleeper.errors import InvalidRequestError
 from sleeper.properties import engine, instance, table
-from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES, SetBy
+from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
 from sleeper.properties.docs import properties_page
-from sleeper.properties.unused import means_nothing_here
 from sleeper.properties.values import (
     InstanceProperties,
     check_set_by_user,
@@ -104,51 +103,10 @@ def test_a_property_without_meaning_here_is_kept_with_a_warning() -> None:
     assert len(of_table.warnings()) == 1
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "sleeper.jars.bucket",
-        "sleeper.stack.tag.name",
-        "sleeper.vpc.endpoint.check",
-        "sleeper.fs.s3a.max-connections",
-        "sleeper.task.runner.memory.mb",
-        "sleeper.statestore.snapshot.creation.batch.size",
-        "sleeper.ingest.arrow.working.buffer.bytes",
-        "sleeper.ingest.job.queue.url",
-        "sleeper.compaction.task.wait.time.seconds",
-        "sleeper.compaction.job.creation.dlq.url",
-        "sleeper.gc.files.maximum",
-        "sleeper.partition.splitting.finder.batch.size",
-        "sleeper.query.processor.row.retrieval.threads",
-        "sleeper.bulk.import.emr.ec2.keypair.name",
-        "sleeper.query.websocket.api.url",
-        "sleeper.default.page.size",
-        "sleeper.default.table.reuse.existing",
-        "sleeper.table.compression.codec",
-        "sleeper.table.parquet.writer.version",
-        "sleeper.table.statestore.classname",
-        "sleeper.table.compaction.job.send.batch.size",
-        "sleeper.table.compaction.job.id.assignment.commit.async",
-        "sleeper.table.bulk.import.emr.instance.architecture",
-    ],
-)
-def test_what_gchq_sleeper_has_beside_is_known(name: str) -> None:
-    assert means_nothing_here(name)
-
-
 @pytest.mark.parametrize("name", ["sleeper.ingest.task.memroy.mb", "sleeper.gc.period", "x"])
 def test_a_mistyped_name_is_not_taken_for_one_of_gchq_sleeper(name: str) -> None:
-    assert not means_nothing_here(name)
-
-
-def test_no_declared_property_is_among_those_without_meaning() -> None:
-    # A pattern that covers a declared name would hide that the name was mistyped nearby.
-    shadowed = [
-        p.name
-        for p in (*INSTANCE_PROPERTIES, *TABLE_PROPERTIES)
-        if p.set_by is not SetBy.DEPLOYMENT and means_nothing_here(p.name)
-    ]
-    assert shadowed == []
+    with pytest.raises(InvalidRequestError, match="is no instance property"):
+        an_instance(**{name: "1"})
 
 
 def test_the_properties_of_the_format_page_have_its_defaults() -> None:

@@ -39,7 +39,9 @@ Rule 3, nothing live is overwritten
   unit/statestore/test_transactions.py `a_path_that_is_known_is_refused`
 - late commits: same, `a_commit_of_a_run_older_than_half_the_orphan_age_is_refused`,
   `the_run_start_in_a_files_name_counts_too`
-- orphans: unit/garbage_collection/test_orphans.py `rule_3_...`
+- orphans: unit/garbage_collection/test_orphans.py `rule_3_...`;
+  unit/statestore/test_transactions.py `a_run_older_than_the_bar_never_commits`
+- the log's time: unit/statestore/test_log_time.py
 
 Rule 4, nothing stays locked
 - release: unit/compaction/test_creation.py `rule_4_jobs_whose_lease_ran_out_...`;
@@ -153,8 +155,8 @@ def test_rule_1_a_message_older_than_the_memory_of_ids_is_rejected(
     path = write(tmp_path / "a.parquet", [("a", 1)])
     submit_ingest(instance, "rows", [str(path)], "j")
     ingest_paths(instance, "rows", [str(path)], "j")  # a worker that died before its delete
-    clock.now_ms += 31 * DAY_MS
-    for number in range(2):  # with these entries the old id is forgotten
+    for number in range(2):  # with the second entry the old id is forgotten
+        clock.now_ms += 16 * DAY_MS
         other = write(tmp_path / f"{number}.parquet", [("b", number)])
         ingest_paths(instance, "rows", [str(other)])
     run_all(instance)

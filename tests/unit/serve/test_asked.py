@@ -31,6 +31,10 @@ def test_keys_ranges_and_the_rest() -> None:
     assert asked == Query(regions, ("v",), 0, 3)
 
 
+def test_a_region_that_holds_nothing_is_no_rows() -> None:
+    assert query_of_body(ONE, {"regions": [{"id": {"min": 5, "max": 5}}]}).regions == ()
+
+
 def test_keys_of_several_fields_with_bytes_as_base64() -> None:
     text = base64.b64encode(b"\x00\xff").decode()
     (region,) = query_of_body(TWO, {"keys": [["x", text]]}).regions or ()
@@ -50,6 +54,7 @@ def test_keys_of_several_fields_with_bytes_as_base64() -> None:
         ({"ranges": [[5, 1]]}, "holds nothing"),
         ({"ranges": [[5]]}, r"\[min, max\]"),
         ({"regions": [{"nope": {}}]}, "'nope'"),
+        ({"regions": [{"id": {"mim": 5}}]}, "'mim'"),
         ({"regions": [7]}, r'"regions\[0\]"'),
         ({"columns": "v"}, '"columns" must be a list'),
         ({"columns": [1]}, "list of names"),

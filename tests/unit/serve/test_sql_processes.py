@@ -169,3 +169,21 @@ def test_processes_end_with_their_server(tmp_path: Path, instance: Instance) -> 
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "it runs on"
         time.sleep(0.1)
+
+
+def test_memory_is_limited_while_nobody_reads(processes: SqlProcesses) -> None:
+    rows = processes.open(
+        "SELECT 1 AS n UNION ALL"
+        " SELECT cardinality(generate_series(1, 300000000 + k)) FROM t WHERE k = 1",
+        limit(),
+        "local",
+    )
+    assert rows._process is not None
+    process = psutil.Process(rows._process._process.pid)
+    deadline = time.monotonic() + 30
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, f"it has {process.memory_info().rss // _MIB} MiB"
+        time.sleep(0.05)
+    with pytest.raises(InvalidRequestError, match="more memory"):
+        list(rows)
+    assert ask(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]

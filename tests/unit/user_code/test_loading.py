@@ -1,5 +1,7 @@
 """Names become objects: unpacked once, imported once, nothing but what is registered."""
 
+import errno
+import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -146,3 +148,29 @@ def test_an_unpacking_that_died_is_no_hindrance(tmp_path: Path, code: UserCode) 
     torn.mkdir(parents=True)
     (torn / "my_code.py").write_text("syntax error")
     assert code.load(CodeKind.ITERATOR, "Whole").__name__ == "Whole"
+
+
+def test_code_that_one_user_unpacked_can_be_read_by_another(tmp_path: Path, code: UserCode) -> None:
+    code._folder.mkdir(parents=True)
+    code._folder.chmod(0o755)
+    code.registry.add([make_wheel(tmp_path)])
+    code.load(CodeKind.ITERATOR, "Whole")
+    (unpacked,) = code._folder.iterdir()
+    assert stat.S_IMODE(unpacked.stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("number", ["EACCES", "EROFS"])
+def test_a_user_who_may_not_write_the_code_folder_can_load_from_it(
+    tmp_path: Path, code: UserCode, monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    code.registry.add([make_wheel(tmp_path)])
+    make_folder = Path.mkdir
+
+    def refuse(path: Path, *arguments: object, **more: object) -> None:
+        if path.is_relative_to(code._folder):
+            raise OSError(getattr(errno, number), number)
+        make_folder(path, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    assert callable(code.load(CodeKind.ITERATOR, "Whole"))
+    assert not code._folder.exists()

@@ -3,18 +3,20 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 from sleeper.ingest.job import ingest_job_from_message
 from sleeper.ingest_batcher.request import FileRequests
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message
 from sleeper.jobs.status import JobState
 from sleeper.properties.table import BATCHER_JOB_FILES_MIN, BATCHER_JOB_SIZE_MIN
+from sleeper.wiring.aws_instance import redriven_body
 from sleeper.wiring.batching import (
     create_all_ingest_batches,
     create_ingest_batches,
@@ -66,6 +68,42 @@ def test_a_message_that_comes_twice_makes_one_job(instance: Instance, file: Path
     assert jobs_sent(instance) == [(str(file),)]
     (job,) = instance.jobs.recent(JobKind.INGEST)
     assert job.inputs == 1
+
+
+def test_a_redriven_message_adds_no_file_again(instance: Instance, file: Path) -> None:
+    body = f'{{"tableName":"t","files":["{file}"]}}'
+    receive_batch_message(instance, message(body, "m1"))
+    assert create_all_ingest_batches(instance) == (1, ())
+    redriven = redriven_body(QueueName.INGEST_BATCHER)
+    for before, after in pairwise(("m1", "m2", "m3")):
+        # Each redrive gives the message another id.
+        body = redriven(body, before, "sender")
+        receive_batch_message(instance, message(body, after))
+    assert create_all_ingest_batches(instance) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("queue", "member"),
+    [
+        (QueueName.INGEST, "id"),
+        (QueueName.BULK_IMPORT_EKS, "id"),
+        (QueueName.BULK_EXPORT, "exportId"),
+        (QueueName.QUERY, "queryId"),
+        (QueueName.INGEST_BATCHER, "firstMessageId"),
+    ],
+)
+def test_a_redriven_message_keeps_the_id_of_its_first_sending(
+    queue: QueueName, member: str
+) -> None:
+    redriven = redriven_body(queue)
+    once = redriven('{"type":"Query","tableName":"t"}', "m1", "sender")
+    assert json.loads(redriven(once, "m2", "sender"))[member] == "m1"
+
+
+def test_an_id_that_is_too_long_for_a_key_is_rejected(instance: Instance, file: Path) -> None:
+    body = json.dumps({"tableName": "t", "files": [str(file)], "firstMessageId": "i" * 1000})
+    with pytest.raises(InvalidRequestError, match='"firstMessageId" is longer than 500 bytes'):
+        receive_batch_message(instance, message(body))
 
 
 def test_a_directory_is_the_files_in_it(instance: Instance, tmp_path: Path) -> None:
@@ -192,3 +230,17 @@ def test_a_table_that_is_not_known_is_tracked_under_as_much_of_its_name_as_a_key
         )
     (job,) = instance.jobs.recent()
     assert job.table_id == "x" * 200
+
+
+def test_files_wait_while_the_properties_of_their_table_are_missing(
+    instance: Instance, file: Path, tmp_path: Path
+) -> None:
+    table = instance.table("t")
+    submit_to_batcher(instance, "t", [str(file)])
+    path = tmp_path / "instance" / "tables" / f"table-{table.ref.id}.properties"
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(DataError, match="table 't' has no properties"):
+        table.properties()
+    path.write_bytes(content)
+    assert create_all_ingest_batches(instance) == (1, ())

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import boto3
 import pytest
+from moto import mock_aws
 
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.table import (
@@ -14,7 +16,7 @@ from sleeper.properties.table import (
     ONLINE,
     SPLIT_THRESHOLD_ROWS,
 )
-from sleeper.wiring.deployment import define_table, deployed_properties
+from sleeper.wiring.deployment import define_table, deployed_properties, protect_tables
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.instance_folder import TableDefinition
 from sleeper.wiring.opening import make_instance, open_instance
@@ -134,3 +136,24 @@ def test_a_table_with_an_iterator_is_made_where_there_is_no_arrow(
     unknown = {ITERATOR_CLASS_NAME.name: "NoSuch"}
     with pytest.raises(InvalidRequestError, match="no iterator 'NoSuch'"):
         define_table(instance, replace(TABLE, name="other", settings=unknown), None)
+
+
+@pytest.mark.parametrize("protect", [True, False])
+def test_tables_are_protected_as_the_deployment_says(
+    protect: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    with mock_aws():
+        dynamo = boto3.client("dynamodb", region_name="eu-west-2")
+        for name, is_protected in (("one", True), ("two", False)):
+            dynamo.create_table(
+                TableName=name,
+                KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
+                AttributeDefinitions=[{"AttributeName": "k", "AttributeType": "S"}],
+                BillingMode="PAY_PER_REQUEST",
+                DeletionProtectionEnabled=is_protected,
+            )
+        protect_tables(dynamo, ["one", "two"], protect)
+        found = [dynamo.describe_table(TableName=name)["Table"] for name in ("one", "two")]
+        assert [table["DeletionProtectionEnabled"] for table in found] == [protect, protect]

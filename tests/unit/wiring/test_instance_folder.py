@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.instance import ID, INGEST_TASKS_MAX, TAGS_OF_RESOURCES, VPC
+from sleeper.properties.gchq_names import gchq_names
+from sleeper.properties.instance import (
+    ACCOUNT,
+    ID,
+    INGEST_TASKS_MAX,
+    REGION,
+    SUBNETS,
+    TAGS_OF_RESOURCES,
+    VPC,
+)
 from sleeper.wiring.instance_folder import InstanceFolder, read_instance_folder
 
 SCHEMA = '{"rowKeyFields":[{"name":"key","type":"LongType"}]}'
@@ -70,7 +79,6 @@ def test_no_file_is_needed_if_the_id_is_given() -> None:
         ("tables__one__splits_txt", "7\nx\n", "tables/one: split points, line 2: 'x'"),
         ("tables__one__splits_txt", "9\n7\n", "tables/one: "),
         ("tables__one__table_properties", "sleeper.table.onlin=1", "tables/one: .*onlin"),
-        ("tables__one__table_properties", "sleeper.table.id=00000001", "sleeper.table.id"),
         ("tables__one__table_properties", "sleeper.table.filters=ageOff(x,1)", "'?x'?"),
         ("tables__one__table_properties", "sleeper.table.splits.file=no.txt", "no.txt"),
     ],
@@ -80,3 +88,35 @@ def test_what_is_wrong_is_named_with_its_file(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=named):
         _read(tmp_path, **{file: text}).properties.get(ID)
+
+
+def test_a_folder_saved_from_a_deployed_instance_of_gchq_sleeper_is_read(tmp_path: Path) -> None:
+    """It has every property that its deployment wrote, and the tables' ids."""
+    written = [
+        f"{name}=written"
+        for name, set_by in gchq_names().items()
+        if set_by == "deployment" and name not in (ACCOUNT.name, REGION.name)
+    ]
+    own = "sleeper.id=a\nsleeper.ingest.tracker.enabled=true\nsleeper.account=123456789012\n"
+    folder = _read(
+        tmp_path,
+        instance_properties=own + "\n".join(written),
+        tables__one__table_properties="sleeper.table.id=5e6f7a8b\nsleeper.table.data.engine=JAVA\n",
+    )
+    kept = {"sleeper.id", "sleeper.ingest.tracker.enabled", ACCOUNT.name, TAGS_OF_RESOURCES.name}
+    assert set(folder.properties.values) == kept
+    assert "sleeper.table.id" not in folder.tables[0].settings
+    assert folder.warnings == (
+        "property sleeper.ingest.tracker.enabled means nothing here, and is ignored",
+        "table one: property sleeper.table.data.engine means nothing here, and is ignored",
+    )
+
+
+def test_the_network_that_a_deployment_created_is_not_taken_for_a_given_one(
+    tmp_path: Path,
+) -> None:
+    """Else the next deployment would delete the network while its tasks run in it."""
+    saved = "sleeper.id=a\nsleeper.vpc=vpc-1\nsleeper.subnets=s-1\nsleeper.network.vpc.created="
+    assert _read(tmp_path, instance_properties=saved + "vpc-1\n").properties.get(VPC) is None
+    given = _read(tmp_path, instance_properties=saved + "vpc-0\n").properties
+    assert (given.get(VPC), given.get(SUBNETS)) == ("vpc-1", ("s-1",))

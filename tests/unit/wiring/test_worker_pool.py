@@ -1,5 +1,7 @@
 """Workers are replaced when they die, but not for ever when they die at once."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -25,5 +27,30 @@ def test_workers_that_die_at_their_start_are_given_up(
 def keep_up_for(pool: WorkerPool, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        pool.keep_up()
+        pool.keep_up(lambda: 0)
         time.sleep(0.02)
+
+
+def test_workers_that_die_with_a_message_are_replaced_however_many_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_pool, "_EARLY_DEATHS_MAX", 2)
+    monkeypatch.setattr(worker_pool, "_EARLY_SECONDS", 60.0)
+    monkeypatch.setattr(worker_pool, "_start_worker", dying_worker)
+    pool = WorkerPool(tmp_path / "nothing", 1)
+    deaths = 0
+    deadline = time.monotonic() + 60.0
+    try:
+        while deaths < 3 and time.monotonic() < deadline:
+            # Each of them had one message, which has gone back to its queue.
+            deaths += pool.keep_up(lambda: 1)
+            time.sleep(0.02)
+    finally:
+        pool.stop()
+    assert deaths == 3
+
+
+def dying_worker(_: Path) -> worker_pool._Worker:
+    command = [sys.executable, "-S", "-c", "import os; os.abort()"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    return worker_pool._Worker(process, time.monotonic())

@@ -1,0 +1,95 @@
+"""All property names of gchq/sleeper are used, or ignored with a warning."""
+
+import csv
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES, Property
+from sleeper.properties.instance import OPTIONAL_STACKS
+from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.values import instance_properties, table_properties
+
+_TEXT = (resources.files("sleeper.properties") / "gchq_properties.tsv").read_text(encoding="utf-8")
+_LINES = [line for line in _TEXT.splitlines() if not line.startswith("#")]
+NAMES = [(set_by, name) for set_by, name, _ in csv.reader(_LINES, delimiter="\t")]
+DEFAULTS = [
+    (name, default)
+    for set_by, name, default in csv.reader(_LINES, delimiter="\t")
+    # A default that its source computes is no literal.
+    if default not in {"", "null"} and not default.startswith(" +")
+]
+# Members of sleeper.core.properties.model.OptionalStack, 0.36.
+STACKS = [
+    "IngestStack",
+    "IngestBatcherStack",
+    "EmrServerlessBulkImportStack",
+    "EmrBulkImportStack",
+    "PersistentEmrBulkImportStack",
+    "EksBulkImportStack",
+    "EmrStudioStack",
+    "BulkExportStack",
+    "QueryStack",
+    "WebSocketQueryStack",
+    "AthenaStack",
+    "KeepLambdaWarmStack",
+    "CompactionStack",
+    "GarbageCollectorStack",
+    "PartitionSplittingStack",
+    "RestApiStack",
+    "DashboardStack",
+    "TableMetricsStack",
+]
+
+
+def _text_of_default(declared: Property[Any]) -> str:
+    return "" if declared.default is None else declared.kind.format(declared.default)
+
+
+def test_there_are_as_many_names_as_gchq_sleeper_has() -> None:
+    assert len({name for _, name in NAMES}) == 612
+
+
+def test_every_name_is_used_or_ignored_with_a_warning() -> None:
+    for set_by, name in NAMES:
+        declared = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
+        value = "any" if declared is None else _text_of_default(declared)
+        if name.startswith("sleeper.table."):
+            warnings = table_properties({name: value}, instance_properties({})).warnings()
+        else:
+            warnings = instance_properties({name: value}).warnings()
+        expected = f"property {name} means nothing here, and is ignored"
+        assert warnings == (() if declared else (expected,)), (set_by, name)
+
+
+@pytest.mark.parametrize(("name", "default"), DEFAULTS)
+def test_a_default_of_gchq_sleeper_is_a_value_that_is_accepted(name: str, default: str) -> None:
+    declared = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
+    if declared is not None:
+        declared.parse(default)
+
+
+def test_its_stack_names_are_accepted_and_are_all_that_there_are() -> None:
+    assert {stack.value for stack in OptionalStack} == set(STACKS)
+    for name in STACKS:
+        assert [stack.value for stack in OPTIONAL_STACKS.parse(name.lower())] == [name]
+
+
+def test_stacks_that_deploy_nothing_here_are_warned_of() -> None:
+    names = "IngestStack,EmrStudioStack,KeepLambdaWarmStack"
+    assert instance_properties({OPTIONAL_STACKS.name: names}).warnings() == (
+        "optional stack EmrStudioStack means nothing here, and is ignored",
+        "optional stack KeepLambdaWarmStack means nothing here, and is ignored",
+    )
+
+
+def test_the_former_name_of_a_stack_is_accepted_and_written_as_gchq_sleeper_has_it() -> None:
+    stacks = OPTIONAL_STACKS.parse("GarbageCollectionStack,ingeststack")
+    assert OPTIONAL_STACKS.kind.format(stacks) == "GarbageCollectorStack,IngestStack"
+
+
+@pytest.mark.parametrize("text", ["None", ","])
+def test_no_stack_is_written_as_a_list_that_gchq_sleeper_reads_as_empty(text: str) -> None:
+    assert OPTIONAL_STACKS.parse(text) == ()
+    assert OPTIONAL_STACKS.kind.format(()) == ","

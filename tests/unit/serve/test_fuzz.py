@@ -1,0 +1,157 @@
+"""Random requests are answered or refused; none is an internal error.
+
+The time is bounded, so each run tries others. The seed is in the test's name and in its failure;
+SLEEPER_TEST_SEED repeats one.
+"""
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import anyio
+import httpx
+import pyarrow as pa
+import pytest
+
+from sleeper.errors import SleeperError
+from sleeper.processing.text import parse_aggregations, parse_filters
+from sleeper.query.sql_tokens import check_statement
+from sleeper.serve.access import Access
+from sleeper.serve.application import make_application
+from sleeper.serve.terms import Terms
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.query import open_sql
+from sleeper.wiring.tables import create_table
+from tests.seeds import choose_seed
+
+_SECONDS = 1.5
+_SEED = choose_seed()
+_SCHEMA = """{"rowKeyFields":[{"name":"k","type":"LongType"}],
+ "valueFields":[{"name":"s","type":"StringType"},{"name":"v","type":"LongType"}]}"""
+# Values at and beyond limits, of wrong kinds, and text that is not a name.
+_VALUES = [
+    None, True, 0, 1, -1, 2**31, 2**63 - 1, 2**63, -(2**63) - 1, 10**400, 1.5, 1e308, float("nan"),
+    float("inf"), "", "k", "t", "x" * 5000, "\x00", "\ud800", "é", "'", '"', "%", "ageOff(v,1)",
+    "sum(v)", "2024-01-01", "AAEC", [], [[]], {}, [None], {"k": None}, [1, 2], ["k"], [[1, 2]],
+    {"k": {"min": 1, "max": 2}}, {"min": "a"}, [{"k": [1, 2]}],
+]  # fmt: skip
+_MEMBERS = [
+    "keys", "ranges", "regions", "columns", "limit", "asOf", "filters", "aggregations", "iterator",
+    "iteratorConfig", "statement", "tableName", "queryId", "type", "processingConfig",
+    "resultsPublisherConfig", "requestedValueFields", "nope",
+]  # fmt: skip
+_PATHS = [
+    "/tables", "/tables/t", "/tables/t/query", "/sql", "/status", "/queries", "/queries/x",
+    "/openapi.json", "/", "/tables/%00", "/tables/%ff/query", "/nowhere",
+]  # fmt: skip
+_SQL = [
+    "SELECT", "*", "k", "s", "v", "FROM", "t", "WHERE", "k = 1", "AND", "OR", "(", ")", ",", "1",
+    "9223372036854775808", "'a'", "'", '"', "--", "/*", "*/", "GROUP BY", "ORDER BY", "LIMIT",
+    "OFFSET", "-1", "count(*)", "sum(v)", "JOIN", "ON", "UNION ALL", "CASE", "WHEN", "THEN", "END",
+    "EXPLAIN", "DESCRIBE", "VALUES", "INTERVAL", "CAST(k AS", "decimal(99,9))", "$$", "E'\\'", "::",
+    "repeat(s, 10)", "1/0", "[1]", "NULL", "EXISTS", "IN", "OVER", "WITH", "AS", "\x00", "é", ";",
+]  # fmt: skip
+_CALLS = [
+    "ageOff", "sum", "max", "map_sum", "(", ")", ",", '"', '""', " ", "v", "k", "nope", "-1",
+    "9" * 30, "9" * 5000, "٣", "\n", "\x00", "é",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    folder: Path = tmp_path_factory.mktemp("fuzz") / "instance"
+    make_local_instance(folder, "test", {"sleeper.query.memory.bytes": "64M"})
+    opened = open_local_instance(folder)
+    create_table(opened, "t", _SCHEMA)
+    ingest_rows(opened, "t", [pa.record_batch({"k": [1, 2], "s": ["a", "b"], "v": [1, 2]})])
+    yield opened
+    opened.close()
+
+
+def tries(name: str) -> Iterator[random.Random]:
+    """Sources of one try each, while there is time."""
+    end = time.monotonic() + _SECONDS
+    number = 0
+    while number < 20 or time.monotonic() < end:
+        yield random.Random(f"{_SEED}/{name}/{number}")
+        number += 1
+
+
+def words(source: random.Random, of: list[str], count: int, between: str = "") -> str:
+    return between.join(source.choice(of) for _ in range(source.randrange(count)))
+
+
+def check_sleeper_errors(name: str, of: list[str], work: Callable[[str], object]) -> None:
+    for source in tries(name):
+        text = words(source, of, 30, source.choice(["", " "]))
+        try:
+            work(text)
+        except SleeperError:
+            pass
+        except Exception as error:
+            pytest.fail(f"seed {_SEED}: {text!r}: {error!r}")
+
+
+def test_filters_and_aggregations() -> None:
+    check_sleeper_errors("filters", _CALLS, parse_filters)
+    check_sleeper_errors("aggregations", _CALLS, parse_aggregations)
+
+
+def test_statements(instance: Instance) -> None:
+    def run(text: str) -> None:
+        with open_sql(instance, f"SELECT {text}") as rows:
+            rows.read_all()
+
+    check_sleeper_errors("tokens", _SQL, check_statement)
+    check_sleeper_errors("statements", _SQL, run)
+
+
+def test_requests(instance: Instance) -> None:
+    application = Access(make_application(instance, Terms(seconds_max=5)), None)
+    transport = httpx.ASGITransport(application, raise_app_exceptions=False)
+
+    async def run() -> None:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            for source in tries("requests"):
+                asked = request_of(source)
+                answer = await client.send(asked)
+                assert answer.status_code < 500, (
+                    f"seed {_SEED}: {asked.method} {asked.url} {asked.headers} "
+                    f"{asked.content[:300]!r}: {answer.text}"
+                )
+
+    anyio.run(run)
+
+
+def request_of(source: random.Random) -> httpx.Request:
+    url = "http://localhost" + source.choice(_PATHS)
+    if source.random() < 0.5:
+        names = ["report", "table", "limit", "nope"]
+        values = ["tables", "all", "files", "t", "", "-1", "9" * 20, "9" * 5000, "é", "\x00"]
+        pairs = [(source.choice(names), source.choice(values)) for _ in range(3)]
+        url += "?" + "&".join(f"{name}={quote(value)}" for name, value in pairs)
+    headers = {
+        "Host": source.choice(["localhost", "localhost", "localhost", "[", "[::1", "a:b:c"]),
+        "Content-Type": source.choice(["application/json", "application/json", "text/x"]),
+        "Accept": source.choice(["*/*", "", "application/*;q=nan", ";;q=,", "text/csv"]),
+    }
+    method = source.choice(["GET", "POST", "POST", "PUT"])
+    return httpx.Request(method, url, content=body_of(source), headers=headers)
+
+
+def body_of(source: random.Random) -> bytes:
+    """A JSON object of known members, or one that was cut or changed."""
+    members = {source.choice(_MEMBERS): source.choice(_VALUES) for _ in range(source.randrange(4))}
+    if source.random() < 0.3:
+        members["statement"] = "SELECT " + words(source, _SQL, 12, " ")
+    if source.random() < 0.3:
+        members["filters"] = words(source, _CALLS, 12)
+    body = bytearray(json.dumps(members).encode())
+    if body and source.random() < 0.3:
+        body[source.randrange(len(body))] = source.randrange(256)
+    return bytes(body[: source.randrange(len(body) + 1)] if source.random() < 0.1 else body)

@@ -1,0 +1,87 @@
+"""The driver's commit of a DataFrame, without a Spark."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+import sleeper
+from sleeper.errors import UnavailableError
+from sleeper.spark.writer import PartWritten, SleeperWriter
+from sleeper.statestore import run_commit
+from sleeper.statestore.outcome import Outcome
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.wiring.ingest_parts import write_ingest_part
+
+SCHEMA = {
+    "rowKeyFields": [{"name": "k", "type": "StringType"}],
+    "valueFields": [{"name": "n", "type": "LongType"}],
+}
+SPARK_SCHEMA = StructType([StructField("k", StringType()), StructField("n", LongType())])
+ROWS = pa.record_batch({"k": ["a", "b"], "n": pa.array([1, 2], pa.int64())})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[sleeper.Table]:
+    with sleeper.create_instance(tmp_path / "here") as instance:
+        yield instance.create_table("t", SCHEMA)
+
+
+def writer_of(table: sleeper.Table, job_id: str) -> SleeperWriter:
+    options = {"instance": table._instance.where, "table": "t", "jobId": job_id}
+    return SleeperWriter(options, SPARK_SCHEMA, overwrite=False)
+
+
+def written(table: sleeper.Table, writer: SleeperWriter) -> PartWritten:
+    files = write_ingest_part(table._instance, writer._begun, [ROWS], "(part)", 1)
+    return PartWritten(files)
+
+
+def lose_answers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """The first commits of files are applied, and not answered."""
+    commit, left = StateStore.commit, [count]
+
+    def unanswered(self: StateStore, *transactions: Transaction) -> list[Outcome]:
+        outcomes = commit(self, *transactions)
+        if left[0] and isinstance(transactions[0], AddFiles):
+            left[0] -= 1
+            raise UnavailableError("no answer")
+        return outcomes
+
+    monkeypatch.setattr(StateStore, "commit", unanswered)
+    monkeypatch.setattr(run_commit, "_sleep", lambda _: None)
+
+
+def test_a_commit_that_is_not_answered_is_repeated(
+    table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(table, "j")
+    part = written(table, writer)
+    lose_answers(monkeypatch, 2)
+    writer.commit([part])
+    assert table.query().to_arrow().num_rows == 2
+
+
+def test_a_commit_that_is_never_answered_names_the_job_id(
+    table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(table, "j")
+    part = written(table, writer)
+    with monkeypatch.context() as patch:
+        lose_answers(patch, 1_000_000)
+        with pytest.raises(UnavailableError, match="repeating it with option jobId='j' adds no"):
+            writer.commit([part])
+    again = writer_of(table, "j")
+    again.commit([written(table, again)])
+    assert table.query().to_arrow().num_rows == 2
+
+
+def test_an_aborted_write_names_the_job_id(
+    table: sleeper.Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer_of(table, "j").abort([None])
+    assert "option jobId=j adds no row twice" in caplog.text

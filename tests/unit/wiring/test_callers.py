@@ -1,0 +1,78 @@
+"""What restricted callers may not learn in other ways than by a query."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.jobs.queue import Message
+from sleeper.properties.table import QUERY_CALLERS
+from sleeper.reports.kind import ReportKind
+from sleeper.wiring.bulk_exporting import run_bulk_export_message
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.query import restriction_for
+from sleeper.wiring.sight import check_sees_report
+from sleeper.wiring.tables import create_table
+
+SCHEMA = '{"rowKeyFields":[{"name":"k","type":"IntType"}]}'
+CALLERS = {"some": {"valueFields": []}, "all": {}}
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    """A table that is open to all, and one that is open to `all` alone."""
+    make_local_instance(tmp_path / "instance", "test")
+    opened = open_local_instance(tmp_path / "instance")
+    create_table(opened, "open", SCHEMA)
+    table = create_table(opened, "guarded", SCHEMA)
+    opened.table_properties.change(table.id, {QUERY_CALLERS.name: json.dumps(CALLERS)})
+    yield opened
+    opened.close()
+
+
+def test_reports_of_one_table_are_for_those_who_see_all_of_it(instance: Instance) -> None:
+    check_sees_report(instance, ReportKind.FILES, "open", "some")
+    check_sees_report(instance, ReportKind.FILES, "guarded", "all")
+    for kind, table in ((ReportKind.FILES, "guarded"), (ReportKind.FILES, None)):
+        with pytest.raises(InvalidRequestError, match="'some' may not see all"):
+            check_sees_report(instance, kind, table, "some")
+
+
+@pytest.mark.parametrize(
+    "kind", [ReportKind.TASKS, ReportKind.QUEUES, ReportKind.DEAD_LETTERS, ReportKind.ALL]
+)
+def test_reports_that_are_of_no_table_are_for_those_who_see_every_table(
+    instance: Instance, kind: ReportKind
+) -> None:
+    check_sees_report(instance, kind, "open", "all")
+    with pytest.raises(InvalidRequestError, match="'some' may not see all"):
+        check_sees_report(instance, kind, "open", "some")
+
+
+@pytest.mark.parametrize("lines_kept", ["", "id", "name"])
+def test_a_table_whose_property_file_is_cut_is_open_to_nobody(
+    instance: Instance, lines_kept: str
+) -> None:
+    table = instance.table("guarded")
+    (file,) = Path(instance.where).glob(f"tables/*{table.ref.id}*")
+    lines = file.read_text().splitlines(keepends=True)
+    kept = [n for n, line in enumerate(lines) if lines_kept and f".{lines_kept}=" in line]
+    file.write_text("".join(lines[: kept[0] + 1] if kept else []))
+    for caller in ("some", "other"):
+        with pytest.raises(UnavailableError, match=r"property file of table .* incomplete"):
+            restriction_for(table, caller)
+
+
+@pytest.mark.parametrize("caller", ["some", "other"])
+def test_an_export_is_for_those_who_see_all_of_the_table(instance: Instance, caller: str) -> None:
+    def export(name: str, sender: str) -> None:
+        body = json.dumps({"exportId": f"{name}-{sender}", "tableName": name})
+        run_bulk_export_message(instance, Message("1", body, "receipt", 1, 0, sender=sender))
+
+    export("open", caller)
+    export("guarded", "all")
+    with pytest.raises(InvalidRequestError, match=f"'{caller}' may not"):
+        export("guarded", caller)

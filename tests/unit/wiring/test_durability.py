@@ -1,0 +1,197 @@
+"""Every object is on disk, then its name, and only then the entry that names it."""
+
+import json
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sleeper.cli.row_sink import RowFormat, row_sink
+from sleeper.datafiles.sources import Rejects
+from sleeper.statestore import database
+from sleeper.wiring.bulk_exporting import export_table
+from sleeper.wiring.code import add_wheels
+from sleeper.wiring.collecting import snapshot_table
+from sleeper.wiring.compaction_creation import compact_table
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.query_dispatch import send_query
+from sleeper.wiring.tables import set_table_properties
+from tests.system.bad_days import make_table, run_all
+from tests.wheels import make_wheel
+
+# So many rows make whole row groups, so that a compaction's output is the engine's.
+ENGINE_WRITTEN_ROWS = 30_000
+EVERYTHING = {"k": {"min": "", "max": None}}
+
+
+@dataclass
+class DiskRecord:
+    """What a process did to the disk, in order.
+
+    `file_sizes` has the size of each file at its last fsync, by inode; a rename keeps it.
+    `folders` has the names that each folder held at its last fsync.
+    """
+
+    file_sizes: dict[int, int] = field(default_factory=dict)
+    folders: dict[Path, set[str]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    checked: set[str] = field(default_factory=set)
+
+    def fsync(self, descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+            # A name only counts if the content was on disk before.
+            self.folders[path] = {
+                p.name for p in path.iterdir() if p.is_dir() or self.fault_of(p) is None
+            }
+        else:
+            self.file_sizes[status.st_ino] = status.st_size
+
+    def fault_of(self, path: Path) -> str | None:
+        """Why the file's content might be lost in a power failure; None if it is durable."""
+        status = path.stat()
+        synced = self.file_sizes.get(status.st_ino)
+        if synced == status.st_size:
+            return None
+        return f"{path.name}: {synced} of {status.st_size} bytes at the last fsync"
+
+    def check(self, path: Path, top: Path) -> None:
+        """Adds to the faults, unless the file and the folders above it are durable."""
+        self.checked.add(path.name)
+        fault = self.fault_of(path)
+        if fault is None and path.name not in self.folders.get(path.parent, ()):
+            fault = f"{path.name}: its folder was not synchronized after it"
+        for folder in path.parents:
+            if folder == top:
+                break
+            if folder.name not in self.folders.get(folder.parent, ()):
+                fault = fault or f"{path.name}: the name of folder {folder.name} is not durable"
+        if fault is not None and fault not in self.faults:
+            self.faults.append(fault)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DiskRecord:
+    """The record of this process; data files and sidecars are checked at each commit."""
+    record = DiskRecord()
+    fsync, execute = os.fsync, database._Connection.execute
+
+    def recorded_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        record.fsync(descriptor)
+
+    def recorded_execute(self: Any, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            for path in (tmp_path / "instance").glob("*/data/*/*"):
+                record.check(path, tmp_path)
+        return execute(self, sql, parameters)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(database._Connection, "execute", recorded_execute)
+    return record
+
+
+@pytest.fixture
+def instance(disk: DiskRecord, tmp_path: Path) -> Iterator[Instance]:
+    make_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
+    opened = open_local_instance(tmp_path / "instance")
+    make_table(opened)
+    yield opened
+    opened.close()
+
+
+def ingest(instance: Instance, rows: int) -> None:
+    columns = {
+        "k": [f"key-{i * 7919 % rows}" for i in range(rows)],
+        "n": pa.array(range(rows), pa.int32()),
+    }
+    ingest_rows(instance, "rows", [pa.RecordBatch.from_pydict(columns)])
+
+
+def suffixes(disk: DiskRecord) -> set[str]:
+    return {"".join(Path(name).suffixes[-1:]) for name in disk.checked}
+
+
+@pytest.mark.parametrize(
+    ("rows", "output"), [(100, "streamed"), (ENGINE_WRITTEN_ROWS, "engine-written")]
+)
+def test_data_files_and_sidecars_are_durable_before_the_entry_that_names_them(
+    instance: Instance, disk: DiskRecord, rows: int, output: str
+) -> None:
+    ingest(instance, rows)
+    ingest(instance, rows)
+    assert disk.faults == []
+    before = len(disk.checked)
+    compact_table(instance, "rows", full=True)
+    run_all(instance)
+    assert disk.faults == []
+    assert len(disk.checked) > before
+    assert suffixes(disk) == {".parquet", ".sketches", ".filter", ".checksum"}
+
+
+def test_a_state_snapshot_is_durable_before_the_log_is_trimmed(
+    instance: Instance, disk: DiskRecord, tmp_path: Path
+) -> None:
+    ingest(instance, 10)
+    snapshot_table(instance, instance.tables.by_name("rows"), always=True)
+    (snapshot,) = (tmp_path / "instance").glob("*/snapshots/*.db.zst")
+    disk.check(snapshot, tmp_path)
+    assert disk.faults == []
+
+
+def test_exports_and_query_results_are_durable(
+    instance: Instance, disk: DiskRecord, tmp_path: Path
+) -> None:
+    ingest(instance, 1_000)
+    export_table(instance, "rows", tmp_path / "out", "e1")
+    query = {"tableName": "rows", "type": "Query", "queryId": "q1", "regions": [EVERYTHING]}
+    send_query(instance, json.dumps(query))
+    run_all(instance)
+    exported = [p for p in (tmp_path / "out").rglob("*") if p.is_file()]
+    results = list((tmp_path / "instance" / "query-results").rglob("*.parquet"))
+    assert len(exported) == 3
+    assert len(results) == 1
+    for path in [*exported, *results]:
+        disk.check(path, tmp_path)
+    assert disk.faults == []
+
+
+def test_a_file_of_rows_that_a_command_writes_is_durable(disk: DiskRecord, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    with row_sink(RowFormat.CSV, file) as sink:
+        sink.write(b"k,n\n" * 1000)
+    disk.check(file, tmp_path)
+    assert disk.faults == []
+
+
+def test_property_files_and_wheels_are_durable(
+    instance: Instance, disk: DiskRecord, tmp_path: Path
+) -> None:
+    add_wheels(instance, [make_wheel(tmp_path / "wheels")])
+    set_table_properties(instance, "rows", {"sleeper.table.gc.delay.minutes": "7"})
+    folder = tmp_path / "instance"
+    files = [*folder.glob("code/*.whl"), *folder.rglob("*.properties")]
+    assert len(files) == 3
+    for path in files:
+        disk.check(path, tmp_path)
+    assert disk.faults == []
+
+
+def test_rejected_rows_are_durable(disk: DiskRecord, tmp_path: Path) -> None:
+    file = tmp_path / "rejected.jsonl"
+    with file.open("a", encoding="utf-8") as sink:
+        rejects = Rejects(sink)
+        rejects.begin()
+        rejects.add("rows.csv", 1, "no number", "x")
+        rejects.keep()
+        disk.check(file, tmp_path)
+    assert disk.faults == []

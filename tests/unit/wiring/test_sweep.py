@@ -1,0 +1,88 @@
+"""The sweep of tables without a row in the index: it must never delete data."""
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sleeper.clock import system_clock
+from sleeper.partitions.partition import tree_from_split_points
+from sleeper.schema.json import schema_from_json
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.tables.table_ref import TableId
+from sleeper.wiring.collecting import sweep_abandoned
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.instance import Instance
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.wiring.tables import create_table
+
+SCHEMA = '{"rowKeyFields":[{"name":"k","type":"StringType"}]}'
+ROWS = pa.record_batch({"k": ["a", "b"]})
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[Instance]:
+    make_local_instance(tmp_path / "here", "me")
+    with closing(open_local_instance(tmp_path / "here")) as opened:
+        yield opened
+
+
+def lose_row(instance: Instance, table_id: TableId) -> None:
+    with closing(sqlite3.connect(Path(instance.where) / "instance.db")) as connection:
+        connection.execute("DELETE FROM tables WHERE id = ?", (table_id,))
+        connection.commit()
+
+
+def sweep(instance: Instance) -> int:
+    """As it is two hours later."""
+    return sweep_abandoned(replace(instance, clock=lambda: system_clock() + 2 * 3_600_000))
+
+
+def test_a_table_whose_row_is_lost_is_kept_with_its_data(
+    instance: Instance, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a restored backup of the index that is older than the table."""
+    ref = create_table(instance, "t", SCHEMA)
+    ingest_rows(instance, "t", [ROWS])
+    lose_row(instance, ref.id)
+    with caplog.at_level(logging.WARNING):
+        assert sweep(instance) == 0
+    assert f"table {ref.id} is not in the index and has data: it is kept" in caplog.text
+    instance.tables.create(ref)
+    with instance.table("t").state.reading() as state:
+        (file,) = state.files.all()
+    assert (Path(instance.where) / file.path).exists()
+
+
+def test_a_table_whose_rows_were_all_deleted_is_kept_too(instance: Instance) -> None:
+    """Its log holds more than a creation writes."""
+    ref = create_table(instance, "t", SCHEMA)
+    ingest_rows(instance, "t", [ROWS.slice(0, 0)])
+    lose_row(instance, ref.id)
+    assert sweep(instance) == 0
+
+
+def test_a_table_whose_state_cannot_be_read_is_kept(instance: Instance) -> None:
+    dead = TableId("0badf00d")
+    instance.make_table(dead)
+    (Path(instance.where) / dead / "state.db").write_bytes(b"no database" * 1000)
+    assert sweep(instance) == 0
+    assert (Path(instance.where) / dead / "state.db").exists()
+
+
+@pytest.mark.parametrize("is_initialised", [True, False])
+def test_what_a_creation_left_that_died_is_removed(
+    instance: Instance, is_initialised: bool
+) -> None:
+    dead = TableId("0badf00d")
+    instance.make_table(dead)
+    if is_initialised:
+        tree = tuple(tree_from_split_points(schema_from_json(SCHEMA), ()))
+        instance.state(dead).commit_or_raise(InitialiseTable(SCHEMA, tree))
+    assert sweep(instance) == 1
+    assert not (Path(instance.where) / dead).exists()
