@@ -61,7 +61,7 @@ START_MS = 1_767_225_600_000
 DAY_MS = 24 * 3600 * 1000
 TABLE_ID = TableId("0a1b2c3d")
 # A data file and its sidecars.
-OBJECTS_PER_FILE = 3
+OBJECTS_PER_FILE = 4
 LONG_SCHEMA = Schema((Field("key", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.STRING),))
 
 

@@ -53,6 +53,9 @@ def seaweedfs(folder: Path, buckets: tuple[str, ...] = ()) -> Iterator[S3Server]
     s3, filer, *others = free_ports(2 + len(_OTHER_PORTS))
     server = S3Server(f"http://127.0.0.1:{s3}")
     command = [
+        "env",
+        # The first object of a bucket creates one volume, not seven.
+        "WEED_MASTER_VOLUME_GROWTH_COPY_1=1",
         str(Path(sysconfig.get_path("scripts"), "weed")),
         "server",
         f"-dir={data}",
@@ -63,8 +66,11 @@ def seaweedfs(folder: Path, buckets: tuple[str, ...] = ()) -> Iterator[S3Server]
         f"-s3.config={config}",
         "-ip=127.0.0.1",
         "-ip.bind=127.0.0.1",
-        "-volume.max=300",
-        "-master.volumeSizeLimitMB=64",
+        # Each bucket of a test run takes one, until the server ends.
+        "-volume.max=2000",
+        # While volumes grow, under load for seconds, the server answers puts with 500. So they
+        # are large enough for all that tests write; they take no space before they are filled.
+        "-master.volumeSizeLimitMB=4096",
         "-master.telemetry=false",
         # These have fixed ports, which another server of these tests may have taken.
         "-s3.port.iceberg=0",
@@ -76,8 +82,9 @@ def seaweedfs(folder: Path, buckets: tuple[str, ...] = ()) -> Iterator[S3Server]
             for bucket in (*buckets, "ready"):
                 # The S3 server's buckets are folders of its file system.
                 _post(f"http://127.0.0.1:{filer}/buckets/{bucket}/")
-            probe = replace(server.bucket("ready"), prefix="probe")
-            obstore.put(open_bucket(probe), "probe", b"ready")
+                # The first object of a bucket makes volumes grow.
+                probe = replace(server.bucket(bucket), prefix="probe")
+                obstore.put(open_bucket(probe), "probe", b"ready")
         except (OSError, BaseError):
             return False
         return True

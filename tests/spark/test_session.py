@@ -1,9 +1,16 @@
 """The Spark that the tests of this folder share."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
+
+from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
 
 
 def test_executors_run_python_on_arrow_batches(spark: SparkSession) -> None:
@@ -17,3 +24,29 @@ def test_executors_run_python_on_arrow_batches(spark: SparkSession) -> None:
     rows = found.collect()
     assert sum(r["rows"] for r in rows) == 1000
     assert {r["from"] for r in rows} == {"sleeper.clock"}
+
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from sleeper.spark.session import local_session
+
+def seconds(batches):
+    from sleeper.retries import retry_seconds
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"seconds": [retry_seconds()]})
+
+with local_session("retries", "local[1]", Path(sys.argv[1]), {}) as spark:
+    (row,) = spark.range(1, numPartitions=1).mapInArrow(seconds, "seconds double").collect()
+    print(row["seconds"])
+"""
+
+
+@pytest.mark.slow
+def test_executors_retry_as_jobs_before_a_task_opens_a_bucket(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _PROGRAM, str(tmp_path)]
+    # The driver's own time is not that of executors.
+    environment = {**os.environ, RETRY_VARIABLE: "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert float(done.stdout) == JOB_RETRY_SECONDS

@@ -116,8 +116,8 @@ def says_as_shown(expected: str, said: str, is_sampled: bool = False) -> bool:
 def variables_of(folder: Path, programs: Path) -> dict[str, str]:
     """An environment in which `sleeper` and `python` are this one, and no instance is named."""
     programs.mkdir()
-    _program(programs / "sleeper", f'{sys.executable} -c "{_MAIN}" "$@"')
-    _program(programs / "python", f'{sys.executable} "$@"')
+    _program(programs / "sleeper", f'{_PYTHON} -c "{_MAIN}" "$@"')
+    _program(programs / "python", f'{_PYTHON} "$@"')
     kept = {n: v for n, v in os.environ.items() if not n.startswith("SLEEPER_")}
     return {
         **kept,
@@ -128,6 +128,7 @@ def variables_of(folder: Path, programs: Path) -> dict[str, str]:
     }
 
 
+_PYTHON = shlex.quote(sys.executable)
 _MAIN = "from sleeper.cli.main import main; main()"
 
 

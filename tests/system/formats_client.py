@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from websockets.sync.client import ClientConnection, connect
 
+from tests.live_clients import JavaClient
 from tests.system.deployed import Client
 
 SECONDS_MAX = 400
@@ -60,10 +62,18 @@ class FormatsClient:
 
     def upload(self, key: str, rows: pa.Table) -> str:
         """Puts a Parquet file; the name that messages give it."""
+        return self._upload(self.uploads, key, rows)
+
+    def upload_directly(self, rows: pa.Table) -> str:
+        """Uploads as the Python client of gchq/sleeper does: to the instance's data bucket."""
+        bucket = self.properties()["sleeper.data.bucket"]
+        return self._upload(bucket, f"for_ingest/{uuid.uuid4()}.parquet", rows)
+
+    def _upload(self, bucket: str, key: str, rows: pa.Table) -> str:
         body = io.BytesIO()
         pq.write_table(rows, body)
-        self.client("s3").put_object(Bucket=self.uploads, Key=key, Body=body.getvalue())
-        return f"{self.uploads}/{key}"
+        self.client("s3").put_object(Bucket=bucket, Key=key, Body=body.getvalue())
+        return f"{bucket}/{key}"
 
     def send(self, queue: str, body: str | dict[str, Any], *, by_name: bool = False) -> str:
         """Sends to the queue that a property names; returns the message's id."""
@@ -168,14 +178,16 @@ class FormatsClient:
             time.sleep(pause)
 
 
-def frames_of(connection: ClientConnection, message: str | dict[str, Any]) -> list[Item]:
-    """Sends a query; the frames up to the one that ends it, none later than clients wait."""
-    connection.send(message if isinstance(message, str) else json.dumps(message))
+def frames_of(connection: ClientConnection, query: dict[str, Any]) -> list[Item]:
+    """Sends a query; the frames up to those that end it, none later than clients wait."""
+    connection.send(json.dumps(query))
+    client = JavaClient(query.get("queryId", ""))
     frames: list[Item] = []
-    while not frames or frames[-1]["message"] not in {"completed", "error"}:
+    while not client.is_finished:
         text = connection.recv(timeout=_SILENCE_SECONDS)
         assert len(text) <= 120 * 1024
         frames.append(json.loads(text))
+        client.take(frames[-1])
     return frames
 
 

@@ -21,6 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import boto3
+from botocore.config import Config
+
 from tests.system.deployed import DeployedInstance
 from tests.system.roles import credentials_of
 
@@ -55,7 +58,7 @@ class Launcher:
 
     def look(self) -> None:
         """Starts what was asked for since, and tells of what has ended."""
-        ecs = self.instance.client("ecs")
+        ecs = self._client("ecs")
         for cluster in ecs.list_clusters()["clusterArns"]:
             self._end_tasks(ecs, cluster)
             self._start_tasks(ecs, cluster)
@@ -66,6 +69,18 @@ class Launcher:
             process.terminate()
         for _, process in self._tasks.values():
             process.wait(_END_SECONDS)
+
+    def _client(self, service: str) -> Any:
+        """A client that repeats what a loaded emulator fails at, as ECS and Lambda do."""
+        told = self.environment
+        return boto3.client(
+            service,
+            endpoint_url=told["AWS_ENDPOINT_URL"],
+            region_name=told["AWS_REGION"],
+            aws_access_key_id=told["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=told["AWS_SECRET_ACCESS_KEY"],
+            config=Config(retries={"mode": "standard", "total_max_attempts": 5}),
+        )
 
     def _start_tasks(self, ecs: Any, cluster: str) -> None:
         asked = ecs.list_tasks(cluster=cluster, desiredStatus="RUNNING")["taskArns"]
@@ -106,7 +121,7 @@ class Launcher:
 
     def poll_queue(self, function: str, source: Mapping[str, Any], stop: threading.Event) -> None:
         """Feeds a function from its queue, as its event source says, until told to stop."""
-        sqs = self.instance.client("sqs")
+        sqs = self._client("sqs")
         queue = sqs.get_queue_url(QueueName=source["EventSourceArn"].rpartition(":")[2])["QueueUrl"]
         told = self.instance.function_environment(function)
         handler = told["POWERTOOLS_SERVICE_NAME"].replace("-", "_")
@@ -147,7 +162,11 @@ class Launcher:
 def launcher(
     instance: DeployedInstance, environment: Mapping[str, str], folder: Path
 ) -> Iterator[Launcher]:
-    """Runs what is asked for until the context ends."""
+    """Runs what is asked for until the context ends.
+
+    An error that ends the context has as notes what the launcher failed at, since a launcher
+    that has ended looks like tasks that never start or end.
+    """
     folder.mkdir()
     running = Launcher(instance, environment, folder)
     stop = threading.Event()
@@ -164,6 +183,10 @@ def launcher(
         thread.start()
     try:
         yield running
+    except BaseException as error:
+        for failure in running.failures:
+            error.add_note(f"the launcher failed: {failure}")
+        raise
     finally:
         stop.set()
         for thread in threads:

@@ -68,7 +68,8 @@ class SparkServerless:
     def _submit(self, run_id: str, request: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
         driver = request["jobDriver"]["sparkSubmit"]
         assert driver["entryPoint"] == MAIN_FILE
-        options = shlex.split(driver["sparkSubmitParameters"].replace(PYTHON, sys.executable))
+        python = shlex.quote(sys.executable)
+        options = shlex.split(driver["sparkSubmitParameters"].replace(PYTHON, python))
         disk = self.folder / run_id
         disk.mkdir(parents=True)
         command = [

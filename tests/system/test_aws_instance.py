@@ -24,7 +24,12 @@ from sleeper.jobs.event import new_task_id
 from sleeper.properties.deployed import DEPLOYED_QUEUES, SCHEDULE_RULES
 from sleeper.reports.kind import ReportKind
 from sleeper.tables.table_ref import TableId, TableState
-from sleeper.wiring.collecting import finish_deletions, sweep_abandoned
+from sleeper.wiring.aws_instance import open_aws_instance
+from sleeper.wiring.collecting import (
+    collect_table_orphans,
+    finish_deletions,
+    sweep_abandoned,
+)
 from sleeper.wiring.committing import commit_messages
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.opening import open_instance
@@ -220,6 +225,28 @@ def test_a_job_that_no_task_can_do_is_refused_or_rejected_with_its_reason(
     with pytest.raises(InvalidRequestError, match="holds the instance's tables"):
         instance.find_files(f"s3://{own}/0/data/")
     assert query(cities) == []
+
+
+def test_an_upload_to_the_data_bucket_is_ingested_and_left_to_its_lifecycle_rule(
+    cities: Sleeper, deployed: AwsInstance, instance: Instance, work: Callable[[], None]
+) -> None:
+    """Clients of gchq/sleeper upload to `for_ingest/`; a rule of the bucket deletes it later."""
+    (own,) = (bucket.name for bucket in instance.root.buckets)
+    key, rows = "for_ingest/0f.parquet", rows_from(0, 10)
+    deployed.s3().put_object(Bucket=own, Key=key, Body=parquet(rows))
+    job = {"id": "direct", "tableName": "cities", "files": [f"{own}/{key}"]}
+    instance.queue(QueueName.INGEST).send(json.dumps(job))
+    work()
+    assert query(cities) == in_order(rows)
+    assert instance.find_files(f"{own}/{key}") == [(f"s3://{own}/{key}", len(parquet(rows)))]
+    with closing(open_aws_instance(deployed.id, _in_four_weeks)) as much_later:
+        collect_table_orphans(much_later, "cities")
+        sweep_abandoned(much_later)
+    assert keys_of(deployed, own, "for_ingest/") == [key]
+
+
+def _in_four_weeks() -> int:
+    return system_clock() + 28 * 86_400_000
 
 
 def test_a_dead_letter_returns_as_the_job_that_it_was(

@@ -16,9 +16,9 @@ def test_a_clock_that_is_set_back_stops_nothing(
     instance: Instance, clock: FakeClock, tmp_path: Path
 ) -> None:
     make_table(instance, ("m",))
-    clock.now_ms += 60 * DAY_MS
+    clock.now_ms += 29 * DAY_MS
     ingest_paths(instance, "rows", [str(write(tmp_path / "a.parquet", [("a", 1), ("z", 1)]))])
-    clock.now_ms -= 60 * DAY_MS
+    clock.now_ms -= 29 * DAY_MS
     ingest_paths(instance, "rows", [str(write(tmp_path / "b.parquet", [("b", 1), ("y", 1)]))])
     assert compact_table(instance, "rows", full=True).created == 2
     assert run_all(instance) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sleeper.local.state_store import open_state_store
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from tests.table_fixture import ROOT, TableUnderTest, data_file
+from tests.table_fixture import ROOT, FakeClock, TableUnderTest, data_file
 
 PROCESSES, COMMITS = 8, 40
 
@@ -22,6 +22,12 @@ def commit_many(path: Path, worker: int, said: Path, count: int) -> None:
             new = NewFile(data_file(name), ((ROOT, 10),))
             (outcome,) = store.commit(AddFiles(name, time.time_ns() // 1_000_000, (new,)))
             out.write(f"{name} {outcome.number}\n")
+
+
+def new_table(folder: Path) -> TableUnderTest:
+    """A table made now: its log refuses commits of processes whose clocks are far ahead."""
+    clock = FakeClock(time.time_ns() // 1_000_000)
+    return TableUnderTest(folder, "embedded", clock=clock).initialise()
 
 
 def start(folder: Path, worker: int, count: int):
@@ -38,7 +44,7 @@ def what_was_said(folder: Path) -> dict[str, int]:
 
 
 def test_eight_processes_lose_no_number_and_give_none_twice(tmp_path: Path) -> None:
-    table = TableUnderTest(tmp_path, "embedded").initialise()
+    table = new_table(tmp_path)
     processes = [start(tmp_path, w, COMMITS) for w in range(PROCESSES)]
     for process in processes:
         process.join()
@@ -50,7 +56,7 @@ def test_eight_processes_lose_no_number_and_give_none_twice(tmp_path: Path) -> N
 
 
 def test_a_killed_process_loses_nothing_it_was_told_and_blocks_nobody(tmp_path: Path) -> None:
-    table = TableUnderTest(tmp_path, "embedded").initialise()
+    table = new_table(tmp_path)
     victim, survivor = start(tmp_path, 0, 100_000), start(tmp_path, 1, 100)
     deadline = time.monotonic() + 60
     said = tmp_path / "said-0"

@@ -36,7 +36,7 @@ STACKS = (
     "IngestBatcherStack",
     "CompactionStack",
     "PartitionSplittingStack",
-    "GarbageCollectionStack",
+    "GarbageCollectorStack",
 )
 INSTANCE = f"""
 sleeper.id=Sys.Test

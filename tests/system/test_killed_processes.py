@@ -1,6 +1,6 @@
 """Real processes of a local instance, killed at random moments: nothing is lost or doubled.
 
-The seed is printed; `SLEEPER_KILL_SEED` repeats its choices, though not the machine's timing.
+The seed is printed; `SLEEPER_TEST_SEED` repeats its choices, though not the machine's timing.
 `SLEEPER_KILL_SECONDS` makes it longer.
 """
 
@@ -31,6 +31,7 @@ from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.runner import run_instance
 from sleeper.wiring.tables import create_table
 from sleeper.wiring.worker import Worker
+from tests.seeds import choose_seed
 
 SCHEMA = (
     '{"rowKeyFields": [{"name": "k", "type": "LongType"}],'
@@ -56,6 +57,7 @@ from sleeper.wiring.collecting import collect_table
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.compaction_creation import compact_table
 from sleeper.wiring.splitting import split_table
+from tests.seeds import choose_seed
 instance = open_instance(sys.argv[1])
 while True:
     split_table(instance, "rows")
@@ -160,8 +162,7 @@ def stored(instance: Instance) -> Counter[tuple[int, str]]:
 
 @pytest.mark.slow
 def test_whatever_is_killed_every_row_is_there_once_and_nothing_stays(tmp_path: Path) -> None:
-    seed = int(os.environ.get("SLEEPER_KILL_SEED", str(random.randrange(10**6))))
-    print(f"SLEEPER_KILL_SEED={seed}")
+    seed = choose_seed()
     folder = tmp_path / "instance"
     # Innocent messages meet many deaths here: they must not be taken for poison.
     properties = {"sleeper.queue.receives.max": "100", "sleeper.engine.threads": "1"}
@@ -204,7 +205,7 @@ def nothing_stays(instance: Instance) -> None:
         assert job.state is JobState.COMMITTED, job
     assert all(not instance.dead_letters(name).list() for name in QueueName)
     assert not any(task.running for task in instance.tasks.recent(limit=10_000))
-    later = open_local_instance(Path(instance.where), lambda: system_clock() + 20 * DAY_MS)
+    later = open_local_instance(Path(instance.where), lambda: system_clock() + 14 * DAY_MS)
     # Here no process is left that could hold anything, and every lease has run out.
     create_compaction_jobs_of(later, ref, full=True)
     worker = Worker(later, "task", threading.Event())
@@ -214,7 +215,7 @@ def nothing_stays(instance: Instance) -> None:
     with instance.table("rows").state.reading() as state:
         assert state.jobs.count() == 0
         assert all(len(files) == 1 for _, files in state.files.by_leaf())
-    later = open_local_instance(Path(instance.where), lambda: system_clock() + 40 * DAY_MS)
+    later = open_local_instance(Path(instance.where), lambda: system_clock() + 29 * DAY_MS)
     collect_table(later, "rows")
     collect_table_orphans(later, "rows")
     with later.table("rows").state.reading() as state:

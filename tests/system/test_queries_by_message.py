@@ -20,7 +20,7 @@ from sleeper.statestore.reading.collection_queries import Hold
 from sleeper.wiring.ingest import ingest_paths
 from sleeper.wiring.instance import Instance
 from sleeper.wiring.query import open_query, open_sql
-from sleeper.wiring.query_dispatch import plan_query_message, run_query_message
+from sleeper.wiring.query_dispatch import plan_query_message, run_query_message, show_query
 from sleeper.wiring.query_running import run_leaf_query_message, run_subquery
 from sleeper.wiring.queue_name import QueueName
 from sleeper.wiring.tables import create_table
@@ -148,7 +148,9 @@ def test_an_iterator_of_the_query_is_applied(instance, table):
 
 
 def test_no_matching_leaf_completes_a_query_with_no_rows(instance, table):
-    for query_id, regions in [("q1", []), ("q2", [{"k": {"min": 1000, "max": None}}])]:
+    empty = {"k": {"min": 9, "max": 9}}
+    far = {"k": {"min": 1000, "max": None}}
+    for query_id, regions in [("q1", []), ("q2", [far]), ("q3", [empty]), ("q4", [empty, far])]:
         status = ask(instance, query_id, regions=regions)
         assert (status.state, status.row_count) == (QueryState.COMPLETED, 0)
 
@@ -173,6 +175,31 @@ def test_a_queue_gets_numbered_messages_and_the_last_of_a_subquery_says_how_many
         assert [m["sequence"] for m in mine] == [1, 2, 3]
         assert [m.get("messages") for m in mine] == [None, None, 3]
         assert mine[-1]["rowCount"] == 25
+
+
+def test_results_to_sqs_without_a_url_go_to_the_default_queue(instance, table):
+    ask(instance, "q1", resultsPublisherConfig={"destination": "SQS"})
+    queue = instance.results_queue(None)
+    bodies = [json.loads(message.body) for message in queue.queue.receive(10)]
+    assert sum(len(each["rows"]) for each in bodies) == 100
+
+
+@pytest.mark.parametrize(
+    ("query_id", "folder"),
+    [
+        ("a b#c?é%:😀", "query-a b#c?é%:😀"),
+        ("../a/b", "query-..%2Fa%2Fb"),
+        ("a%2Fb", "query-a%252Fb"),
+        ("a\nb\x00", "query-a%0Ab%00"),
+        ("..", "query-.."),
+    ],
+)
+def test_results_of_any_id_are_in_a_folder_of_its_own(instance, table, query_id, folder):
+    assert ask(instance, query_id).state is QueryState.COMPLETED
+    found = list((Path(instance.results_root(None).url_of("")) / folder).glob("*.parquet"))
+    assert len(found) == 4
+    report, shown = show_query(instance, query_id)
+    assert (report.query.row_count, Path(shown or "").name) == (100, folder)
 
 
 @pytest.mark.parametrize("regions", [[], [{"k": {"min": 1000, "max": None}}]])
@@ -220,6 +247,27 @@ def test_a_planner_that_died_goes_on_at_the_version_that_it_began_with(
     assert instance.query_tracker().query("q1").row_count == 100
 
 
+def test_a_redelivered_query_resumes_and_extends_its_hold(instance, table, clock, monkeypatch):
+    send(instance, "q1")
+    (message,) = instance.queue(QueueName.QUERY).receive()
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            type(instance.queue(QueueName.LEAF_QUERY)), "send_all", raising(UnavailableError("no"))
+        )
+        with pytest.raises(UnavailableError):
+            plan_query_message(instance, message)
+    (before,) = holds(instance)
+    # Long enough for another expiry.
+    clock.now_ms += 2000_000
+    plan_query_message(instance, message)
+    (after,) = holds(instance)
+    assert (after.id, after.version) == (before.id, before.version)
+    assert after.expiry_ms > before.expiry_ms
+    work(instance)
+    status = instance.query_tracker().query("q1")
+    assert (status.state, status.row_count, status.error) == (QueryState.COMPLETED, 100, None)
+
+
 def test_a_query_sees_what_was_committed_before_it_came(instance, table, tmp_path):
     ask(instance, "q1")
     put_rows(instance, tmp_path, range(100, 150))
@@ -256,7 +304,7 @@ def test_a_subquery_that_comes_late_renews_the_hold(instance, table, clock):
     ("members", "reason"),
     [
         ({"tableName": "nowhere"}, "no table is named 'nowhere'"),
-        ({"regions": [{"k": {"min": 9, "max": 3}}]}, "holds nothing: min 9"),
+        ({"regions": [{"k": {"mn": 9}}]}, "unknown member 'mn'"),
         ({"regions": [{"k": {"min": "a", "max": None}}]}, "field 'k'"),
         ({"regions": [{"x": {}}]}, "'x', which is no row key field"),
         ({"regions": None}, '"regions" must be a list'),
@@ -288,10 +336,28 @@ def test_what_is_no_query_is_failed_under_the_id_of_its_message(instance, table)
     assert (status.state, "not JSON" in (status.error or "")) == (QueryState.FAILED, True)
 
 
-def test_an_id_that_is_used_again_for_another_query_changes_nothing(instance, table):
+def test_the_id_of_another_query_is_refused_reported_and_a_dead_letter(instance, table, clock):
     ask(instance, "q1")
-    status = ask(instance, "q1", regions=[{"k": {"min": 3, "max": 5}}])
-    assert (status.state, status.row_count) == (QueryState.COMPLETED, 100)
+    regions = [{"k": {"min": 3, "max": 5}}]
+    message_id = instance.queue(QueueName.QUERY).send(body("q1", regions=regions))
+    for _ in range(10):
+        work(instance)
+        clock.now_ms += 10_000
+    first = instance.query_tracker().query("q1")
+    assert (first.state, first.row_count) == (QueryState.COMPLETED, 100)
+    assert len(results(instance, "q1")) == 4
+    refused = instance.query_tracker().query(message_id)
+    assert refused.state is QueryState.FAILED
+    assert "query id 'q1' is another query's" in (refused.error or "")
+    assert instance.queue(QueueName.QUERY).counts().unfinished == 0
+    (letter,) = instance.dead_letters(QueueName.QUERY).list()
+    assert json.loads(letter.body)["regions"] == regions
+
+
+def test_the_same_query_with_the_same_id_changes_nothing(instance, table):
+    before = ask(instance, "q1")
+    assert ask(instance, "q1") == before
+    assert instance.dead_letters(QueueName.QUERY).list() == ()
 
 
 def test_too_many_rows_fail_a_query(instance, table):
@@ -420,21 +486,16 @@ def set_callers(instance: Instance, callers: dict[str, Any]) -> None:
     instance.table_properties.change(table_id, {QUERY_CALLERS.name: json.dumps(callers)})
 
 
-def test_a_websocket_hears_of_subqueries_rows_and_the_end_once(instance, table):
+def test_a_websocket_is_sent_subqueries_then_rows_then_completed_frames(instance, table):
     frames: list[dict[str, Any]] = []
     listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
     told = {"resultsPublisherConfig": connection, "statusReportDestinations": [connection]}
     ask(listening, "q1", **told)
-    assert [f["message"] for f in frames] == ["subqueries", *["rows"] * 4, "completed"]
-    assert sum(len(f["rows"]) for f in frames[1:-1]) == 100
-    assert len(frames[0]["queryIds"]) == 4
-    assert frames[-1] == {
-        "message": "completed",
-        "queryId": "q1",
-        "rowCount": 100,
-        "locations": [],
-    }
+    assert [f["message"] for f in frames] == ["subqueries", *["rows"] * 4, *["completed"] * 4]
+    assert sum(len(f["rows"]) for f in frames[1:5]) == 100
+    assert sorted(f["queryId"] for f in frames[5:]) == sorted(frames[0]["queryIds"])
+    assert all((f["rowCount"], f["locations"]) == (25, []) for f in frames[5:])
 
 
 def test_a_websocket_hears_of_a_failure(instance, table):
@@ -447,26 +508,27 @@ def test_a_websocket_hears_of_a_failure(instance, table):
 
 
 @pytest.mark.parametrize("members", [{"regions": []}, {"tableName": "nowhere"}])
-def test_a_websocket_whose_query_has_the_id_of_another_hears_so(instance, table, members):
+def test_a_websocket_is_told_once_of_the_id_of_another_query(instance, table, clock, members):
     ask(instance, "q1")
     frames: list[dict[str, Any]] = []
     listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
-    ask(listening, "q1", resultsPublisherConfig=connection, **members)
+    send(listening, "q1", resultsPublisherConfig=connection, **members)
+    for _ in range(10):
+        work(listening)
+        clock.now_ms += 10_000
     (frame,) = frames
     assert (frame["message"], frame["queryId"]) == ("error", "q1")
     assert instance.query_tracker().query("q1").state is QueryState.COMPLETED
 
 
-def test_a_websocket_hears_of_the_one_subquery_before_its_rows(instance, table):
+def test_a_query_of_one_leaf_lists_no_subqueries(instance, table):
     frames: list[dict[str, Any]] = []
     listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
     one_leaf = [{"k": {"min": 1, "max": 2}}]
     ask(listening, "q1", resultsPublisherConfig=connection, regions=one_leaf)
-    assert [f["message"] for f in frames] == ["subqueries", "rows", "completed"]
-    (subquery,) = instance.query_tracker().subqueries("q1")
-    assert frames[0]["queryIds"] == [subquery.sub_query_id]
+    assert [(f["message"], f["queryId"]) for f in frames] == [("rows", "q1"), ("completed", "q1")]
 
 
 def test_rows_are_not_sent_to_a_websocket_again(instance, table):
@@ -478,7 +540,7 @@ def test_rows_are_not_sent_to_a_websocket_again(instance, table):
     subquery = plan_query_message(listening, message)
     assert subquery is not None
     run_subquery(listening, subquery.message, tries=2, held=False)
-    assert [json.loads(f)["message"] for f in frames] == ["subqueries", "error"]
+    assert [json.loads(f)["message"] for f in frames] == ["error"]
 
 
 def with_frames(instance: Instance, send_frame: Callable[[Any, str], None]) -> Instance:

@@ -14,6 +14,7 @@ from websockets.sync.client import ClientConnection
 from sleeper.serve.live import FRAME_BYTES_MAX
 from sleeper.serve.terms import Terms
 from sleeper.wiring.instance import Instance
+from tests.live_clients import clients_after
 from tests.servers.serving import Serving, serving
 from tests.system.served_table import WIDE_ROWS, instance_with_rows
 
@@ -61,8 +62,7 @@ def ids_in(frames: list[Frame]) -> list[int]:
 
 def test_rows_come_in_frames_and_the_end_once_and_last(server: Serving) -> None:
     frames = asked(server, query())
-    assert frames[0] == {"message": "subqueries", "queryId": "q", "queryIds": ["q"]}
-    assert {f["message"] for f in frames[1:-1]} == {"rows"}
+    assert {f["message"] for f in frames[:-1]} == {"rows"}
     assert len(frames) > 10
     assert ids_in(frames) == list(range(ROWS))
     assert frames[-1] == {
@@ -98,8 +98,45 @@ def test_a_query_for_nothing_is_completed_with_no_rows(server: Serving) -> None:
     end = asked(server, query(tableName="empty"))[-1]
     assert (end["message"], end["rowCount"]) == ("completed", 0)
     frames = asked(server, query(resultsPublisherConfig={"destination": "NoResultsOutput"}))
-    assert [f["message"] for f in frames] == ["subqueries", "completed"]
+    assert [f["message"] for f in frames] == ["completed"]
     assert frames[-1]["rowCount"] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("members", "rows"),
+    [
+        ({}, ROWS),
+        ({"regions": [{"id": {"min": 3, "max": 5}}]}, 2),
+        ({"regions": []}, 0),
+        ({"regions": [{"id": {"min": ROWS}}]}, 0),
+        ({"regions": [{"id": {"min": 9, "max": 3}}]}, 0),
+        ({"resultsPublisherConfig": {"maxBatchSize": "5000.0"}}, ROWS),
+        ({"tableName": "empty"}, 0),
+        ({"resultsPublisherConfig": {"destination": "NoResultsOutput"}}, 0),
+    ],
+    ids=[
+        "many-leaves",
+        "one-leaf",
+        "no-region",
+        "no-leaf",
+        "empty-range",
+        "pages",
+        "empty",
+        "no-output",
+    ],
+)
+def test_each_client_gets_every_row_and_ends(server: Serving, members: Any, rows: int) -> None:
+    # A client's id may come again on every connection of its process.
+    for client in clients_after(asked(server, query(**members)), "q"):
+        assert (client.is_finished, client.error) == (True, None), client
+        assert [row["id"] for row in client.rows] == list(range(3, 5) if rows == 2 else range(rows))
+
+
+@pytest.mark.parametrize("members", [{"tableName": "nope"}, {"regions": 7}])
+def test_each_client_is_told_why_its_query_fails(server: Serving, members: Any) -> None:
+    for client in clients_after(asked(server, query(**members)), "q"):
+        assert client.is_finished
+        assert client.error
 
 
 def test_a_table_may_be_named_by_its_id(server: Serving) -> None:
@@ -118,7 +155,7 @@ def test_a_table_may_be_named_by_its_id(server: Serving) -> None:
         (query(type="Nonsense"), "Nonsense"),
         (query(tableName="nope"), "nope"),
         (query(tableName=None, tableId="00000000"), "00000000"),
-        (query(9, 3), "holds nothing"),
+        (query(regions=[{"id": {"mim": 3}}]), "'mim'"),
         (query(regions=[{"id": {"min": "x"}}]), "regions[0]"),
         (query(regions=[{"nope": {}}]), "nope"),
         (query(regions=None), "regions"),
@@ -128,7 +165,6 @@ def test_a_table_may_be_named_by_its_id(server: Serving) -> None:
         (query(resultsPublisherConfig={"destination": "S3"}), "S3"),
         (query(resultsPublisherConfig=7), "resultsPublisherConfig"),
         (query(statusReportDestinations=7), "statusReportDestinations"),
-        (query(queryId="../x"), "queryId"),
         (query(queryId=7), "queryId"),
     ],
 )
@@ -193,7 +229,7 @@ def test_a_query_that_waits_is_not_silent(numbers: Instance) -> None:
     assert frames[0] == {"message": "rows", "queryId": "q", "rows": []}
     assert frames[1] == frames[0]
     said = [f["message"] for f in frames if f.get("rows") != []]
-    assert said == ["subqueries", "rows", "completed"]
+    assert said == ["rows", "completed"]
     assert ids_in(frames) == [0, 1, 2]
 
 

@@ -1,0 +1,106 @@
+"""The server goes on answering while clients stall."""
+
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from sleeper.serve.terms import Terms
+from sleeper.wiring.instance import Instance
+from tests.servers.serving import Serving, serving
+from tests.system.served_table import instance_with_rows
+
+_QUERIES_MAX = 2
+_SECONDS_MAX = 15
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    with instance_with_rows(tmp_path_factory.mktemp("abuse") / "instance", 200_000) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(instance: Instance) -> Iterator[Serving]:
+    terms = Terms(
+        queries_max=_QUERIES_MAX, connections_max=8, header_seconds_max=1, read_seconds_max=1
+    )
+    with serving(instance, terms) as running:
+        yield running
+
+
+def connected(server: Serving, sent: bytes) -> socket.socket:
+    url = urlsplit(server.url)
+    client = socket.create_connection((url.hostname, url.port), timeout=_SECONDS_MAX)
+    client.sendall(sent)
+    return client
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /tables HTTP/1.1\r\nHost: loc",
+        b"GET /tables HTTP/1.1\r\nHost: localhost\r\n\r\nGET /tables HT",
+        b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx",
+    ],
+    ids=["nothing", "half", "one and a half", "half a body"],
+)
+def test_a_request_that_does_not_come_in_time_is_given_up(server: Serving, sent: bytes) -> None:
+    with connected(server, sent) as client:
+        while client.recv(4096):  # times out if the server waits on
+            pass
+
+
+def test_a_request_that_comes_in_pieces_has_as_long_as_another(server: Serving) -> None:
+    text = b"GET /tables HTTP/1.1\r\nHost: localhost\r\nX: "
+    begun = time.monotonic()
+    with connected(server, text) as client, contextlib.suppress(ConnectionError):
+        client.settimeout(0.05)
+        while time.monotonic() < begun + _SECONDS_MAX:
+            client.sendall(b"x")
+            with contextlib.suppress(TimeoutError):
+                client.recv(1)
+    assert time.monotonic() < begun + _SECONDS_MAX
+
+
+def test_many_half_requests_keep_nobody_out(
+    server: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        clients = [connected(server, b"GET / HT") for _ in range(100)]
+        assert httpx.get(f"{server.url}/tables", timeout=_SECONDS_MAX).status_code == 200
+    for client in clients:
+        client.close()
+    assert caplog.records == []
+
+
+def test_readers_that_stall_do_not_keep_the_slots(server: Serving) -> None:
+    request = (
+        b"POST /tables/numbers/query HTTP/1.1\r\nHost: localhost\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+    )
+    clients = [connected(server, request) for _ in range(_QUERIES_MAX)]
+    for client in clients:
+        assert client.recv(1)
+    rows = server.rows("/tables/numbers/query", {"keys": [7]})
+    assert [row["id"] for row in rows] == [7]
+    for client in clients:
+        client.close()
+
+
+def test_answers_are_what_their_type_says(server: Serving) -> None:
+    answers = [
+        server.get("/"),
+        server.get("/tables"),
+        server.get("/nowhere"),
+        server.get("/tables", headers={"Host": "example.org"}),
+        server.post("/tables/numbers/query", {"keys": [7]}),
+    ]
+    assert [each.status_code for each in answers] == [200, 200, 404, 403, 200]
+    assert [each.headers.get("x-content-type-options") for each in answers] == ["nosniff"] * 5

@@ -1,0 +1,101 @@
+"""Queries and reports where nothing can be written: a read-only folder, a full disk."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sleeper.wiring.ingest import ingest_rows
+from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from tests.system.bad_days import make_table
+
+_PR_CAPBSET_DROP = 24
+_CAP_DAC_OVERRIDE = 1
+COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
+COMMANDS = (
+    ("table", "list"),
+    ("report", "all"),
+    ("query", "rows", "--key", "a"),
+    ("sql", "SELECT count(*) AS n FROM rows"),
+)
+
+
+def without_privileges() -> None:
+    """Root heeds the modes of files too."""
+    ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0)
+
+
+def with_full_disk() -> None:
+    """No file can grow: every write fails."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def sleeper(folder: Path, *arguments: str, full_disk: bool = False) -> str:
+    done = subprocess.run(
+        [*COMMAND, "--instance", str(folder), *arguments],
+        # Pipes, which a limit of file sizes does not concern.
+        capture_output=True,
+        text=True,
+        preexec_fn=with_full_disk if full_disk else without_privileges,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def close_folder(folder: Path, is_open: bool = False) -> None:
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_dir():
+            path.chmod(0o755 if is_open else 0o555)
+        else:
+            path.chmod(0o644 if is_open else 0o444)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_local_instance(tmp_path / "instance", "test")
+    instance = open_local_instance(tmp_path / "instance")
+    make_table(instance)
+    ingest_rows(
+        instance, "rows", [pa.RecordBatch.from_pydict({"k": ["a"], "n": pa.array([1], pa.int32())})]
+    )
+    instance.close()
+    return tmp_path / "instance"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="modes and limits of POSIX")
+def test_a_read_only_folder_can_be_read(folder: Path) -> None:
+    close_folder(folder)
+    try:
+        for command in COMMANDS:
+            assert sleeper(folder, *command)
+    finally:
+        close_folder(folder, is_open=True)
+
+
+@pytest.mark.slow
+def test_a_read_only_folder_that_a_writer_has_open_can_be_read(folder: Path) -> None:
+    instance = open_local_instance(folder)
+    rows = pa.RecordBatch.from_pydict({"k": ["b"], "n": pa.array([2], pa.int32())})
+    ingest_rows(instance, "rows", [rows])
+    close_folder(folder)
+    try:
+        found = sleeper(folder, "sql", "SELECT count(*) AS n FROM rows", "--format", "json")
+        assert json.loads(found) == {"n": 2}
+    finally:
+        close_folder(folder, is_open=True)
+        instance.close()
+
+
+@pytest.mark.slow
+def test_a_folder_on_a_full_disk_can_be_read(folder: Path) -> None:
+    for command in COMMANDS:
+        assert sleeper(folder, *command, full_disk=True)
