@@ -6,7 +6,7 @@ MAKEFLAGS += --no-builtin-rules
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 # Another environment's settings must not leak into this one.
-unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 python := .venv/bin/python
 # Workers for the tests: one a core, and one because many tests wait for servers.

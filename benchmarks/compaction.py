@@ -14,6 +14,7 @@ from benchmarks.rows import check_rows, describe, sorted_files
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
+from sleeper.datafiles.fetching import fetched
 from sleeper.datafiles.location import DataRoot
 from sleeper.datafiles.merge import MergeInput, MergeRequest
 from sleeper.datafiles.merge_write import write_merge
@@ -90,7 +91,9 @@ def ours(watch: Watch, root: str, paths: list[str], folder: str) -> dict[str, An
         SCHEMA, tuple(MergeInput(str(inputs / f.path), bytes=f.bytes) for f in files)
     )
     with watch:
-        written = write_merge(request, engine, target)
+        wanted = [(f, None) for f in files]
+        with fetched(DataRoot(inputs), SCHEMA, wanted, spill):  # verifies them
+            written = write_merge(request, engine, target)
         if written is None:
             raise CheckFailedError("nothing was written")
         done = CommitCompaction("job", ROOT_PARTITION_ID, tuple(paths), written, run_start_ms)
@@ -135,7 +138,7 @@ def raw(
 
 def sorted_inputs(folder: Path, rows_each: int) -> dict[str, Any]:
     _, paths = sorted_files(folder, rows_each, FILES)
-    root = next(folder.glob(f"sorted-{rows_each}-*"))
+    root = next(folder.glob(f"verified-{rows_each}-*"))
     return {"root": str(root), "paths": paths, "folder": str(folder / "compaction")}
 
 

@@ -66,7 +66,7 @@ def ours(watch: Watch, files: list[str], memory_bytes: int, folder: str, rows: i
 
 
 def _task(folder: Path, rows_each: int, paths: list[str], memory_bytes: int) -> Task:
-    root = next(folder.glob(f"sorted-{rows_each}-*"))
+    root = next(folder.glob(f"verified-{rows_each}-*"))
     arguments: dict[str, Any] = {
         "files": [str(root / path) for path in paths],
         "memory_bytes": memory_bytes,

@@ -46,11 +46,11 @@ def unsorted_files(folder: Path, rows: int, files: int = 8) -> Path:
 def sorted_files(folder: Path, rows_each: int, files: int) -> tuple[DataRoot, list[str]]:
     """Data files as the product writes them, each over the whole key space; root and paths."""
     settings = FileSettings()
-    name = f"sorted-{rows_each}-{settings.row_group_rows_max}"
+    name = f"verified-{rows_each}-{settings.row_group_rows_max}"
     root = DataRoot(folder / name)
     paths = [f"{number:04d}.parquet" for number in range(files)]
     for number, path in enumerate(paths):
-        if not (folder / name / f"{path}.sketches").exists():
+        if not (folder / name / f"{path}.checksum").exists():
             write_data_file(root, path, random_rows(rows_each, 1000 + number))
     return root, paths
 

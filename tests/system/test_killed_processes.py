@@ -57,7 +57,6 @@ from sleeper.wiring.collecting import collect_table
 from sleeper.wiring.opening import open_instance
 from sleeper.wiring.compaction_creation import compact_table
 from sleeper.wiring.splitting import split_table
-from tests.seeds import choose_seed
 instance = open_instance(sys.argv[1])
 while True:
     split_table(instance, "rows")
