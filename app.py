@@ -13,10 +13,10 @@ from typing import Any
 import aws_cdk as cdk
 from cdk_nag import AwsSolutionsChecks
 
+from sleeper.admin.instance_folder import InstanceFolder, read_instance_folder
 from sleeper.errors import SleeperError
 from sleeper.properties.declaration import Property
 from sleeper.properties.instance import ACCOUNT, ID, REGION, SUBNETS, VPC
-from sleeper.wiring.instance_folder import InstanceFolder, read_instance_folder
 from stacks.constructs.code import PLATFORMS
 from stacks.instance import InstanceStack
 

@@ -20,9 +20,8 @@ from benchmarks.rows import describe
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
 from sleeper.compaction.job import CompactionJob
-from sleeper.compaction.running import CompactionSettings, run_compaction
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.session import EngineSettings
+from sleeper.compaction.run import CompactionSettings, run_compaction
+from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.state_store import open_state_store
 from sleeper.local.trackers import LocalJobTracker
@@ -34,6 +33,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableId
 
 ROWS = 11_000_000

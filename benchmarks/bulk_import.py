@@ -11,12 +11,12 @@ from benchmarks.result import Aim, Result, figure, ratios
 from benchmarks.rows import check_rows, even_leaves, unsorted_files
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
+from sleeper.admin.tables import create_table
+from sleeper.bulk_import.service import bulk_import_paths
+from sleeper.opening import make_instance, open_instance
 from sleeper.schema.json import schema_to_json
 from sleeper.spark.cluster import SparkCluster
 from sleeper.spark.session import local_session
-from sleeper.wiring.bulk_importing import bulk_import_paths
-from sleeper.wiring.opening import make_instance, open_instance
-from sleeper.wiring.tables import create_table
 
 ROWS = 4_000_000
 _LEAVES = 128

@@ -12,6 +12,7 @@ from benchmarks.measuring import Task, Watch, run_by_turns
 from benchmarks.result import Aim, Result, check, figure
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
+from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
 from sleeper.files.data_file import DataFile, new_data_path
 from sleeper.jobs.event import JobKind, JobRunRef, new_run_id
@@ -20,7 +21,6 @@ from sleeper.schema.json import schema_to_json
 from sleeper.statestore.commit_message import message_of
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.tables.table_ref import TableRef
-from sleeper.wiring.tables import create_table
 
 _COMMITS = 3_000
 _TABLES = 100
@@ -70,7 +70,7 @@ def ours(watch: Watch, folder: str, commits: int, tables: int, in_batch: int) ->
         events = _events(refs, commits, in_batch)
         from lambdas.commit_transactions.handler import handler
 
-        opened = "sleeper.wiring.lambda_function._opened"
+        opened = "sleeper.workers.lambda_function._opened"
         with mock.patch(opened, return_value=instance), watch:
             returned = [handler(event, _CONTEXT)["batchItemFailures"] for event in events]
         check(not any(returned), "messages were given back")

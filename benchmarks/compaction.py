@@ -14,12 +14,11 @@ from benchmarks.rows import check_rows, describe, sorted_files
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
-from sleeper.datafiles.fetching import fetched
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.merge import MergeInput, MergeRequest
-from sleeper.datafiles.merge_write import write_merge
-from sleeper.datafiles.partitioned_write import WriteTarget
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
+from sleeper.datafiles.remote.extracts import fetched
+from sleeper.datafiles.write.merged import write_merge
+from sleeper.datafiles.write.partitioned import WriteTarget
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
 from sleeper.properties.engine import MERGE_MEMORY_BYTES
@@ -29,6 +28,7 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.storage.location import DataRoot
 
 ROWS = 44_000_000
 FILES = 11

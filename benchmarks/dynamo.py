@@ -9,13 +9,13 @@ from pathlib import Path
 
 from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.properties.deployed import JOB_TRACKER_TABLE, TRANSACTION_LOG_TABLE
 from sleeper.statestore.database import Database
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 from tests.servers.dynoxide import dynoxide
 
 _TRACKER_DAYS = 30

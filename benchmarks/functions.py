@@ -12,13 +12,12 @@ from benchmarks.result import Aim, Result, check, figure
 from benchmarks.settings import Settings
 from sleeper.aws.queue import SqsQueue
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
-from sleeper.jobs.queue import QueueSettings
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName, QueueSettings
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.properties.deployed import TABLE_ID_INDEX, TABLE_NAME_INDEX, TABLE_ONLINE_INDEX
 from sleeper.tables.table_ref import TableRef, new_table_id
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.table_operations import fan_out_tables
+from sleeper.workers.table_operations import fan_out_tables
 from tests.handlers.fresh_process import EVENT_OF, measure_start
 from tests.servers.dynoxide import dynoxide
 from tests.servers.ministack import ministack

@@ -11,14 +11,14 @@ from benchmarks.rows import check_rows, even_leaves, unsorted_files
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.partitioned_write import FileStrategy
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.ingest.run import IngestTable, ingest_files
 from sleeper.local.state_store import open_state_store
 from sleeper.properties.engine import SORT_MEMORY_BYTES
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.storage.location import DataRoot
 
 ROWS = 20_000_000
 _LEAVES = 128

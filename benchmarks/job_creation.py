@@ -10,16 +10,16 @@ from benchmarks.measuring import Task, Watch, peaks_mib, run_by_turns
 from benchmarks.result import Aim, Result, check, figure
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
+from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
-from sleeper.compaction.planning import create_compaction_jobs
+from sleeper.compaction.plan import create_compaction_jobs
 from sleeper.files.data_file import DataFile, new_data_path
+from sleeper.instance import Instance
 from sleeper.partitions.partition import Partition
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.tables.table_ref import TableId
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.tables import create_table
 
 _PARTITIONS = 65_536
 _FILES_PER_PARTITION = 4

@@ -16,17 +16,17 @@ from benchmarks.rows import random_rows, write_data_file
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.files.data_file import new_data_path
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, regions_of_keys
-from sleeper.query.running import run_query
+from sleeper.query.run import run_query
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.storage.location import DataRoot
 
 ROWS = 8_000_000
 FILES = 8

@@ -25,13 +25,13 @@ from benchmarks.questions import (
 from benchmarks.result import OURS, Aim, Result, comparison, figure, of_the_best
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.region import Region
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, region_of_range, regions_of_keys
-from sleeper.query.running import run_query
+from sleeper.query.run import run_query
+from sleeper.storage.location import DataRoot
 
 _THREADS = 2
 _SLATEDB_FILES = 1

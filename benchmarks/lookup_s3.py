@@ -17,13 +17,13 @@ from benchmarks.measuring import Task, Watch, peaks_mib, run_by_turns
 from benchmarks.result import Aim, Figure, Result, check, figure
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
-from sleeper.datafiles.bucket import Bucket, Credentials, open_bucket
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.local.state_store import open_state_store
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, region_of_range, regions_of_keys
-from sleeper.query.running import run_query
+from sleeper.query.run import run_query
+from sleeper.storage.bucket import Bucket, Credentials, open_bucket
+from sleeper.storage.location import DataRoot
 from tests.servers.seaweedfs import S3Server, seaweedfs
 
 _KEYS = 200

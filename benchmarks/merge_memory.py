@@ -10,8 +10,8 @@ from benchmarks.result import Aim, Figure, Result, check, figure
 from benchmarks.rows import sorted_files
 from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 
 ROWS = 1_000_000
 _FAN_INS = (1, 12, 25, 50, 100)

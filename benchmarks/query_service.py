@@ -17,21 +17,20 @@ import pyarrow as pa
 from benchmarks.measuring import Task, Watch, peaks_mib, run_by_turns
 from benchmarks.result import Aim, Figure, Result, check, figure
 from benchmarks.settings import Settings
+from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
 from sleeper.files.data_file import DataFile, new_data_path
-from sleeper.jobs.queue import Message
-from sleeper.query.leaf_message import leaf_query_body
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.jobs.query_tracker import QueryState
+from sleeper.jobs.queue import Message, QueueName
+from sleeper.opening import open_instance
+from sleeper.query.messages.leaf import leaf_query_body
 from sleeper.query.request import Query, regions_of_keys
-from sleeper.query_service.tracker import QueryState
+from sleeper.query.service import open_query, schema_of
+from sleeper.query_service.leaf_service import run_leaf_query_message
+from sleeper.query_service.service import plan_query_message, run_query_message
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.query import open_query, schema_of
-from sleeper.wiring.query_dispatch import plan_query_message, run_query_message
-from sleeper.wiring.query_running import run_leaf_query_message
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import create_table
 from tests.servers.aws_instance import AwsServers, aws_instance
 from tests.servers.dynoxide import dynoxide
 from tests.servers.ministack import ministack

@@ -5,7 +5,7 @@ from pathlib import Path
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext
 from datafusion.dataframe import DataFrame, ParquetWriterOptions
 
-from sleeper.datafiles.writer import FileSettings
+from sleeper.datafiles.write.file import FileSettings
 
 
 def open_raw_session(spill: Path, memory_bytes: int, partitions: int) -> SessionContext:

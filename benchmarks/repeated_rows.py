@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.result import check
 from benchmarks.rows import check_sorted, random_words, write_data_file
-from sleeper.datafiles.location import DataRoot
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.storage.location import DataRoot
 
 _VALUES = ("total", "least", "greatest")
 REPEATED_SCHEMA = Schema(

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 
 from benchmarks.result import check
 from benchmarks.schema import SCHEMA
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition, tree_from_split_points
 from sleeper.schema.model import Schema
+from sleeper.storage.location import DataRoot
 
 _LETTERS = 10
 _ROWS_AT_ONCE = 500_000

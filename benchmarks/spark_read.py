@@ -113,9 +113,9 @@ def _leaves_in(low: str, high: str) -> int:
 
 
 def _files_in(home: Path, within: str | None) -> int:
+    from sleeper.opening import open_instance
+    from sleeper.query.distributed.service import plan_scan
     from sleeper.spark.options import query_asked
-    from sleeper.wiring.opening import open_instance
-    from sleeper.wiring.query_pieces import plan_scan
 
     instance = open_instance(home)
     query = query_asked({} if within is None else {"range": within}, SCHEMA)

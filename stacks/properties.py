@@ -6,9 +6,9 @@ import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from sleeper.admin.instance_folder import TableDefinition
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.instance import ACCOUNT, OPTIONAL_STACKS, REGION, RETAIN_INFRA
-from sleeper.wiring.instance_folder import TableDefinition
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (
     BIRTHMARK,

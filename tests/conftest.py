@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from sleeper.datafiles.bucket import Bucket
 from sleeper.retries import RETRY_VARIABLE
+from sleeper.storage.bucket import Bucket
 from tests import seeds
 from tests.servers.aws_instance import AwsServers
 from tests.servers.dynoxide import DynamoServer, dynoxide

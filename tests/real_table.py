@@ -14,23 +14,20 @@ from typing import Any
 import pyarrow as pa
 
 from sleeper.compaction.job import CompactionJob, compaction_job_from_json
-from sleeper.compaction.planning import CreationReport, create_compaction_jobs
-from sleeper.compaction.running import CompactionResult, CompactionSettings, run_compaction
+from sleeper.compaction.plan import CreationReport, create_compaction_jobs
+from sleeper.compaction.run import CompactionResult, CompactionSettings, run_compaction
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.bucket import Bucket
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
-from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
-from sleeper.datafiles.session import EngineSettings
-from sleeper.datafiles.writer import FileSettings
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
+from sleeper.datafiles.write.file import FileSettings
+from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import SleeperError, StateMovedOnError
-from sleeper.files.data_file import DataFile
-from sleeper.files.stored_object import StoredObject
+from sleeper.files.data_file import DataFile, StoredObject
 from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
 from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
 from sleeper.jobs.event import JobEvent
 from sleeper.local.database import InstanceDatabase
-from sleeper.local.instance import create_instance
+from sleeper.local.folder import create_instance
 from sleeper.local.state_store import open_state_store
 from sleeper.local.trackers import LocalJobTracker
 from sleeper.partitions.partition import (
@@ -45,9 +42,9 @@ from sleeper.processing.text import processing_to_json
 from sleeper.properties.values import TableProperties, instance_properties, table_properties
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, Key, PrimitiveType, Schema
+from sleeper.splitting.find import find_partitions_to_split
 from sleeper.splitting.key_samples import sample_keys
-from sleeper.splitting.planning import find_partitions_to_split
-from sleeper.splitting.running import SplitResult, split_partition
+from sleeper.splitting.run import SplitResult, split_partition
 from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
@@ -55,6 +52,8 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.statestore.transactions.split_partition import SplitPartition
 from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.storage.bucket import Bucket
+from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableId
 
 START_MS = 1_767_225_600_000

@@ -10,7 +10,7 @@ from obstore.store import LocalStore, ObjectStore
 
 from sleeper.errors import UnavailableError
 from sleeper.files.data_file import DataFile
-from sleeper.local.transaction_log import SqliteTransactionLog
+from sleeper.local.state_store import SqliteTransactionLog
 from sleeper.partitions.partition import (
     Partition,
     PartitionId,

@@ -3,7 +3,7 @@
 import os
 
 from sleeper.jobs.event import JobKind
-from sleeper.wiring.task import run_task
+from sleeper.workers.task import run_task
 
 if __name__ == "__main__":
     run_task(JobKind(os.environ["SLEEPER_TASK_KIND"]))

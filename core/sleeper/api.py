@@ -23,27 +23,27 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from sleeper.admin import tables as wired_tables
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import InvalidRequestError
-from sleeper.ingest.job import new_job_id
 from sleeper.ingest.run import IngestResult
+from sleeper.ingest.service import ingest_paths, ingest_rows, job_id_in_errors
+from sleeper.instance import Instance as Ports
+from sleeper.jobs.ingest_job import new_job_id
+from sleeper.opening import make_instance
+from sleeper.opening import open_instance as open_ports
 from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
-from sleeper.query.as_of import as_of_value
-from sleeper.query.explanation import SqlExplanation
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.result import QueryResult
+from sleeper.query.service import explain_statement, open_query, open_sql, schema_of
+from sleeper.query.sql.as_of import as_of_value
+from sleeper.query.sql.explain import SqlExplanation
 from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import Schema
-from sleeper.wiring import tables as wired_tables
-from sleeper.wiring.ingest import ingest_paths, ingest_rows, job_id_in_errors
-from sleeper.wiring.instance import Instance as Ports
-from sleeper.wiring.opening import make_instance
-from sleeper.wiring.opening import open_instance as open_ports
-from sleeper.wiring.query import explain_statement, open_query, open_sql, schema_of
-from sleeper.wiring.runner import RunStatus, run_instance
+from sleeper.workers.runner import RunStatus, run_instance
 
 if TYPE_CHECKING:
     import pandas

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from sleeper.wiring.athena import answer_athena
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
+from sleeper.athena.service import answer_athena
+from sleeper.instance import Instance
+from sleeper.workers.lambda_function import Event, lambda_function
 
 
 @lambda_function

@@ -1,12 +1,12 @@
 """Deletes files of tables that nobody needs any more."""
 
+from sleeper.garbage_collection.service import collect_garbage_of
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
 from sleeper.reports.metric import Metric
 from sleeper.tables.table_ref import TableRef
-from sleeper.wiring.collecting import collect_garbage_of
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
-from sleeper.wiring.message_batches import Failures, run_for_tables
-from sleeper.wiring.queue_name import QueueName
+from sleeper.workers.lambda_function import Event, lambda_function, put_metrics
+from sleeper.workers.message_batch import Failures, run_for_tables
 
 
 @lambda_function

@@ -5,11 +5,11 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSEvent
 
+from sleeper.committer.service import commit_messages
+from sleeper.instance import Instance
 from sleeper.reports.metric import Metric
-from sleeper.wiring.committing import commit_messages
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
-from sleeper.wiring.message_batches import Failures, received_message
+from sleeper.workers.lambda_function import Event, lambda_function, put_metrics
+from sleeper.workers.message_batch import Failures, received_message
 
 
 @lambda_function

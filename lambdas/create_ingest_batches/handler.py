@@ -2,9 +2,9 @@
 
 import logging
 
-from sleeper.wiring.batching import create_all_ingest_batches
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
+from sleeper.ingest_batcher.service import create_all_ingest_batches
+from sleeper.instance import Instance
+from sleeper.workers.lambda_function import Event, lambda_function
 
 logger = logging.getLogger(__name__)
 

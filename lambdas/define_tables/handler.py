@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sleeper.wiring import deployment
+from sleeper.aws import deployment
 
 
 def handler(event: Mapping[str, Any], _context: object) -> None:

@@ -2,10 +2,10 @@
 
 import os
 
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.table_operations import fan_out_tables
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
+from sleeper.workers.lambda_function import Event, lambda_function
+from sleeper.workers.table_operations import fan_out_tables
 
 
 @lambda_function

@@ -1,12 +1,12 @@
 """Finds the partitions of tables that are to be split, and sends them to be."""
 
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
 from sleeper.reports.metric import Metric
+from sleeper.splitting.find import send_splits_once
 from sleeper.tables.table_ref import TableRef
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
-from sleeper.wiring.message_batches import Failures, run_for_tables
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.split_sending import send_splits_once
+from sleeper.workers.lambda_function import Event, lambda_function, put_metrics
+from sleeper.workers.message_batch import Failures, run_for_tables
 
 
 @lambda_function

@@ -3,9 +3,9 @@
 Their workers send the frames. IAM has let the caller in when he connected.
 """
 
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
-from sleeper.wiring.websocket import submit_live_query
+from sleeper.instance import Instance
+from sleeper.query_service.submit import submit_live_query
+from sleeper.workers.lambda_function import Event, lambda_function
 
 _DONE = {"statusCode": 200}
 

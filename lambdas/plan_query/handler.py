@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
-from sleeper.wiring.message_batches import Failures, run_messages
-from sleeper.wiring.query_dispatch import run_query_message
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.returning import return_soon
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
+from sleeper.query_service.service import run_query_message
+from sleeper.runs.retry import return_soon
+from sleeper.workers.lambda_function import Event, lambda_function
+from sleeper.workers.message_batch import Failures, run_messages
 
 
 @lambda_function

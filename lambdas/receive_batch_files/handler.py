@@ -2,12 +2,12 @@
 
 from functools import partial
 
-from sleeper.wiring.batching import receive_batch_message
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
-from sleeper.wiring.message_batches import Failures, run_messages
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.settled_errors import SETTLED_ERRORS
+from sleeper.ingest_batcher.service import receive_batch_message
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
+from sleeper.runs.retry import SETTLED_ERRORS
+from sleeper.workers.lambda_function import Event, lambda_function
+from sleeper.workers.message_batch import Failures, run_messages
 
 
 @lambda_function

@@ -1,11 +1,11 @@
 """Reports what tables hold as metrics."""
 
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
+from sleeper.reports.service import table_metrics
 from sleeper.tables.table_ref import TableRef
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
-from sleeper.wiring.message_batches import Failures, run_for_tables
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.reports import table_metrics
+from sleeper.workers.lambda_function import Event, lambda_function, put_metrics
+from sleeper.workers.message_batch import Failures, run_for_tables
 
 
 @lambda_function

@@ -6,10 +6,10 @@ from typing import Any
 
 from mangum import Mangum
 
+from sleeper.instance import Instance
 from sleeper.serve.application import make_application
 from sleeper.serve.terms import terms_of
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
+from sleeper.workers.lambda_function import Event, lambda_function
 
 # Lambda takes 6 MB, in which bytes are base64; API Gateway waits 30 s.
 _ANSWER_BYTES_MAX = 4 * 1024**2

@@ -1,12 +1,11 @@
 """Splits the partitions that messages name."""
 
-from sleeper.jobs.queue import Message
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
-from sleeper.wiring.message_batches import Failures, run_messages
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.settled_errors import SETTLED_ERRORS
-from sleeper.wiring.splitting import run_split_message
+from sleeper.instance import Instance
+from sleeper.jobs.queue import Message, QueueName
+from sleeper.runs.retry import SETTLED_ERRORS
+from sleeper.splitting.service import run_split_message
+from sleeper.workers.lambda_function import Event, lambda_function
+from sleeper.workers.message_batch import Failures, run_messages
 
 
 @lambda_function

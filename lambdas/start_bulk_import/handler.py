@@ -3,13 +3,13 @@
 import os
 from functools import partial
 
-from sleeper.bulk_import.platform import PlatformName
+from sleeper.bulk_import.start import start_bulk_import
 from sleeper.errors import InvalidRequestError
-from sleeper.wiring.bulk_import_starting import start_bulk_import
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
-from sleeper.wiring.message_batches import Failures, run_messages
-from sleeper.wiring.queue_name import QueueName
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
+from sleeper.jobs.spark_platform import PlatformName
+from sleeper.workers.lambda_function import Event, lambda_function
+from sleeper.workers.message_batch import Failures, run_messages
 
 
 @lambda_function

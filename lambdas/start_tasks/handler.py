@@ -2,11 +2,11 @@
 
 import os
 
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.reports.metric import Metric
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function, put_task_metrics
-from sleeper.wiring.task_starting import start_tasks
+from sleeper.workers.lambda_function import Event, lambda_function, put_task_metrics
+from sleeper.workers.task_start import start_tasks
 
 
 @lambda_function

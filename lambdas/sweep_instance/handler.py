@@ -1,8 +1,8 @@
 """Removes what is left of tables that were deleted, or whose creation died."""
 
-from sleeper.wiring.collecting import finish_deletions, sweep_abandoned
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
+from sleeper.garbage_collection.service import finish_deletions, sweep_abandoned
+from sleeper.instance import Instance
+from sleeper.workers.lambda_function import Event, lambda_function
 
 
 @lambda_function

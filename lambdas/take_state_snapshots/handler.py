@@ -1,12 +1,12 @@
 """Stores snapshots of tables' states and trims their logs."""
 
+from sleeper.garbage_collection.service import snapshot_table
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
 from sleeper.reports.metric import Metric
 from sleeper.tables.table_ref import TableRef
-from sleeper.wiring.collecting import snapshot_table
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function, put_metrics
-from sleeper.wiring.message_batches import Failures, run_for_tables
-from sleeper.wiring.queue_name import QueueName
+from sleeper.workers.lambda_function import Event, lambda_function, put_metrics
+from sleeper.workers.message_batch import Failures, run_for_tables
 
 
 @lambda_function

@@ -3,10 +3,10 @@
 import os
 from dataclasses import asdict
 
-from sleeper.bulk_import.platform import PlatformName
-from sleeper.wiring.bulk_import_watching import watch_bulk_imports
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.lambda_function import Event, lambda_function
+from sleeper.bulk_import.watch import watch_bulk_imports
+from sleeper.instance import Instance
+from sleeper.jobs.spark_platform import PlatformName
+from sleeper.workers.lambda_function import Event, lambda_function
 
 
 @lambda_function

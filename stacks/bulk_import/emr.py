@@ -4,7 +4,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.bulk_import.platform import PlatformName
+from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.deployed import (
     EMR_IMAGE,
     EMR_INSTANCE_PROFILE,

@@ -6,7 +6,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.bulk_import.platform import PlatformName
+from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.bulk_import import (
     ARCHITECTURE,
     EMR_RELEASE,

@@ -8,8 +8,8 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.aws.emr_cluster import runs_docker_of
-from sleeper.bulk_import.platform import PlatformName
-from sleeper.bulk_import.submit_command import PYTHON
+from sleeper.bulk_import.persistent import PYTHON
+from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.bulk_import import (
     EMR_EXECUTOR_TYPES,
     EMR_MAIN_TYPES,
@@ -28,7 +28,7 @@ from stacks.constructs.permissions import receive
 from stacks.deployment import Deployment
 from stacks.network import NetworkStack
 
-_MODULE = "sleeper.wiring.persistent_bulk_import"
+_MODULE = "sleeper.workers.persistent_bulk_import"
 _STOP_SECONDS = 60
 
 

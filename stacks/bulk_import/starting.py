@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.bulk_import.platform import PlatformName
+from sleeper.jobs.spark_platform import PlatformName
 from sleeper.properties.bulk_import import WATCH_PERIOD_MINUTES
 from sleeper.properties.deployed_stores import BULK_IMPORT
 from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 
-from sleeper.aws.dynamo_tables import RECENT, Index
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployed_stores import (
     ATHENA_SPILL,
@@ -30,6 +29,7 @@ from sleeper.properties.deployed_stores import (
     DeployedBucket,
     DeployedTable,
 )
+from sleeper.properties.dynamo_tables import RECENT, Index
 from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from stacks.deployment import Deployment, queue_named
 

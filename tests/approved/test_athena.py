@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sleeper.athena.answering import answer
+from sleeper.admin.tables import create_table
 from sleeper.athena.connector import Connector
 from sleeper.athena.requests import request_from_json
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.tables import create_table
+from sleeper.athena.service import answer
+from sleeper.ingest.service import ingest_rows
+from sleeper.local.instance import make_local_instance, open_local_instance
 from tests.approved.approval import check_approved
 from tests.table_fixture import FakeClock
 from tests.unit.athena.protocol import connector_of

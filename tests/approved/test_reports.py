@@ -6,23 +6,21 @@ import pytest
 
 from sleeper.files.data_file import DataFile, FileReference
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
+from sleeper.jobs.query_tracker import QueryState, QueryStatus
 from sleeper.jobs.queue import DeadLetter
 from sleeper.jobs.status import fold_jobs, fold_tasks
 from sleeper.partitions.partition import Partition, PartitionId, split_region
 from sleeper.partitions.region import whole_region
 from sleeper.properties.values import TableProperties, instance_properties, table_properties
-from sleeper.query_service.tracker import QueryState, QueryStatus
 from sleeper.reports.dead_letters import DeadLettersReport
 from sleeper.reports.files import FilesReport, ReportedFile
 from sleeper.reports.jobs import JobsReport
-from sleeper.reports.listing import Column, ColumnKind, Listing
-from sleeper.reports.output import OUTPUTS
+from sleeper.reports.output import OUTPUTS, Column, ColumnKind, Listing
 from sleeper.reports.partitions import PartitionsReport, ReportedPartition
 from sleeper.reports.properties import ChangesReport, change_warnings, gather_table_properties
 from sleeper.reports.queries import QueriesReport, QueryReport
 from sleeper.reports.state import StateReport
-from sleeper.reports.table import TableReport
-from sleeper.reports.tables import TablesReport
+from sleeper.reports.tables import TableReport, TablesReport
 from sleeper.reports.tasks import TasksReport
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema

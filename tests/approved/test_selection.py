@@ -4,8 +4,13 @@ A case is a line of settings, then a line for each leaf: its files as rows, with
 job's name where they are assigned.
 """
 
-from sleeper.compaction.selection import Selector, select
-from sleeper.compaction.strategy import StrategySettings, basic_groups, size_ratio_groups
+from sleeper.compaction.strategy import (
+    Selector,
+    StrategySettings,
+    basic_groups,
+    select,
+    size_ratio_groups,
+)
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.reading.file_queries import PartitionFile
 from tests.approved.approval import check_approved

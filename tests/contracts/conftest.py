@@ -17,12 +17,13 @@ from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
 from sleeper.aws.task_tracker import DynamoTaskTracker
-from sleeper.ingest_batcher.request import FileRequests
+from sleeper.jobs.file_requests import FileRequests
+from sleeper.jobs.query_tracker import QueryRecords
 from sleeper.jobs.queue import DeadLetters, MessageQueue, QueueSettings
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.file_requests import LocalFileRequests
-from sleeper.local.instance import LocalInstance, create_instance
+from sleeper.local.folder import LocalInstance, create_instance
 from sleeper.local.query_tracker import LocalQueryTracker
 from sleeper.local.queue import LocalDeadLetters, LocalQueue
 from sleeper.local.table_index import LocalTableIndex
@@ -36,7 +37,6 @@ from sleeper.properties.deployed import (
     TABLE_ONLINE_INDEX,
     TASK_TRACKER_TABLE,
 )
-from sleeper.query_service.tracker import QueryRecords
 from sleeper.tables.table_index import TableIndex
 from tests.contracts.sqs_queues import (
     SqsServer,

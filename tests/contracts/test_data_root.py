@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.datafiles.bucket import Bucket
-from sleeper.datafiles.location import DataRoot
 from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.retries import RETRY_VARIABLE
+from sleeper.storage.bucket import Bucket
+from sleeper.storage.location import DataRoot
 
 MIB = 1024**2
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from sleeper.errors import ConflictError
-from sleeper.ingest_batcher.request import FILES_PER_JOB_MAX, FileRequest, FileRequests
+from sleeper.jobs.file_requests import FILES_PER_JOB_MAX, FileRequest, FileRequests
 from sleeper.tables.table_ref import TableId
 from tests.contracts.conftest import Store
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from sleeper.errors import NotFoundError
-from sleeper.query_service.tracker import QueryIdTakenError, QueryPin, QueryRecords, QueryState
+from sleeper.jobs.query_tracker import QueryIdTakenError, QueryPin, QueryRecords, QueryState
 from tests.contracts.conftest import Store
 
 PIN = QueryPin("print", "0123abcd", 7, 1000)

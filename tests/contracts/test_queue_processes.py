@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
+from sleeper.jobs.process import is_alive, this_process
 from sleeper.jobs.queue import QueueSettings
 from sleeper.jobs.status import JobState
 from sleeper.local.dead_tasks import record_dead_tasks
-from sleeper.local.instance import LocalInstance
-from sleeper.local.process import is_alive, this_process
+from sleeper.local.folder import LocalInstance
 from sleeper.local.queue import LocalQueue, release_dead_receivers
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
 from sleeper.tables.table_ref import TableId
@@ -30,8 +30,8 @@ import json, sys, time
 from pathlib import Path
 from sleeper.jobs.event import *
 from sleeper.jobs.queue import QueueSettings
-from sleeper.local.instance import open_instance_folder
-from sleeper.local.process import this_process
+from sleeper.local.folder import open_instance_folder
+from sleeper.jobs.process import this_process
 from sleeper.local.queue import LocalQueue
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
 instance = open_instance_folder(Path(sys.argv[1]))
@@ -200,7 +200,7 @@ def test_setting_the_clock_does_not_make_a_process_seem_dead(
 def test_where_the_system_says_little_processes_are_told_apart_by_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("sleeper.local.process._PROC", tmp_path)
+    monkeypatch.setattr("sleeper.jobs.process._PROC", tmp_path)
     pid = os.getpid()
     started_ms = int(psutil.Process(pid).create_time() * 1000)
     assert is_alive(f"{pid}@{started_ms}")

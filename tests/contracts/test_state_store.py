@@ -10,8 +10,7 @@ from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.errors import ConflictError, DataError, UnavailableError
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
 from sleeper.statestore.outcome import Outcome, Status
-from sleeper.statestore.transactions.followers import CreateFollower
-from sleeper.statestore.transactions.holds import CreateHold
+from sleeper.statestore.transactions.holds import CreateFollower, CreateHold
 from tests.servers.dynoxide import DynamoServer
 from tests.table_fixture import START_MS, TableUnderTest
 

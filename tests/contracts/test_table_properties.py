@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from sleeper.aws.property_files import PropertyFiles
-from sleeper.datafiles.bucket import Bucket, open_bucket
 from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.instance import TablePropertiesStore
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
 from sleeper.properties.engine import QUERY_ROWS_MAX, TRACKER_DAYS
 from sleeper.properties.gchq_names import gchq_names
@@ -22,9 +23,8 @@ from sleeper.properties.values import (
     instance_properties_from_text,
     table_properties,
 )
+from sleeper.storage.bucket import Bucket, open_bucket
 from sleeper.tables.table_ref import TableId
-from sleeper.wiring.instance import TablePropertiesStore
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
 
 TABLE = TableId("0000000a")
 ANY_SCHEMA = '{"rowKeyFields":[{"name":"k","type":"IntType"}]}'

@@ -9,7 +9,7 @@ from obstore.store import MemoryStore
 
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.errors import ConflictError, NotFoundError
-from sleeper.local.transaction_log import SqliteTransactionLog
+from sleeper.local.state_store import SqliteTransactionLog
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
 from sleeper.statestore.database import Database
 from sleeper.statestore.log import LogEntry, TransactionLog

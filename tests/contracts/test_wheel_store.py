@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from sleeper.aws.code_objects import CodeObjects
-from sleeper.datafiles.bucket import open_bucket
 from sleeper.errors import NotFoundError
 from sleeper.local.code_folder import CodeFolder
+from sleeper.storage.bucket import open_bucket
 from sleeper.user_code.registry import WheelStore
 
 

@@ -15,15 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.jobs.queue import Message
+from sleeper.admin.tables import create_table
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.jobs.queue import Message, QueueName
+from sleeper.local.instance import make_local_instance
+from sleeper.opening import open_instance
 from sleeper.tables.table_ref import TableRef
-from sleeper.wiring import lambda_function
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import create_table
+from sleeper.workers import lambda_function
 
 if TYPE_CHECKING:
     from tests.handlers.live_gateway import Gateway

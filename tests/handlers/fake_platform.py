@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from sleeper.bulk_import.platform import PlatformJob, RunOutcome, RunState
 from sleeper.errors import NotFoundError, SleeperError
+from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
 
 
 @dataclass

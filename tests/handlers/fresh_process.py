@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sleeper.wiring.queue_name import QueueName
+from sleeper.jobs.queue import QueueName
 
 ROOT = Path(__file__).parents[2]
 EVENTS = Path(__file__).parent / "events"

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from sleeper.query.destination import Connection
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import create_table
+from sleeper.admin.tables import create_table
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
+from sleeper.query.messages.destination import Connection
 from tests.handlers import functions
 from tests.handlers.conftest import EVENTS, SCHEMA, Lambda, add_rows, batch_of, failed
 from tests.live_clients import Frame

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from lambdas.serve_http import handler as serve_http_module
+from sleeper.admin.settings import change_table_properties
 from sleeper.errors import NotFoundError
-from sleeper.query.destination import Connection, DestinationKind
-from sleeper.query.message import parse_query_message
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.settings import change_table_properties
-from sleeper.wiring.websocket import submit_live_query
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
+from sleeper.query.messages.destination import Connection, DestinationKind
+from sleeper.query.messages.query import parse_query_message
+from sleeper.query_service.submit import submit_live_query
 from tests.handlers.conftest import EVENTS, Lambda, add_rows, make_table
 from tests.handlers.functions import handle_websocket, plan_query, serve_http
 

@@ -8,17 +8,21 @@ from pathlib import Path
 import pytest
 
 from sleeper.api import Instance as OpenInstance
+from sleeper.compaction.job_creation import create_compaction_jobs_of
+from sleeper.garbage_collection.service import (
+    collect_garbage_of,
+    collect_orphans_of,
+    snapshot_table,
+)
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, new_task_id
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
+from sleeper.local.instance import open_local_instance
+from sleeper.splitting.find import send_splits_once
+from sleeper.splitting.service import run_split_message
 from sleeper.tables.table_ref import TableRef
-from sleeper.wiring.collecting import collect_garbage_of, collect_orphans_of, snapshot_table
-from sleeper.wiring.compaction_creation import create_compaction_jobs_of
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import open_local_instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.split_sending import send_splits_once
-from sleeper.wiring.splitting import run_split_message
-from sleeper.wiring.worker import Worker
+from sleeper.workers.worker import Worker
 from tests.handlers.conftest import add_rows, make_table
 
 AT_ONCE = 3

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from sleeper.errors import InvalidRequestError
+from sleeper.ingest.service import submit_ingest
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, new_task_id
-from sleeper.jobs.queue import MESSAGE_BYTES_MAX
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX, QueueName
 from sleeper.jobs.status import JobState
-from sleeper.wiring.ingest import submit_ingest
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.worker import Worker, WorkerSettings
+from sleeper.workers.worker import Worker, WorkerSettings
 from tests.handlers.conftest import make_table, write_parquet
 
 INGEST = WorkerSettings("ingest", (QueueName.INGEST,))
@@ -109,7 +108,7 @@ def test_an_error_that_an_interruption_makes_settles_nothing(
         except BaseException as error:
             raise InvalidRequestError("so says native code") from error
 
-    monkeypatch.setattr("sleeper.wiring.worker.run_ingest_message", interrupted)
+    monkeypatch.setattr("sleeper.workers.worker.run_ingest_message", interrupted)
     worker.run()
     counts = instance.queue(QueueName.INGEST).counts()
     assert (counts.visible, counts.in_flight) == (1, 0)

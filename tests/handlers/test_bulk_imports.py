@@ -8,18 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sleeper.bulk_import.platform import RunOutcome, RunState
+from sleeper.bulk_import.service import run_bulk_import_message
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
-from sleeper.jobs.queue import Message
+from sleeper.jobs.queue import Message, QueueName
+from sleeper.jobs.spark_platform import RunOutcome, RunState
 from sleeper.jobs.status import JobState, JobStatus
 from sleeper.tables.table_index import mark_table_deleting
 from sleeper.tables.table_ref import TableId, TableRef
-from sleeper.wiring import lambda_function
-from sleeper.wiring.bulk_importing import run_bulk_import_message
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
+from sleeper.workers import lambda_function
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, batch_of, failed, make_table
 from tests.handlers.fake_platform import FakePlatform

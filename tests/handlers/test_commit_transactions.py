@@ -10,25 +10,24 @@ from typing import Any
 
 import pytest
 
+from sleeper.admin.tables import delete_table
 from sleeper.clock import system_clock
 from sleeper.compaction.job import compaction_job_from_json
+from sleeper.compaction.job_creation import compact_table
+from sleeper.compaction.service import run_compaction_message
 from sleeper.errors import StateMovedOnError, UnavailableError
 from sleeper.files.data_file import DataFile, new_data_path
+from sleeper.ingest.service import run_ingest_message
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, new_run_id
-from sleeper.jobs.queue import Message
+from sleeper.jobs.queue import Message, QueueName
 from sleeper.jobs.status import JobState, JobStatus
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
+from sleeper.runs.commit_route import commit_later, has_committer
 from sleeper.statestore.fold import DAY_MS
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import encode
 from sleeper.tables.table_ref import TableId, TableRef
-from sleeper.wiring.commits import commit_later, has_committer
-from sleeper.wiring.compaction_creation import compact_table
-from sleeper.wiring.compaction_running import run_compaction_message
-from sleeper.wiring.ingest import run_ingest_message
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import delete_table
 from tests.handlers import functions
 from tests.handlers.conftest import (
     Lambda,
@@ -349,7 +348,7 @@ def test_whatever_comes_again_in_whatever_batches_each_job_is_committed_once(
 
 def functions_instance(aws: Lambda) -> Instance:
     """The handler's own instance."""
-    from sleeper.wiring import lambda_function
+    from sleeper.workers import lambda_function
 
     return lambda_function._opened(aws.instance.where)
 
@@ -357,7 +356,7 @@ def functions_instance(aws: Lambda) -> Instance:
 def replace_ports(patch: pytest.MonkeyPatch, aws: Lambda, **ports: Any) -> None:
     changed = replace(functions_instance(aws), **ports)
     opened: Callable[[object], Instance] = lambda _: changed  # noqa: E731
-    patch.setattr("sleeper.wiring.lambda_function._opened", opened)
+    patch.setattr("sleeper.workers.lambda_function._opened", opened)
 
 
 def test_an_ingest_hands_over_where_the_table_says_so(aws: Lambda, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.wiring.local_instance import make_local_instance
+from sleeper.local.instance import make_local_instance
 from tests.handlers.fresh_process import EVENT_OF, EVENTS, measure_start, run_function
 
 DATA_LIBRARIES = {"pyarrow", "datafusion", "pandas", "numpy", "polars", "datasketches"}

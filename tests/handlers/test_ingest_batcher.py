@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from sleeper.errors import UnavailableError
-from sleeper.ingest.job import ingest_job_from_message
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
-from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Message
+from sleeper.jobs.ingest_job import ingest_job_from_message
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Message, QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.file_requests import LocalFileRequests
-from sleeper.wiring import lambda_function
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
+from sleeper.workers import lambda_function
 from tests.handlers import functions
 from tests.handlers.conftest import (
     Lambda,

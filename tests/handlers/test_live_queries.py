@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sleeper.errors import UnavailableError
-from sleeper.query_service import leaf_running
-from sleeper.query_service.keep_alive import kept_alive
+from sleeper.query_service import run_leaf
+from sleeper.query_service.frames import kept_alive
 from tests.handlers.live_gateway import KEYS, Gateway, keys
 from tests.live_clients import clients_after
 
@@ -63,7 +63,7 @@ def test_completed_frames_come_after_all_rows_one_for_each_subquery(gateway: Gat
 def test_keep_alive_frames_disturb_no_client_and_never_follow_the_end(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaf_running, "kept_alive", partial(kept_alive, seconds=0.0001))
+    monkeypatch.setattr(run_leaf, "kept_alive", partial(kept_alive, seconds=0.0001))
     frames = gateway.ask()
     assert [frame for frame in frames if frame.get("rows") == []]
     kinds = [kind for kind, _ in itertools.groupby(frame["message"] for frame in frames)]
@@ -142,7 +142,7 @@ def test_each_client_is_told_if_the_end_cannot_be_read(
 def test_too_many_subqueries_to_list_end_with_one_completed_frame(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sleeper.query_service.telling.LISTED_SUBQUERIES_MAX", 3)
+    monkeypatch.setattr("sleeper.query_service.frames.LISTED_SUBQUERIES_MAX", 3)
     frames = gateway.ask()
     assert [f["queryId"] for f in frames if f["message"] == "completed"] == ["q"]
     for client in clients_after(frames, "q"):

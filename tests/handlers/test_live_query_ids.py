@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.query_service.tracker import QueryState
+from sleeper.jobs.query_tracker import QueryState
 from tests.handlers.live_gateway import KEYS, Gateway, body, keys
 from tests.live_clients import Frame, clients_after
 

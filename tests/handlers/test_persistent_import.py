@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState, JobStatus
 from sleeper.tables.table_ref import TableRef
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
 from tests.handlers.conftest import make_table
 
 QUEUE = QueueName.BULK_IMPORT_PERSISTENT_EMR
@@ -84,7 +84,7 @@ def start(instance: Instance, submitter: Submitter) -> Iterator[Start]:
     def begin() -> "subprocess.Popen[str]":
         path = f"{submitter.folder}:/usr/bin:/bin"
         settings = {**os.environ, "PATH": path, "SLEEPER_INSTANCE": instance.where}
-        command = [sys.executable, "-m", "sleeper.wiring.persistent_bulk_import"]
+        command = [sys.executable, "-m", "sleeper.workers.persistent_bulk_import"]
         process = subprocess.Popen(
             command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.errors import UnavailableError
-from sleeper.query.message import redriven_query_body
-from sleeper.query_service.tracker import QueryState
+from sleeper.instance import Instance
+from sleeper.jobs.query_tracker import QueryState
+from sleeper.jobs.queue import QueueName
+from sleeper.query.messages.query import redriven_query_body
 from sleeper.tables.table_ref import TableRef
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, batch_of, failed, make_table, messages_of
 
@@ -80,7 +80,7 @@ def test_what_may_succeed_later_returns_soon(
     (message,) = queue.receive()
     event = batch_of([message])
     with monkeypatch.context() as patched:
-        patched.setattr("sleeper.query_service.leaf_running.run_query", dies)
+        patched.setattr("sleeper.query_service.run_leaf.run_query", dies)
         assert failed(aws.call(functions.plan_query, event)) == [message.message_id]
         assert aws.instance.query_tracker().query("q1").state is QueryState.IN_PROGRESS
     counts = queue.counts()

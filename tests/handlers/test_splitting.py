@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from sleeper.admin.tables import delete_table
 from sleeper.errors import UnavailableError
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import QueueName
 from sleeper.properties.engine import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
+from sleeper.splitting.find import send_splits_once
 from sleeper.tables.table_ref import TableRef
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.split_sending import send_splits_once
-from sleeper.wiring.tables import delete_table
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, batch_of, failed, make_table, messages_of
 
@@ -102,7 +102,7 @@ def test_what_may_succeed_later_returns(
 ) -> None:
     good = f'{{"tableId":"{table.id}","partitionId":"root"}}'
     with monkeypatch.context() as patched:
-        patched.setattr("sleeper.wiring.splitting.split_partition", _dies)
+        patched.setattr("sleeper.splitting.service.split_partition", _dies)
         event = batch_of(messages_of("{", good, groups=("", "")))
         assert failed(aws.call(functions.split_partition, event)) == ["m1"]
     assert leaves(aws.instance, table) == 1

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
-from sleeper.jobs.queue import QueueCounts
+from sleeper.jobs.queue import QueueCounts, QueueName
 from sleeper.jobs.task_launcher import tasks_to_start
-from sleeper.wiring import lambda_function
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
+from sleeper.workers import lambda_function
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, metrics_in
 from tests.handlers.fake_launcher import FakeLauncher

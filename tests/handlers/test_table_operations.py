@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from sleeper.admin.tables import delete_table, set_online
 from sleeper.errors import DataError, UnavailableError
+from sleeper.garbage_collection.service import finish_deletions
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
-from sleeper.jobs.queue import Message
+from sleeper.jobs.queue import Message, QueueName
+from sleeper.local.instance import open_local_instance
+from sleeper.runs import retry
 from sleeper.tables.table_ref import TableState
-from sleeper.wiring import message_batches, returning, table_operations
-from sleeper.wiring.collecting import finish_deletions
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import open_local_instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import delete_table, set_online
+from sleeper.workers import message_batch, table_operations
 from tests.handlers import functions
 from tests.handlers.conftest import (
     Lambda,
@@ -172,7 +172,7 @@ class Operation:
 def operate(instance: Instance, operation: Any, messages: Sequence[Message]) -> list[str]:
     """Ids of the messages that return."""
     queue = QueueName.GARBAGE_COLLECTION
-    return failed(message_batches.run_for_tables(batch_of(messages), instance, queue, operation))
+    return failed(message_batch.run_for_tables(batch_of(messages), instance, queue, operation))
 
 
 def test_what_fails_returns_once_for_its_table_and_the_others_are_done(
@@ -235,7 +235,7 @@ def test_an_operation_that_failed_goes_on_long_before_its_visibility_timeout_is_
 def test_a_poison_table_ends_on_the_dead_letters_and_the_others_go_on(
     aws: Lambda, fan_out: Any, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returning, "_FIRST_DELAY_SECONDS", 0)
+    monkeypatch.setattr(retry, "_FIRST_DELAY_SECONDS", 0)
     bad = make_table(instance, "bad")
     make_table(instance, "good")
     # Its properties are gone, so that nothing can be done for it.
@@ -263,7 +263,7 @@ def test_a_function_that_runs_out_of_time_returns_the_rest_at_once(
     shown: list[tuple[str, float]] = []
     queue = SimpleNamespace(give_back=lambda receipt, delay: shown.append((receipt, delay)))
     opened = lambda _: replace(aws.instance, queue=lambda _: queue)  # type: ignore[arg-type, return-value]  # noqa: E731
-    monkeypatch.setattr("sleeper.wiring.lambda_function._opened", opened)
+    monkeypatch.setattr("sleeper.workers.lambda_function._opened", opened)
     batch = batch_of(messages_of(*(ref.id for ref in refs)))
     answer = aws.call(functions.report_table_metrics, batch, context_with(lambda: next(left)))
     assert failed(answer) == ["m2"]

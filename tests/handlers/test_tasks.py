@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 from sleeper.api import open_instance
+from sleeper.compaction.job_creation import compact_table
+from sleeper.ingest.service import ingest_rows, submit_ingest
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
-from sleeper.wiring.compaction_creation import compact_table
-from sleeper.wiring.ingest import ingest_rows, submit_ingest
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
 from tests.handlers.conftest import add_rows, make_table, write_parquet
 
 ROOT = Path(__file__).parents[2]
@@ -208,7 +208,7 @@ STUCK = """
 import sqlite3, sys, threading
 from sleeper.jobs.event import new_task_id
 from sleeper.wiring import worker, worker_process
-from sleeper.wiring.opening import open_instance
+from sleeper.opening import open_instance
 def stuck(*_):
     threading.Timer(0.5, lambda: print("at work", flush=True)).start()
     # In native code for a minute and more, without a look at signals.

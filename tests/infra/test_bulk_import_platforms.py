@@ -170,7 +170,7 @@ def test_the_persistent_cluster_starts_a_worker_for_each_job_at_once(platforms: 
     cluster = _only(platforms, "AWS::EMR::Cluster")
     (step,) = cluster["Steps"]
     said = json.dumps(step)
-    assert "-m sleeper.wiring.persistent_bulk_import" in said
+    assert "-m sleeper.workers.persistent_bulk_import" in said
     assert "seq 1)" in said
     assert cluster["Instances"]["KeepJobFlowAliveWhenNoSteps"]
     concern = "PersistentEmr"

@@ -12,8 +12,7 @@ from aws_cdk.assertions import Match, Template
 
 from sleeper.properties.optional_stack import OptionalStack
 from sleeper.properties.values import instance_properties
-from sleeper.reports.metric import NAMESPACE, TASK_METRICS, Metric
-from sleeper.reports.table_metrics import gather_table_metrics
+from sleeper.reports.metric import NAMESPACE, TASK_METRICS, Metric, gather_table_metrics
 from stacks.dashboard import DashboardStack
 from stacks.deployment import Deployment
 from tests.infra.synthesis import ROOT, Synthesis, synthesise

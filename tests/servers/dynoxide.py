@@ -11,8 +11,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sleeper.aws.dynamo_tables import DYNAMO_TABLES, TIME_TO_LIVE, DynamoTable, Key
 from sleeper.properties.declaration import Property
+from sleeper.properties.dynamo_tables import DYNAMO_TABLES, TIME_TO_LIVE, DynamoTable, Key
 from tests.servers.process import free_ports, running
 
 PROGRAM = Path(__file__).parents[2] / "node_modules/@dynoxide/linux-x64/dynoxide"

@@ -11,7 +11,7 @@ from pathlib import Path
 import obstore
 from obstore.exceptions import BaseError
 
-from sleeper.datafiles.bucket import Bucket, Credentials, open_bucket
+from sleeper.storage.bucket import Bucket, Credentials, open_bucket
 from tests.servers.process import free_ports, running
 
 _OTHER_PORTS = (

@@ -11,9 +11,9 @@ import httpx
 import pyarrow as pa
 from websockets.sync.client import ClientConnection, connect
 
-from sleeper.serve.running import make_server
+from sleeper.instance import Instance
+from sleeper.serve.server import make_server
 from sleeper.serve.terms import Terms
-from sleeper.wiring.instance import Instance
 
 _SECONDS_MAX = 60
 _TERMS = Terms()

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyspark
 
+from sleeper.admin.tables import create_table
+from sleeper.instance import Instance
+from sleeper.opening import make_instance, open_instance
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import make_instance, open_instance
-from sleeper.wiring.tables import create_table
 from tests.spark.processes import kill_family
 
 SCHEMA = json.dumps(

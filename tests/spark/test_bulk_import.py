@@ -14,14 +14,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sleeper.bulk_import.run import BulkImportResult, StageHeard, ignore_stage
+from sleeper.bulk_import.service import bulk_import_paths, run_bulk_import_message
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message
 from sleeper.jobs.status import JobState
 from sleeper.spark.cluster import SparkCluster
 from sleeper.spark.failures import task_errors
-from sleeper.wiring.bulk_importing import bulk_import_paths, run_bulk_import_message
-from sleeper.wiring.instance import Instance
 from tests.spark.imports import (
     PATIENCE_SECONDS,
     check_stored,

@@ -18,11 +18,11 @@ import pytest
 import sleeper
 from sleeper.clock import system_clock
 from sleeper.files.data_file import SIDECAR_SUFFIXES
+from sleeper.garbage_collection.service import collect_table_orphans
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
-from sleeper.wiring.collecting import collect_table_orphans
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import open_local_instance
+from sleeper.local.instance import open_local_instance
 from tests.seeds import choose_seed
 from tests.spark.imports import (
     PATIENCE_SECONDS,

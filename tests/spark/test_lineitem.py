@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from sleeper.admin.tables import create_table
+from sleeper.bulk_export.service import export_table
+from sleeper.bulk_import.service import bulk_import_paths
+from sleeper.opening import make_instance, open_instance
 from sleeper.query.request import Query
+from sleeper.query.service import open_query
 from sleeper.spark.cluster import SparkCluster
-from sleeper.wiring.bulk_exporting import export_table
-from sleeper.wiring.bulk_importing import bulk_import_paths
-from sleeper.wiring.opening import make_instance, open_instance
-from sleeper.wiring.query import open_query
-from sleeper.wiring.tables import create_table
 from tests.spark.processes import PeakMemory, javas, python_workers
 
 SCALE = os.environ.get("SLEEPER_TPCH_SCALE", "0.01")

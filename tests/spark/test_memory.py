@@ -7,10 +7,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from sleeper.admin.tables import create_table
+from sleeper.opening import make_instance, open_instance
 from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
-from sleeper.wiring.opening import make_instance, open_instance
-from sleeper.wiring.tables import create_table
 from tests.spark.imports import PATIENCE_SECONDS, SCHEMA, Import
 from tests.spark.processes import MIB, PeakMemory, python_workers
 

@@ -16,13 +16,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import sleeper
+from sleeper.bulk_import.service import bulk_import_paths
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
 from sleeper.properties.deployed import BULK_IMPORT_BUCKET
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
 from sleeper.spark.cluster import SparkCluster
-from sleeper.wiring.bulk_importing import bulk_import_paths
 from tests.servers.aws_instance import AwsInstance
 from tests.spark.tables import NUMBERS, ingest_numbers, loaded, named, numbers_in
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sleeper.wiring.instance import Instance
+from sleeper.instance import Instance
 
 _CALLS = {
     "state": {"commit", "commit_or_raise"},

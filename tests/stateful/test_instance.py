@@ -30,33 +30,38 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from sleeper.admin.tables import create_table, delete_table
 from sleeper.clock import system_clock
+from sleeper.compaction.job_creation import create_compaction_jobs_of
+from sleeper.compaction.service import run_compaction_message
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
-from sleeper.ingest.job import ingest_job_from_message
-from sleeper.ingest.run import IngestProgress
-from sleeper.query.request import Query
-from sleeper.statestore.transactions.add_files import AddFiles
-from sleeper.statestore.transactions.followers import CreateFollower, DeleteFollower
-from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
-from sleeper.statestore.transactions.log_time import AcceptTime
-from sleeper.wiring.collecting import (
+from sleeper.garbage_collection.service import (
     collect_table,
     collect_table_orphans,
     finish_deletions,
     snapshot_table,
     sweep_abandoned,
 )
-from sleeper.wiring.compaction_creation import create_compaction_jobs_of
-from sleeper.wiring.compaction_running import run_compaction_message
-from sleeper.wiring.ingest import ingest_paths, ingest_rows, run_ingest_job, submit_ingest
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.query import open_query
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.split_sending import send_splits_of
-from sleeper.wiring.splitting import run_split_message
-from sleeper.wiring.tables import create_table, delete_table
-from sleeper.wiring.worker import Worker
+from sleeper.ingest.run import IngestProgress
+from sleeper.ingest.service import ingest_paths, ingest_rows, run_ingest_job, submit_ingest
+from sleeper.instance import Instance
+from sleeper.jobs.ingest_job import ingest_job_from_message
+from sleeper.jobs.queue import QueueName
+from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.query.request import Query
+from sleeper.query.service import open_query
+from sleeper.splitting.find import send_splits_of
+from sleeper.splitting.service import run_split_message
+from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.holds import (
+    CreateFollower,
+    CreateHold,
+    DeleteFollower,
+    ReleaseHold,
+    RenewHold,
+)
+from sleeper.statestore.transactions.log_time import AcceptTime
+from sleeper.workers.worker import Worker
 from tests.stateful.crashing import Crash, CrashPlan, crashing
 from tests.stateful.model import ModelJob, ModelTable, Row
 from tests.table_fixture import FakeClock

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sleeper.admin.tables import create_table
+from sleeper.ingest.service import submit_ingest
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobStatus
-from sleeper.wiring.ingest import submit_ingest
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import create_table
-from sleeper.wiring.worker import Worker
+from sleeper.workers.worker import Worker
 
 SCHEMA = (
     '{"rowKeyFields": [{"name": "k", "type": "StringType"}],'

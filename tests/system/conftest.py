@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sleeper.clock import system_clock
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
 from tests.handlers.conftest import known_to_functions
 from tests.servers.aws_clients import forget_clients
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance

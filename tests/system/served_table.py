@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.tables import create_table
+from sleeper.admin.tables import create_table
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
 
 SCHEMA = (
     '{"rowKeyFields":[{"name":"id","type":"LongType"}],'

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sleeper.datafiles.bucket import Bucket
+from sleeper.admin.tables import create_table
+from sleeper.athena.service import athena_connector
+from sleeper.instance import Instance
 from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
-from sleeper.wiring.athena import athena_connector
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.tables import create_table
+from sleeper.storage.bucket import Bucket
 from tests.handlers import functions
 from tests.handlers.conftest import SCHEMA, Lambda, add_rows, known_to_functions
 from tests.servers.aws_instance import AwsServers, aws_instance

@@ -17,24 +17,24 @@ import pytest
 from typer.testing import CliRunner
 
 from sleeper.aws.clients import aws_client
+from sleeper.aws.instance import open_aws_instance
 from sleeper.cli.main import app
 from sleeper.clock import system_clock
+from sleeper.committer.service import commit_messages
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.jobs.event import new_task_id
-from sleeper.properties.deployed import DEPLOYED_QUEUES, SCHEDULE_RULES
-from sleeper.reports.kind import ReportKind
-from sleeper.tables.table_ref import TableId, TableState
-from sleeper.wiring.aws_instance import open_aws_instance
-from sleeper.wiring.collecting import (
+from sleeper.garbage_collection.service import (
     collect_table_orphans,
     finish_deletions,
     sweep_abandoned,
 )
-from sleeper.wiring.committing import commit_messages
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.worker import Worker
+from sleeper.instance import Instance
+from sleeper.jobs.event import new_task_id
+from sleeper.jobs.queue import QueueName
+from sleeper.opening import open_instance
+from sleeper.properties.deployed import DEPLOYED_QUEUES, SCHEDULE_RULES
+from sleeper.reports.kind import ReportKind
+from sleeper.tables.table_ref import TableId, TableState
+from sleeper.workers.worker import Worker
 from tests.servers.aws_clients import forget_clients
 from tests.servers.aws_instance import AwsInstance
 from tests.unit.cli.conftest import Done, Sleeper

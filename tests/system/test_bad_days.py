@@ -12,7 +12,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from sleeper.admin.tables import create_table, set_table_properties
 from sleeper.clock import system_clock
+from sleeper.compaction.job_creation import compact_table
 from sleeper.errors import (
     ConflictError,
     DataError,
@@ -20,18 +22,16 @@ from sleeper.errors import (
     SleeperError,
     UnavailableError,
 )
+from sleeper.garbage_collection.service import collect_table, snapshot_table
+from sleeper.ingest.service import ingest_paths
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.query.request import Query
-from sleeper.wiring.collecting import collect_table, snapshot_table
-from sleeper.wiring.compaction_creation import compact_table
-from sleeper.wiring.ingest import ingest_paths
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.query import open_query, open_sql
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.splitting import split_table
-from sleeper.wiring.tables import create_table, set_table_properties
+from sleeper.query.service import open_query, open_sql
+from sleeper.splitting.service import split_table
 from tests.system.bad_days import (
     SCHEMA,
     assert_nothing_stays,
@@ -184,8 +184,8 @@ def test_a_table_can_be_made_by_one_of_two_at_once(tmp_path: Path) -> None:
 
 INGEST = """
 import sys
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.ingest import ingest_paths
+from sleeper.opening import open_instance
+from sleeper.ingest.service import ingest_paths
 instance = open_instance(sys.argv[1])
 for path in sys.argv[2:]:
     ingest_paths(instance, "rows", [path], path)
@@ -349,8 +349,8 @@ def test_a_torn_state_database_is_named_and_the_other_tables_go_on(
 
 COMPACT = """
 import sys, threading
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.worker import Worker
+from sleeper.opening import open_instance
+from sleeper.workers.worker import Worker
 instance = open_instance(sys.argv[1])
 assert Worker(instance, "task", threading.Event()).run_one()
 for line in open("/proc/self/status"):
@@ -402,8 +402,8 @@ def test_a_change_of_properties_is_all_or_nothing(instance: Instance) -> None:
 
 STALLED = """
 import sys, time
-import sleeper.wiring.ingest as wiring
-from sleeper.wiring.opening import open_instance
+import sleeper.ingest.service as wiring
+from sleeper.opening import open_instance
 def stalls(*_):
     print("there", flush=True)
     time.sleep(60)

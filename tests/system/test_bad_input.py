@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sleeper.admin.tables import create_table, set_table_properties
 from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.ingest.service import ingest_paths, ingest_rows, submit_ingest
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.query.request import region_of_range
 from sleeper.schema.json import schema_from_json
-from sleeper.wiring.ingest import ingest_paths, ingest_rows, submit_ingest
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import create_table, set_table_properties
 from tests.system.bad_days import (
     SCHEMA,
     assert_nothing_stays,
@@ -189,7 +189,7 @@ def test_a_poison_message_ends_as_a_dead_letter_and_can_be_redriven(
         raise RuntimeError("a fault of ours")
 
     with monkeypatch.context() as patched:
-        patched.setattr("sleeper.wiring.worker.run_ingest_message", breaks)
+        patched.setattr("sleeper.workers.worker.run_ingest_message", breaks)
         submit_ingest(instance, "rows", [str(path)], "j")
         for _ in range(5):
             run_all(instance)

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sleeper.cli.main import app
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
-from sleeper.wiring.instance import Instance
 from tests.system.bad_days import SCHEMA, make_table, stored, write
 
 

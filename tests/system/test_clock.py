@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+from sleeper.compaction.job_creation import compact_table
+from sleeper.ingest.service import ingest_paths
+from sleeper.instance import Instance
 from sleeper.query.request import Query
+from sleeper.query.service import open_query, open_sql
 from sleeper.statestore.fold import DAY_MS
-from sleeper.wiring.compaction_creation import compact_table
-from sleeper.wiring.ingest import ingest_paths
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.query import open_query, open_sql
 from tests.system.bad_days import assert_nothing_stays, make_table, run_all, stored, write
 from tests.table_fixture import FakeClock
 

@@ -11,14 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.datafiles.bound_iterator import TableIterators
-from sleeper.datafiles.bucket import Bucket, Credentials, open_bucket
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
-from sleeper.datafiles.partitioned_write import FileStrategy
-from sleeper.datafiles.s3_file import s3_file
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.merge.bound_iterator import TableIterators
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.verification import ExpectedFile, verify_file
+from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
@@ -31,15 +28,18 @@ from sleeper.ingest.parts import begin_parts, write_part
 from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files, ingest_files
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import tree_from_split_points
-from sleeper.query.change_feed import plan_feed, read_feed_piece
+from sleeper.query.distributed.change_feed import plan_feed, read_feed_piece
+from sleeper.query.distributed.pieces import plan_pieces, read_piece
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
-from sleeper.query.explanation import explain_sql
-from sleeper.query.pieces import plan_pieces, read_piece
 from sleeper.query.request import Query, region_of_range, regions_of_keys
-from sleeper.query.running import run_query
-from sleeper.query.sql import run_sql
+from sleeper.query.run import run_query
+from sleeper.query.sql.explain import explain_sql
+from sleeper.query.sql.statement import run_sql
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.storage.bucket import Bucket, Credentials, open_bucket
+from sleeper.storage.location import DataRoot
+from sleeper.storage.s3_file import s3_file
 from tests.real_table import LONG_SCHEMA, OBJECTS_PER_FILE, TABLE_ID, RealTable
 
 SHARED = FileStrategy.ONE_REFERENCE_PER_LEAF

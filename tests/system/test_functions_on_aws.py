@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import pytest
 
 from sleeper.api import Instance as OpenInstance
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.tables.table_ref import TableRef, new_table_id
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.table_operations import fan_out_tables
+from sleeper.workers.table_operations import fan_out_tables
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, make_table
 from tests.servers.aws_instance import AwsInstance

@@ -10,9 +10,9 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from sleeper.admin.settings import change_table_properties
+from sleeper.instance import Instance
 from sleeper.serve.terms import Terms
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.settings import change_table_properties
 from tests.servers.serving import Serving, serving
 from tests.system.served_table import instance_with_rows
 
@@ -200,7 +200,7 @@ def test_reports_are_given(server: Serving) -> None:
 def test_a_query_goes_to_the_queue_and_its_status_is_told(
     server: Serving, numbers: Instance
 ) -> None:
-    from sleeper.wiring.runner import run_instance
+    from sleeper.workers.runner import run_instance
 
     answer = server.post(
         "/queries",

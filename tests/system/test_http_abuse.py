@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from sleeper.instance import Instance
 from sleeper.serve.terms import Terms
-from sleeper.wiring.instance import Instance
 from tests.servers.serving import Serving, serving
 from tests.system.served_table import instance_with_rows
 

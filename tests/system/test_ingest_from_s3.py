@@ -7,16 +7,16 @@ from pathlib import Path
 import obstore
 import pytest
 
-from sleeper.datafiles.bucket import Bucket, open_bucket
+from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError
+from sleeper.ingest.service import ingest_paths, run_ingest_message, submit_ingest
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
+from sleeper.opening import make_instance, open_instance
 from sleeper.query.request import Query
-from sleeper.wiring.ingest import ingest_paths, run_ingest_message, submit_ingest
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import make_instance, open_instance
-from sleeper.wiring.query import open_query
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import create_table
+from sleeper.query.service import open_query
+from sleeper.storage.bucket import Bucket, open_bucket
 from tests.servers.seaweedfs import S3Server
 
 SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'

@@ -19,18 +19,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
+from sleeper.compaction.job_creation import create_compaction_jobs_of
+from sleeper.garbage_collection.service import collect_table, collect_table_orphans
+from sleeper.ingest.service import submit_ingest
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
-from sleeper.wiring.collecting import collect_table, collect_table_orphans
-from sleeper.wiring.compaction_creation import create_compaction_jobs_of
-from sleeper.wiring.ingest import submit_ingest
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.runner import run_instance
-from sleeper.wiring.tables import create_table
-from sleeper.wiring.worker import Worker
+from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.workers.runner import run_instance
+from sleeper.workers.worker import Worker
 from tests.seeds import choose_seed
 
 SCHEMA = (
@@ -41,22 +41,22 @@ ROWS_PER_JOB = 4_000
 DAY_MS = 24 * 3600 * 1000
 RUNNER = """
 import sys
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.runner import run_instance
+from sleeper.opening import open_instance
+from sleeper.workers.runner import run_instance
 run_instance(open_instance(sys.argv[1]), workers=2)
 """
 INGEST = """
 import sys
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.ingest import ingest_paths
+from sleeper.opening import open_instance
+from sleeper.ingest.service import ingest_paths
 ingest_paths(open_instance(sys.argv[1]), "rows", [sys.argv[3]], sys.argv[2])
 """
 SHAPE = """
 import sys
-from sleeper.wiring.collecting import collect_table
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.compaction_creation import compact_table
-from sleeper.wiring.splitting import split_table
+from sleeper.garbage_collection.service import collect_table
+from sleeper.opening import open_instance
+from sleeper.compaction.job_creation import compact_table
+from sleeper.splitting.service import split_table
 instance = open_instance(sys.argv[1])
 while True:
     split_table(instance, "rows")

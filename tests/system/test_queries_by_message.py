@@ -10,21 +10,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.ingest.service import ingest_paths
+from sleeper.instance import Instance
 from sleeper.jobs.event import new_task_id
-from sleeper.local.results_queue import LocalResultsQueue
+from sleeper.jobs.query_tracker import QueryState, QueryStatus
+from sleeper.jobs.queue import QueueName
+from sleeper.local.queue import LocalResultsQueue
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.request import Query
-from sleeper.query_service.tracker import QueryState, QueryStatus
+from sleeper.query.service import open_query, open_sql
+from sleeper.query_service.leaf_service import run_leaf_query_message, run_subquery
+from sleeper.query_service.service import plan_query_message, run_query_message, show_query
 from sleeper.statestore.reading.collection_queries import Hold
-from sleeper.wiring.ingest import ingest_paths
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.query import open_query, open_sql
-from sleeper.wiring.query_dispatch import plan_query_message, run_query_message, show_query
-from sleeper.wiring.query_running import run_leaf_query_message, run_subquery
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import create_table
-from sleeper.wiring.worker import Worker
+from sleeper.workers.worker import Worker
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "IntType"}],

@@ -12,11 +12,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.jobs.queue import QueueSettings
+from sleeper.admin.tables import create_table
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName, QueueSettings
 from sleeper.properties.deployed import DEPLOYED_QUEUES, QUERY_RESULTS_BUCKET, QUERY_TRACKER_TABLE
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import create_table
 from tests.handlers import functions
 from tests.handlers.conftest import SCHEMA, Lambda, add_rows, batch_of, failed
 from tests.servers.aws_instance import AwsInstance

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.ingest.service import ingest_rows
+from sleeper.local.instance import make_local_instance, open_local_instance
 from tests.system.bad_days import make_table
 
 _PR_CAPBSET_DROP = 24

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from sleeper.files.data_file import new_data_path
+from sleeper.instance import Instance
 from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.statestore.fold import DAY_MS
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.runner import run_instance
+from sleeper.workers.runner import run_instance
 from tests.system.bad_days import make_table
 from tests.table_fixture import FakeClock
 

@@ -8,12 +8,12 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from sleeper.admin.tables import create_table
+from sleeper.ingest.parts import begin_ingest, commit_ingest, write_ingest_part
+from sleeper.instance import Instance
+from sleeper.opening import open_instance
 from sleeper.spark.data_source import SleeperDataSource
 from sleeper.spark.opened import opened
-from sleeper.wiring.ingest_parts import begin_ingest, commit_ingest, write_ingest_part
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.tables import create_table
 from tests.servers.aws_instance import AwsInstance
 
 SCHEMA = (

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 import sleeper
+from sleeper.admin.code import add_wheels
+from sleeper.admin.tables import set_table_properties
+from sleeper.instance import Instance
+from sleeper.opening import make_instance, open_instance
 from sleeper.reports.kind import ReportKind
+from sleeper.reports.service import report
 from sleeper.user_code.registry import unpacked_on_path
-from sleeper.wiring.code import add_wheels
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import make_instance, open_instance
-from sleeper.wiring.reports import report
-from sleeper.wiring.runner import run_instance
-from sleeper.wiring.tables import set_table_properties
+from sleeper.workers.runner import run_instance
 from tests.system.documents import ROOT
 from tests.wheels import make_wheel
 

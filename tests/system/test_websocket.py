@@ -11,9 +11,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
+from sleeper.instance import Instance
 from sleeper.serve.live import FRAME_BYTES_MAX
 from sleeper.serve.terms import Terms
-from sleeper.wiring.instance import Instance
 from tests.live_clients import clients_after
 from tests.servers.serving import Serving, serving
 from tests.system.served_table import WIDE_ROWS, instance_with_rows

@@ -6,7 +6,7 @@ from pathlib import Path
 import obstore
 import pytest
 
-from sleeper.datafiles.bucket import open_bucket
+from sleeper.storage.bucket import open_bucket
 from tests.servers.aws_instance import s3_client
 from tests.servers.seaweedfs import seaweedfs
 

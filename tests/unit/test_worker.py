@@ -15,15 +15,14 @@ import pytest
 
 from sleeper.clock import system_clock
 from sleeper.errors import DataError, StateMovedOnError, UnavailableError, UserCodeError
-from sleeper.jobs.queue import Message
+from sleeper.ingest.service import submit_ingest
+from sleeper.instance import Instance
+from sleeper.jobs.queue import Message, QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.database import InstanceDatabase
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.tables.table_ref import TableRef
-from sleeper.wiring.ingest import submit_ingest
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.worker import Worker, WorkerSettings, _kept_in_flight
+from sleeper.workers.worker import Worker, WorkerSettings, _kept_in_flight
 from tests.system.bad_days import make_table, write
 from tests.table_fixture import FakeClock
 
@@ -113,7 +112,7 @@ def test_a_local_job_that_lacks_a_resource_is_tried_for_minutes(
         worker = Worker(instance, "task", threading.Event())
         waits = []
         with monkeypatch.context() as patch:
-            patch.setattr("sleeper.datafiles.parquet_sources.pq.ParquetFile", out_of_files)
+            patch.setattr("sleeper.datafiles.sources.parquet.pq.ParquetFile", out_of_files)
             for _ in range(2):
                 assert worker.run_one()
                 assert not worker.run_one()
@@ -135,7 +134,7 @@ def test_the_last_try_of_a_local_job_leaves_a_dead_letter_at_once(
     def fail(*_: object) -> None:
         raise UnavailableError("the disk is full")
 
-    monkeypatch.setattr("sleeper.wiring.worker.run_split_message", fail)
+    monkeypatch.setattr("sleeper.workers.worker.run_split_message", fail)
     with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
         instance.queue(QueueName.SPLITTING).send("{}")
         worker = Worker(instance, "task", threading.Event())

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sleeper.datafiles.location import DataRoot
 from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.storage.location import DataRoot
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableRef
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from sleeper.athena.value_sets import (
+from sleeper.athena.constraints import (
     AllOrNoneValueSet,
     EquatableValueSet,
     ValueRange,

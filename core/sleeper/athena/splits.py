@@ -7,29 +7,120 @@ over, so the hold is left to expire; reads renew it when half of its time is ove
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
-from sleeper.athena.connector import Connector
-from sleeper.athena.constraints import Constraints
+from sleeper.athena.connector import Connector, ConnectorSettings
+from sleeper.athena.constraints import Constraints, ValueSet
 from sleeper.athena.key_ranges import key_regions
 from sleeper.athena.leaf_groups import LeafGroup, leaf_groups
-from sleeper.athena.leaves import touched_leaves
 from sleeper.athena.names import fields_named, find_named
-from sleeper.athena.pieces import pieces_of_leaf
 from sleeper.athena.requests import GetSplitsRequest, GetTableLayoutRequest
 from sleeper.athena.split import Split, new_encryption_key, new_spill_location
-from sleeper.athena.value_sets import ValueSet
 from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.files.data_file import DataFile
 from sleeper.partitions.json import region_to_json
 from sleeper.partitions.partition import Partition
-from sleeper.partitions.region import Region, whole_region
+from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.processing.restriction import visible_schema
 from sleeper.query.engine import QueryTable
-from sleeper.schema.model import Schema
+from sleeper.query.request import Query
+from sleeper.query.run import plan_of_query
+from sleeper.schema.model import KeyValue, Schema
+from sleeper.splitting.estimate import LeafKeys, split_points
+from sleeper.splitting.key_samples import sample_keys
 from sleeper.statestore.transactions.holds import CreateHold
 from sleeper.statestore.transactions.transaction import new_transaction_id
+from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableRef
+
+_PLANNED_AT_ONCE = 500
+
+
+def touched_leaves(
+    table: QueryTable, wanted: Sequence[Region], version: int | None = None, start: int = 0
+) -> Iterator[tuple[int, Partition]]:
+    """Leaves with files that may hold rows of the regions, in key order, each with its place.
+
+    Places count all leaves that the regions overlap, whether or not they have such files;
+    those before `start` are left out. Places of one version stay the same.
+    """
+    with table.store.reading(version) as state:
+        leaves = state.partitions.leaves_overlapping(wanted)
+    for first in range(start, len(leaves), _PLANNED_AT_ONCE):
+        group = leaves[first : first + _PLANNED_AT_ONCE]
+        around = _around(group)
+        within = (region.intersect(around) for region in wanted)
+        regions = tuple(region for region in within if region is not None)
+        plan = plan_of_query(Query(regions, version=version), table)
+        with_files = {leaf_id for leaf in plan.leaves for leaf_id in leaf.leaf_ids}
+        for place, leaf in enumerate(group, first):
+            if leaf.id in with_files:
+                yield place, leaf
+
+
+def _around(leaves: Sequence[Partition]) -> Region:
+    """The smallest region that holds them all."""
+    by_field = zip(*(leaf.region.ranges for leaf in leaves), strict=True)
+    return Region(tuple(_span(ranges) for ranges in by_field))
+
+
+def _span(ranges: Sequence[Range]) -> Range:
+    ends = [within.max for within in ranges if within.max is not None]
+    is_open = len(ends) < len(ranges)
+    lowest = min(ranges, key=lambda within: within.min)
+    return Range(lowest.min, None if is_open else max(ends))
+
+
+_PARTS_MAX = 256
+
+
+def pieces_of_leaf(
+    schema: Schema,
+    leaf: Partition,
+    files: list[DataFile],
+    root: DataRoot,
+    settings: ConnectorSettings,
+) -> list[Region]:
+    """Regions that make up the leaf's, each with about `split_bytes` of its files.
+
+    Sidecars are read only if all of the files together have more. Rows of one row key are
+    never parted, so a filter or an aggregation gives the same for the pieces as for the leaf.
+    """
+    size = sum(file.bytes for file in files)
+    if size <= settings.split_bytes:
+        return [leaf.region]
+    keys = LeafKeys(
+        schema,
+        leaf,
+        files,
+        settings.sketched_files_max,
+        root.read,
+        lambda of, file, region: sample_keys(root, of, file, region),
+    )
+    for dimension, within in enumerate(leaf.region.ranges):
+        estimate = keys.estimate(dimension)
+        # Files shared with other leaves count by their rows that are in this one.
+        share = min(estimate.rows / max(sum(file.rows for file in files), 1), 1.0)
+        parts = min(ceil(size * share / settings.split_bytes), _PARTS_MAX)
+        points = split_points(estimate, within, dimension, parts) if parts > 1 else []
+        if points:
+            return list(_cut(leaf.region, dimension, points))
+    return [leaf.region]
+
+
+def _cut(region: Region, dimension: int, points: list[KeyValue]) -> Iterator[Region]:
+    whole = region.ranges[dimension]
+    ends = [*points, whole.max]
+    low = whole.min
+    for end in ends:
+        ranges = list(region.ranges)
+        ranges[dimension] = Range(low, end)
+        yield Region(tuple(ranges))
+        if end is not None:
+            low = end
+
 
 _TOKEN = re.compile(r"(\d+)/([^/]+)/(\d+)")
 # An answer of a function may have 6 MiB. A leaf of many pieces comes on top.

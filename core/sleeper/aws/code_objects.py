@@ -8,8 +8,8 @@ from obstore.exceptions import BaseError
 from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import ObjectStore
 
-from sleeper.datafiles.bucket import missing_object_error
 from sleeper.errors import NotFoundError, UnavailableError
+from sleeper.storage.bucket import missing_object_error
 from sleeper.user_code.registry import StoredWheel
 
 _FOLDER = "code"

@@ -7,9 +7,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from sleeper.aws.errors import code_of, translated
-from sleeper.bulk_import.platform import PlatformJob, RunOutcome, RunState
-from sleeper.bulk_import.submit_command import kubernetes_arguments
+from sleeper.bulk_import.persistent import kubernetes_arguments
 from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
 
 _THERE = "ExecutionAlreadyExists"
 _GONE = {"ExecutionDoesNotExist", "StateMachineDoesNotExist"}
@@ -24,7 +24,7 @@ _OVERHEAD_MIB = 2048
 
 @dataclass(frozen=True, slots=True)
 class EksStateMachine:
-    """Implements `sleeper.bulk_import.platform.SparkPlatform`.
+    """Implements `sleeper.jobs.spark_platform.SparkPlatform`.
 
     A reference is an execution's ARN, whose name is the run id.
     """

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sleeper.aws.errors import translated
-from sleeper.bulk_import.platform import PlatformJob, RunOutcome, RunState
-from sleeper.bulk_import.submit_command import yarn_command
+from sleeper.bulk_import.persistent import yarn_command
 from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
 
 _PREFIXES = (
     "sleeper.table.bulk.import.emr.",
@@ -67,7 +67,7 @@ class ClusterSize:
 
 @dataclass(frozen=True, slots=True)
 class EmrClusters:
-    """Implements `sleeper.bulk_import.platform.SparkPlatform`. A reference is a cluster's id."""
+    """Implements `sleeper.jobs.spark_platform.SparkPlatform`. A reference is a cluster's id."""
 
     client: Any
     place: ClusterPlace

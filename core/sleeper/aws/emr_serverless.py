@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sleeper.aws.errors import MissingResourceError, translated
-from sleeper.bulk_import.platform import PlatformJob, RunOutcome, RunState
-from sleeper.bulk_import.submit_command import MAIN_FILE, serverless_settings, submit_options
+from sleeper.bulk_import.persistent import MAIN_FILE, serverless_settings, submit_options
 from sleeper.errors import NotFoundError
+from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
 
 _ENDED = {
     "SUCCESS": RunState.SUCCEEDED,
@@ -20,7 +20,7 @@ _NO_TIMEOUT = 0
 
 @dataclass(frozen=True, slots=True)
 class EmrServerless:
-    """Implements `sleeper.bulk_import.platform.SparkPlatform`.
+    """Implements `sleeper.jobs.spark_platform.SparkPlatform`.
 
     `log_group` takes the logs of driver and executors. A reference is a job run's id.
     """

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from sleeper.aws.dynamo_batches import Item, query_pages, scan_pages, write_together
-from sleeper.aws.dynamo_tables import TIME_TO_LIVE, WAITING
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError
-from sleeper.ingest_batcher.request import FILES_PER_JOB_MAX, FileRequest
+from sleeper.jobs.file_requests import FILES_PER_JOB_MAX, FileRequest
+from sleeper.properties.dynamo_tables import TIME_TO_LIVE, WAITING
 from sleeper.tables.table_ref import TableId
 
 _WHAT = "files that wait for the ingest batcher"
@@ -20,7 +20,7 @@ _REMEMBERED_SECONDS = 30 * 86_400
 
 
 class DynamoFileRequests:
-    """Implements `sleeper.ingest_batcher.request.FileRequests`. Safe for threads."""
+    """Implements `sleeper.jobs.file_requests.FileRequests`. Safe for threads."""
 
     def __init__(self, client: Any, table_name: str) -> None:
         self._client = client

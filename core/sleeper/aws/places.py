@@ -7,7 +7,7 @@ from botocore.exceptions import NoCredentialsError
 
 from sleeper.aws.clients import aws_client
 from sleeper.aws.errors import translated
-from sleeper.datafiles.bucket import Bucket, Credentials
+from sleeper.storage.bucket import Bucket, Credentials
 
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 # How credentials come that the object store finds by itself, and renews.

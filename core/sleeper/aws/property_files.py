@@ -11,7 +11,6 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import ObjectStore
 
-from sleeper.datafiles.bucket import missing_object_error
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.properties.instance import ID
 from sleeper.properties.values import (
@@ -20,6 +19,7 @@ from sleeper.properties.values import (
     instance_properties_from_text,
     table_properties_from_text,
 )
+from sleeper.storage.bucket import missing_object_error
 from sleeper.tables.table_ref import TableId
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sleeper.aws.dynamo_batches import Item, delete_items, get_items, query_pages
-from sleeper.aws.dynamo_tables import RECENT
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
-from sleeper.query_service.tracker import WHOLE_QUERY
+from sleeper.jobs.query_tracker import WHOLE_QUERY
+from sleeper.properties.dynamo_tables import RECENT
 
 LISTING = "query"
 TRANSACTION_ITEMS = 100

@@ -12,13 +12,12 @@ from itertools import islice
 from typing import Any
 
 from sleeper.aws.dynamo_batches import Item
-from sleeper.aws.dynamo_tables import TIME_TO_LIVE
 from sleeper.aws.errors import RefusedError
 from sleeper.aws.query_items import LISTING, TRANSACTION_ITEMS, QueryItems, key_of
 from sleeper.aws.tracker_items import number, text
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import NotFoundError
-from sleeper.query_service.tracker import (
+from sleeper.jobs.query_tracker import (
     ERROR_CHARACTERS_MAX,
     WHOLE_QUERY,
     QueryIdTakenError,
@@ -28,6 +27,7 @@ from sleeper.query_service.tracker import (
     state_of_query,
     too_many_rows,
 )
+from sleeper.properties.dynamo_tables import TIME_TO_LIVE
 
 _WRITERS = 8
 # Of a subquery's end, which is its own item first.
@@ -37,7 +37,7 @@ _STATES = {":queued": {"S": "QUEUED"}, ":running": {"S": "IN_PROGRESS"}}
 
 
 class DynamoQueryTracker:
-    """Implements the ports of `sleeper.query_service.tracker`. Safe for threads.
+    """Implements the ports of `sleeper.jobs.query_tracker`. Safe for threads.
 
     `days` is how long a query is kept.
     """

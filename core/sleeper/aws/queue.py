@@ -7,15 +7,17 @@ queue, and a message given back with a delay counts as in flight. Counts are app
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from sleeper.aws.errors import code_of, translated
+from sleeper.aws.errors import MissingResourceError, code_of, translated
 from sleeper.aws.message_batch import Outgoing, check_size, send_batches
-from sleeper.errors import InvalidRequestError, StateMovedOnError
-from sleeper.jobs.queue import Message, QueueCounts
+from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Message, QueueCounts
 
 RECEIVE_MAX = 10
 _WAIT_SECONDS_MAX = 20
@@ -167,3 +169,37 @@ def _message(raw: dict[str, Any]) -> Message:
 def _is_too_old(error: BaseException) -> bool:
     cause = error.__cause__
     return isinstance(cause, ClientError) and code_of(cause) in _TOO_OLD
+
+
+class SqsResultsQueue:
+    """Implements `sleeper.jobs.queue.ResultsQueue`.
+
+    The sender of a query names the queue, so a missing one is NotFoundError.
+    """
+
+    def __init__(self, client: Any, url: str) -> None:
+        if is_fifo(url):
+            raise InvalidRequestError(f"queue {url}: results cannot go to a FIFO queue")
+        self._client = client
+        self._url = url
+
+    @cached_property
+    def message_bytes_max(self) -> int:
+        """See the port. What the queue itself says."""
+        with self._named_by_sender(), translated(f"queue {self._url}"):
+            found = self._client.get_queue_attributes(
+                QueueUrl=self._url, AttributeNames=["MaximumMessageSize"]
+            )
+        return min(int(found["Attributes"]["MaximumMessageSize"]), MESSAGE_BYTES_MAX)
+
+    def send_all(self, bodies: Sequence[str]) -> None:
+        """See the port."""
+        with self._named_by_sender():
+            send_batches(self._client, self._url, self._url, [Outgoing(body) for body in bodies])
+
+    @contextmanager
+    def _named_by_sender(self) -> Iterator[None]:
+        try:
+            yield
+        except MissingResourceError as error:
+            raise NotFoundError(str(error)) from error

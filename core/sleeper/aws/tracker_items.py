@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sleeper.aws.dynamo_batches import Item, delete_items, query_pages, write_together
-from sleeper.aws.dynamo_tables import RECENT, TIME_TO_LIVE
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError, UnavailableError
+from sleeper.properties.dynamo_tables import RECENT, TIME_TO_LIVE
 
 LISTINGS = 4
 _TRANSACTION_ITEMS = 100

@@ -10,17 +10,70 @@ bodies in the object store, then their items. So what one that died left behind 
 the next.
 """
 
+import re
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
+import obstore
+import zstandard
 from obstore.store import ObjectStore
 
 from sleeper.aws.dynamo_batches import Item, delete_items, query_pages, write_together
 from sleeper.aws.errors import RefusedError, translated
-from sleeper.aws.log_bodies import LogBodies, compress_body, decompress_body, number_of_body
 from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
 from sleeper.statestore.log import LogEntry
+from sleeper.storage.bucket_folder import store_errors
+
+_LEVEL = 3
+_NAME = re.compile(r"/log/(\d{19})-[0-9a-f]+\.json\.zst$")
+
+
+class LogBodies:
+    """The objects of one table's log, `<table id>/log/<first, 19 digits>-<write id>.json.zst`."""
+
+    def __init__(self, objects: ObjectStore, table_id: str) -> None:
+        self._objects = objects
+        self._folder = f"{table_id}/log"
+
+    def put(self, first_number: int, write_id: str, compressed: bytes) -> str:
+        """Stores a body; its path. The entry that names it is to be written after."""
+        path = f"{self._folder}/{first_number:019d}-{write_id}.json.zst"
+        with store_errors(path):
+            obstore.put(self._objects, path, compressed)
+        return path
+
+    def get(self, path: str) -> bytes:
+        """A body as it was stored. NotFoundError names the object if it is gone."""
+        with store_errors(path):
+            return bytes(obstore.get(self._objects, path).bytes())
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Deletes bodies; those that are gone already are no error."""
+        for path in paths:
+            with suppress(NotFoundError), store_errors(path):
+                obstore.delete(self._objects, path)
+
+
+def compress_body(body: str) -> bytes:
+    """As an entry holds it."""
+    return zstandard.ZstdCompressor(level=_LEVEL).compress(body.encode())
+
+
+def decompress_body(first_number: int, compressed: bytes) -> str:
+    """The opposite. DataError names the entry if it is damaged."""
+    try:
+        return zstandard.ZstdDecompressor().decompress(compressed).decode()
+    except (zstandard.ZstdError, UnicodeDecodeError) as error:
+        raise DataError(f"log entry {first_number} is damaged: {error}") from error
+
+
+def number_of_body(path: str) -> int | None:
+    """The first number of the entry that the object was written for, by its name."""
+    found = _NAME.search(path)
+    return int(found[1]) if found else None
+
 
 _HEAD = "head"
 _ENTRY = "entry#"

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 
 from sleeper.errors import InvalidRequestError
-from sleeper.jobs.message_text import optional_text, parse_object
+from sleeper.jobs.files_message import optional_text, parse_object
 
 _WHAT = "bulk export message"
 # It is a folder's name.

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from sleeper.datafiles.location import DataRoot
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Region
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.file_json import partition_from_json, partition_to_json
+from sleeper.statestore.transactions.add_files import partition_from_json, partition_to_json
+from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
 

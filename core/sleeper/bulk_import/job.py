@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
-from sleeper.jobs.message_text import optional_text, parse_object, text_of
+from sleeper.jobs.files_message import optional_text, parse_object, text_of
 
 _WHAT = "bulk import message"
 

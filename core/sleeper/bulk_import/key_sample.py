@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from sleeper.bulk_import.splits import InputSplit, read_split
 from sleeper.datafiles.arrow import cast_column
-from sleeper.datafiles.key_sampler import KeySampler
-from sleeper.datafiles.parquet_sources import UNREADABLE, open_parquet
-from sleeper.datafiles.sources import RowChecker
+from sleeper.datafiles.sources.files import RowChecker
+from sleeper.datafiles.sources.parquet import UNREADABLE, open_parquet
+from sleeper.datafiles.write.key_sampler import KeySampler
 from sleeper.errors import InvalidRequestError, failure_of
 from sleeper.schema.model import Key, Schema
 

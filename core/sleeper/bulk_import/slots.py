@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sleeper.bulk_import.key_sample import KeySample
-from sleeper.datafiles.sketches import distinct_inside, weighted_quantiles
+from sleeper.datafiles.sidecars.sketches import distinct_inside, weighted_quantiles
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range
 from sleeper.schema.model import KeyValue

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.parquet_sources import open_parquet, read_parquet, warn_of_extra_columns
-from sleeper.datafiles.session import LINE_BYTES_MAX
-from sleeper.datafiles.sources import (
+from sleeper.datafiles.engine.session import LINE_BYTES_MAX
+from sleeper.datafiles.sources.files import (
     RowChecker,
     SourceFile,
     SourceFormat,
     find_source_files,
     format_of,
 )
-from sleeper.datafiles.text_sources import read_csv, read_json_lines
+from sleeper.datafiles.sources.parquet import open_parquet, read_parquet, warn_of_extra_columns
+from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.schema.model import Schema
 
 _FOOTERS_AT_ONCE = 16

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings
+from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
 
 commands = typer.Typer(
     help="Add, list and remove iterators and compaction strategies of your own.",
@@ -30,7 +30,7 @@ def add(
       sleeper code add dist/my_iterators-1.0-py3-none-any.whl
     """
     with opened(context) as instance:
-        from sleeper.wiring.code import add_wheels, report_code
+        from sleeper.admin.code import add_wheels, report_code
 
         added = add_wheels(instance, wheels)
         print_listings([report_code(instance).listing()], output)
@@ -47,7 +47,7 @@ def list_code(context: typer.Context, output: OutputOption = OutputKind.TEXT) ->
       sleeper code list
     """
     with opened(context) as instance:
-        from sleeper.wiring.code import report_code
+        from sleeper.admin.code import report_code
 
         print_listings([report_code(instance).listing()], output)
 
@@ -64,6 +64,6 @@ def remove(
       sleeper code remove my_iterators
     """
     with opened(context) as instance:
-        from sleeper.wiring.code import remove_wheel
+        from sleeper.admin.code import remove_wheel
 
         note(f"{remove_wheel(instance, name)} is removed")

@@ -12,7 +12,7 @@ _LOCAL_ONLY = "aws:"
 
 def table_names(context: typer.Context, incomplete: str) -> list[str]:
     """Tables of the instance whose names begin so; none where that would take long, or fails."""
-    from sleeper.wiring.opening import open_instance
+    from sleeper.opening import open_instance
 
     where = context.find_root().params.get("where")
     try:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings
+from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
 
 commands = typer.Typer(
     help="Messages that were received too often: list them, put them back, delete them.",
@@ -35,7 +35,7 @@ def list_letters(
       sleeper dead-letters list ingest
     """
     with opened(context) as instance:
-        from sleeper.wiring.dead_letters import list_dead_letters
+        from sleeper.reports.dead_letters import list_dead_letters
 
         print_listings([list_dead_letters(instance, queue, limit)], output)
 
@@ -49,7 +49,7 @@ def redrive(context: typer.Context, queue: QueueArgument) -> None:
       sleeper dead-letters redrive ingest
     """
     with opened(context) as instance:
-        from sleeper.wiring.dead_letters import redrive_dead_letters
+        from sleeper.reports.dead_letters import redrive_dead_letters
 
         number = redrive_dead_letters(instance, queue)
         note(f"{number:,} dead letter{'' if number == 1 else 's'} put back on queue {queue}")
@@ -68,7 +68,7 @@ def delete(
       sleeper dead-letters delete ingest 5f0c6e9d
     """
     with opened(context) as instance:
-        from sleeper.wiring.dead_letters import delete_dead_letter
+        from sleeper.reports.dead_letters import delete_dead_letter
 
         delete_dead_letter(instance, queue, message_id)
         note(f"dead letter {message_id} is deleted")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings
+from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
 from sleeper.cli.table import TableName
 
 FollowerName = Annotated[str, typer.Argument(metavar="FOLLOWER", help="The follower's name.")]
@@ -42,7 +42,7 @@ def create(
       sleeper follower create flights to-archive --start 0
     """
     with opened(context) as instance:
-        from sleeper.wiring.holds import create_follower
+        from sleeper.admin.holds import create_follower
 
         version = create_follower(instance, name, follower, start)
         note(f"follower {follower} of table {name} keeps what came after transaction {version:,}")
@@ -59,7 +59,7 @@ def list_followers(
       sleeper follower list flights
     """
     with opened(context) as instance:
-        from sleeper.wiring.reports import report_state
+        from sleeper.reports.service import report_state
 
         print_listings([report_state(instance, name).followers_listing()], output)
 
@@ -77,7 +77,7 @@ def delete(
       sleeper follower delete flights to-archive
     """
     with opened(context) as instance:
-        from sleeper.wiring.holds import delete_follower
+        from sleeper.admin.holds import delete_follower
 
         delete_follower(instance, name, follower)
         note(f"follower {follower} of table {name} is deleted")

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings
+from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
 from sleeper.cli.table import TableName
 
 commands = typer.Typer(
@@ -24,7 +24,7 @@ def list_holds(
       sleeper hold list flights
     """
     with opened(context) as instance:
-        from sleeper.wiring.reports import report_state
+        from sleeper.reports.service import report_state
 
         print_listings([report_state(instance, name).holds_listing()], output)
 
@@ -42,7 +42,7 @@ def release(
       sleeper hold release flights 0f6c2a9be41d4a0f
     """
     with opened(context) as instance:
-        from sleeper.wiring.holds import release_hold
+        from sleeper.admin.holds import release_hold
 
         release_hold(instance, name, hold_id)
         note(f"hold {hold_id} is released")

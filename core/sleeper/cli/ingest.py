@@ -9,14 +9,14 @@ import typer
 
 from sleeper.cli.loaded import JobId, repeatable, summary
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import note
+from sleeper.cli.output import note
 from sleeper.cli.progress import ingest_progress
 from sleeper.cli.table import TableName
-from sleeper.reports.listing import counted
-from sleeper.wiring.termination import terminated_like_interrupted
+from sleeper.reports.output import counted
+from sleeper.workers.worker_process import terminated_like_interrupted
 
 if TYPE_CHECKING:
-    from sleeper.wiring.instance import Instance
+    from sleeper.instance import Instance
 
 
 def ingest(
@@ -77,17 +77,17 @@ def ingest(
         raise typer.BadParameter("--batch goes without --submit and --job-id")
     with opened(context) as instance:
         if batch:
-            from sleeper.wiring.batching import submit_to_batcher
+            from sleeper.ingest_batcher.service import submit_to_batcher
 
             count = submit_to_batcher(instance, name, files)
             note(f"{counted(count, 'file')} handed to the ingest batcher")
             return
-        from sleeper.ingest.job import new_job_id
+        from sleeper.jobs.ingest_job import new_job_id
 
         chosen = job_id or new_job_id()
         arguments = ["ingest", name, *files]
         if submit:
-            from sleeper.wiring.ingest import submit_ingest
+            from sleeper.ingest.service import submit_ingest
 
             with repeatable(context, [*arguments, "--submit"], chosen):
                 typer.echo(submit_ingest(instance, name, files, chosen))
@@ -107,8 +107,8 @@ def _ingest_now(
     confirmed: AbstractContextManager[None],
 ) -> None:
     instance.table(name)  # before the engine is loaded, which takes a second
-    from sleeper.datafiles.sources import Rejects
-    from sleeper.wiring.ingest import ingest_paths
+    from sleeper.datafiles.sources.files import Rejects
+    from sleeper.ingest.service import ingest_paths
 
     begun = time.monotonic()
     with (

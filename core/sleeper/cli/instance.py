@@ -6,8 +6,40 @@ import typer
 
 from sleeper.cli.completion import instance_properties
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings, warn
+from sleeper.cli.output import OutputKind, OutputOption, note, print_listings, warn
 from sleeper.cli.settings import parse_settings
+from sleeper.reports.output import counted
+
+
+def pause(context: typer.Context) -> None:
+    """Stop what starts background work of an AWS instance, and print what that is.
+
+    Jobs that are on queues already are still done. A deployment starts all of it again.
+
+    \b
+    Example:
+      sleeper --instance aws:my-instance pause
+    """
+    _switch(context, on=False)
+
+
+def resume(context: typer.Context) -> None:
+    """Start what `sleeper pause` stopped, and print what that is.
+
+    \b
+    Example:
+      sleeper --instance aws:my-instance resume
+    """
+    _switch(context, on=True)
+
+
+def _switch(context: typer.Context, on: bool) -> None:
+    with opened(context) as instance:
+        rules = instance.switch_schedules(on)
+        for rule in rules:
+            typer.echo(rule)
+        note(f"{counted(len(rules), 'schedule')} {'resumed' if on else 'paused'}")
+
 
 commands = typer.Typer(help="Make an instance and set its properties.", no_args_is_help=True)
 
@@ -37,7 +69,7 @@ def create(
       sleeper --instance ~/flights instance create --set sleeper.local.workers=2
     """
     values = parse_settings(settings or [])
-    from sleeper.wiring.opening import make_instance
+    from sleeper.opening import make_instance
 
     made = make_instance(context.obj, instance_id, values)
     with opened(context) as instance:
@@ -55,7 +87,7 @@ def show(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None
       sleeper --instance aws:flights instance show --output json
     """
     with opened(context) as instance:
-        from sleeper.wiring.settings import report_instance_properties
+        from sleeper.admin.settings import report_instance_properties
 
         print_listings([report_instance_properties(instance).only_set().listing()], output)
 
@@ -69,7 +101,7 @@ def properties(context: typer.Context, output: OutputOption = OutputKind.TEXT) -
       sleeper instance properties | grep memory
     """
     with opened(context) as instance:
-        from sleeper.wiring.settings import report_instance_properties
+        from sleeper.admin.settings import report_instance_properties
 
         print_listings([report_instance_properties(instance).listing()], output)
 
@@ -91,7 +123,7 @@ def get_property(
       sleeper instance get sleeper.ingest.job.queue.url
     """
     with opened(context) as instance:
-        from sleeper.wiring.settings import get_instance_property
+        from sleeper.admin.settings import get_instance_property
 
         typer.echo(get_instance_property(instance, name))
 
@@ -118,7 +150,7 @@ def set_properties(
     """
     changes = parse_settings(settings)
     with opened(context) as instance:
-        from sleeper.wiring.settings import change_instance_properties
+        from sleeper.admin.settings import change_instance_properties
 
         report = change_instance_properties(instance, changes)
         print_listings([report.listing()], output)

@@ -8,9 +8,9 @@ from typing import Annotated, Protocol
 
 import typer
 
-from sleeper.cli.printing import note
+from sleeper.cli.output import note
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.reports.listing import counted
+from sleeper.reports.output import counted
 
 JobId = Annotated[
     str | None,

@@ -8,7 +8,6 @@ import typer
 
 from sleeper import __version__
 from sleeper.cli import (
-    bulk_export,
     bulk_import,
     code,
     dead_letters,
@@ -16,14 +15,12 @@ from sleeper.cli import (
     hold,
     ingest,
     instance,
+    maintenance,
     queries,
     query,
     report,
     run,
-    schedules,
     serve,
-    shaping,
-    snapshot,
     table,
 )
 from sleeper.cli.failures import Commands
@@ -55,23 +52,23 @@ app.add_typer(instance.commands, name="instance")
 app.add_typer(table.commands, name="table")
 app.command("ingest")(ingest.ingest)
 app.command("bulk-import")(bulk_import.bulk_import)
-app.command("bulk-export")(bulk_export.bulk_export)
+app.command("bulk-export")(bulk_import.bulk_export)
 app.command("query")(query.query)
 app.command("sql")(query.sql)
 app.command("run")(run.run)
 app.command("serve")(serve.serve)
-app.command("compact")(shaping.compact)
-app.command("split")(shaping.split)
-app.command("gc")(shaping.gc)
+app.command("compact")(maintenance.compact)
+app.command("split")(maintenance.split)
+app.command("gc")(maintenance.gc)
 app.command("report")(report.report)
-app.command("pause")(schedules.pause)
-app.command("resume")(schedules.resume)
+app.command("pause")(instance.pause)
+app.command("resume")(instance.resume)
 app.add_typer(queries.commands, name="queries")
 app.add_typer(code.commands, name="code")
 app.add_typer(dead_letters.commands, name="dead-letters")
 app.add_typer(hold.commands, name="hold")
 app.add_typer(follower.commands, name="follower")
-app.add_typer(snapshot.commands, name="snapshot")
+app.add_typer(maintenance.commands, name="snapshot")
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from sleeper.wiring.instance import Instance
+    from sleeper.instance import Instance
 
 
 @contextmanager
 def opened(context: typer.Context) -> Iterator["Instance"]:
     """The instance that `--instance` or SLEEPER_INSTANCE names, closed at the end."""
-    from sleeper.wiring.opening import open_instance
+    from sleeper.opening import open_instance
 
     instance = open_instance(context.obj)
     try:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings
+from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
 from sleeper.errors import InvalidRequestError, failure_of, reason_of
 
 commands = typer.Typer(
@@ -32,7 +32,7 @@ def send(
     """
     body = sys.stdin.read() if file == "-" else _read(Path(file))
     with opened(context) as instance:
-        from sleeper.wiring.query_dispatch import send_query
+        from sleeper.query_service.service import send_query
 
         typer.echo(send_query(instance, body))
 
@@ -51,7 +51,7 @@ def show(
       sleeper queries show all-of-it --output json
     """
     with opened(context) as instance:
-        from sleeper.wiring.query_dispatch import show_query
+        from sleeper.query_service.service import show_query
 
         report, place = show_query(instance, query_id)
         print_listings([report.listing()], output)

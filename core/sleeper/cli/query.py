@@ -1,20 +1,80 @@
 """`sleeper query` and `sleeper sql`."""
 
+import os
+import sys
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Self
 
 import typer
 
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import OutputKind, note, print_listings
-from sleeper.cli.row_sink import RowFormat, row_sink
+from sleeper.cli.output import OutputKind, note, print_listings
 from sleeper.cli.table import TableName
-from sleeper.reports.listing import counted
+from sleeper.errors import UnavailableError, reason_of
+from sleeper.reports.output import counted
+from sleeper.storage.disk import sync_folder
 
 if TYPE_CHECKING:
     from sleeper.query.result import QueryResult
+
+
+class RowFormat(StrEnum):
+    """How rows are written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+    @classmethod
+    def of(cls, chosen: Self | None, file: Path | None) -> Self:
+        """The one chosen, or what the file's name says, or a table."""
+        if chosen is not None:
+            return chosen
+        ending = file.suffix.lower() if file is not None else ""
+        return cls({".csv": "csv", ".parquet": "parquet", **_JSON_ENDINGS}.get(ending, "table"))
+
+
+_JSON_ENDINGS = {".json": "json", ".jsonl": "json", ".ndjson": "json"}
+
+
+@contextmanager
+def row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO]:
+    """What to write to. A file appears under its name when all rows are in it."""
+    if file is None:
+        if row_format is RowFormat.PARQUET and sys.stdout.isatty():
+            raise typer.BadParameter("parquet is not for a terminal: give --output FILE, or a pipe")
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    elif file.exists() and not file.is_file():  # a pipe or a device
+        with file.open("wb") as sink:
+            yield sink
+    else:
+        part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}.part")
+        try:
+            with _opened(part, file) as sink:
+                yield sink
+                sink.flush()
+                os.fsync(sink.fileno())
+            os.replace(part, file)
+            sync_folder(file.parent)
+        except OSError as error:
+            raise UnavailableError(f"cannot write {file}: {reason_of(error)}") from error
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _opened(part: Path, file: Path) -> BinaryIO:
+    try:
+        return part.open("wb")
+    except OSError as error:
+        raise UnavailableError(f"cannot write {file}: {reason_of(error)}") from error
+
 
 FormatOption = Annotated[
     RowFormat | None,
@@ -110,7 +170,7 @@ def query(
         instance.table(name)  # before the engine is loaded, which takes a second
         from sleeper.cli.rows_asked import query_asked
         from sleeper.processing.text import iterator_call
-        from sleeper.wiring.query import open_query, schema_of
+        from sleeper.query.service import open_query, schema_of
 
         begun = time.monotonic()
         asked = query_asked(
@@ -164,8 +224,8 @@ def sql(
         _explain(context, statement, as_of or (), row_format, output)
         return
     with opened(context) as instance:
-        from sleeper.query.as_of import as_of_texts
-        from sleeper.wiring.query import open_sql
+        from sleeper.query.service import open_sql
+        from sleeper.query.sql.as_of import as_of_texts
 
         begun = time.monotonic()
         result = open_sql(instance, statement, as_of=as_of_texts(as_of or ()))
@@ -186,9 +246,9 @@ def _explain(
             raise typer.BadParameter("--explain takes --output text or --output json")
         kind = kinds[str(output)]
     with opened(context) as instance:
-        from sleeper.query.as_of import as_of_texts
+        from sleeper.query.service import explain_statement
+        from sleeper.query.sql.as_of import as_of_texts
         from sleeper.reports.explanation import explanation_listing
-        from sleeper.wiring.query import explain_statement
 
         explanation = explain_statement(instance, statement, as_of_texts(as_of))
         print_listings([explanation_listing(explanation)], kind)
@@ -197,7 +257,7 @@ def _explain(
 def _print_rows(
     result: "QueryResult", row_format: RowFormat | None, output: Path | None, begun: float
 ) -> None:
-    from sleeper.query.output import ROW_OUTPUTS
+    from sleeper.query.rows.output import ROW_OUTPUTS
 
     if row_format is None and output is not None and str(output) in set(RowFormat):
         row_format, output = RowFormat(str(output)), None

@@ -6,7 +6,7 @@ import typer
 
 from sleeper.cli.completion import table_names
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings
+from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
 from sleeper.reports.kind import ReportKind
 
 _TEXT_ROWS = 100
@@ -42,7 +42,7 @@ def report(
     """
     rows_max = _TEXT_ROWS if limit is None and output is OutputKind.TEXT else limit
     with opened(context) as instance:
-        from sleeper.wiring.reports import report as gather
+        from sleeper.reports.service import report as gather
 
         listings = gather(instance, what, table, rows_max)
         print_listings(listings, output)

@@ -5,13 +5,59 @@ import json
 from collections.abc import Iterable, Sequence
 
 from sleeper.errors import InvalidRequestError
-from sleeper.partitions.json import region_from_json
-from sleeper.partitions.region import Region
+from sleeper.partitions.json import key_value_from_json, region_from_json
+from sleeper.partitions.region import Region, key_region
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
-from sleeper.query.arguments import region_of_key_text, region_of_range_text
-from sleeper.query.request import Query
-from sleeper.schema.model import Schema
+from sleeper.query.request import Query, region_of_range
+from sleeper.schema.model import INT_RANGES, Field, KeyValue, Schema
+
+
+def region_of_key_text(schema: Schema, text: str) -> Region:
+    """The region of one key: a value per row key field, with commas and quotes as in CSV.
+
+    Bytes are base64.
+    """
+    values = _cells(text, ",")
+    if len(values) != len(schema.row_keys):
+        names = ",".join(f.name for f in schema.row_keys)
+        raise InvalidRequestError(
+            f"key {text!r} has {len(values)} values: one per row key field is needed ({names})"
+        )
+    return key_region(schema, [_value(f, v) for f, v in zip(schema.row_keys, values, strict=True)])
+
+
+def region_of_range_text(schema: Schema, text: str) -> Region:
+    """The region of `MIN:MAX` over the first row key field; an empty side is open.
+
+    A value with a colon is quoted: `"a:b":c`.
+    """
+    ends = _cells(text, ":")
+    if len(ends) != 2:
+        raise InvalidRequestError(
+            f"range {text!r} is not MIN:MAX; quote a value that has a colon in it"
+        )
+    field = schema.row_keys[0]
+    low, high = (_value(field, end) if end else None for end in ends)
+    return region_of_range(schema, low, high)
+
+
+def _cells(text: str, separator: str) -> list[str]:
+    try:
+        (cells,) = csv.reader([text], delimiter=separator, strict=True) if text else [[""]]
+    except (csv.Error, ValueError) as error:
+        raise InvalidRequestError(f"{text!r} is not quoted as CSV is: {error}") from error
+    return cells
+
+
+def _value(field: Field, text: str) -> KeyValue:
+    if field.type not in INT_RANGES:
+        return key_value_from_json(field, text)
+    try:
+        number = int(text)
+    except ValueError:
+        raise InvalidRequestError(f"field {field.name!r}: {text!r} is not a whole number") from None
+    return key_value_from_json(field, number)
 
 
 def query_asked(

@@ -1,16 +1,71 @@
 """`sleeper run`: the background work of a local instance."""
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import note
-from sleeper.cli.run_progress import run_progress, summary_of_run
-from sleeper.wiring.termination import terminated_like_interrupted
+from sleeper.cli.output import note
+from sleeper.reports.output import counted
+from sleeper.workers.worker_process import terminated_like_interrupted
 
 if TYPE_CHECKING:
-    from sleeper.wiring.runner import RunStatus
+    from sleeper.workers.runner import RunStatus
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+@contextmanager
+def run_progress(latest: "list[RunStatus]") -> Iterator[Callable[["RunStatus"], None]]:
+    """Gives a listener. It keeps the latest status in the list."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status("starting") as line:
+
+            def show(status: "RunStatus") -> None:
+                latest[:] = [status]
+                line.update(_now(status))
+
+            yield show
+    else:
+        shown = [(0.0, "")]
+
+        def tell(status: "RunStatus") -> None:
+            latest[:] = [status]
+            seconds, before = shown[0]
+            now = _now(status)
+            if now != before and status.seconds - seconds >= _SECONDS_BETWEEN_LINES:
+                shown[0] = (status.seconds, now)
+                note(now)
+
+        yield tell
+
+
+def summary_of_run(status: "RunStatus") -> str:
+    """What a run did, in a line."""
+    parts = [
+        f"{counted(status.compactions_created, 'compaction job')} created",
+        f"{counted(status.splits_sent, 'leaf', 'leaves')} sent to be split",
+        f"{counted(status.files_collected, 'file')} collected",
+    ]
+    if status.workers_died:
+        parts.append(f"{counted(status.workers_died, 'worker')} died")
+    end = "nothing is left to do" if status.idle else "there may be more to do"
+    return f"{', '.join(parts)} in {status.seconds:.1f} s; {end}"
+
+
+def _now(status: "RunStatus") -> str:
+    """What runs and what waits, by queue."""
+    queues = [
+        f"{queue} {status.running.get(queue, 0):,} running, {waiting:,} waiting"
+        for queue, waiting in status.waiting.items()
+        if waiting or status.running.get(queue)
+    ]
+    return "; ".join(queues) or "nothing to do now"
 
 
 def run(
@@ -40,7 +95,7 @@ def run(
       sleeper run --until-idle --workers 2
     """
     with opened(context) as instance:
-        from sleeper.wiring.runner import run_instance
+        from sleeper.workers.runner import run_instance
 
         latest: list[RunStatus] = []
         try:

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import note
+from sleeper.cli.output import note
 from sleeper.errors import InvalidRequestError
-from sleeper.wiring.termination import terminated_like_interrupted
+from sleeper.workers.worker_process import terminated_like_interrupted
 
 
 def serve(
@@ -34,7 +34,7 @@ def serve(
     with opened(context) as instance:
         try:
             from sleeper.serve.access import TOKEN_VARIABLE
-            from sleeper.serve.running import serve as run
+            from sleeper.serve.server import serve as run
         except ModuleNotFoundError as error:
             raise InvalidRequestError(
                 f"sleeper serve needs {error.name}: pip install 'sleeper[serve]'"

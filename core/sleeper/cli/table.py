@@ -8,7 +8,7 @@ import typer
 
 from sleeper.cli.completion import table_names, table_properties
 from sleeper.cli.opened import opened
-from sleeper.cli.printing import OutputKind, OutputOption, note, print_listings, warn
+from sleeper.cli.output import OutputKind, OutputOption, note, print_listings, warn
 from sleeper.cli.progress import rows_progress
 from sleeper.cli.settings import parse_settings
 from sleeper.reports.kind import ReportKind
@@ -57,7 +57,7 @@ def create(
     """
     values = parse_settings(settings or [])
     with opened(context) as instance:
-        from sleeper.wiring.tables import create_table_from_files
+        from sleeper.admin.tables import create_table_from_files
 
         properties = create_table_from_files(instance, name, schema, values, split_points)
         note(f"table {name} is made")
@@ -74,7 +74,7 @@ def list_tables(context: typer.Context, output: OutputOption = OutputKind.TEXT) 
       sleeper table list --output json | jq -r .table
     """
     with opened(context) as instance:
-        from sleeper.wiring.reports import report
+        from sleeper.reports.service import report
 
         print_listings(report(instance, ReportKind.TABLES), output)
 
@@ -88,7 +88,7 @@ def show(context: typer.Context, name: TableName, output: OutputOption = OutputK
       sleeper table show flights
     """
     with opened(context) as instance:
-        from sleeper.wiring.reports import report_table
+        from sleeper.reports.service import report_table
 
         print_listings(report_table(instance, name).listings(), output)
 
@@ -106,7 +106,7 @@ def check(context: typer.Context, name: TableName, output: OutputOption = Output
     """
     with opened(context) as instance:
         instance.table(name)  # before Arrow is loaded, which takes a while
-        from sleeper.wiring.checking import check_table
+        from sleeper.reports.check import check_table
 
         with rows_progress(f"check {name}") as on_rows:
             report = check_table(instance, name, on_rows)
@@ -130,7 +130,7 @@ def rename_table(
       sleeper table rename flights flights-2013
     """
     with opened(context) as instance:
-        from sleeper.wiring.tables import rename
+        from sleeper.admin.tables import rename
 
         rename(instance, old, new)
         note(f"table {old} is now {new}")
@@ -151,7 +151,7 @@ def delete(
       sleeper table delete flights --yes
     """
     with opened(context) as instance:
-        from sleeper.wiring.tables import delete_table
+        from sleeper.admin.tables import delete_table
 
         instance.table(name)
         if not yes and sys.stdin.isatty():
@@ -184,7 +184,7 @@ def offline(context: typer.Context, name: TableName) -> None:
 
 def _set_online(context: typer.Context, name: str, is_online: bool) -> None:
     with opened(context) as instance:
-        from sleeper.wiring.tables import set_online
+        from sleeper.admin.tables import set_online
 
         set_online(instance, name, is_online)
         note(f"table {name} is {'online' if is_online else 'offline'}")
@@ -213,8 +213,8 @@ def accept_time(
     if (name is None) != all_tables:
         raise typer.BadParameter("give a table's name, or --all")
     with opened(context) as instance:
+        from sleeper.admin.tables import accept_time as accept
         from sleeper.clock import iso_time
-        from sleeper.wiring.tables import accept_time as accept
 
         for each in [name] if name is not None else [t.name for t in instance.tables.list()]:
             before_ms, after_ms = accept(instance, each)
@@ -239,7 +239,7 @@ def get(
       sleeper table get flights sleeper.table.gc.delay.minutes
     """
     with opened(context) as instance:
-        from sleeper.wiring.tables import get_table_property
+        from sleeper.admin.tables import get_table_property
 
         typer.echo(get_table_property(instance, name, property_name))
 
@@ -267,7 +267,7 @@ def set_properties(
     """
     changes = parse_settings(settings)
     with opened(context) as instance:
-        from sleeper.wiring.settings import change_table_properties
+        from sleeper.admin.settings import change_table_properties
 
         report = change_table_properties(instance, name, changes)
         print_listings([report.listing()], output)
@@ -285,6 +285,6 @@ def properties(
       sleeper table properties flights
     """
     with opened(context) as instance:
-        from sleeper.wiring.settings import report_table_properties
+        from sleeper.admin.settings import report_table_properties
 
         print_listings([report_table_properties(instance, name).listing()], output)

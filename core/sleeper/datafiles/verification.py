@@ -13,19 +13,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.checksum import checksum_from_bytes
-from sleeper.datafiles.file_check import fault_of_bytes
-from sleeper.datafiles.key_filter import KeyFilter, key_filter_from_bytes
-from sleeper.datafiles.key_hash import hashes_of_rows
-from sleeper.datafiles.key_runs import is_ascending
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.routing import rows_in_region
-from sleeper.datafiles.sketches import sketches_from_bytes
-from sleeper.datafiles.sources import combined
+from sleeper.datafiles.merge.key_runs import is_ascending
+from sleeper.datafiles.sidecars.checksum import checksum_from_bytes
+from sleeper.datafiles.sidecars.file_check import fault_of_bytes
+from sleeper.datafiles.sidecars.key_filter import KeyFilter, key_filter_from_bytes
+from sleeper.datafiles.sidecars.key_hash import hashes_of_rows
+from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
+from sleeper.datafiles.sources.files import combined
+from sleeper.datafiles.write.route import rows_in_region
 from sleeper.errors import DataError, NotFoundError, UnavailableError, is_transient
 from sleeper.files.data_file import CHECKSUM_SUFFIX, FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.schema.model import Schema
+from sleeper.storage.location import DataRoot
 
 _BATCH_ROWS = 16_384
 

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from sleeper.partitions.partition import PartitionId
 from sleeper.schema.model import Key
 
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object that is there. The path is relative to the data root."""
+
+    path: str
+    bytes: int
+    modified_ms: int
+
+
 SKETCHES_SUFFIX = ".sketches"
 FILTER_SUFFIX = ".filter"
 CHECKSUM_SUFFIX = ".checksum"
 SIDECAR_SUFFIXES = (SKETCHES_SUFFIX, FILTER_SUFFIX, CHECKSUM_SUFFIX)
-
 _RUN_START = re.compile(r"/(\d{13})-[0-9a-f]+\.")
 
 

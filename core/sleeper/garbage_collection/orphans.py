@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from sleeper.clock import Clock, system_clock
-from sleeper.files.data_file import SIDECAR_SUFFIXES, run_start_of
-from sleeper.files.stored_object import StoredObject
+from sleeper.files.data_file import SIDECAR_SUFFIXES, StoredObject, run_start_of
 from sleeper.garbage_collection.collection import DeleteObjects
 from sleeper.properties.instance import COLLECTION_BATCH_SIZE
 from sleeper.properties.values import TableProperties

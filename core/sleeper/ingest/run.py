@@ -6,23 +6,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from sleeper.clock import Clock
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.parquet_sources import (
-    is_scannable,
-    open_parquet,
-    read_parquet,
-    warn_of_extra_columns,
-)
-from sleeper.datafiles.partitioned_write import (
-    FileStrategy,
-    WriteTarget,
-    WrittenFile,
-    write_sorted,
-)
-from sleeper.datafiles.s3_file import S3File
-from sleeper.datafiles.session import EngineSettings, spill_folder
-from sleeper.datafiles.sort import UnsortedRows, sort
-from sleeper.datafiles.sources import (
+from sleeper.datafiles.engine.session import EngineSettings, spill_folder
+from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.sources.files import (
     Rejects,
     RowChecker,
     SourceFile,
@@ -31,15 +17,29 @@ from sleeper.datafiles.sources import (
     format_of,
     read_batches,
 )
-from sleeper.datafiles.text_sources import read_csv, read_json_lines
-from sleeper.datafiles.writer import FileSettings
+from sleeper.datafiles.sources.parquet import (
+    is_scannable,
+    open_parquet,
+    read_parquet,
+    warn_of_extra_columns,
+)
+from sleeper.datafiles.sources.text import read_csv, read_json_lines
+from sleeper.datafiles.write.file import FileSettings
+from sleeper.datafiles.write.partitioned import (
+    FileStrategy,
+    WriteTarget,
+    WrittenFile,
+    write_sorted,
+)
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.model import Schema
+from sleeper.statestore.commit_message import commit_until_known
 from sleeper.statestore.file_commits import checked_outcome, commit_files, earlier_commit
 from sleeper.statestore.outcome import Outcome, Status
-from sleeper.statestore.run_commit import commit_until_known
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.storage.location import DataRoot
+from sleeper.storage.s3_file import S3File
 
 RowsHeard = Callable[[int], None]
 

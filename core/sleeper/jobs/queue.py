@@ -8,8 +8,52 @@ and none comes while another of the group is in flight.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
+
+class ResultsQueue(Protocol):
+    """A queue that takes rows. NotFoundError if it is not there."""
+
+    @property
+    def message_bytes_max(self) -> int:
+        """How large a message may be."""
+
+    def send_all(self, bodies: Sequence[str]) -> None:
+        """Adds messages. Durable when it returns."""
+
+
+class QueueName(Enum):
+    """The queues of an instance; on AWS those of `sleeper.properties.deployed`."""
+
+    INGEST = "ingest"
+    COMPACTION = "compaction"
+    SPLITTING = "splitting"
+    INGEST_BATCHER = "ingest_batcher"
+    COMMITS = "commits"
+    COMPACTION_JOB_CREATION = "compaction_job_creation"
+    FIND_PARTITIONS_TO_SPLIT = "find_partitions_to_split"
+    GARBAGE_COLLECTION = "garbage_collection"
+    ORPHAN_COLLECTION = "orphan_collection"
+    STATE_SNAPSHOTS = "state_snapshots"
+    TABLE_METRICS = "table_metrics"
+    BULK_IMPORT_EMR = "bulk_import_emr"
+    BULK_IMPORT_PERSISTENT_EMR = "bulk_import_persistent_emr"
+    BULK_IMPORT_EMR_SERVERLESS = "bulk_import_emr_serverless"
+    BULK_IMPORT_EKS = "bulk_import_eks"
+    BULK_EXPORT = "bulk_export"
+    QUERY = "query"
+    LEAF_QUERY = "leaf_query"
+
+
+WORK_QUEUES = (
+    QueueName.INGEST,
+    QueueName.COMPACTION,
+    QueueName.SPLITTING,
+    QueueName.QUERY,
+    QueueName.LEAF_QUERY,
+)
+"""The queues of a local instance, which its workers take from."""
 MESSAGE_BYTES_MAX = 1_048_576
 """What SQS takes; a folder's queue takes no more, so that an instance may become an AWS one."""
 LOCAL_SENDER = "local"

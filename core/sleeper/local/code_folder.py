@@ -4,9 +4,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from sleeper.datafiles.disk import make_folder
 from sleeper.errors import NotFoundError, UnavailableError
-from sleeper.local.files import write_whole_bytes
+from sleeper.local.folder import write_whole_bytes
+from sleeper.storage.disk import make_folder
 from sleeper.user_code.registry import StoredWheel
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from sleeper.clock import Clock, system_clock
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
+from sleeper.jobs.process import is_alive
 from sleeper.jobs.status import TaskStatus
 from sleeper.local.database import InstanceDatabase
-from sleeper.local.process import is_alive
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
 from sleeper.tables.table_ref import TableId
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from sleeper.errors import ConflictError
-from sleeper.ingest_batcher.request import FileRequest
+from sleeper.jobs.file_requests import FileRequest
 from sleeper.local.database import InstanceDatabase
 from sleeper.tables.table_ref import TableId
 
@@ -27,7 +27,7 @@ WHERE NOT sent
 
 
 class LocalFileRequests:
-    """Implements `sleeper.ingest_batcher.request.FileRequests`."""
+    """Implements `sleeper.jobs.file_requests.FileRequests`."""
 
     def __init__(self, database: InstanceDatabase) -> None:
         self._database = database

@@ -1,229 +1,284 @@
-"""The folder of a local instance: where everything is, and its property files."""
+"""Makes and opens the instance of a folder."""
 
-import contextlib
+import atexit
+import functools
+import os
 import shutil
-import stat
-from collections.abc import Iterator, Mapping
+import tempfile
+import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sleeper.datafiles.disk import make_folder
-from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
-from sleeper.local.database import InstanceDatabase
-from sleeper.local.files import TEMPORARY_SUFFIX, read_whole, write_whole
-from sleeper.properties.instance import ID
-from sleeper.properties.values import (
-    InstanceProperties,
-    TableProperties,
-    instance_properties,
-    instance_properties_from_text,
-    table_properties_from_text,
+from sleeper.clock import Clock, system_clock
+from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.instance import Instance
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.process import is_alive, this_process
+from sleeper.jobs.queue import WORK_QUEUES, QueueName, QueueSettings
+from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
+from sleeper.jobs.task_launcher import TaskLauncher
+from sleeper.local.code_folder import CodeFolder
+from sleeper.local.dead_tasks import record_dead_tasks
+from sleeper.local.file_requests import LocalFileRequests
+from sleeper.local.folder import LocalInstance, create_instance, open_instance_folder
+from sleeper.local.query_tracker import LocalQueryTracker
+from sleeper.local.queue import (
+    LocalDeadLetters,
+    LocalQueue,
+    LocalResultsQueue,
+    release_dead_receivers,
 )
+from sleeper.local.state_store import open_state_store
+from sleeper.local.table_index import LocalTableIndex
+from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
+from sleeper.properties.deployed import DEPLOYED_QUEUES
+from sleeper.properties.engine import (
+    LOCAL_POLL_MILLISECONDS,
+    QUEUE_RECEIVES_MAX,
+    QUEUE_VISIBILITY_SECONDS,
+    SPILL_DIRECTORY,
+)
+from sleeper.properties.instance import (
+    COMPACTION_RETRIES_MAX,
+    COMPACTION_VISIBILITY_SECONDS,
+    INGEST_VISIBILITY_SECONDS,
+)
+from sleeper.properties.values import InstanceProperties, TableProperties
+from sleeper.query_service.frames import no_connections
+from sleeper.statestore.store import StateStore
+from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableId
+from sleeper.user_code.loading import UserCode
+from sleeper.user_code.registry import Registry
 
-_PROPERTIES_FILE = "instance.properties"
-_DATABASE_FILE = "instance.db"
-_TABLES_FOLDER = "tables"
+if TYPE_CHECKING:
+    from sleeper.query.engine import QueryEngine
+
+_SPILL_FOLDER = "spill"
+_CODE_FOLDER = "code"
+_UNPACKED_FOLDER = "unpacked"
+_RESULTS_FOLDER = "query-results"
+
+
+def make_local_instance(
+    folder: Path, instance_id: str, values: Mapping[str, str] | None = None
+) -> None:
+    """Makes an instance in a folder that is new or empty."""
+    made = create_instance(folder, instance_id, values)
+    # Whoever may only read finds their tables.
+    LocalFileRequests(made.database)
+    LocalQueryTracker(made.database)
+    made.close()
+
+
+def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
+    """Opens the instance of a folder. NotFoundError if it holds none."""
+    local = open_instance_folder(folder)
+    database = local.database
+    properties = local.properties()
+    root = DataRoot(local.folder)
+    states = _StateStores(local, root, clock)
+    poll_seconds = properties.get(LOCAL_POLL_MILLISECONDS) / 1000
+
+    @functools.cache
+    def query_engine() -> "QueryEngine":
+        from sleeper.query.engine import QueryEngine, query_settings
+
+        return QueryEngine(
+            query_settings(local.properties(), _spill_folder(local), root.buckets), clock
+        )
+
+    def close() -> None:
+        states.close()
+        local.close()
+
+    return Instance(
+        where=str(local.folder),
+        properties=local.properties,
+        change_properties=local.set_properties,
+        tables=LocalTableIndex(database),
+        table_properties=_TableProperties(local),
+        jobs=LocalJobTracker(database),
+        tasks=LocalTaskTracker(database),
+        queues=WORK_QUEUES,
+        queue=lambda name: LocalQueue(
+            database, name.value, _queue_settings(name, local.properties()), clock, poll_seconds
+        ),
+        dead_letters=lambda name: LocalDeadLetters(
+            database, name.value, _queue_settings(name, local.properties()), clock
+        ),
+        file_requests=functools.cache(lambda: LocalFileRequests(database)),
+        find_files=_find_files,
+        launcher=_no_launcher,
+        spark_platform=_no_platform,
+        root=root,
+        state=states.get,
+        make_table=lambda table_id: _make_table(local, table_id),
+        remove_table=lambda table_id: _remove_table(local, states, table_id),
+        abandoned_tables=local.unlisted_table_ids,
+        list_objects=root.list_objects,
+        recover_dead_workers=lambda: _recover(local, clock),
+        spill_folder=lambda: _spill_folder(local),
+        query_engine=query_engine,
+        query_tracker=functools.cache(lambda: LocalQueryTracker(database, clock)),
+        results_root=functools.cache(lambda bucket: _results_root(local, bucket)),
+        results_queue=lambda url: LocalResultsQueue(database, url or "default", clock),
+        send_frame=no_connections,
+        switch_schedules=_no_schedules,
+        code=UserCode(
+            Registry(CodeFolder(local.folder / _CODE_FOLDER)),
+            local.folder / _CODE_FOLDER / _UNPACKED_FOLDER,
+        ),
+        clock=clock,
+        close=close,
+    )
+
+
+def _no_launcher(kind: JobKind) -> TaskLauncher:
+    raise InvalidRequestError(
+        f"a local instance starts no {kind.value} tasks: `sleeper run` has its own workers"
+    )
+
+
+def _no_platform(name: PlatformName) -> SparkPlatform:
+    raise InvalidRequestError(
+        f"a local instance has no {name.value}: `sleeper bulk-import` runs Spark on this machine"
+    )
+
+
+def _recover(local: LocalInstance, clock: Clock) -> int:
+    """Returns messages of dead processes, ends their runs, deletes what they spilled."""
+    record_dead_tasks(local.database, clock)
+    for spilled in _spill_root(local).glob("*@*"):
+        if not is_alive(spilled.name):
+            shutil.rmtree(spilled, ignore_errors=True)
+    return release_dead_receivers(local.database, clock)
+
+
+def _find_files(path: str) -> list[tuple[str, int]]:
+    from sleeper.datafiles.sources.files import find_source_files
+
+    found = find_source_files([Path(path.removeprefix("file://"))])
+    return [(str(file.resolve()), file.stat().st_size) for file in found if isinstance(file, Path)]
+
+
+def _no_schedules(_on: bool) -> tuple[str, ...]:
+    raise InvalidRequestError(
+        "a local instance has no schedules: start `sleeper run`, or end it, instead"
+    )
+
+
+def _make_table(local: LocalInstance, table_id: TableId) -> None:
+    local.make_table_folder(table_id)
+
+
+def _remove_table(local: LocalInstance, states: "_StateStores", table_id: TableId) -> None:
+    states.forget(table_id)
+    local.remove_table_files(table_id)
+
+
+def _spill_folder(local: LocalInstance) -> Path:
+    folder = _spill_root(local) / this_process()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)  # it holds rows, perhaps in a place that all share
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot make the spill folder {folder}: {error.strerror}"
+        ) from error
+    _delete_at_exit(folder)
+    return folder
+
+
+@functools.cache
+def _delete_at_exit(folder: Path) -> None:
+    """What a process that is killed leaves behind, the next run deletes."""
+
+    def delete() -> None:
+        if folder.name == this_process():  # not of a fork
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(delete)
+
+
+def _results_root(local: LocalInstance, bucket: str | None) -> DataRoot:
+    if bucket is not None:
+        raise InvalidRequestError(
+            f"results cannot go to bucket {bucket!r}: a folder's instance has its own place only"
+        )
+    return DataRoot(local.folder / _RESULTS_FOLDER)
+
+
+def _spill_root(local: LocalInstance) -> Path:
+    chosen = local.properties().get(SPILL_DIRECTORY)
+    if chosen:
+        return Path(chosen) / _SPILL_FOLDER
+    if os.access(local.folder, os.W_OK):
+        return local.folder / _SPILL_FOLDER
+    # A folder that can only be read.
+    return Path(tempfile.gettempdir()) / f"sleeper-{_SPILL_FOLDER}-{os.getuid()}"
+
+
+def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSettings:
+    match name:
+        case QueueName.INGEST:
+            visibility, receives = INGEST_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
+        case QueueName.COMPACTION:
+            visibility, receives = COMPACTION_VISIBILITY_SECONDS, COMPACTION_RETRIES_MAX
+        case QueueName.QUERY | QueueName.LEAF_QUERY:
+            # The last receive records that the others came to nothing.
+            tries = properties.get(QUEUE_RECEIVES_MAX)
+            return QueueSettings(properties.get(QUEUE_VISIBILITY_SECONDS), tries + 1)
+        case _:
+            visibility, receives = QUEUE_VISIBILITY_SECONDS, QUEUE_RECEIVES_MAX
+    fifo = DEPLOYED_QUEUES[name.value].fifo
+    return QueueSettings(properties.get(visibility), properties.get(receives), fifo)
 
 
 @dataclass(frozen=True, slots=True)
-class LocalInstance:
-    """An instance in a folder. Paths of data files are relative to the folder."""
+class _TableProperties:
+    """Property files of the folder."""
 
-    folder: Path
-    database: InstanceDatabase
+    _local: LocalInstance
 
-    def properties(self) -> InstanceProperties:
-        """The instance's properties as they are now."""
-        return instance_properties_from_text(read_whole(self.folder / _PROPERTIES_FILE))
+    def read(self, table_id: TableId) -> TableProperties:
+        return self._local.table_properties(table_id)
 
-    def set_properties(self, changes: Mapping[str, str]) -> InstanceProperties:
-        """Sets these, unsetting those that are empty. The instance's id cannot change."""
-        with self.database.write():
-            before = self.properties()
-            after = before.with_values(changes)
-            if after.get(ID) != before.get(ID):
-                raise InvalidRequestError(f"property {ID.name} cannot change")
-            write_whole(self.folder / _PROPERTIES_FILE, after.to_text())
-        return after
+    def write(self, table_id: TableId, properties: TableProperties) -> None:
+        self._local.write_table_properties(table_id, properties)
 
-    def table_properties(self, table_id: TableId) -> TableProperties:
-        """The table's properties as they are now, or NotFoundError."""
-        return table_properties_from_text(
-            read_whole(self._table_properties_path(table_id)), self.properties()
-        )
+    def change(self, table_id: TableId, changes: Mapping[str, str]) -> TableProperties:
+        return self._local.set_table_properties(table_id, changes)
 
-    def write_table_properties(self, table_id: TableId, properties: TableProperties) -> None:
-        """Replaces the table's properties."""
-        write_whole(self._table_properties_path(table_id), properties.to_text())
 
-    def set_table_properties(
-        self, table_id: TableId, changes: Mapping[str, str]
-    ) -> TableProperties:
-        """Sets these, unsetting those that are empty; changes made at once do not lose any."""
-        with self.database.write():
-            after = self.table_properties(table_id).with_values(changes)
-            self.write_table_properties(table_id, after)
-        return after
+class _StateStores:
+    """State stores of the folder's tables, each opened once."""
 
-    def make_table_folder(self, table_id: TableId) -> Path:
-        """Makes the table's folder for its state and data, and returns it."""
-        folder = self.table_folder(table_id)
-        make_folder(folder / "data")
-        return folder
+    def __init__(self, local: LocalInstance, root: DataRoot, clock: Clock) -> None:
+        self._local = local
+        self._root = root
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: dict[TableId, StateStore] = {}
 
-    def table_folder(self, table_id: TableId) -> Path:
-        """Where the table's state and data are."""
-        return self.folder / table_id
+    def get(self, table_id: TableId) -> StateStore:
+        with self._lock:
+            if table_id not in self._open:
+                self._local.check_state_exists(table_id)
+                path = self._local.state_path(table_id)
+                self._open[table_id] = open_state_store(
+                    path, self._clock, self._root.store, table_id
+                )
+            return self._open[table_id]
 
-    def state_path(self, table_id: TableId) -> Path:
-        """Where the table's log and state are."""
-        return self.table_folder(table_id) / "state.db"
-
-    def check_state_exists(self, table_id: TableId) -> None:
-        """DataError if the file of a listed table's log and state is lost.
-
-        Opening it would create an empty one. A table that is being created is not listed yet.
-        """
-        path = self.state_path(table_id)
-        if _has_content(path):
-            return
-        if self.database.read("SELECT 1 FROM tables WHERE id = ?", (table_id,)):
-            raise DataError(
-                f"{path} does not exist or is empty: it held the table's log and state "
-                "(restore the folder from a backup)"
-            )
-
-    def remove_table_files(self, table_id: TableId) -> None:
-        """Deletes all that the folder has of the table. Nothing happens if there is nothing."""
-        try:
-            if self.table_folder(table_id).exists():
-                shutil.rmtree(self.table_folder(table_id))
-            self._table_properties_path(table_id).unlink(missing_ok=True)
-        except OSError as error:
-            raise UnavailableError(
-                f"cannot delete the files of table {table_id}: {error}"
-            ) from error
-
-    def unlisted_table_ids(self, older_than_ms: int) -> tuple[TableId, ...]:
-        """Tables with files but no index row: what a creation that died left behind.
-
-        Only those that nothing was written to since that time, so that a creation that is
-        still under way is left alone.
-        """
-        listed = {row["id"] for row in self.database.read("SELECT id FROM tables")}
-        files = [
-            *self.folder.glob("[0-9a-f]" * 8),
-            *(self.folder / _TABLES_FOLDER).glob("table-*.properties"),
-        ]
-        newest: dict[str, int] = {}
-        for path in files:
-            table_id = path.stem.removeprefix("table-")
-            written_ms = path.stat().st_mtime_ns // 1_000_000
-            newest[table_id] = max(written_ms, newest.get(table_id, 0))
-        return tuple(
-            TableId(table_id)
-            for table_id, written_ms in sorted(newest.items())
-            if table_id not in listed and written_ms < older_than_ms
-        )
+    def forget(self, table_id: TableId) -> None:
+        with self._lock:
+            store = self._open.pop(table_id, None)
+        if store is not None:
+            store.close()
 
     def close(self) -> None:
-        """Closes the database."""
-        self.database.close()
-
-    def _table_properties_path(self, table_id: TableId) -> Path:
-        return self.folder / _TABLES_FOLDER / f"table-{table_id}.properties"
-
-
-def create_instance(
-    folder: Path, instance_id: str, values: Mapping[str, str] | None = None
-) -> LocalInstance:
-    """Makes an instance in a folder that is new or empty.
-
-    `values` are instance properties to begin with. A creation that died can be repeated. A new
-    folder is closed to other users.
-    InvalidRequestError if the folder holds an instance or anything else.
-    """
-    folder = folder.resolve()
-    properties = instance_properties({**(values or {}), ID.name: instance_id})
-    properties.get(ID)
-    _check_can_become_instance(folder)
-    if not folder.exists():
-        make_folder(folder)
-        _close_to_others(folder)
-    make_folder(folder / _TABLES_FOLDER)
-    database = InstanceDatabase(folder / _DATABASE_FILE)
-    with _closed_on_error(database):
-        database.create()
-        # Last: from here on it is an instance.
-        write_whole(folder / _PROPERTIES_FILE, properties.to_text())
-    return LocalInstance(folder, database)
-
-
-def open_instance_folder(folder: Path) -> LocalInstance:
-    """The instance in that folder. NotFoundError if it holds none, DataError if a part is lost."""
-    folder = folder.resolve()
-    if not (folder / _PROPERTIES_FILE).exists():
-        raise NotFoundError(f"{folder} is no instance: it has no {_PROPERTIES_FILE}")
-    if not _has_content(folder / _DATABASE_FILE):
-        raise DataError(
-            f"{folder / _DATABASE_FILE} does not exist or is empty: it held the instance's table "
-            "index and queues (restore the folder from a backup)"
-        )
-    database = InstanceDatabase(folder / _DATABASE_FILE)
-    with _closed_on_error(database):
-        database.check()
-    return LocalInstance(folder, database)
-
-
-def _close_to_others(folder: Path) -> None:
-    """Leaves the new folder to its owner, and to the group if the umask lets a group write.
-
-    A folder that was there before keeps the mode that its users gave it.
-    """
-    try:
-        is_of_group = folder.stat().st_mode & stat.S_IWGRP
-        folder.chmod(0o770 if is_of_group else 0o700)
-    except OSError as error:
-        raise UnavailableError(f"cannot set the mode of {folder}: {error.strerror}") from error
-
-
-def _has_content(path: Path) -> bool:
-    try:
-        return path.stat().st_size > 0
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise UnavailableError(f"cannot read {path}: {error.strerror}") from error
-
-
-@contextlib.contextmanager
-def _closed_on_error(database: InstanceDatabase) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        database.close()
-        raise
-
-
-def _check_can_become_instance(folder: Path) -> None:
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise InvalidRequestError(f"{folder} is a file: an instance is made in a folder")
-    names = {path.name for path in folder.iterdir()}
-    if _PROPERTIES_FILE in names:
-        raise InvalidRequestError(f"{folder} is an instance already")
-    foreign = [name for name in sorted(names) if not _made_by_creation(name)]
-    if foreign:
-        raise InvalidRequestError(
-            f"{folder} is not empty and is no instance: it has {', '.join(foreign[:5])}"
-        )
-
-
-def _made_by_creation(name: str) -> bool:
-    return (
-        name == _TABLES_FOLDER
-        or name.startswith(_DATABASE_FILE)
-        or (name.startswith(_PROPERTIES_FILE) and name.endswith(TEMPORARY_SUFFIX))
-    )
+        for table_id in list(self._open):
+            self.forget(table_id)

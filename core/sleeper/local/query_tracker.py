@@ -6,8 +6,7 @@ from typing import Any
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import NotFoundError
-from sleeper.local.database import InstanceDatabase
-from sleeper.query_service.tracker import (
+from sleeper.jobs.query_tracker import (
     ERROR_CHARACTERS_MAX,
     WHOLE_QUERY,
     QueryIdTakenError,
@@ -17,6 +16,7 @@ from sleeper.query_service.tracker import (
     state_of_query,
     too_many_rows,
 )
+from sleeper.local.database import InstanceDatabase
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS queries (
@@ -50,7 +50,7 @@ _OF_SUBQUERY = "WHERE query_id = :query AND sub_query_id = :sub"
 
 
 class LocalQueryTracker:
-    """Implements the ports of `sleeper.query_service.tracker`."""
+    """Implements the ports of `sleeper.jobs.query_tracker`."""
 
     def __init__(self, database: InstanceDatabase, clock: Clock = system_clock) -> None:
         self._database = database

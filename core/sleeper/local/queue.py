@@ -8,12 +8,11 @@ from collections.abc import Sequence
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError, UnavailableError
-from sleeper.jobs.queue import DeadLetter, Message, QueueCounts, QueueSettings
+from sleeper.jobs.process import is_alive, this_process
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX, DeadLetter, Message, QueueCounts, QueueSettings
 from sleeper.local.database import InstanceDatabase
-from sleeper.local.process import is_alive, this_process
 
 _DEDUPLICATION_MS = 5 * 60 * 1000
-
 # Receivable: due, and on a FIFO queue not behind another of its group that is in flight
 # (wherever that stands) or that stands before it and is not due.
 _RECEIVABLE = """
@@ -306,3 +305,22 @@ def release_dead_receivers(database: InstanceDatabase, clock: Clock = system_clo
                 (clock(), receiver),
             ).rowcount
     return released
+
+
+class LocalResultsQueue:
+    """Implements `sleeper.jobs.queue.ResultsQueue`. Made by being used.
+
+    It is none of the instance's own queues, whatever its name.
+    """
+
+    def __init__(self, database: InstanceDatabase, url: str, clock: Clock = system_clock) -> None:
+        self.queue = LocalQueue(database, f"results:{url}", QueueSettings(), clock)
+
+    @property
+    def message_bytes_max(self) -> int:
+        """See the port."""
+        return MESSAGE_BYTES_MAX
+
+    def send_all(self, bodies: Sequence[str]) -> None:
+        """See the port."""
+        self.queue.send_all(bodies)

@@ -1,15 +1,136 @@
 """Opens the state store of a table of a local instance."""
 
+import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 from obstore.store import ObjectStore
 
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import UnavailableError
-from sleeper.local.transaction_log import SqliteTransactionLog
+from sleeper.errors import ConflictError, NotFoundError, UnavailableError
 from sleeper.statestore.database import Database
+from sleeper.statestore.log import LogEntry
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS log_entries (first INTEGER PRIMARY KEY, last INTEGER NOT NULL,"
+    " time INTEGER NOT NULL, write_id TEXT NOT NULL, format INTEGER NOT NULL, body TEXT NOT NULL,"
+    " previous TEXT)",
+    "CREATE TABLE IF NOT EXISTS log_head (one INTEGER PRIMARY KEY CHECK (one = 1),"
+    " head INTEGER NOT NULL, trimmed INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS log_cursors (follower TEXT PRIMARY KEY, position INTEGER NOT NULL)"
+    " WITHOUT ROWID",
+    "INSERT OR IGNORE INTO log_head VALUES (1, 0, 0)",
+)
+
+
+class SqliteTransactionLog:
+    """A `TransactionLog` in a database.
+
+    Given the state's own database, an append joins the write transaction that is open
+    there, so that log and state are committed by one synchronisation of the disk. Given
+    a database of its own, it is a log that each state store follows with a copy of its
+    own, as on AWS.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        # A folder that can only be read is opened too.
+        with database.reading() as connection:
+            is_current = "previous" in _columns(connection)
+        if not is_current:
+            with database.writing() as connection:
+                for statement in _TABLES:
+                    connection.execute(statement)
+                if "previous" not in _columns(connection):
+                    connection.execute("ALTER TABLE log_entries ADD COLUMN previous TEXT")
+
+    def head(self) -> int:
+        with self._database.reading() as connection:
+            return _head(connection)[0]
+
+    def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
+        with self._database.reading_or_writing() as connection:
+            head, trimmed = _head(connection)
+            if after > head:
+                raise NotFoundError(f"transaction {after} is beyond the log, which ends at {head}")
+            if after == head:
+                return []
+            if after < trimmed:
+                raise NotFoundError(f"the log after {after} is trimmed: it begins after {trimmed}")
+            rows = connection.execute(
+                "SELECT first, last, time, write_id, body, format, previous FROM log_entries"
+                " WHERE first > ? ORDER BY first LIMIT ?",
+                (after, limit),
+            )
+            return [LogEntry(*row) for row in rows]
+
+    def append(self, entry: LogEntry) -> None:
+        with self._database.writing() as connection:
+            moved = connection.execute(
+                "UPDATE log_head SET head = ? WHERE head = ?",
+                (entry.last_number, entry.first_number - 1),
+            )
+            if moved.rowcount != 1:
+                raise ConflictError(
+                    f"transaction {entry.first_number} is taken: the log is at "
+                    f"{_head(connection)[0]}"
+                )
+            before = connection.execute(
+                "SELECT write_id FROM log_entries ORDER BY first DESC LIMIT 1"
+            ).fetchone()
+            if before is not None and entry.previous_write_id not in (None, before[0]):
+                raise ConflictError(f"transaction {entry.first_number - 1} is of another write")
+            connection.execute(
+                "INSERT INTO log_entries VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    entry.first_number,
+                    entry.last_number,
+                    entry.time_ms,
+                    entry.write_id,
+                    entry.format_version,
+                    entry.body,
+                    entry.previous_write_id,
+                ),
+            )
+
+    def trim(self, up_to: int) -> None:
+        with self._database.writing() as connection:
+            last = connection.execute(
+                "SELECT max(last) FROM log_entries WHERE last <= ?", (up_to,)
+            ).fetchone()[0]
+            if last is not None:
+                connection.execute("DELETE FROM log_entries WHERE last <= ?", (last,))
+                connection.execute("UPDATE log_head SET trimmed = ?", (last,))
+
+    def cursor(self, follower: str) -> int:
+        with self._database.reading() as connection:
+            found = connection.execute(
+                "SELECT position FROM log_cursors WHERE follower = ?", (follower,)
+            ).fetchone()
+            return found[0] if found else 0
+
+    def advance(self, follower: str, to: int) -> None:
+        with self._database.writing() as connection:
+            connection.execute(
+                "INSERT INTO log_cursors VALUES (?, ?) ON CONFLICT (follower)"
+                " DO UPDATE SET position = max(position, excluded.position)",
+                (follower, to),
+            )
+
+    def bodies_in_use(self, paths: Sequence[str]) -> set[str]:  # noqa: ARG002 (in rows, all)
+        return set()
+
+
+def _columns(connection: sqlite3.Connection) -> set[str]:
+    """Of the entries; none if the table is not there."""
+    return {row[1] for row in connection.execute("PRAGMA table_info(log_entries)")}
+
+
+def _head(connection: sqlite3.Connection) -> tuple[int, int]:
+    head, trimmed = connection.execute("SELECT head, trimmed FROM log_head").fetchone()
+    return head, trimmed
 
 
 def open_state_store(

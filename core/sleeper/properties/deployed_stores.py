@@ -1,7 +1,7 @@
 # ruff: noqa: E501 (one declaration a line reads as a table)
 """The buckets and DynamoDB tables of an AWS instance: the one list, beside that of its queues.
 
-How tables are keyed is for the adapters to say (`sleeper.aws.dynamo_tables`).
+How tables are keyed is for the adapters to say (`sleeper.properties.dynamo_tables`).
 """
 
 from dataclasses import dataclass

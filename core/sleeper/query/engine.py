@@ -10,18 +10,18 @@ from pathlib import Path
 from datafusion import SessionContext
 
 from sleeper.clock import Clock, system_clock
-from sleeper.datafiles.bound_iterator import TableIterators
-from sleeper.datafiles.bucket import Bucket
-from sleeper.datafiles.extracts import Extractor
-from sleeper.datafiles.file_check import VerifiedFiles
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.session import EngineSettings, limit_footer_cache, open_session
+from sleeper.datafiles.engine.session import EngineSettings, limit_footer_cache, open_session
+from sleeper.datafiles.merge.bound_iterator import TableIterators
+from sleeper.datafiles.remote.extracts import Extractor
+from sleeper.datafiles.sidecars.file_check import VerifiedFiles
 from sleeper.errors import UnavailableError
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction
 from sleeper.properties import engine as of_engine
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.key_filters import KeyFilterCache
 from sleeper.statestore.store import StateStore
+from sleeper.storage.bucket import Bucket
+from sleeper.storage.location import DataRoot
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from sleeper.datafiles.bounded_cache import BoundedCache
-from sleeper.datafiles.key_filter import KeyFilter, key_filter_from_bytes
-from sleeper.datafiles.key_hash import Hashes, hash_of_key
-from sleeper.datafiles.location import DataRoot
+from sleeper.datafiles.sidecars.key_filter import KeyFilter, key_filter_from_bytes
+from sleeper.datafiles.sidecars.key_hash import Hashes, hash_of_key
 from sleeper.errors import DataError, NotFoundError, UnavailableError
 from sleeper.files.data_file import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Region, key_of_region
-from sleeper.query.planning import FileScan, LeafPlan, QueryPlan
+from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
 from sleeper.schema.model import Schema
+from sleeper.storage.bounded_cache import BoundedCache
+from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,14 @@ from dataclasses import dataclass
 
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.query_tracker import (
+    QueryIdTakenError,
+    QueryPin,
+    QueryTracker,
+)
 from sleeper.processing.restriction import Restriction, visible_columns
-from sleeper.query.destination import ResultsDestination
-from sleeper.query.message import (
+from sleeper.query.messages.destination import ResultsDestination
+from sleeper.query.messages.query import (
     QueryMessage,
     parse_query_message,
     query_fingerprint,
@@ -16,20 +21,15 @@ from sleeper.query.message import (
     query_of,
 )
 from sleeper.query.request import check_query
-from sleeper.query_service.hold import take_hold
-from sleeper.query_service.planning import PlannedQuery, Subquery, plan_subqueries
-from sleeper.query_service.telling import (
+from sleeper.query_service.frames import (
     CompletedPart,
     SendFrame,
     tell_completed,
     tell_failed,
     tell_subqueries,
 )
-from sleeper.query_service.tracker import (
-    QueryIdTakenError,
-    QueryPin,
-    QueryTracker,
-)
+from sleeper.query_service.hold import take_hold
+from sleeper.query_service.plan import PlannedQuery, Subquery, plan_subqueries
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore

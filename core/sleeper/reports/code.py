@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sleeper.reports.listing import Column, ColumnKind, Listing, counted
+from sleeper.reports.output import Column, ColumnKind, Listing, counted
 from sleeper.user_code.name import BUILT_IN, CodeKind
 from sleeper.user_code.wheel import Wheel
 

@@ -2,8 +2,8 @@
 
 from dataclasses import astuple
 
-from sleeper.query.explanation import SqlExplanation
-from sleeper.reports.listing import Column, ColumnKind, Listing, counted
+from sleeper.query.sql.explain import SqlExplanation
+from sleeper.reports.output import Column, ColumnKind, Listing, counted
 
 _COLUMNS = (
     Column("table", "Table"),

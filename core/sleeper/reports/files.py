@@ -6,7 +6,7 @@ from itertools import islice
 
 from sleeper.files.data_file import DataFile, FileReference
 from sleeper.partitions.json import key_value_to_json
-from sleeper.reports.listing import Column, ColumnKind, Listing, Value, counted, note_of_more
+from sleeper.reports.output import Column, ColumnKind, Listing, Value, counted, note_of_more
 from sleeper.schema.model import Key
 from sleeper.statestore.store import StateStore
 

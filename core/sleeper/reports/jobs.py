@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState, JobStatus
 from sleeper.jobs.tracker import RECENT_JOBS, JobTracker
-from sleeper.reports.listing import Column, ColumnKind, Listing, Value, counted
+from sleeper.reports.output import Column, ColumnKind, Listing, Value, counted
 from sleeper.reports.tasks import LOST
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableId, TableState

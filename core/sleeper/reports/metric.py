@@ -2,6 +2,8 @@
 
 from enum import Enum
 
+from sleeper.statestore.store import StateStore
+
 NAMESPACE = "Sleeper"
 INSTANCE, TABLE, TASK_KIND = "instance", "table", "kind"
 """Dimensions: every metric has the instance, and either the table or the kind of task."""
@@ -36,3 +38,20 @@ class Metric(Enum):
 
 TASK_METRICS = (Metric.TASKS_RUNNING, Metric.TASKS_STARTED)
 """Those of a kind of task; all others are of a table."""
+
+
+def gather_table_metrics(store: StateStore) -> dict[Metric, int]:
+    """Counts at the newest version."""
+    with store.reading() as state:
+        totals, jobs = state.files.totals(), state.jobs.count()
+        return {
+            Metric.ROWS: totals.rows,
+            Metric.BYTES: totals.bytes,
+            Metric.FILES: totals.files,
+            Metric.FILES_WITHOUT_REFERENCES: totals.unreferenced_files,
+            Metric.FILE_REFERENCES: totals.references,
+            Metric.PARTITIONS: totals.partitions,
+            Metric.LEAF_PARTITIONS: totals.leaves,
+            Metric.UNFINISHED_COMPACTION_JOBS: jobs,
+            Metric.TRANSACTION_NUMBER: state.number,
+        }

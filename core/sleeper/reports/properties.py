@@ -7,7 +7,7 @@ from typing import Any
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES, Property
 from sleeper.properties.values import InstanceProperties, TableProperties
-from sleeper.reports.listing import Column, Listing, counted
+from sleeper.reports.output import Column, Listing, counted
 
 _COLUMNS = (Column("property", "Property"), Column("value", "Value"), Column("set_in", "Set in"))
 _CHANGE_COLUMNS = (

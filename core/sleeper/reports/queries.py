@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sleeper.query_service.tracker import QueryHistory, QueryState, QueryStatus
-from sleeper.reports.listing import Column, ColumnKind, Listing, counted
+from sleeper.jobs.query_tracker import QueryHistory, QueryState, QueryStatus
+from sleeper.reports.output import Column, ColumnKind, Listing, counted
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableState
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sleeper.reports.listing import Column, ColumnKind, Listing, Value, counted
+from sleeper.reports.output import Column, ColumnKind, Listing, Value, counted
 from sleeper.statestore.reading.collection_queries import Follower, Hold
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from sleeper.jobs.status import TaskStatus
 from sleeper.jobs.tracker import RECENT_JOBS, TaskTracker
-from sleeper.reports.listing import Column, ColumnKind, Listing, Value, counted
+from sleeper.reports.output import Column, ColumnKind, Listing, Value, counted
 
 LOST = "lost"
 """What is said of a task that was not heard of for too long, and of its job."""

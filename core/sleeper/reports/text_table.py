@@ -12,7 +12,7 @@ from rich.text import Text
 
 from sleeper.clock import iso_time
 from sleeper.query.printable import printable
-from sleeper.reports.listing import Column, ColumnKind, Listing, Value
+from sleeper.reports.output import Column, ColumnKind, Listing, Value
 
 _NUMERIC = {ColumnKind.COUNT, ColumnKind.BYTES, ColumnKind.SECONDS}
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

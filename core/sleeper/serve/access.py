@@ -7,13 +7,26 @@ answers only to names of this machine, and no WebSocket is opened from another s
 import hmac
 import ipaddress
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.queue import LOCAL_SENDER
+
+
+def caller_of(request: Request) -> str:
+    """Behind API Gateway, whom IAM has let in; else whoever works with this machine's folder."""
+    event: dict[str, Any] | None = request.scope.get("aws.event")
+    if event is None:
+        return LOCAL_SENDER
+    identity = event["requestContext"].get("authorizer", {}).get("iam", {})
+    return str(identity.get("callerId") or "unknown")
+
 
 TOKEN_VARIABLE = "SLEEPER_SERVE_TOKEN"
 _TOKEN_CHARACTERS_MIN = 16

@@ -1,6 +1,11 @@
 """The application: an instance's routes, whoever serves them."""
 
+import base64
+import hashlib
+import re
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from starlette.applications import Starlette
@@ -8,25 +13,51 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from sleeper.errors import SleeperError
-from sleeper.query.as_of import as_of_value
+from sleeper.instance import Instance
 from sleeper.query.interruption import TimeLimit
+from sleeper.query.service import open_sql
+from sleeper.query.sql.as_of import as_of_value
+from sleeper.serve.bodies import answer_http_problem, answer_problem
 from sleeper.serve.description import description
-from sleeper.serve.fetching import OpenStatement, RowStream, Service
+from sleeper.serve.fetch import OpenStatement, QuerySlots, RowStream, Service
 from sleeper.serve.live import LiveConnection
-from sleeper.serve.page import page
-from sleeper.serve.problems import answer_http_problem, answer_problem
 from sleeper.serve.routes import Routes
 from sleeper.serve.rows import RowRoutes
-from sleeper.serve.slots import QuerySlots
 from sleeper.serve.terms import Terms
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.query import open_sql
+
+
+async def page(_request: Request) -> Response:
+    """One page that loads nothing from elsewhere, and whose own code alone may run."""
+    text = _text()
+    return HTMLResponse(text, headers={"Content-Security-Policy": _policy(text)})
+
+
+@cache
+def _text() -> str:
+    return (resources.files(__package__) / "page.html").read_text(encoding="utf-8")
+
+
+@cache
+def _policy(text: str) -> str:
+    script, style = (_hash(re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)[0]) for tag in _OWN)
+    return (
+        f"default-src 'none'; script-src '{script}'; style-src '{style}'; connect-src 'self'; "
+        "img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+_OWN = ("script", "style")
+
+
+def _hash(code: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
 
 
 def make_application(

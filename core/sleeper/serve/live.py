@@ -16,23 +16,22 @@ import anyio
 from starlette.websockets import WebSocket
 
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.instance import Instance
 from sleeper.jobs.queue import LOCAL_SENDER
-from sleeper.query.destination import Connection, DestinationKind
 from sleeper.query.interruption import TimeLimit
-from sleeper.query.json_pages import JsonPage, json_pages
-from sleeper.query.message import (
+from sleeper.query.messages.destination import Connection, DestinationKind, with_connection
+from sleeper.query.messages.query import (
     QUERY_TYPE,
     QueryMessage,
     query_id_of,
     query_message_from_json,
     query_of,
 )
-from sleeper.query.websocket_message import with_connection
-from sleeper.serve.fetching import Fetching, RowStream, Service
-from sleeper.serve.problems import problem_of
+from sleeper.query.rows.json_text import JsonPage, json_pages
+from sleeper.query.service import open_query, schema_of
+from sleeper.serve.bodies import problem_of
+from sleeper.serve.fetch import Fetching, RowStream, Service
 from sleeper.tables.table_index import find_table
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.query import open_query, schema_of
 
 FRAME_BYTES_MAX = 120 * 1024
 _QUERIES_MAX = 8

@@ -13,20 +13,19 @@ from starlette.responses import JSONResponse, Response
 
 from sleeper.clock import iso_time
 from sleeper.errors import InvalidRequestError
+from sleeper.instance import Instance
 from sleeper.processing.restriction import NO_RESTRICTION, visible_schema
 from sleeper.properties.table import AGGREGATIONS, FILTERS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG
-from sleeper.query.message import QUERY_TYPE, query_message_from_json
+from sleeper.query.messages.query import QUERY_TYPE, query_message_from_json
+from sleeper.query_service.submit import submit_query
 from sleeper.reports.kind import ReportKind
-from sleeper.reports.listing import Listing
-from sleeper.reports.output import json_rows
+from sleeper.reports.output import Listing, json_rows
+from sleeper.reports.service import report, report_table
+from sleeper.reports.sight import check_sees_query, check_sees_report, sight_of
 from sleeper.schema.json import schema_to_json
+from sleeper.serve.access import caller_of
 from sleeper.serve.bodies import json_body
-from sleeper.serve.caller import caller_of
-from sleeper.serve.fetching import Service
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.query_submission import submit_query
-from sleeper.wiring.reports import report, report_table
-from sleeper.wiring.sight import check_sees_query, check_sees_report, sight_of
+from sleeper.serve.fetch import Service
 
 _ROWS_SHOWN = 100
 _LIMIT_DIGITS_MAX = 19

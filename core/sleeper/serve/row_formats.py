@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from starlette.exceptions import HTTPException
 
-from sleeper.query.json_text import json_lines
-from sleeper.serve.fetching import RowStream
+from sleeper.query.rows.json_text import json_lines
+from sleeper.serve.fetch import RowStream
 
 _SLICE_ROWS = 4096
 

@@ -25,11 +25,11 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from sleeper.errors import SleeperError
-from sleeper.query.as_of import as_of_value
+from sleeper.instance import Instance
+from sleeper.opening import open_instance
 from sleeper.query.interruption import TimeLimit
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.query import open_sql
+from sleeper.query.service import open_sql
+from sleeper.query.sql.as_of import as_of_value
 
 logger = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sleeper.instance import Instance
 from sleeper.properties.engine import (
     QUERY_SECONDS_MAX,
     SERVE_BODY_BYTES_MAX,
@@ -12,7 +13,6 @@ from sleeper.properties.engine import (
     SERVE_SECONDS_MAX,
     SERVE_WAITING_MAX,
 )
-from sleeper.wiring.instance import Instance
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,19 +17,19 @@ from pathlib import Path
 
 from sleeper.bulk_import.job import spark_request_from_message
 from sleeper.bulk_import.run import BulkImportResult, Cluster, StageHeard
-from sleeper.datafiles.bucket import is_s3_url
-from sleeper.datafiles.s3_file import s3_file
+from sleeper.bulk_import.service import bulk_import_paths, run_bulk_import_message
 from sleeper.errors import InvalidRequestError, SleeperError, failure_of
+from sleeper.instance import Instance
 from sleeper.jobs.queue import Message
+from sleeper.opening import open_instance
 from sleeper.properties.deployed import BULK_IMPORT_BUCKET
 from sleeper.retries import retry_as_job
+from sleeper.runs.source_files import readable_buckets
 from sleeper.spark.cluster import SparkCluster
 from sleeper.spark.session import local_session, open_submitted_session, stop_session
-from sleeper.wiring.bulk_importing import bulk_import_paths, run_bulk_import_message
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.source_files import readable_buckets
-from sleeper.wiring.termination import terminated_like_interrupted
+from sleeper.storage.bucket import is_s3_url
+from sleeper.storage.s3_file import s3_file
+from sleeper.workers.worker_process import terminated_like_interrupted
 
 _APP_NAME = "sleeper bulk import"
 _INTERRUPTED = 130

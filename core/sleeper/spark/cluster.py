@@ -16,17 +16,21 @@ from pyspark.sql.functions import array, col, lit, pmod
 from pyspark.sql.functions import hash as hash_of
 from pyspark.sql.functions import min as least
 
-from sleeper.bulk_import.exchange import cut_split, rows_of_pieces
+from sleeper.bulk_import.exchange import (
+    cut_split,
+    new_file_from_json,
+    new_file_to_json,
+    rows_of_pieces,
+    write_slot,
+)
 from sleeper.bulk_import.key_sample import SplitSample, sample_split
 from sleeper.bulk_import.run import Exchange
-from sleeper.bulk_import.slot_write import new_file_from_json, new_file_to_json, write_slot
 from sleeper.bulk_import.slots import slot_of_task, task_count
 from sleeper.bulk_import.splits import InputSplit
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.schema.model import Schema
 from sleeper.spark.failures import marked_errors, task_errors
-from sleeper.statestore.transactions.add_files import NewFile
-from sleeper.statestore.transactions.file_json import key_from_json, key_to_json
+from sleeper.statestore.transactions.add_files import NewFile, key_from_json, key_to_json
 
 # Batches between Spark and Python are cut by rows, and a piece is one of up to 4 MiB.
 _PIECES_PER_BATCH = 8

@@ -3,9 +3,9 @@
 import os
 from functools import lru_cache
 
+from sleeper.instance import Instance
+from sleeper.opening import open_instance
 from sleeper.retries import retry_as_job
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import open_instance
 
 _NOT_A_FOLDER = "aws:"
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
+from sleeper.opening import INSTANCE_VARIABLE
 from sleeper.partitions.json import key_value_from_json, region_from_json
 from sleeper.partitions.region import Region
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.schema.model import Schema
 from sleeper.spark.opened import absolute
-from sleeper.wiring.opening import INSTANCE_VARIABLE
 
 _TABLE = ("instance", "table")
 _ROWS = ("keys", "range", "ranges", "region", "regions", "columns", "partitionBytes")

@@ -20,13 +20,13 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from sleeper.errors import InvalidRequestError
+from sleeper.query.distributed.follow import Followed, TableFollower
+from sleeper.query.distributed.service import read_feed_scan
 from sleeper.query.request import Query
+from sleeper.query.service import schema_of
 from sleeper.spark import options as asked
 from sleeper.spark.opened import opened
 from sleeper.spark.types import arrow_of_spark, columns_of, exactly
-from sleeper.wiring.following import Followed, TableFollower
-from sleeper.wiring.query import schema_of
-from sleeper.wiring.query_pieces import read_feed_scan
 
 _VERSION = "version"
 _TABLE = "table"

@@ -7,7 +7,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sleeper.errors import InvalidRequestError
-from sleeper.query.running import result_schema
+from sleeper.query.run import result_schema
 from sleeper.schema.model import Schema
 
 

@@ -20,12 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sleeper.errors import InvalidRequestError, UnavailableError
-from sleeper.spark import options as asked
-from sleeper.spark.opened import opened
-from sleeper.spark.types import arrow_of_spark
-from sleeper.statestore.transactions.add_files import NewFile
-from sleeper.wiring.ingest import job_id_in_errors
-from sleeper.wiring.ingest_parts import (
+from sleeper.ingest.parts import (
     BegunIngest,
     begin_ingest,
     commit_ingest,
@@ -33,6 +28,11 @@ from sleeper.wiring.ingest_parts import (
     was_ingested,
     write_ingest_part,
 )
+from sleeper.ingest.service import job_id_in_errors
+from sleeper.spark import options as asked
+from sleeper.spark.opened import opened
+from sleeper.spark.types import arrow_of_spark
+from sleeper.statestore.transactions.add_files import NewFile
 
 logger = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.file_check import verify_end
-from sleeper.datafiles.key_sampler import KeySampler
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.routing import rows_in_region
+from sleeper.datafiles.sidecars.file_check import verify_end
+from sleeper.datafiles.write.key_sampler import KeySampler
+from sleeper.datafiles.write.route import rows_in_region
 from sleeper.errors import DataError, StateMovedOnError, failure_of
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region
 from sleeper.schema.model import KeyValue, Schema
 from sleeper.splitting.estimate import FileKeys
+from sleeper.storage.location import DataRoot
 
 _ROW_GROUPS_MAX = 64
 _BATCH_ROWS = 65_536

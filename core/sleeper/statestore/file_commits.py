@@ -7,8 +7,8 @@ refused, whoever used it.
 import logging
 
 from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.statestore.commit_message import commit_until_known
 from sleeper.statestore.outcome import Outcome, Status
-from sleeper.statestore.run_commit import commit_until_known
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.codec import fingerprint_of_request

@@ -22,11 +22,11 @@ import zstandard
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore
 
-from sleeper.datafiles.bucket import missing_object_error
-from sleeper.datafiles.disk import make_folder, sync_file, sync_folder
 from sleeper.errors import DataError, UnavailableError
 from sleeper.statestore.database import Database
 from sleeper.statestore.tables import LOG_TABLE_PREFIX, create_tables
+from sleeper.storage.bucket import missing_object_error
+from sleeper.storage.disk import make_folder, sync_file, sync_folder
 
 SNAPSHOT_FOLDER_PREFIX = "sleeper-snapshot-"
 """How folders begin that are gone when a snapshot was opened, unless its process died."""

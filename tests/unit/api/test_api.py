@@ -13,7 +13,7 @@ import pytest
 
 import sleeper
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
-from sleeper.wiring.ingest import ingest_rows
+from sleeper.ingest.service import ingest_rows
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}, {"name": "i", "type": "LongType"}],

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sleeper.athena.connector import Connector
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
 from tests.table_fixture import FakeClock
 from tests.unit.athena.protocol import Athena, connector_of
 

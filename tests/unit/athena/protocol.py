@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from sleeper.athena.answering import answer
 from sleeper.athena.connector import Connector, ConnectorSettings, SpillBucket
-from sleeper.datafiles.location import DataRoot
-from sleeper.wiring.instance import Instance, OpenTable
-from sleeper.wiring.query import query_table
+from sleeper.athena.service import answer
+from sleeper.instance import Instance, OpenTable
+from sleeper.query.service import query_table
+from sleeper.storage.location import DataRoot
 
 Json = dict[str, Any]
 

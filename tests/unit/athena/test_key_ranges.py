@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.athena import key_ranges
+from sleeper.athena.constraints import value_set_from_json
 from sleeper.athena.key_ranges import key_regions
-from sleeper.athena.masks import rows_within
-from sleeper.athena.value_sets import value_set_from_json
+from sleeper.athena.records import rows_within
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.athena.protocol import Json, among, block, from_to, ranges

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sleeper.athena.masks import column_mask, rows_within
-from sleeper.athena.value_sets import value_set_from_json
+from sleeper.athena.constraints import value_set_from_json
+from sleeper.athena.records import column_mask, rows_within
 from sleeper.errors import InvalidRequestError
 from tests.unit.athena.protocol import among, block, from_to, ranges
 

@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
+from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.tables import create_table
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
 from tests.unit.athena.protocol import Athena, among
 
 EVERY_TYPE = """{"rowKeyFields":[{"name":"Id","type":"IntType"}],

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sleeper.athena.answering import answer
+from sleeper.admin.tables import create_table, delete_table
 from sleeper.athena.connector import SpillBucket
-from sleeper.datafiles.bucket import Bucket
-from sleeper.datafiles.location import DataRoot
+from sleeper.athena.service import answer
+from sleeper.compaction.job_creation import compact_table
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
-from sleeper.wiring.collecting import collect_table
-from sleeper.wiring.compaction_creation import compact_table
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.tables import create_table, delete_table
+from sleeper.garbage_collection.service import collect_table
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.storage.bucket import Bucket
+from sleeper.storage.location import DataRoot
 from tests.system.bad_days import run_all
 from tests.table_fixture import DAY_MS, FakeClock
 from tests.unit.athena.protocol import (

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sleeper.athena import leaves
+from sleeper.admin.tables import create_table
+from sleeper.athena import splits
 from sleeper.errors import InvalidRequestError, StateMovedOnError
-from sleeper.partitions.subtree import subtree
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.partitions.partition import subtree
 from sleeper.statestore.transactions.split_partition import SplitPartition
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.tables import create_table
 from tests.unit.athena.protocol import Athena, Json, among, from_to
 
 SCHEMA = """{"rowKeyFields":[{"name":"id","type":"LongType"}],
@@ -107,8 +107,8 @@ def split_leaves(instance: Instance, dimension: int, point: int) -> None:
     """Every leaf at one point of a field."""
     store = instance.table("t").state
     with store.reading() as state:
-        leaves = list(state.partitions.leaves())
-    for leaf in leaves:
+        splits = list(state.partitions.leaves())
+    for leaf in splits:
         parts = tuple(subtree(leaf, dimension, [point]))
         store.commit_or_raise(SplitPartition(leaf.id, parts))
 
@@ -136,7 +136,7 @@ def test_later_pages_are_of_the_version_of_the_first(
     planned_at_once: int,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(leaves, "_PLANNED_AT_ONCE", planned_at_once)
+    monkeypatch.setattr(splits, "_PLANNED_AT_ONCE", planned_at_once)
     connector = athena.connector
     paged = Athena(replace(connector, settings=replace(connector.settings, splits_per_page=2)))
     first = paged.splits_page(table, None, None)

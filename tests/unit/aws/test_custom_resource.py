@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.aws.custom_resource import CustomResourceRequest, RequestType, answer_request
+from sleeper.aws.deployment import CustomResourceRequest, RequestType, answer_request
 from sleeper.errors import InvalidRequestError
 
 

@@ -1,7 +1,7 @@
 """What only files that wait for the batcher on DynamoDB must do: expire once they do not wait."""
 
 from sleeper.aws.file_requests import DynamoFileRequests
-from sleeper.ingest_batcher.request import FileRequest
+from sleeper.jobs.file_requests import FileRequest
 from sleeper.properties.deployed import INGEST_BATCHER_TABLE
 from sleeper.tables.table_ref import TableId
 from tests.servers.dynoxide import DynamoTables

@@ -10,8 +10,9 @@ from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
 from sleeper.aws.transaction_log import DynamoTransactionLog
-from sleeper.ingest_batcher.request import FileRequest
 from sleeper.jobs.event import JobEvent, JobKind, JobStep
+from sleeper.jobs.file_requests import FileRequest
+from sleeper.jobs.query_tracker import QueryIdTakenError, QueryPin, QueryState
 from sleeper.properties.deployed import (
     INGEST_BATCHER_TABLE,
     JOB_TRACKER_TABLE,
@@ -21,7 +22,6 @@ from sleeper.properties.deployed import (
     TABLE_ONLINE_INDEX,
     TRANSACTION_LOG_TABLE,
 )
-from sleeper.query_service.tracker import QueryIdTakenError, QueryPin, QueryState
 from sleeper.statestore.log import LogEntry
 from sleeper.tables.table_ref import TableId, TableRef
 from tests.servers.dynoxide import DynamoTables

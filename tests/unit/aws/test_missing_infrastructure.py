@@ -13,19 +13,18 @@ from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.property_files import PropertyFiles
 from sleeper.aws.query_tracker import DynamoQueryTracker
-from sleeper.aws.queue import SqsQueue
-from sleeper.aws.results_queue import SqsResultsQueue
+from sleeper.aws.queue import SqsQueue, SqsResultsQueue
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
 from sleeper.aws.task_tracker import DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
-from sleeper.datafiles.bucket import Bucket, MissingBucketError, open_bucket
-from sleeper.datafiles.location import DataRoot
 from sleeper.errors import NotFoundError
-from sleeper.ingest_batcher.request import FileRequest
 from sleeper.jobs.event import JobEvent, JobKind, JobStep
-from sleeper.query_service.tracker import QueryPin
+from sleeper.jobs.file_requests import FileRequest
+from sleeper.jobs.query_tracker import QueryPin
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.snapshots import SnapshotStore
+from sleeper.storage.bucket import Bucket, MissingBucketError, open_bucket
+from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableId
 from tests.servers.dynoxide import DynamoServer
 from tests.servers.seaweedfs import S3Server

@@ -12,11 +12,11 @@ import pytest
 
 from sleeper.aws import backoff, clients
 from sleeper.aws.dynamo_batches import delete_items
-from sleeper.datafiles import bucket as buckets
-from sleeper.datafiles.bucket import Bucket, retry_config
-from sleeper.datafiles.location import DataRoot
 from sleeper.errors import UnavailableError
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE, retry_as_job, retry_seconds
+from sleeper.storage import bucket as buckets
+from sleeper.storage.bucket import Bucket, retry_config
+from sleeper.storage.location import DataRoot
 from tests.servers.dynoxide import DynamoServer
 from tests.servers.failing_proxy import FailingProxy, failing_proxy
 

@@ -12,8 +12,8 @@ from moto import mock_aws
 from sleeper.aws.eks import EksStateMachine
 from sleeper.aws.emr_cluster import ClusterPlace, ClusterSize, EmrClusters, cluster_request
 from sleeper.aws.emr_serverless import EmrServerless
-from sleeper.bulk_import.platform import PlatformJob, RunState
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.jobs.spark_platform import PlatformJob, RunState
 
 ROLE = "arn:aws:iam::123456789012:role/driver"
 IMAGE = "123456789012.dkr.ecr.eu-west-2.amazonaws.com/assets:abc"

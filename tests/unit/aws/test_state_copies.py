@@ -8,12 +8,12 @@ from obstore.store import LocalStore
 
 from sleeper.aws.state_copies import CopyLimits, StateCopies
 from sleeper.errors import UnavailableError
-from sleeper.local.transaction_log import SqliteTransactionLog
+from sleeper.local.state_store import SqliteTransactionLog
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.database import Database
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.followers import CreateFollower
+from sleeper.statestore.transactions.holds import CreateFollower
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.tables.table_ref import TableId
 from tests.table_fixture import SCHEMA, FakeClock

@@ -12,10 +12,10 @@ from obstore.store import MemoryStore, ObjectStore
 
 from sleeper.aws import transaction_log
 from sleeper.aws.transaction_log import DynamoTransactionLog
-from sleeper.datafiles.bucket import Bucket, open_bucket
 from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
 from sleeper.statestore.log import LogEntry
+from sleeper.storage.bucket import Bucket, open_bucket
 from tests.servers.dynoxide import DynamoTables
 from tests.unit.aws.conftest import FaultyClient
 from tests.unit.aws.test_errors import client_error

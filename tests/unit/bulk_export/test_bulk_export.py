@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sleeper.admin.tables import create_table, delete_table
+from sleeper.bulk_export import service
 from sleeper.bulk_export.job import BulkExportJob, bulk_export_job_from_message
 from sleeper.bulk_export.run import BulkExportResult
-from sleeper.datafiles.location import DataRoot
+from sleeper.bulk_export.service import export_table, run_bulk_export_message
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
@@ -20,18 +22,16 @@ from sleeper.errors import (
     StateMovedOnError,
     UnavailableError,
 )
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message
 from sleeper.jobs.status import JobState
-from sleeper.partitions.subtree import subtree
+from sleeper.opening import make_instance, open_instance
+from sleeper.partitions.partition import subtree
 from sleeper.properties.table import AGGREGATIONS
 from sleeper.statestore.transactions.split_partition import SplitPartition
-from sleeper.wiring import bulk_exporting
-from sleeper.wiring.bulk_exporting import export_table, run_bulk_export_message
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import make_instance, open_instance
-from sleeper.wiring.tables import create_table, delete_table
+from sleeper.storage.location import DataRoot
 
 SCHEMA = json.dumps(
     {
@@ -115,7 +115,7 @@ def test_a_run_that_died_is_finished_at_the_version_that_it_began_with(
     instance: Instance, monkeypatch: pytest.MonkeyPatch, dies_at: int
 ) -> None:
     written = 0
-    write_parquet = bulk_exporting.write_parquet
+    write_parquet = service.write_parquet
 
     def torn(schema: pa.Schema, rows: Write, sink: BinaryIO) -> int:
         nonlocal written
@@ -126,7 +126,7 @@ def test_a_run_that_died_is_finished_at_the_version_that_it_began_with(
         return write_parquet(schema, rows, sink)
 
     with monkeypatch.context() as context:
-        context.setattr(bulk_exporting, "write_parquet", torn)
+        context.setattr(service, "write_parquet", torn)
         with pytest.raises(UnavailableError, match="the disk is full"):
             export_table(instance, "t", export_id="e1")
     (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
@@ -150,16 +150,16 @@ def split_last_leaf(instance: Instance) -> None:
 def test_of_two_runs_at_once_both_come_to_the_same(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_export = bulk_exporting.write_export
+    write_export = service.write_export
     rivals: list[BulkExportResult] = []
 
     def slow(*arguments: Any) -> BulkExportResult:
-        monkeypatch.setattr(bulk_exporting, "write_export", write_export)
+        monkeypatch.setattr(service, "write_export", write_export)
         ingest(instance, range(0, 300))
         rivals.append(export_table(instance, "t", export_id="e1"))
         return write_export(*arguments)
 
-    monkeypatch.setattr(bulk_exporting, "write_export", slow)
+    monkeypatch.setattr(service, "write_export", slow)
     result = export_table(instance, "t", export_id="e1")
     assert rivals == [result]
     assert sum(n for rows in exported(result) for _, n in rows) == 300
@@ -168,7 +168,7 @@ def test_of_two_runs_at_once_both_come_to_the_same(
 def test_a_table_that_is_deleted_while_it_is_exported_is_named(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_export = bulk_exporting.write_export
+    write_export = service.write_export
 
     def late(*arguments: Any) -> BulkExportResult:
         delete_table(instance, "t")
@@ -176,7 +176,7 @@ def test_a_table_that_is_deleted_while_it_is_exported_is_named(
         return write_export(*arguments)
 
     ref = instance.tables.by_name("t")
-    monkeypatch.setattr(bulk_exporting, "write_export", late)
+    monkeypatch.setattr(service, "write_export", late)
     with pytest.raises(StateMovedOnError, match="table 't' was deleted meanwhile"):
         export_table(instance, "t", export_id="e1")
     (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
@@ -190,7 +190,7 @@ def test_an_export_whose_version_is_gone_says_so(
         raise UnavailableError("later")
 
     with monkeypatch.context() as context:
-        context.setattr(bulk_exporting, "write_export", fails)
+        context.setattr(service, "write_export", fails)
         with pytest.raises(UnavailableError):
             export_table(instance, "t", export_id="e1")
     ref = instance.tables.by_name("t")

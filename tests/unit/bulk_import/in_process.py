@@ -6,10 +6,15 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from sleeper.bulk_import.exchange import cut_split, rows_of_pieces
+from sleeper.bulk_import.exchange import (
+    cut_split,
+    new_file_from_json,
+    new_file_to_json,
+    rows_of_pieces,
+    write_slot,
+)
 from sleeper.bulk_import.key_sample import SplitSample, sample_split
 from sleeper.bulk_import.run import Exchange
-from sleeper.bulk_import.slot_write import new_file_from_json, new_file_to_json, write_slot
 from sleeper.bulk_import.slots import slot_of_task
 from sleeper.bulk_import.splits import InputSplit
 from sleeper.schema.model import Schema

@@ -16,13 +16,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.bulk_import.key_sample import KeySample, SplitSample
-from sleeper.bulk_import.presplit import plan_presplit, read_leaves
-from sleeper.bulk_import.run import BulkImportResult, BulkImportTable, run_bulk_import
+from sleeper.bulk_import.run import (
+    BulkImportResult,
+    BulkImportTable,
+    plan_presplit,
+    read_leaves,
+    run_bulk_import,
+)
 from sleeper.bulk_import.splits import InputSplit, plan_splits, read_split
 from sleeper.clock import system_clock
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.session import EngineSettings
-from sleeper.datafiles.sort import UnsortedRows
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.merge.sort import UnsortedRows
 from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import (
@@ -43,8 +47,9 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
 )
-from sleeper.statestore import run_commit
+from sleeper.statestore import commit_message
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.storage.location import DataRoot
 from tests.unit.bulk_import.in_process import InProcessCluster
 
 SCHEMA = Schema(
@@ -317,7 +322,7 @@ def test_an_import_whose_table_cannot_be_looked_up_for_a_moment_commits(
     table: BulkImportTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(run_commit, "_sleep", waits.append)
+    monkeypatch.setattr(commit_message, "_sleep", waits.append)
     failures = [UnavailableError("no answer"), UnavailableError("no answer")]
 
     def check_active() -> None:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from sleeper.bulk_import.job import SparkRequest, spark_request_from_message
-from sleeper.bulk_import.platform import PlatformName, spark_settings
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.spark_platform import PlatformName, spark_settings
 from sleeper.properties.bulk_import import SPARK_ON_CLUSTERS, SPARK_ON_SERVERLESS
 from sleeper.properties.values import instance_properties
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sleeper.errors import UnavailableError
-from sleeper.wiring.ingest import ingest_paths
+from sleeper.ingest.service import ingest_paths
 from tests.unit.cli.conftest import Sleeper
 
 
@@ -140,7 +140,7 @@ def test_an_ingest_that_did_not_finish_says_how_to_repeat_it_safely(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr("sleeper.wiring.ingest.ingest_paths", unanswered)
+        patch.setattr("sleeper.ingest.service.ingest_paths", unanswered)
         failed = cities("ingest", "cities", rows_file)
     assert (failed.status, failed.stdout) == (status, "")
     said, _, end = failed.stderr.partition("\n")

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from sleeper.jobs.queue import QueueName
+from sleeper.opening import open_instance
 from sleeper.reports.kind import ReportKind
-from sleeper.statestore.transactions.followers import CreateFollower
-from sleeper.statestore.transactions.holds import CreateHold
-from sleeper.wiring.opening import open_instance
-from sleeper.wiring.queue_name import QueueName
+from sleeper.statestore.transactions.holds import CreateFollower, CreateHold
 from tests.unit.cli.conftest import Sleeper
 
 

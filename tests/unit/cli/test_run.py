@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from sleeper.wiring import runner
-from sleeper.wiring.runner import RunStatus
+from sleeper.workers import runner
+from sleeper.workers.runner import RunStatus
 from tests.unit.cli.conftest import Sleeper
 
 BUSY = RunStatus(

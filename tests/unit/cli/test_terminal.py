@@ -7,11 +7,10 @@ import pytest
 import typer
 
 from sleeper.cli.failures import failures_told
-from sleeper.cli.printing import note
+from sleeper.cli.output import note
 from sleeper.errors import NotFoundError
-from sleeper.query.output import write_csv, write_json, write_table
-from sleeper.reports.listing import Column, ColumnKind, Listing
-from sleeper.reports.output import write_text
+from sleeper.query.rows.output import write_csv, write_json, write_table
+from sleeper.reports.output import Column, ColumnKind, Listing, write_text
 
 _TITLE = "a\x1b]0;title\x07b\x9b31m\u202ec"
 _SHOWN = r"a\x1b]0;title\x07b\x9b31m\u202ec"

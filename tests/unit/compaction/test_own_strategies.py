@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.compaction.planning import CreationReport, create_compaction_jobs
+from sleeper.compaction.plan import CreationReport, create_compaction_jobs
 from sleeper.compaction.strategy import FileSize, StrategySettings
 from sleeper.errors import InvalidRequestError, UserCodeError
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles

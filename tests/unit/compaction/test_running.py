@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from datafusion import SessionContext
 
-import sleeper.compaction.running as running
+import sleeper.compaction.run as running
 from sleeper.compaction.job import CompactionJob, compaction_job_from_json
 from sleeper.compaction.lease import Lease
-from sleeper.compaction.merging import MergeJob
-from sleeper.datafiles.merge import merge_frame
-from sleeper.datafiles.processing_frame import ProcessingStep
-from sleeper.datafiles.session import open_session
+from sleeper.compaction.run import MergeJob
+from sleeper.datafiles.engine.session import open_session
+from sleeper.datafiles.merge.plan import merge_frame
+from sleeper.datafiles.merge.processing import ProcessingStep
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
@@ -359,7 +359,7 @@ def test_a_full_disk_lets_the_message_return(
     def full(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sleeper.datafiles.merge_write.write_sorted", full)
+    monkeypatch.setattr("sleeper.datafiles.write.merged.write_sorted", full)
     with pytest.raises(UnavailableError, match="No space left"):
         table.run(job)
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.FAILED

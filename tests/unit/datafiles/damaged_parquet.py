@@ -6,10 +6,10 @@ It prints a line for each file: its name and its rows, or the error that refused
 import sys
 from pathlib import Path
 
-from sleeper.datafiles.parquet_sources import is_scannable, open_parquet, read_parquet
-from sleeper.datafiles.session import EngineSettings, spill_folder
-from sleeper.datafiles.sort import UnsortedRows, sort
-from sleeper.datafiles.sources import RowChecker
+from sleeper.datafiles.engine.session import EngineSettings, spill_folder
+from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.sources.files import RowChecker
+from sleeper.datafiles.sources.parquet import is_scannable, open_parquet, read_parquet
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sleeper.datafiles.bounded_cache import BoundedCache
+from sleeper.storage.bounded_cache import BoundedCache
 
 
 def test_what_was_used_longest_ago_makes_room() -> None:

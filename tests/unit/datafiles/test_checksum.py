@@ -6,14 +6,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.datafiles.checksum import checksum_from_bytes, checksum_in_sections, digest_of
-from sleeper.datafiles.file_check import read_checksum, verify_bytes
-from sleeper.datafiles.file_end import section_ends
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.datafiles.remote.file_end import section_ends
+from sleeper.datafiles.sidecars.checksum import checksum_from_bytes, checksum_in_sections, digest_of
+from sleeper.datafiles.sidecars.file_check import read_checksum, verify_bytes
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.files.data_file import CHECKSUM_SUFFIX, DataFile
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.storage.location import DataRoot
 
 SCHEMA = Schema((Field("k", PrimitiveType.STRING),), (), (Field("v", PrimitiveType.LONG),))
 

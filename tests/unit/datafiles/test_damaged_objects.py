@@ -16,17 +16,17 @@ import pytest
 import zstandard
 from obstore.store import LocalStore
 
-from sleeper.datafiles.checksum import checksum_from_bytes
-from sleeper.datafiles.file_end import read_file_end, row_groups_holding
-from sleeper.datafiles.key_filter import key_filter_from_bytes
-from sleeper.datafiles.sketches import sketches_from_bytes, sketches_of, sketches_to_bytes
+from sleeper.datafiles.remote.file_end import read_file_end, row_groups_holding
+from sleeper.datafiles.sidecars.checksum import checksum_from_bytes
+from sleeper.datafiles.sidecars.key_filter import key_filter_from_bytes
+from sleeper.datafiles.sidecars.sketches import sketches_from_bytes, sketches_of, sketches_to_bytes
 from sleeper.datafiles.verification import ExpectedFile, verify_file
-from sleeper.datafiles.writer import FileSettings
+from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import DataError, SleeperError
 from sleeper.files.data_file import CHECKSUM_SUFFIX, FILTER_SUFFIX, SIDECAR_SUFFIXES, DataFile
 from sleeper.partitions.region import Range, whole_region
 from sleeper.query.request import Query, regions_of_keys
-from sleeper.query.running import run_query
+from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.splitting.key_samples import sample_keys
 from sleeper.statestore.database import Database

@@ -7,9 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.encoding import dictionary_columns
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.datafiles.write.encoding import dictionary_columns
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.schema.model import (
     DecimalType,
     Field,
@@ -18,6 +17,7 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
 )
+from sleeper.storage.location import DataRoot
 
 SCHEMA = Schema(
     (Field("key", PrimitiveType.STRING),),

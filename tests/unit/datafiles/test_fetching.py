@@ -8,10 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.datafiles import extract_files, fetching
-from sleeper.datafiles.extracts import Wanted
-from sleeper.datafiles.fetching import fetched
-from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.datafiles.remote import extract_files, extracts
+from sleeper.datafiles.remote.extracts import Wanted, fetched
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Range, Region
@@ -47,17 +46,17 @@ def written(root: DistantRoot, name: str, rows: int = 1000) -> DataFile:
 def test_whole_files_come_whole_and_others_with_the_row_groups_wanted(
     root: DistantRoot, spill: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "_FILES_AT_ONCE", 2)
+    monkeypatch.setattr(extracts, "_FILES_AT_ONCE", 2)
     files = [written(root, f"{n}.parquet") for n in range(5)]
     wanted: Wanted = [(f, FROM_250_TO_550 if n % 2 else None) for n, f in enumerate(files)]
-    with fetched(root, SCHEMA, wanted, spill) as extracts:
+    with fetched(root, SCHEMA, wanted, spill) as local_copies:
         assert not [file for file in open_files() if file.parent == spill]
         for file, regions in wanted:
-            rows = pq.read_table(extracts[file.path].path)
+            rows = pq.read_table(local_copies[file.path].path)
             assert rows["key"].to_pylist() == [
                 *(range(1000) if regions is None else range(200, 600))
             ]
-            assert extracts[file.path].bytes <= file.bytes
+            assert local_copies[file.path].bytes <= file.bytes
         assert len(list(spill.iterdir())) == 5
     assert list(spill.iterdir()) == []
 
@@ -80,7 +79,7 @@ def test_damaged_row_groups_are_found_before_a_row_is_used(
     path.write_bytes(content)
     if not is_fetched:
         space = shutil.disk_usage(spill)._replace(free=0)
-        monkeypatch.setattr(fetching.shutil, "disk_usage", lambda _: space)
+        monkeypatch.setattr(extracts.shutil, "disk_usage", lambda _: space)
     with (
         pytest.raises(
             DataError, match=r"damaged\.parquet is damaged: bytes \d+ to \d+ do not match"
@@ -95,13 +94,13 @@ def test_damaged_row_groups_are_found_before_a_row_is_used(
 def test_where_the_disk_has_no_room_nothing_is_fetched(
     root: DistantRoot, spill: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    monkeypatch.setattr(fetching, "_FILES_AT_ONCE", 1)
+    monkeypatch.setattr(extracts, "_FILES_AT_ONCE", 1)
     files = [written(root, f"{n}.parquet") for n in range(2)]
     if fault == "little room":
-        with fetched(root, SCHEMA, [(files[0], None)], spill) as extracts:
-            one = extracts[files[0].path].bytes
+        with fetched(root, SCHEMA, [(files[0], None)], spill) as local_copies:
+            one = local_copies[files[0].path].bytes
         space = shutil.disk_usage(spill)._replace(free=6 * one)
-        monkeypatch.setattr(fetching.shutil, "disk_usage", lambda _: space)
+        monkeypatch.setattr(extracts.shutil, "disk_usage", lambda _: space)
     else:
         calls: list[Any] = []
         put = extract_files._put
@@ -113,8 +112,8 @@ def test_where_the_disk_has_no_room_nothing_is_fetched(
             put(*arguments)
 
         monkeypatch.setattr(extract_files, "_put", full)
-    with fetched(root, SCHEMA, [(file, None) for file in files], spill) as extracts:
-        assert extracts == {}
+    with fetched(root, SCHEMA, [(file, None) for file in files], spill) as local_copies:
+        assert local_copies == {}
         assert list(spill.iterdir()) == []
 
 

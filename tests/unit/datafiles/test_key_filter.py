@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.datafiles import key_filter as module
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.key_filter import KeyFilter, KeyFilterBuilder, key_filter_from_bytes
-from sleeper.datafiles.key_hash import hash_of_key, hashes_of_keys, hashes_of_rows
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.datafiles.sidecars import key_filter as module
+from sleeper.datafiles.sidecars.key_filter import KeyFilter, KeyFilterBuilder, key_filter_from_bytes
+from sleeper.datafiles.sidecars.key_hash import hash_of_key, hashes_of_keys, hashes_of_rows
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError
 from sleeper.files.data_file import FILTER_SUFFIX, DataFile
 from sleeper.schema.model import INT_RANGES, KEY_TYPES, Field, Key, PrimitiveType, Schema
+from sleeper.storage.location import DataRoot
 
 LONG = Schema((Field("key", PrimitiveType.LONG),))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.datafiles.bucket import Bucket, Credentials
-from sleeper.datafiles.location import DataRoot
 from sleeper.errors import UnavailableError
+from sleeper.storage.bucket import Bucket, Credentials
+from sleeper.storage.location import DataRoot
 
 
 class Handler(BaseHTTPRequestHandler):

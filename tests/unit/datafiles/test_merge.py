@@ -14,22 +14,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge, merge_frame
-from sleeper.datafiles.partitioned_write import (
+from sleeper.datafiles.engine.session import EngineSettings, open_session
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge, merge_frame
+from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
+from sleeper.datafiles.write.partitioned import (
     FileStrategy,
     WriteTarget,
     WrittenFile,
     write_sorted,
 )
-from sleeper.datafiles.session import EngineSettings, open_session
-from sleeper.datafiles.sketches import sketches_from_bytes
-from sleeper.datafiles.sort import UnsortedRows, sort
-from sleeper.datafiles.writer import DataFileWriter, FileSettings
 from sleeper.errors import DataError, StateMovedOnError, UnavailableError
 from sleeper.partitions.partition import Partition, split_region, tree_from_split_points
 from sleeper.partitions.region import Range, Region, key_region, whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.storage.location import DataRoot
 
 P = PrimitiveType
 SCHEMA = Schema(

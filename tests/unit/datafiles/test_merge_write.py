@@ -13,23 +13,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles import merge_write
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.key_tap import KeyTap
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge, merge_plan
-from sleeper.datafiles.merge_write import write_merge
-from sleeper.datafiles.partitioned_write import FileStrategy, WriteTarget, write_sorted
-from sleeper.datafiles.processing_frame import ProcessingStep
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge, merge_plan
+from sleeper.datafiles.merge.processing import ProcessingStep
 from sleeper.datafiles.verification import ExpectedFile, verify_file
-from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.datafiles.write import merged
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
+from sleeper.datafiles.write.merged import KeyTap, write_merge
+from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import DataError, StateMovedOnError, UnavailableError
 from sleeper.files.data_file import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, run_start_of
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
+from sleeper.storage.location import DataRoot
 
 P = PrimitiveType
 SCHEMA = Schema(
@@ -100,7 +99,7 @@ def by_engine_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> None:
         raise AssertionError("the rows were streamed")
 
-    monkeypatch.setattr(merge_write, "write_sorted", never)
+    monkeypatch.setattr(merged, "write_sorted", never)
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -212,7 +211,7 @@ def test_few_rows_and_uneven_ones_are_streamed(
     def never(*_: Any) -> None:
         raise AssertionError("the engine wrote them")
 
-    monkeypatch.setattr(merge_write, "_write_by_engine", never)
+    monkeypatch.setattr(merged, "_write_by_engine", never)
     few = write_merge(numbers(tmp_path, 100), engine(tmp_path), target(tmp_path, NUMBERS))
     assert few
     assert few.rows == 100
@@ -221,7 +220,7 @@ def test_few_rows_and_uneven_ones_are_streamed(
         [(k, f"{k:08d}" * 1_000, "") for k in range(10_001, 10_101)],
     ]
     request = MergeRequest(NUMBERS, written_inputs(tmp_path / "wide", NUMBERS, wide))
-    monkeypatch.setattr(merge_write, "ROW_GROUP_BYTES_MAX", 4 * 1024**2)
+    monkeypatch.setattr(merged, "ROW_GROUP_BYTES_MAX", 4 * 1024**2)
     uneven = write_merge(
         request, engine(tmp_path), target(tmp_path, NUMBERS, row_group_rows_max=10_000)
     )
@@ -260,7 +259,7 @@ def test_an_input_that_goes_before_the_write_is_missed(
             Path(request.inputs[1].url).write_bytes(what_is_left)
         return True
 
-    monkeypatch.setattr(merge_write, "_is_even", gone)
+    monkeypatch.setattr(merged, "_is_even", gone)
     with pytest.raises(StateMovedOnError if what_is_left is None else DataError):
         write_merge(
             request, engine(tmp_path), target(tmp_path / "out", NUMBERS, row_group_rows_max=1000)
@@ -272,13 +271,13 @@ def test_an_input_that_goes_before_its_footer_is_looked_at_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = numbers(tmp_path, 60_000)
-    looked_at = merge_write._is_even
+    looked_at = merged._is_even
 
     def gone(*arguments: Any) -> bool:
         Path(request.inputs[1].url).unlink()
         return looked_at(*arguments)
 
-    monkeypatch.setattr(merge_write, "_is_even", gone)
+    monkeypatch.setattr(merged, "_is_even", gone)
     with pytest.raises(StateMovedOnError, match="gone"):
         write_merge(
             request, engine(tmp_path), target(tmp_path / "out", NUMBERS, row_group_rows_max=1000)
@@ -300,7 +299,7 @@ def test_a_name_that_is_taken_is_left_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "taken.parquet").write_text("others' rows")
-    monkeypatch.setattr(merge_write, "new_data_path", lambda *_: "taken.parquet")
+    monkeypatch.setattr(merged, "new_data_path", lambda *_: "taken.parquet")
     with pytest.raises(UnavailableError, match="taken"):
         write_merge(
             numbers(tmp_path, 100),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles.parquet_footer import TAIL_BYTES, footer_length, take_apart
+from sleeper.datafiles.remote.parquet_footer import TAIL_BYTES, footer_length, take_apart
 
 TABLE = pa.table(
     {

@@ -12,22 +12,22 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
+from sleeper.admin.tables import create_table_from_files, read_split_points
 from sleeper.bulk_import.key_sample import sample_split
 from sleeper.bulk_import.splits import InputSplit
 from sleeper.cli.queries import _read as read_query_file
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
-from sleeper.datafiles.parquet_sources import read_parquet
-from sleeper.datafiles.session import EngineSettings, engine_errors
-from sleeper.datafiles.sort import UnsortedRows
-from sleeper.datafiles.sources import RowChecker, find_source_files
-from sleeper.datafiles.text_sources import read_csv, read_json_lines
+from sleeper.datafiles.engine.session import EngineSettings, engine_errors
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
+from sleeper.datafiles.merge.sort import UnsortedRows
+from sleeper.datafiles.sources.files import RowChecker, find_source_files
+from sleeper.datafiles.sources.parquet import read_parquet
+from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.datafiles.verification import ExpectedFile, verify_file
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
-from sleeper.local.process import is_alive, this_process
-from sleeper.query.sql_text import planning_errors
+from sleeper.jobs.process import is_alive, this_process
+from sleeper.query.sql.text import planning_errors
 from sleeper.splitting.key_samples import sample_keys
 from sleeper.user_code.loading import BUILT_IN_CODE
-from sleeper.wiring.tables import create_table_from_files, read_split_points
 from tests.real_table import LONG_SCHEMA, RealTable
 from tests.wheels import make_wheel
 
@@ -108,7 +108,7 @@ def test_a_disk_that_fails_while_text_is_read_is_unavailable(
         def __exit__(self, *_: object) -> None:
             pass
 
-    monkeypatch.setattr("sleeper.datafiles.text_sources._opened", lambda _path: Failing())
+    monkeypatch.setattr("sleeper.datafiles.sources.text._opened", lambda _path: Failing())
     for reader in ("csv", "json"):
         with pytest.raises(UnavailableError, match=r"rows\.(csv|json): .*(?i:error|memory|stale)"):
             READERS[reader](files)

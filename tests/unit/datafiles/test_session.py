@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge
-from sleeper.datafiles.session import EngineSettings
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.schema.model import Field, PrimitiveType, Schema
 

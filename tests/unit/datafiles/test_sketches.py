@@ -9,14 +9,14 @@ from datasketches import PyLongsSerDe, quantiles_items_sketch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.datafiles.key_sampler import KeySampler
-from sleeper.datafiles.sketches import (
+from sleeper.datafiles.sidecars.sketches import (
     distinct_inside,
     sketches_from_bytes,
     sketches_of,
     sketches_to_bytes,
     weighted_quantiles,
 )
+from sleeper.datafiles.write.key_sampler import KeySampler
 from sleeper.errors import DataError
 from sleeper.partitions.region import Range
 from sleeper.schema.model import Field, PrimitiveType, Schema

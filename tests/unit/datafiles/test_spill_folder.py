@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from datafusion import SessionContext, col
 
-from sleeper.datafiles.session import EngineSettings, open_session, spill_folder, stream
+from sleeper.datafiles.engine.session import EngineSettings, open_session, spill_folder, stream
 from sleeper.errors import UnavailableError
 from sleeper.query.engine import QueryEngine, QuerySettings
-from sleeper.query.sql import open_sql_session
+from sleeper.query.sql.statement import open_sql_session
 
 ROWS = 2_000_000
 

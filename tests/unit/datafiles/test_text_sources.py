@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from sleeper.datafiles import text_sources
-from sleeper.datafiles.sources import Rejects, RowChecker
-from sleeper.datafiles.text_sources import read_csv, read_json_lines
+from sleeper.datafiles.sources.files import Rejects, RowChecker, text
+from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import DecimalType, Field, FieldType, MapType, PrimitiveType, Schema
 
@@ -34,7 +33,7 @@ def rows_of(
 def test_a_line_of_json_that_is_too_long_is_refused_by_file_and_line(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text_sources, "_BLOCK_BYTES", 100)
+    monkeypatch.setattr(text, "_BLOCK_BYTES", 100)
     path = tmp_path / name
     longest = '{"id": 1, "v": "%s"}' % ("x" * 982)
     content = f"{longest}\n\n{longest}\n".encode()
@@ -64,8 +63,8 @@ def test_a_line_is_not_read_further_than_is_allowed(tmp_path: Path) -> None:
 
     stream = gzip.GzipFile(fileobj=Counting(path.read_bytes()))
     with pytest.raises(InvalidRequestError, match="line 1: "):
-        list(text_sources._blocks_of_lines(stream, path, 1000))  # type: ignore[arg-type]
-    assert stream.tell() <= text_sources._BLOCK_BYTES
+        list(text._blocks_of_lines(stream, path, 1000))  # type: ignore[arg-type]
+    assert stream.tell() <= text._BLOCK_BYTES
 
 
 @pytest.mark.parametrize("rows_before", [0, 5, 6, 7, 50])
@@ -83,7 +82,7 @@ def test_a_line_is_not_read_further_than_is_allowed(tmp_path: Path) -> None:
 def test_a_quote_that_is_not_closed_is_refused_by_file_and_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, line: int, rows_before: int
 ) -> None:
-    monkeypatch.setattr(text_sources, "_BLOCK_BYTES", 32)
+    monkeypatch.setattr(text, "_BLOCK_BYTES", 32)
     path = tmp_path / "rows.csv"
     path.write_text("id,v\n" + '0,"y"\n' * rows_before + content)
     place = rf"rows\.csv, line {line + 1 + rows_before}: .*quote"
@@ -104,7 +103,7 @@ def test_a_header_with_a_quote_that_is_not_closed_is_refused(tmp_path: Path, hea
 def test_quotes_where_they_may_be_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, rows_before: int
 ) -> None:
-    monkeypatch.setattr(text_sources, "_BLOCK_BYTES", 32)
+    monkeypatch.setattr(text, "_BLOCK_BYTES", 32)
     path = tmp_path / "rows.csv"
     lines = ['"id","v"', *['0,"y"'] * rows_before]
     lines += ['1,""', "2,", '3,"a ""b"", c"', '4,5" pipe', '"5","é"""', '6,"', '7"']

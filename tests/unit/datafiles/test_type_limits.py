@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.arrow import arrow_type
-from sleeper.datafiles.parquet_sources import is_scannable, open_parquet, read_parquet
-from sleeper.datafiles.session import EngineSettings
-from sleeper.datafiles.sort import UnsortedRows, sort
-from sleeper.datafiles.sources import RowChecker, read_batches
-from sleeper.datafiles.text_sources import read_csv, read_json_lines
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.merge.sort import UnsortedRows, sort
+from sleeper.datafiles.sources.files import RowChecker, read_batches
+from sleeper.datafiles.sources.parquet import is_scannable, open_parquet, read_parquet
+from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.model import (
     DecimalType,

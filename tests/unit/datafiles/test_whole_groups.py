@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.datafiles.key_runs import first_descent
-from sleeper.datafiles.whole_groups import Key, whole_groups
+from sleeper.datafiles.merge.iterate import Key, whole_groups
+from sleeper.datafiles.merge.key_runs import first_descent
 
 KEYS = ("a", "b")
 rows_in_order = st.lists(

@@ -6,10 +6,9 @@ import pytest
 
 import sleeper.garbage_collection.collection as collection
 from sleeper.errors import ConflictError, InvalidRequestError
-from sleeper.garbage_collection.claims import Claims
+from sleeper.garbage_collection.collection import Claims
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
-from sleeper.statestore.transactions.followers import CreateFollower
-from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold
+from sleeper.statestore.transactions.holds import CreateFollower, CreateHold, ReleaseHold
 from tests.real_table import OBJECTS_PER_FILE, Killed, RealTable
 from tests.unit.conftest import MakeTable
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from sleeper.errors import UnavailableError
-from sleeper.files.data_file import DataFile, new_data_path
-from sleeper.files.stored_object import StoredObject
+from sleeper.files.data_file import DataFile, StoredObject, new_data_path
 from sleeper.garbage_collection.orphans import collect_orphans
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT

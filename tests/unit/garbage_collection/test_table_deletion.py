@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.garbage_collection.table_deletion import finish_table_deletion
-from sleeper.local.instance import create_instance
+from sleeper.garbage_collection.service import finish_table_deletion
+from sleeper.local.folder import create_instance
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.tables.table_index import mark_table_deleting
 from sleeper.tables.table_ref import TableId, TableRef, new_table_id

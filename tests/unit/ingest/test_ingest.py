@@ -11,22 +11,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.clock import system_clock
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.partitioned_write import FileStrategy
-from sleeper.datafiles.session import EngineSettings
-from sleeper.datafiles.sources import Rejects
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.sources.files import Rejects
+from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
-from sleeper.ingest.job import IngestJob, ingest_job_from_message
 from sleeper.ingest.run import IngestProgress, IngestTable, ingest_batches, ingest_files
+from sleeper.jobs.ingest_job import IngestJob, ingest_job_from_message
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.statestore import run_commit
+from sleeper.statestore import commit_message
 from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.storage.location import DataRoot
 from tests.table_fixture import FakeClock
 
 SCHEMA = Schema((Field("k", PrimitiveType.STRING),), (), (Field("n", PrimitiveType.INT),))
@@ -340,7 +340,7 @@ def test_a_commit_whose_outcome_is_unknown_is_repeated(
     table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applies: bool
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(run_commit, "_sleep", waits.append)
+    monkeypatch.setattr(commit_message, "_sleep", waits.append)
     store = UnansweredStore(table.state, 3, applies)
     path = write(tmp_path / "a.parquet", [("a", 1), ("z", 2)])
     ingest_files(replace(table, state=store), "job", [path], "request")  # type: ignore[arg-type]
@@ -352,7 +352,7 @@ def test_a_commit_that_stays_unknown_is_given_up_after_a_minute(
     table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(run_commit, "_sleep", waits.append)
+    monkeypatch.setattr(commit_message, "_sleep", waits.append)
     store = UnansweredStore(table.state, 1_000_000, False)
     path = write(tmp_path / "a.parquet", [("a", 1)])
     with pytest.raises(UnavailableError, match="no answer"):

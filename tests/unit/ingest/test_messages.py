@@ -10,10 +10,10 @@ import pytest
 
 from sleeper.bulk_export.job import bulk_export_job_from_message
 from sleeper.bulk_import.job import spark_request_from_message
-from sleeper.bulk_import.platform import PlatformName, spark_settings
 from sleeper.errors import InvalidRequestError, SleeperError
-from sleeper.ingest.job import ingest_job_from_message
-from sleeper.ingest_batcher.request import submission_from_message
+from sleeper.jobs.file_requests import submission_from_message
+from sleeper.jobs.ingest_job import ingest_job_from_message
+from sleeper.jobs.spark_platform import PlatformName, spark_settings
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.values import (
     instance_properties,

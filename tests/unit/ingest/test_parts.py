@@ -5,14 +5,14 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.partitioned_write import FileStrategy
-from sleeper.datafiles.writer import FileSettings
+from sleeper.datafiles.write.file import FileSettings
+from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.ingest.parts import PartTarget, begin_parts, write_part
 from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files
 from sleeper.statestore.file_commits import earlier_commit
 from sleeper.statestore.transactions.add_files import NewFile
+from sleeper.storage.location import DataRoot
 from tests.real_table import DAY_MS, LONG_SCHEMA, TABLE_ID, RealTable
 from tests.unit.conftest import MakeTable
 

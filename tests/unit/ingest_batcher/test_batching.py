@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import ConflictError, InvalidRequestError
-from sleeper.ingest_batcher.batching import BatchJob, create_batches
-from sleeper.ingest_batcher.planning import BatchLimits
-from sleeper.ingest_batcher.request import FileRequest, FileRequests, submission_from_message
+from sleeper.ingest_batcher.plan import BatchJob, BatchLimits, create_batches
+from sleeper.jobs.file_requests import FileRequest, FileRequests, submission_from_message
 from sleeper.local.file_requests import LocalFileRequests
-from sleeper.local.instance import create_instance
+from sleeper.local.folder import create_instance
 from sleeper.tables.table_ref import TableId
 
 TABLE = TableId("0000000a")

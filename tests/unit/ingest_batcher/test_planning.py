@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.ingest_batcher.planning import BatchLimits, plan_batches
-from sleeper.ingest_batcher.request import FileRequest
+from sleeper.ingest_batcher.plan import BatchLimits, plan_batches
+from sleeper.jobs.file_requests import FileRequest
 from sleeper.tables.table_ref import TableId
 
 LIMITS = BatchLimits(

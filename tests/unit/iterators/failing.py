@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sleeper.datafiles.bound_iterator import TableIterators
+from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.user_code.name import CodeKind
 
 Batches = Iterator[pa.RecordBatch]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.datafiles.whole_groups import whole_groups
+from sleeper.datafiles.merge.iterate import whole_groups
 from sleeper.iterators.age_off import AgeOffByField
 from sleeper.iterators.latest import LatestBySortKey
 from sleeper.iterators.protocol import NarrowIterator, RowIterator, TimedIterator

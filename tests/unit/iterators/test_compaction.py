@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sleeper.compaction.job import CompactionJob
-from sleeper.compaction.running import CompactionResult, CompactionSettings, run_compaction
-from sleeper.datafiles.bound_iterator import TableIterators
+from sleeper.compaction.run import CompactionResult, CompactionSettings, run_compaction
+from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.errors import StateMovedOnError, UserCodeError
 from sleeper.jobs.status import JobState
 from sleeper.processing.model import IteratorCall, Processing

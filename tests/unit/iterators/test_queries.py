@@ -8,17 +8,17 @@ import pyarrow as pa
 import pyarrow.compute
 import pytest
 
-from sleeper.datafiles.bound_iterator import TableIterators
-from sleeper.datafiles.merge import merge
+from sleeper.datafiles.merge.bound_iterator import TableIterators
+from sleeper.datafiles.merge.plan import merge
 from sleeper.errors import DataError, InvalidRequestError, UserCodeError
 from sleeper.partitions.region import Region
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
-from sleeper.query.explanation import explain_sql
 from sleeper.query.request import Query, region_of_range
-from sleeper.query.running import run_query
-from sleeper.query.sql import run_sql
+from sleeper.query.run import run_query
+from sleeper.query.sql.explain import explain_sql
+from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.real_table import START_MS, RealTable
 from tests.unit.iterators import failing
@@ -310,7 +310,7 @@ def test_regions_still_narrow_files_below_an_iterator(make: Any) -> None:
         return inner(request, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sleeper.query.running.merge", spy)
+        patch.setattr("sleeper.query.run.merge", spy)
         assert len(read(table, regions=(region_of_range(SCHEMA, 3, 5),))) == 2
         assert sql(table, "SELECT count(*) FROM t WHERE key = 7") == [(1,)]
     assert len(scanned) == 2

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from sleeper.admin.tables import create_table
 from sleeper.errors import DataError
-from sleeper.local.files import read_whole
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.tables import create_table
+from sleeper.local.folder import read_whole
+from sleeper.local.instance import make_local_instance, open_local_instance
 
 SCHEMA = json.dumps({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
-from sleeper.local.instance import create_instance, open_instance_folder
+from sleeper.local.folder import create_instance, open_instance_folder
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.properties.engine import MERGE_FILES_MAX
 from sleeper.properties.instance import ID
@@ -59,7 +59,7 @@ def test_a_creation_that_died_is_no_instance_and_can_be_repeated(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("sleeper.local.instance.write_whole", die)
+        patched.setattr("sleeper.local.folder.write_whole", die)
         with pytest.raises(KeyboardInterrupt):
             create_instance(tmp_path, "me")
     assert (tmp_path / "instance.db").exists()
@@ -149,7 +149,7 @@ FORKED = """
 import os, sys
 from pathlib import Path
 from sleeper.errors import SleeperError
-from sleeper.local.instance import open_instance_folder
+from sleeper.local.folder import open_instance_folder
 from sleeper.local.table_index import LocalTableIndex
 instance = open_instance_folder(Path(sys.argv[1]))
 LocalTableIndex(instance.database).list()

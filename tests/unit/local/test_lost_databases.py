@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from sleeper.admin.tables import create_table, delete_table
 from sleeper.errors import DataError, NotFoundError
-from sleeper.local.instance import open_instance_folder
+from sleeper.instance import Instance
+from sleeper.local.folder import open_instance_folder
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.reports.kind import ReportKind
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.reports import report
-from sleeper.wiring.tables import create_table, delete_table
+from sleeper.reports.service import report
 
 SCHEMA = json.dumps({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
 

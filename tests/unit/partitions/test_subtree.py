@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition
+from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, levels_needed, subtree
 from sleeper.partitions.region import whole_region
-from sleeper.partitions.subtree import levels_needed, subtree
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
 SCHEMA = Schema((Field("n", PrimitiveType.INT), Field("s", PrimitiveType.STRING)))

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.partitioned_write import FileStrategy
+from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.partitions.region import Region
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, region_of_range, regions_of_keys
-from sleeper.query.running import run_query
-from sleeper.query.sql import run_sql
+from sleeper.query.run import run_query
+from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import DecimalType, Field, MapType, PrimitiveType, Schema
 from tests.real_table import START_MS, RealTable
 from tests.unit.processing.expected import Row, comparable, expected_rows

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.compaction.running import CompactionResult
+from sleeper.compaction.run import CompactionResult
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
-from sleeper.query.as_of import AsOf
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query
-from sleeper.query.running import run_query
-from sleeper.query.sql import run_sql
+from sleeper.query.run import run_query
+from sleeper.query.sql.as_of import AsOf
+from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.outcome import Status
 from sleeper.statestore.transactions.change_processing import ChangeProcessing

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_type
-from sleeper.datafiles.map_aggregation import joined
+from sleeper.datafiles.merge.processing import joined
 from sleeper.processing.model import AggregationOp
 from sleeper.schema.model import MapType, PrimitiveType
 

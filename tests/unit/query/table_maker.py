@@ -11,17 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.session import EngineSettings
-from sleeper.datafiles.writer import DataFileWriter, FileSettings
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.files.data_file import DataFile, new_data_path
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import (
     Partition,
     PartitionId,
+    subtree,
     tree_from_split_points,
 )
-from sleeper.partitions.subtree import subtree
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import KeyValue, Schema
@@ -32,6 +31,7 @@ from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.statestore.transactions.split_partition import SplitPartition
+from sleeper.storage.location import DataRoot
 
 Row = tuple[Any, ...]
 

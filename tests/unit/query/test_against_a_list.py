@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from sleeper.partitions.region import Range, Region
 from sleeper.query.request import Query
-from sleeper.query.running import run_query
-from sleeper.query.sql import run_sql
+from sleeper.query.run import run_query
+from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import Row, TableMaker, make_engine, rows_of
 

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.partitioned_write import FileStrategy
+from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations
-from sleeper.query.change_feed import next_version, plan_feed, read_feed_piece
+from sleeper.query.distributed.change_feed import next_version, plan_feed, read_feed_piece
+from sleeper.query.distributed.feed_claim import FollowerClaim, HoldClaim
 from sleeper.query.engine import QueryEngine, QuerySettings
-from sleeper.query.feed_claim import FollowerClaim, HoldClaim
 from sleeper.query.request import Query, region_of_range
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.add_files import AddFiles
-from sleeper.statestore.transactions.followers import DeleteFollower
+from sleeper.statestore.transactions.holds import DeleteFollower
 from tests.real_table import LONG_SCHEMA, RealTable
 from tests.unit.conftest import MakeTable
 

@@ -9,17 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.clock import system_clock
-from sleeper.compaction.merging import MergeJob, write_output
-from sleeper.datafiles import merge_write
-from sleeper.datafiles.processing_frame import ProcessingStep
-from sleeper.datafiles.writer import FileSettings
+from sleeper.compaction.run import MergeJob, write_output
+from sleeper.datafiles.merge.processing import ProcessingStep
+from sleeper.datafiles.write import merged
+from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import DataError, SleeperError
 from sleeper.files.data_file import DataFile
 from sleeper.processing.model import NO_PROCESSING
 from sleeper.query.engine import QueryEngine
 from sleeper.query.request import Query, regions_of_keys
-from sleeper.query.running import run_query
-from sleeper.query.sql import run_sql
+from sleeper.query.run import run_query
+from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.seeds import choose_seed
 from tests.unit.query import table_maker
@@ -69,8 +69,8 @@ def flipped(
         table.add(ROWS[::2])
         table.add(ROWS[1::2])
         with monkeypatch.context() as context:
-            context.setattr(merge_write, "write_sorted", None)
-            output = merged(table, make_engine(tmp_path))
+            context.setattr(merged, "write_sorted", None)
+            output = merge_all_files(table, make_engine(tmp_path))
         assert output is not None
         table.replace_files(output)
     else:
@@ -84,7 +84,7 @@ def files_of(table: TableMaker) -> list[DataFile]:
         return list(state.files.all())
 
 
-def merged(table: TableMaker, engine: QueryEngine) -> DataFile | None:
+def merge_all_files(table: TableMaker, engine: QueryEngine) -> DataFile | None:
     """The output of a compaction of all files."""
     (leaf,) = table.leaves()
     step = ProcessingStep(NO_PROCESSING, 0)
@@ -107,7 +107,7 @@ def by_sql(table: TableMaker, engine: QueryEngine) -> list[Row]:
 
 
 def by_compaction(table: TableMaker, engine: QueryEngine) -> list[Row]:
-    output = merged(table, engine)
+    output = merge_all_files(table, engine)
     if output is None:
         return []
     found = pq.read_table(table.root.url_of(output.path))

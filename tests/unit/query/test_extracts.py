@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles import extract_files, extracts, file_end
-from sleeper.datafiles.bucket import Bucket
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.writer import FileSettings
+from sleeper.datafiles.remote import extract_files, extracts, file_end
+from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import DataError, SleeperError
 from sleeper.partitions.region import Range, Region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations
 from sleeper.query.engine import QueryEngine
 from sleeper.query.request import Query, region_of_range, regions_of_keys
-from sleeper.query.running import run_query
+from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.storage.bucket import Bucket
+from sleeper.storage.location import DataRoot
 from tests.unit.query import table_maker
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
 

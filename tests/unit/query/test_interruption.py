@@ -12,10 +12,10 @@ import pytest
 from sleeper.api import create_instance
 from sleeper.errors import InvalidRequestError
 from sleeper.query.engine import QueryTable
-from sleeper.query.explanation import explain_sql
 from sleeper.query.request import Query
-from sleeper.query.running import run_query
-from sleeper.query.sql import run_sql
+from sleeper.query.run import run_query
+from sleeper.query.sql.explain import explain_sql
+from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker, make_engine
 

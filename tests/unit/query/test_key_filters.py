@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles.key_filter import KeyFilter, KeyFilterBuilder
-from sleeper.datafiles.key_hash import hashes_of_keys
-from sleeper.datafiles.location import DataRoot
-from sleeper.datafiles.writer import FileSettings
+from sleeper.datafiles.sidecars.key_filter import KeyFilter, KeyFilterBuilder
+from sleeper.datafiles.sidecars.key_hash import hashes_of_keys
+from sleeper.datafiles.write.file import FileSettings
 from sleeper.files.data_file import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Range, Region, key_region
 from sleeper.query.engine import QueryEngine
 from sleeper.query.key_filters import KeyFilterCache, narrowed
-from sleeper.query.planning import FileScan, LeafPlan, QueryPlan
+from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
 from sleeper.query.request import Query, region_of_range, regions_of_keys
-from sleeper.query.running import run_query
+from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.storage.location import DataRoot
 from tests.unit.query import table_maker
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
 

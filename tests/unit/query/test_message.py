@@ -11,14 +11,14 @@ from sleeper.partitions.region import Range
 from sleeper.processing.model import IteratorCall
 from sleeper.processing.restriction import Restriction
 from sleeper.properties.table import CompressionCodec
-from sleeper.query.destination import Connection, DestinationKind, ResultsDestination
-from sleeper.query.leaf_message import (
+from sleeper.query.messages.destination import Connection, DestinationKind, ResultsDestination
+from sleeper.query.messages.leaf import (
     LeafQueryMessage,
     leaf_query_body,
     leaf_query_of,
     parse_leaf_query_message,
 )
-from sleeper.query.message import (
+from sleeper.query.messages.query import (
     QueryMessage,
     parse_query_message,
     query_fingerprint,

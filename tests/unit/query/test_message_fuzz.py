@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.partitions.region import Region
-from sleeper.query.destination import Connection
-from sleeper.query.leaf_message import (
+from sleeper.query.messages.destination import Connection, with_connection
+from sleeper.query.messages.leaf import (
     leaf_query_body,
     leaf_query_of,
     parse_leaf_query_message,
 )
-from sleeper.query.message import (
+from sleeper.query.messages.query import (
     parse_query_message,
     query_fingerprint,
     query_id_of,
@@ -26,7 +26,6 @@ from sleeper.query.message import (
     redriven_query_body,
 )
 from sleeper.query.request import check_query
-from sleeper.query.websocket_message import with_connection
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.serve.live import message_of
 

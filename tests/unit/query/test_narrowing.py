@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sleeper.datafiles.arrow import view_schema
 from sleeper.errors import InvalidRequestError
 from sleeper.query.engine import QueryEngine, QueryTable
-from sleeper.query.explanation import explain_sql
-from sleeper.query.narrowing import regions_by_table
-from sleeper.query.sql import StatementRun, run_sql
+from sleeper.query.sql.explain import explain_sql
+from sleeper.query.sql.key_predicates import regions_by_table
+from sleeper.query.sql.statement import StatementRun, run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
 

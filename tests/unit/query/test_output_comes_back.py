@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from sleeper.api import create_instance
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.parquet_sources import read_parquet
-from sleeper.datafiles.sources import RowChecker
-from sleeper.datafiles.text_sources import read_csv, read_json_lines
-from sleeper.query.output import ROW_OUTPUTS
+from sleeper.datafiles.sources.files import RowChecker
+from sleeper.datafiles.sources.parquet import read_parquet
+from sleeper.datafiles.sources.text import read_csv, read_json_lines
+from sleeper.query.rows.output import ROW_OUTPUTS
 from sleeper.schema.model import (
     DecimalType,
     Field,

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from sleeper.datafiles.bound_iterator import TableIterators
-from sleeper.datafiles.partitioned_write import FileStrategy
+from sleeper.datafiles.merge.bound_iterator import TableIterators
+from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.query.distributed.pieces import PiecedQuery, QueryPiece, plan_pieces, read_piece
+from sleeper.query.distributed.shared_hold import HoldRenewal
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
-from sleeper.query.pieces import PiecedQuery, QueryPiece, plan_pieces, read_piece
 from sleeper.query.request import Query, region_of_range, regions_of_keys
-from sleeper.query.running import run_query
-from sleeper.query.shared_hold import HoldRenewal
+from sleeper.query.run import run_query
 from sleeper.statestore.transactions.holds import CreateHold
 from tests.real_table import LONG_SCHEMA, RealTable
 

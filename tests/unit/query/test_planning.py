@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Range, Region
-from sleeper.query.planning import _contains, _overlapping, disjoint_regions
+from sleeper.query.plan import _contains, _overlapping, disjoint_regions
 
 small = st.integers(-6, 6)
 ranges = st.tuples(small, st.none() | small).filter(lambda r: r[1] is None or r[0] < r[1])

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.datafiles.merge import MergeInput, MergeRequest, merge_frame
-from sleeper.datafiles.session import EngineSettings, open_session
-from sleeper.datafiles.writer import FileSettings
+from sleeper.datafiles.engine.session import EngineSettings, open_session
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge_frame
+from sleeper.datafiles.write.file import FileSettings
 from sleeper.partitions.region import key_region
 from sleeper.query.request import Query, region_of_range
-from sleeper.query.running import plan_of_query, run_query
+from sleeper.query.run import plan_of_query, run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query import table_maker
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of

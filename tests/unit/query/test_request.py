@@ -2,10 +2,10 @@
 
 import pytest
 
+from sleeper.cli.rows_asked import region_of_key_text, region_of_range_text
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region
-from sleeper.query.arguments import region_of_key_text, region_of_range_text
-from sleeper.query.planning import disjoint_regions
+from sleeper.query.plan import disjoint_regions
 from sleeper.query.request import (
     Query,
     check_query,

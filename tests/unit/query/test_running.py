@@ -11,7 +11,7 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.query import result as result_module
 from sleeper.query.request import Query, region_of_range, regions_of_keys
-from sleeper.query.running import plan_of_query, run_query
+from sleeper.query.run import plan_of_query, run_query
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
 from tests.unit.query.table_maker import Row, TableMaker, make_engine, rows_of
 
@@ -188,9 +188,9 @@ def test_a_file_gone_before_the_first_row_starts_the_query_again(
     region = region_of_range(SCHEMA, "k00000", "k00100")
     run_query(Query((region,)), made.table, engine).read_all()
 
-    from sleeper.query import running
+    from sleeper.query import run
 
-    planned = running.plan_query
+    planned = run.plan_query
     attempts = []
 
     def compact_after_planning(*arguments):
@@ -201,7 +201,7 @@ def test_a_file_gone_before_the_first_row_starts_the_query_again(
             made.collect()
         return plan
 
-    monkeypatch.setattr(running, "plan_query", compact_after_planning)
+    monkeypatch.setattr(run, "plan_query", compact_after_planning)
     found = run_query(Query((region,)), made.table, engine).read_all()
     assert rows_of(found) == sorted(made.rows)
     assert len(attempts) == 2

@@ -15,8 +15,8 @@ from sleeper.errors import (
     UnavailableError,
 )
 from sleeper.query.engine import QueryTable
-from sleeper.query.sql import run_sql
-from sleeper.query.sql_text import planning_errors, tables_in
+from sleeper.query.sql.statement import run_sql
+from sleeper.query.sql.text import planning_errors, tables_in
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
 

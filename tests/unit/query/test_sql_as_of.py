@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from sleeper.errors import InvalidRequestError
-from sleeper.query.as_of import AsOf, as_of_texts, as_of_value
 from sleeper.query.engine import QueryTable
-from sleeper.query.explanation import explain_sql
-from sleeper.query.sql import run_sql
+from sleeper.query.sql.as_of import AsOf, as_of_texts, as_of_value
+from sleeper.query.sql.explain import explain_sql
+from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sleeper.errors import InvalidRequestError
-from sleeper.query.sql_tokens import check_statement
+from sleeper.query.sql.text import check_statement
 
 DEEP = {
     "sum": "SELECT " + "+".join(["k"] * 10_000) + " FROM t",
@@ -98,7 +98,7 @@ def test_a_deep_statement_does_not_end_the_process() -> None:
         "from pathlib import Path\n"
         "from sleeper.errors import InvalidRequestError\n"
         "from tests.unit.query.table_maker import make_engine\n"
-        "from sleeper.query.sql import run_sql\n"
+        "from sleeper.query.sql.statement import run_sql\n"
         "with tempfile.TemporaryDirectory() as folder:\n"
         "    try:\n"
         "        run_sql('SELECT ' + '+'.join(['1'] * 10_000), {}, make_engine(Path(folder)))\n"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Range, Region
-from sleeper.query.table_planning import bounds_region, covers, joined_regions, plan_table
+from sleeper.query.table_plan import bounds_region, covers, joined_regions, plan_table
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker
 

@@ -4,9 +4,9 @@ import json
 import time
 
 from sleeper.errors import NotFoundError
-from sleeper.query.destination import Connection, DestinationKind, ResultsDestination
-from sleeper.query.message import QueryMessage
-from sleeper.query_service.keep_alive import kept_alive
+from sleeper.query.messages.destination import Connection, DestinationKind, ResultsDestination
+from sleeper.query.messages.query import QueryMessage
+from sleeper.query_service.frames import kept_alive
 
 HERE = Connection("https://here/live", "c1")
 LISTENING = QueryMessage(

@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.query_tracker import QueryPin
 from sleeper.processing.restriction import NO_RESTRICTION
-from sleeper.query.destination import DestinationKind, ResultsDestination
-from sleeper.query.leaf_message import leaf_query_of, parse_leaf_query_message
-from sleeper.query.message import QueryMessage, query_of
-from sleeper.query_service.planning import PlannedQuery, Subquery, plan_subqueries
-from sleeper.query_service.tracker import QueryPin
+from sleeper.query.messages.destination import DestinationKind, ResultsDestination
+from sleeper.query.messages.leaf import leaf_query_of, parse_leaf_query_message
+from sleeper.query.messages.query import QueryMessage, query_of
+from sleeper.query_service.plan import PlannedQuery, Subquery, plan_subqueries
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker, make_engine
 
@@ -98,7 +98,7 @@ def test_a_message_lists_files_only_while_they_are_few(made: TableMaker):
 )
 @given(st.lists(st.tuples(st.integers(-5, 310), st.integers(0, 90)), max_size=6))
 def test_subqueries_together_give_each_row_once(made: TableMaker, tmp_path: Path, ranges):
-    from sleeper.query.running import run_query
+    from sleeper.query.run import run_query
 
     regions = [{"k": {"min": low, "max": low + length + 1}} for low, length in ranges]
     engine = make_engine(tmp_path, threads=1)

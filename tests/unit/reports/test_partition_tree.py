@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.partitions.partition import Partition, tree_from_split_points
-from sleeper.reports.partition_tree import draw_tree
-from sleeper.reports.partitions import in_tree_order
+from sleeper.reports.partitions import draw_tree, in_tree_order
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
 SCHEMA = Schema((Field("k", PrimitiveType.LONG),))

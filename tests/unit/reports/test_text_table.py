@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from sleeper.reports.listing import Column, ColumnKind, Listing, Value
+from sleeper.reports.output import Column, ColumnKind, Listing, Value
 from sleeper.reports.text_table import text_table
 
 WIDE = 1000

@@ -85,18 +85,18 @@ from typing import Any
 import pytest
 
 from sleeper.clock import system_clock
-from sleeper.datafiles import merge as merging
+from sleeper.compaction.job_creation import compact_table
+from sleeper.datafiles.merge.plan import plan as merging
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.ingest.service import ingest_paths, submit_ingest
+from sleeper.instance import Instance
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.query.request import Query, region_of_range
-from sleeper.wiring.compaction_creation import compact_table
-from sleeper.wiring.ingest import ingest_paths, submit_ingest
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.query import open_query, schema_of
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.splitting import split_table
-from sleeper.wiring.worker import Worker
+from sleeper.query.service import open_query, schema_of
+from sleeper.splitting.service import split_table
+from sleeper.workers.worker import Worker
 from tests.stateful.crashing import Crash, CrashPlan, crashing
 from tests.system.bad_days import assert_nothing_stays, make_table, run_all, stored, write
 from tests.table_fixture import FakeClock

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from sleeper.errors import InvalidRequestError
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.serve.asked import query_of_body
+from sleeper.serve.rows import query_of_body
 
 ONE = Schema((Field("id", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.STRING),))
 TWO = Schema((Field("a", PrimitiveType.STRING), Field("b", PrimitiveType.BYTE_ARRAY)))

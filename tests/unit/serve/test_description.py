@@ -6,12 +6,12 @@ import pytest
 from openapi_spec_validator import validate
 from starlette.routing import Route
 
+from sleeper.instance import Instance
 from sleeper.serve.application import make_application
-from sleeper.serve.asked import MEMBERS
 from sleeper.serve.description import description
 from sleeper.serve.docs import openapi_text
+from sleeper.serve.rows import MEMBERS
 from sleeper.serve.terms import Terms
-from sleeper.wiring.instance import Instance
 
 ROOT = Path(__file__).parents[3]
 

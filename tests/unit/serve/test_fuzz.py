@@ -16,17 +16,17 @@ import httpx
 import pyarrow as pa
 import pytest
 
+from sleeper.admin.tables import create_table
 from sleeper.errors import SleeperError
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.processing.text import parse_aggregations, parse_filters
-from sleeper.query.sql_tokens import check_statement
+from sleeper.query.service import open_sql
+from sleeper.query.sql.text import check_statement
 from sleeper.serve.access import Access
 from sleeper.serve.application import make_application
 from sleeper.serve.terms import Terms
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.query import open_sql
-from sleeper.wiring.tables import create_table
 from tests.seeds import choose_seed
 
 _SECONDS = 1.5

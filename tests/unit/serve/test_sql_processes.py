@@ -11,13 +11,13 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.query.interruption import TimeLimit
 from sleeper.serve.sql_processes import SqlProcesses
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.tables import create_table
 
 SCHEMA = """{"rowKeyFields":[{"name":"k","type":"LongType"}],
  "valueFields":[{"name":"s","type":"StringType"}]}"""

@@ -9,13 +9,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import sleeper
 from sleeper.errors import UnavailableError
+from sleeper.ingest.parts import write_ingest_part
 from sleeper.spark.writer import PartWritten, SleeperWriter
-from sleeper.statestore import run_commit
+from sleeper.statestore import commit_message
 from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.transaction import Transaction
-from sleeper.wiring.ingest_parts import write_ingest_part
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}],
@@ -53,7 +53,7 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         return outcomes
 
     monkeypatch.setattr(StateStore, "commit", unanswered)
-    monkeypatch.setattr(run_commit, "_sleep", lambda _: None)
+    monkeypatch.setattr(commit_message, "_sleep", lambda _: None)
 
 
 def test_a_commit_that_is_not_answered_is_repeated(

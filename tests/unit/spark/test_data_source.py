@@ -15,10 +15,10 @@ from pyspark.sql.types import StructType
 
 import sleeper
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.garbage_collection.service import finish_deletions
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
 from sleeper.spark.data_source import SleeperDataSource
-from sleeper.wiring.collecting import finish_deletions
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "LongType"}],

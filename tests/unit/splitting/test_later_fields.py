@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles import partitioned_write
-from sleeper.datafiles.partitioned_write import FileStrategy
+from sleeper.datafiles.write import partitioned
+from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query
-from sleeper.query.running import plan_of_query, run_query
-from sleeper.query.sql import run_sql
+from sleeper.query.run import plan_of_query, run_query
+from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.splitting.running import SplitStatus
+from sleeper.splitting.run import SplitStatus
 from tests.real_table import RealTable
 from tests.unit.conftest import MakeTable
 
@@ -127,7 +127,7 @@ def test_each_strategy_of_ingest_routes_rows_to_leaves_cut_on_a_later_field(
 def test_files_that_are_open_together_are_finished_before_they_fill_the_memory(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partitioned_write, "_KEPT_BYTES_MAX", 20_000)
+    monkeypatch.setattr(partitioned, "_KEPT_BYTES_MAX", 20_000)
     table = make_table(schema=TWO)
     table.split_at_field("root", 1, 50)
     rows = [(a, b) for a in range(100) for b in range(100)]

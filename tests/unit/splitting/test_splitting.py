@@ -12,9 +12,9 @@ from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.splitting.estimate import FileKeys, estimate_leaf, split_points
+from sleeper.splitting.find import find_partitions_to_split
 from sleeper.splitting.key_samples import sample_keys
-from sleeper.splitting.planning import find_partitions_to_split
-from sleeper.splitting.running import SplitResult, SplitStatus
+from sleeper.splitting.run import SplitResult, SplitStatus
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
 from tests.real_table import Killed, RealTable
 from tests.unit.conftest import MakeTable

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError
-from sleeper.local.transaction_log import SqliteTransactionLog
+from sleeper.local.state_store import SqliteTransactionLog
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.database import Database
 from sleeper.statestore.store import StateStore

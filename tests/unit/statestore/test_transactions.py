@@ -23,8 +23,13 @@ from sleeper.statestore.transactions.compaction_jobs import (
     RenewLeases,
     ShortenLeases,
 )
-from sleeper.statestore.transactions.followers import CreateFollower, DeleteFollower
-from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
+from sleeper.statestore.transactions.holds import (
+    CreateFollower,
+    CreateHold,
+    DeleteFollower,
+    ReleaseHold,
+    RenewHold,
+)
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
 from tests.table_fixture import DAY_MS, ROOT, START_MS, TableUnderTest, data_file

@@ -8,16 +8,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from sleeper.admin.tables import create_table
+from sleeper.athena.service import athena_connector
 from sleeper.errors import InvalidRequestError
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
 from sleeper.properties.engine import ATHENA_HOLD_SECONDS, ATHENA_SHOWS_RAW, ATHENA_SPLIT_BYTES
 from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.properties.table import QUERY_CALLERS
-from sleeper.wiring.athena import athena_connector
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.tables import create_table
 from tests.unit.athena.protocol import Athena, among, text
 
 

@@ -9,24 +9,23 @@ from typing import Any
 
 import pytest
 
+from sleeper.admin.tables import create_table, delete_table
+from sleeper.aws.instance import redriven_body
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
-from sleeper.ingest.job import ingest_job_from_message
-from sleeper.ingest_batcher.request import FileRequests
-from sleeper.jobs.event import JobKind
-from sleeper.jobs.queue import Message
-from sleeper.jobs.status import JobState
-from sleeper.properties.table import BATCHER_JOB_FILES_MIN, BATCHER_JOB_SIZE_MIN
-from sleeper.wiring.aws_instance import redriven_body
-from sleeper.wiring.batching import (
+from sleeper.ingest_batcher.service import (
     create_all_ingest_batches,
     create_ingest_batches,
     receive_batch_message,
     submit_to_batcher,
 )
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.opening import make_instance, open_instance
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.tables import create_table, delete_table
+from sleeper.instance import Instance
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.file_requests import FileRequests
+from sleeper.jobs.ingest_job import ingest_job_from_message
+from sleeper.jobs.queue import Message, QueueName
+from sleeper.jobs.status import JobState
+from sleeper.opening import make_instance, open_instance
+from sleeper.properties.table import BATCHER_JOB_FILES_MIN, BATCHER_JOB_SIZE_MIN
 
 SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'
 AT_ONCE = {BATCHER_JOB_SIZE_MIN.name: "0", BATCHER_JOB_FILES_MIN.name: "1"}

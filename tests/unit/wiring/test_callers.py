@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from sleeper.admin.tables import create_table
+from sleeper.bulk_export.service import run_bulk_export_message
 from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.instance import Instance
 from sleeper.jobs.queue import Message
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.properties.table import QUERY_CALLERS
+from sleeper.query.service import restriction_for
 from sleeper.reports.kind import ReportKind
-from sleeper.wiring.bulk_exporting import run_bulk_export_message
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.query import restriction_for
-from sleeper.wiring.sight import check_sees_report
-from sleeper.wiring.tables import create_table
+from sleeper.reports.sight import check_sees_report
 
 SCHEMA = '{"rowKeyFields":[{"name":"k","type":"IntType"}]}'
 CALLERS = {"some": {"valueFields": []}, "all": {}}

@@ -9,17 +9,17 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from sleeper.admin.instance_folder import TableDefinition
+from sleeper.aws.deployment import define_table, deployed_properties, protect_tables
 from sleeper.errors import InvalidRequestError
+from sleeper.instance import Instance
+from sleeper.opening import make_instance, open_instance
 from sleeper.properties.table import (
     ITERATOR_CLASS_NAME,
     ITERATOR_CONFIG,
     ONLINE,
     SPLIT_THRESHOLD_ROWS,
 )
-from sleeper.wiring.deployment import define_table, deployed_properties, protect_tables
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.instance_folder import TableDefinition
-from sleeper.wiring.opening import make_instance, open_instance
 
 TASKS = "sleeper.ingest.max.concurrent.tasks"
 GC = "sleeper.gc.period.minutes"
@@ -128,7 +128,7 @@ def test_a_table_with_an_iterator_is_made_where_there_is_no_arrow(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "sleeper.datafiles.bound_iterator", raising=False)
+    monkeypatch.delitem(sys.modules, "sleeper.datafiles.merge.bound_iterator", raising=False)
     monkeypatch.delitem(sys.modules, "sleeper.datafiles.arrow", raising=False)
     iterator = {ITERATOR_CLASS_NAME.name: "AgeOffByField", ITERATOR_CONFIG.name: "time,1000"}
     define_table(instance, replace(TABLE, settings=iterator), None)

@@ -12,18 +12,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sleeper.cli.row_sink import RowFormat, row_sink
-from sleeper.datafiles.sources import Rejects
+from sleeper.admin.code import add_wheels
+from sleeper.admin.tables import set_table_properties
+from sleeper.bulk_export.service import export_table
+from sleeper.cli.query import RowFormat, row_sink
+from sleeper.compaction.job_creation import compact_table
+from sleeper.datafiles.sources.files import Rejects
+from sleeper.garbage_collection.service import snapshot_table
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.query_service.service import send_query
 from sleeper.statestore import database
-from sleeper.wiring.bulk_exporting import export_table
-from sleeper.wiring.code import add_wheels
-from sleeper.wiring.collecting import snapshot_table
-from sleeper.wiring.compaction_creation import compact_table
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.query_dispatch import send_query
-from sleeper.wiring.tables import set_table_properties
 from tests.system.bad_days import make_table, run_all
 from tests.wheels import make_wheel
 

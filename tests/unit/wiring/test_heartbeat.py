@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from sleeper.admin.tables import create_table
 from sleeper.errors import UnavailableError
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
+from sleeper.jobs.queue import QueueName
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.reports.kind import ReportKind
-from sleeper.wiring import heartbeat
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.own_task import own_task
-from sleeper.wiring.queue_name import QueueName
-from sleeper.wiring.reports import report
-from sleeper.wiring.tables import create_table
-from sleeper.wiring.worker import Worker, WorkerSettings
+from sleeper.reports.service import report
+from sleeper.runs import heartbeat
+from sleeper.runs.task import own_task
+from sleeper.workers.worker import Worker, WorkerSettings
 from tests.table_fixture import FakeClock
 
 SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'

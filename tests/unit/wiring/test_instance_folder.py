@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from sleeper.admin.instance_folder import InstanceFolder, read_instance_folder
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.gchq_names import gchq_names
 from sleeper.properties.instance import (
@@ -15,7 +16,6 @@ from sleeper.properties.instance import (
     TAGS_OF_RESOURCES,
     VPC,
 )
-from sleeper.wiring.instance_folder import InstanceFolder, read_instance_folder
 
 SCHEMA = '{"rowKeyFields":[{"name":"key","type":"LongType"}]}'
 FILES = {

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from sleeper.local.instance import make_local_instance
 from sleeper.query.interruption import TimeLimit
 from sleeper.serve.sql_processes import SqlProcesses
-from sleeper.wiring.local_instance import make_local_instance
-from sleeper.wiring.worker_pool import WorkerPool
+from sleeper.workers.runner import WorkerPool
 
 _ROOT = Path(__file__).parents[3]
 _MODULE_RUN = re.compile(r'sys\.executable,\s*"-m"')

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
+from sleeper.aws import instance
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.deployed import QUERY_RESULTS_QUEUE_URL
 from sleeper.properties.values import instance_properties
-from sleeper.wiring import aws_instance
 
 URL = "https://sqs.eu-west-2.amazonaws.com/123456789012/sleeper-mine-query-results"
 
 
 @pytest.fixture(autouse=True)
 def _no_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aws_instance, "aws_client", lambda _service: None)
+    monkeypatch.setattr(instance, "aws_client", lambda _service: None)
 
 
 def files_with(**values: str) -> Any:
@@ -25,10 +25,10 @@ def files_with(**values: str) -> Any:
 def test_results_without_a_url_go_to_the_default_queue() -> None:
     files = files_with(**{QUERY_RESULTS_QUEUE_URL.name: URL})
     assert QUERY_RESULTS_QUEUE_URL.name == "sleeper.query.results.queue.url"
-    assert aws_instance._results_queue(files, None)._url == URL
-    assert aws_instance._results_queue(files, "https://mine")._url == "https://mine"
+    assert instance._results_queue(files, None)._url == URL
+    assert instance._results_queue(files, "https://mine")._url == "https://mine"
 
 
 def test_an_instance_without_a_default_queue_says_so() -> None:
     with pytest.raises(InvalidRequestError, match=r"sleeper\.query\.results\.queue\.url"):
-        aws_instance._results_queue(files_with(), None)
+        instance._results_queue(files_with(), None)

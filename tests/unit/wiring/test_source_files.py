@@ -2,11 +2,11 @@
 
 import pytest
 
-from sleeper.datafiles.bucket import Bucket
-from sleeper.datafiles.location import DataRoot
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.values import instance_properties
-from sleeper.wiring.source_files import s3_source
+from sleeper.runs.source_files import s3_source
+from sleeper.storage.bucket import Bucket
+from sleeper.storage.location import DataRoot
 
 ROOT = DataRoot(Bucket("sleeper-a-table-data-1"))
 PROPERTIES = instance_properties({"sleeper.id": "a", "sleeper.ingest.source.bucket": "uploads"})

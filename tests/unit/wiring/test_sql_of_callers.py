@@ -7,16 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.request import Query
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.query import open_query, open_sql
-from sleeper.wiring.tables import create_table
+from sleeper.query.service import open_query, open_sql
 
 SCHEMA = """{"rowKeyFields":[{"name":"k","type":"IntType"}],
  "valueFields":[{"name":"label","type":"StringType"},{"name":"v","type":"LongType"},

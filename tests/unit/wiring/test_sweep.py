@@ -10,16 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
+from sleeper.garbage_collection.service import sweep_abandoned
+from sleeper.ingest.service import ingest_rows
+from sleeper.instance import Instance
+from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_from_json
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.tables.table_ref import TableId
-from sleeper.wiring.collecting import sweep_abandoned
-from sleeper.wiring.ingest import ingest_rows
-from sleeper.wiring.instance import Instance
-from sleeper.wiring.local_instance import make_local_instance, open_local_instance
-from sleeper.wiring.tables import create_table
 
 SCHEMA = '{"rowKeyFields":[{"name":"k","type":"StringType"}]}'
 ROWS = pa.record_batch({"k": ["a", "b"]})

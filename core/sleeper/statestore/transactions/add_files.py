@@ -1,17 +1,76 @@
 """Ingests and bulk imports become durable: a job's files, all at once."""
 
+import base64
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from sleeper.clock import iso_time
 from sleeper.files.data_file import DataFile, run_start_of
-from sleeper.partitions.partition import PartitionId
+from sleeper.partitions.partition import Partition, PartitionId
+from sleeper.partitions.region import Range, Region
+from sleeper.schema.model import Key, KeyValue
 from sleeper.statestore.file_rows import fault_of, find_file, insert_file
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict, refused
 from sleeper.statestore.partition_rows import PartitionRow, ancestor_keys, find_partition
-from sleeper.statestore.transactions.file_json import file_from_json, file_to_json
 from sleeper.statestore.transactions.transaction import Transaction
+
+
+def value_to_json(value: KeyValue | None) -> Any:
+    return {"b": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def value_from_json(raw: Any) -> Any:
+    return base64.b64decode(raw["b"]) if isinstance(raw, dict) else raw
+
+
+def key_to_json(key: Key) -> list[Any]:
+    return [value_to_json(v) for v in key]
+
+
+def key_from_json(raw: list[Any]) -> Key:
+    return tuple(value_from_json(v) for v in raw)
+
+
+def file_to_json(file: DataFile) -> dict[str, Any]:
+    """Without the numbers of its content, which the state store gives."""
+    raw: dict[str, Any] = {
+        "path": file.path,
+        "rows": file.rows,
+        "bytes": file.bytes,
+        "smallest": key_to_json(file.smallest_key),
+        "largest": key_to_json(file.largest_key),
+        "schema": file.schema_version,
+    }
+    if file.sidecars:
+        raw["sidecars"] = list(file.sidecars)
+    return raw
+
+
+def file_from_json(raw: dict[str, Any]) -> DataFile:
+    return DataFile(
+        raw["path"],
+        raw["rows"],
+        raw["bytes"],
+        key_from_json(raw["smallest"]),
+        key_from_json(raw["largest"]),
+        raw["schema"],
+        tuple(raw.get("sidecars", ())),
+    )
+
+
+def partition_to_json(partition: Partition) -> dict[str, Any]:
+    return {
+        "id": partition.id,
+        "parent": partition.parent_id,
+        "leaf": partition.is_leaf,
+        "ranges": [[value_to_json(r.min), value_to_json(r.max)] for r in partition.region.ranges],
+    }
+
+
+def partition_from_json(raw: dict[str, Any]) -> Partition:
+    ranges = (Range(value_from_json(low), value_from_json(high)) for low, high in raw["ranges"])
+    return Partition(raw["id"], Region(tuple(ranges)), raw["parent"], raw["leaf"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,13 @@ from sleeper.statestore.transactions.compaction_jobs import (
     RenewLeases,
     ShortenLeases,
 )
-from sleeper.statestore.transactions.followers import CreateFollower, DeleteFollower
-from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
+from sleeper.statestore.transactions.holds import (
+    CreateFollower,
+    CreateHold,
+    DeleteFollower,
+    ReleaseHold,
+    RenewHold,
+)
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.statestore.transactions.log_time import AcceptTime
 from sleeper.statestore.transactions.push_down import PushDownReferences

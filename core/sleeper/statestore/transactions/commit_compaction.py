@@ -9,9 +9,8 @@ from sleeper.statestore.file_rows import fault_of, find_file, insert_file, remov
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict, refused
 from sleeper.statestore.partition_rows import find_partition
-from sleeper.statestore.transactions.add_files import fault_of_run
+from sleeper.statestore.transactions.add_files import fault_of_run, file_from_json, file_to_json
 from sleeper.statestore.transactions.compaction_jobs import forget_job
-from sleeper.statestore.transactions.file_json import file_from_json, file_to_json
 from sleeper.statestore.transactions.transaction import Transaction
 
 

@@ -14,7 +14,7 @@ from sleeper.statestore.outcome import APPLY, Verdict, refused
 from sleeper.statestore.partition_rows import insert_partition
 from sleeper.statestore.tables import create_keyed_tables
 from sleeper.statestore.tiling import fault_of_subtree
-from sleeper.statestore.transactions.file_json import partition_from_json, partition_to_json
+from sleeper.statestore.transactions.add_files import partition_from_json, partition_to_json
 from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
 
 ORPHAN_AGE_DAYS = 14

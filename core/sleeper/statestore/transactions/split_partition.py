@@ -8,7 +8,7 @@ from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
 from sleeper.statestore.partition_rows import find_partition, insert_partition
 from sleeper.statestore.tiling import fault_of_subtree
-from sleeper.statestore.transactions.file_json import partition_from_json, partition_to_json
+from sleeper.statestore.transactions.add_files import partition_from_json, partition_to_json
 from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
 
 SPLIT_LEVELS_MAX = 8

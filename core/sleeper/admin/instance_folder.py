@@ -1,0 +1,187 @@
+"""The folder of property files that an AWS instance is deployed from.
+
+    instance.properties  [tags.properties]
+    tables/<name>/table.properties  schema.json  [splits.txt]
+
+Everything in it is checked here, so that a deployment stops before it has changed anything.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sleeper.admin.tables import parse_split_points
+from sleeper.errors import InvalidRequestError, failure_of
+from sleeper.partitions.partition import tree_from_split_points
+from sleeper.processing.check import check_processing
+from sleeper.processing.model import Processing
+from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
+from sleeper.properties.deployed import NETWORK_VPC
+from sleeper.properties.gchq_names import SET_BY_DEPLOYMENT, gchq_names
+from sleeper.properties.instance import (
+    ACCOUNT,
+    REGION,
+    SUBNETS,
+    TAGS_OF_RESOURCES,
+    VPC,
+)
+from sleeper.properties.java_text import read_properties_text
+from sleeper.properties.table import (
+    AGGREGATIONS,
+    FILTERS,
+    NAME,
+    SCHEMA,
+    SPLITS_BASE64,
+    SPLITS_FILE,
+    TABLE_ID,
+)
+from sleeper.properties.values import (
+    InstanceProperties,
+    check_set_by_user,
+    instance_properties,
+    table_properties,
+)
+from sleeper.schema.json import schema_from_json, schema_to_json
+from sleeper.tables.table_ref import check_table_name
+
+_ANY_ID = "00000000"
+# A saved table's id is that of the instance that it was saved from.
+_SAID_ELSEWHERE = (NAME.name, SCHEMA.name, SPLITS_FILE.name, TABLE_ID.name)
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """A table as its folder describes it. `split_points` has one a line, and may be empty."""
+
+    name: str
+    schema: str
+    settings: Mapping[str, str]
+    split_points: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFolder:
+    """A checked folder. `properties` holds what its users set, tags included.
+
+    `warnings` name the settings that mean nothing here.
+    """
+
+    properties: InstanceProperties
+    tables: tuple[TableDefinition, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def read_instance_folder(
+    instance_file: Path | None, overrides: Mapping[str, str] | None = None
+) -> InstanceFolder:
+    """Reads and checks the folder around an `instance.properties`.
+
+    `overrides` win over the file, and are all there is without one. InvalidRequestError names
+    the file and the property that is wrong.
+    """
+    values: dict[str, str] = {}
+    if instance_file is not None:
+        values = _said_by_users(_read_properties(instance_file))
+        values = _with_tags(values, instance_file.with_name("tags.properties"))
+    with _naming(instance_file):
+        properties = instance_properties({**values, **(overrides or {})})
+    folder = instance_file.parent / "tables" if instance_file is not None else None
+    if folder is None or not folder.is_dir():
+        return InstanceFolder(properties, (), properties.warnings())
+    paths = (path for path in sorted(folder.iterdir()) if path.is_dir())
+    tables = tuple(_read_table(path, properties) for path in paths)
+    of_tables = (
+        f"table {table.name}: {warning}"
+        for table in tables
+        for warning in table_properties(table.settings, properties).warnings()
+    )
+    return InstanceFolder(properties, tables, (*properties.warnings(), *of_tables))
+
+
+def check_table_definition(definition: TableDefinition, instance: InstanceProperties) -> None:
+    """InvalidRequestError if no table can be made of it."""
+    check_table_name(definition.name)
+    check_set_by_user(definition.settings)
+    schema = schema_from_json(definition.schema)
+    properties = table_properties(
+        {
+            **definition.settings,
+            NAME.name: definition.name,
+            TABLE_ID.name: _ANY_ID,
+            SCHEMA.name: schema_to_json(schema),
+        },
+        instance,
+    )
+    check_processing(Processing(properties.get(FILTERS), properties.get(AGGREGATIONS)), schema)
+    is_base64 = properties.get(SPLITS_BASE64)
+    points = parse_split_points(schema, definition.split_points, "split points", is_base64)
+    tree_from_split_points(schema, points)
+
+
+def _read_table(folder: Path, instance: InstanceProperties) -> TableDefinition:
+    properties_file = folder / "table.properties"
+    settings = _read_properties(properties_file) if properties_file.exists() else {}
+    name = settings.get(NAME.name, "").strip() or folder.name
+    schema_file = folder / "schema.json"
+    schema = settings.get(SCHEMA.name) or _read_text(schema_file)
+    points_file = settings.get(SPLITS_FILE.name, "").strip()
+    points = folder / (points_file or "splits.txt")
+    definition = TableDefinition(
+        name,
+        schema,
+        {key: value for key, value in settings.items() if key not in _SAID_ELSEWHERE},
+        _read_text(points) if points_file or points.exists() else "",
+    )
+    with _naming(folder):
+        check_table_definition(definition, instance)
+    return definition
+
+
+def _said_by_users(values: Mapping[str, str]) -> dict[str, str]:
+    """Without what a deployment writes down: a file may come from an earlier one's bucket."""
+    written = {p.name for p in INSTANCE_PROPERTIES if p.set_by is SetBy.DEPLOYMENT}
+    written |= {name for name, set_by in gchq_names().items() if set_by == SET_BY_DEPLOYMENT}
+    written -= {ACCOUNT.name, REGION.name}
+    if values.get(NETWORK_VPC.name) and values[NETWORK_VPC.name] == values.get(VPC.name):
+        # Otherwise the next deployment would delete the network that it created.
+        written |= {VPC.name, SUBNETS.name}
+    return {name: value for name, value in values.items() if name not in written}
+
+
+def _with_tags(values: dict[str, str], tags_file: Path) -> dict[str, str]:
+    if not tags_file.exists():
+        return values
+    tags = dict(_tags(values))
+    tags.update(_read_properties(tags_file))
+    for key, value in tags.items():
+        if "," in key + value:
+            raise InvalidRequestError(f"{tags_file}: tag {key!r} has a comma, which none can have")
+    return {**values, TAGS_OF_RESOURCES.name: TAGS_OF_RESOURCES.kind.format(tuple(tags.items()))}
+
+
+def _tags(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    text = values.get(TAGS_OF_RESOURCES.name, "").strip()
+    return TAGS_OF_RESOURCES.parse(text) if text else ()
+
+
+def _read_properties(path: Path) -> dict[str, str]:
+    text = _read_text(path)
+    with _naming(path):
+        return dict(read_properties_text(text))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise failure_of(error, f"{path} cannot be read: {error}", InvalidRequestError) from error
+
+
+@contextmanager
+def _naming(where: Path | None) -> Iterator[None]:
+    """Puts the name of what is read before what is wrong with it."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{where}: {error}" if where else str(error)) from error

@@ -1,0 +1,257 @@
+"""What a deployment does to an instance on AWS: writes its properties, makes its tables.
+
+The resources that ask for it tell the old and the new description of the folder that is
+deployed. Only what changed between them is applied, so that what was set from the command
+line since is kept; and applying it twice is the same as once.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from sleeper.admin.instance_folder import TableDefinition
+from sleeper.admin.tables import (
+    create_table,
+    parse_split_points,
+    set_online,
+    set_table_properties,
+)
+from sleeper.aws.clients import aws_client
+from sleeper.aws.errors import translated
+from sleeper.aws.places import bucket_of
+from sleeper.aws.property_files import PropertyFiles
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, SleeperError
+from sleeper.instance import Instance
+from sleeper.opening import INSTANCE_VARIABLE, open_instance
+from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
+from sleeper.properties.java_text import read_properties_text
+from sleeper.properties.table import ONLINE, SPLITS_BASE64
+from sleeper.properties.values import InstanceProperties, instance_properties
+from sleeper.schema.json import schema_from_json
+from sleeper.storage.bucket import open_bucket
+
+
+def empty_bucket(client: Any, bucket: str) -> int:
+    """Deletes every object, old versions too; how many. Nothing happens if there is no bucket.
+
+    DataError if an object stays.
+    """
+    deleted = 0
+    with contextlib.suppress(client.exceptions.NoSuchBucket):
+        # From the start each time: what was listed before is gone.
+        while found := _first_page(client, bucket):
+            _delete(client, bucket, found)
+            deleted += len(found)
+    return deleted
+
+
+def _first_page(client: Any, bucket: str) -> list[dict[str, Any]]:
+    page = client.list_object_versions(Bucket=bucket)
+    return [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
+
+
+def _delete(client: Any, bucket: str, found: list[dict[str, Any]]) -> None:
+    """One request: a page of a listing holds as many as one request takes."""
+    objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
+    answer = client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
+    for error in answer.get("Errors", ()):
+        raise DataError(
+            f"object {error['Key']} of bucket {bucket} cannot be deleted: {error.get('Message')}"
+        )
+
+
+_log = logging.getLogger(__name__)
+_ANSWER_SECONDS = 30
+# What CloudFormation takes in all.
+_ANSWER_BYTES_MAX = 4096
+
+
+class RequestType(Enum):
+    """What is to become of the resource."""
+
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+
+
+@dataclass(frozen=True, slots=True)
+class CustomResourceRequest:
+    """`before` is what the resource was described as until now, on an update."""
+
+    type: RequestType
+    properties: Mapping[str, Any]
+    before: Mapping[str, Any] | None
+
+
+def answer_request(event: Mapping[str, Any], work: Callable[[CustomResourceRequest], None]) -> None:
+    """Does the work, and tells CloudFormation that it succeeded, or why it did not."""
+    reason = ""
+    try:
+        work(
+            CustomResourceRequest(
+                RequestType(event["RequestType"]),
+                event["ResourceProperties"],
+                event.get("OldResourceProperties"),
+            )
+        )
+    except SleeperError as error:
+        reason = str(error) or type(error).__name__
+    except Exception as error:
+        _log.exception("custom resource failed")
+        reason = f"{type(error).__name__}: {error}"
+    _put(event, reason)
+
+
+def _put(event: Mapping[str, Any], reason: str) -> None:
+    answer = {
+        "Status": "FAILED" if reason else "SUCCESS",
+        # The same for ever: another one would make CloudFormation delete the resource.
+        "PhysicalResourceId": event.get("PhysicalResourceId") or event["LogicalResourceId"],
+        **{name: event[name] for name in ("StackId", "RequestId", "LogicalResourceId")},
+    }
+    # The address is signed for a request without a content type.
+    request = urllib.request.Request(
+        event["ResponseURL"],
+        data=_with_reason(answer, reason),
+        headers={"Content-Type": ""},
+        method="PUT",
+    )
+    with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS):
+        pass
+
+
+def _with_reason(answer: Mapping[str, Any], reason: str) -> bytes:
+    """The answer with as much of the reason as it may have."""
+    while True:
+        body = json.dumps({**answer, "Reason": reason}).encode()
+        if len(body) <= _ANSWER_BYTES_MAX or not reason:
+            return body
+        reason = reason[: len(reason) * 9 // 10]
+
+
+CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
+
+
+def write_properties(event: Mapping[str, Any]) -> None:
+    """Writes `instance.properties`, as a custom resource describes it. Deletes nothing."""
+    answer_request(event, _write_properties)
+
+
+def define_tables(event: Mapping[str, Any]) -> None:
+    """Makes or changes the table that a custom resource describes. Deletes none."""
+    answer_request(event, _define_table)
+
+
+def empty_deleted_bucket(event: Mapping[str, Any]) -> None:
+    """Empties the bucket of a custom resource that is deleted, and thus the bucket too."""
+    answer_request(event, _empty_bucket)
+
+
+def deployed_properties(
+    standing: Mapping[str, str],
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    deployed: Mapping[str, str],
+) -> InstanceProperties:
+    """The properties to stand, from those that stand and the folder's, old and new.
+
+    What deployments write down is `deployed` alone. InvalidRequestError if one is wrong.
+    """
+    written = {p.name for p in INSTANCE_PROPERTIES if p.set_by is SetBy.DEPLOYMENT}
+    kept = {name: value for name, value in standing.items() if name not in written}
+    return instance_properties({**kept, **_changes(before, after), **deployed})
+
+
+def protect_tables(dynamo: Any, names: Sequence[str], protect: bool) -> None:
+    """Switches the deletion protection of DynamoDB tables on or off."""
+    for name in names:
+        with translated(f"table {name}"):
+            table = dynamo.describe_table(TableName=name)["Table"]
+            if table.get("DeletionProtectionEnabled", False) != protect:
+                dynamo.update_table(TableName=name, DeletionProtectionEnabled=protect)
+
+
+def define_table(
+    instance: Instance, definition: TableDefinition, before: TableDefinition | None
+) -> None:
+    """Makes the table, or sets those of its properties that differ from `before`.
+
+    Split points are for a new table. InvalidRequestError if the schema changed.
+    """
+    settings = dict(definition.settings)
+    try:
+        table = instance.table(definition.name)
+    except NotFoundError:
+        schema = schema_from_json(definition.schema)
+        is_base64 = SPLITS_BASE64.parse(settings.get(SPLITS_BASE64.name, "false"))
+        where = f"split points of table {definition.name!r}"
+        points = parse_split_points(schema, definition.split_points, where, is_base64)
+        create_table(instance, definition.name, definition.schema, settings, points)
+        return
+    with table.state.reading() as state:
+        schema_json = state.schema_json
+    if schema_from_json(schema_json) != schema_from_json(definition.schema):
+        raise InvalidRequestError(
+            f"table {definition.name!r}: the schema of a table that is there cannot change"
+        )
+    if before is None:
+        return  # Made by an earlier try, or by a person.
+    changes = _changes(before.settings, settings)
+    online = changes.pop(ONLINE.name, None)
+    if online is not None:
+        set_online(instance, definition.name, ONLINE.parse(online) if online else True)
+    if changes:
+        set_table_properties(instance, definition.name, changes)
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """What to set for `before` to become `after`; empty values unset."""
+    gone = {name: "" for name in before if name not in after}
+    return gone | {name: value for name, value in after.items() if before.get(name) != value}
+
+
+def _write_properties(request: CustomResourceRequest) -> None:
+    if request.type is RequestType.DELETE:
+        return
+    bucket = os.environ[CONFIG_BUCKET_VARIABLE]
+    before = request.before["Set"] if request.before else {}
+    after, deployed = request.properties["Set"], request.properties["Deployed"]
+
+    def change(text: str) -> InstanceProperties:
+        return deployed_properties(read_properties_text(text), before, after, deployed)
+
+    PropertyFiles(open_bucket(bucket_of(bucket)), bucket).write_instance(change)
+    protect = request.properties["Protect"] == "true"
+    protect_tables(aws_client("dynamodb"), request.properties["Protected"], protect)
+
+
+def _define_table(request: CustomResourceRequest) -> None:
+    if request.type is RequestType.DELETE:
+        return
+    instance = open_instance(os.environ[INSTANCE_VARIABLE])
+    try:
+        before = _definition(request.before) if request.before else None
+        define_table(instance, _definition(request.properties), before)
+    finally:
+        instance.close()
+
+
+def _definition(properties: Mapping[str, Any]) -> TableDefinition:
+    return TableDefinition(
+        properties["Name"],
+        properties["Schema"],
+        # CloudFormation leaves out what is empty.
+        properties.get("Settings", {}),
+        properties.get("SplitPoints", ""),
+    )
+
+
+def _empty_bucket(request: CustomResourceRequest) -> None:
+    if request.type is RequestType.DELETE:
+        empty_bucket(aws_client("s3"), request.properties["Bucket"])

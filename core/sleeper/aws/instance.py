@@ -1,0 +1,288 @@
+"""Opens an instance that is deployed to AWS.
+
+Everything that it is told stands in `instance.properties` in its config bucket. Nothing is
+asked of a service before it is needed, and the engine is not loaded before a query.
+"""
+
+import functools
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sleeper.aws.clients import aws_client
+from sleeper.aws.code_objects import CodeObjects
+from sleeper.aws.connections import GatewayConnections
+from sleeper.aws.dead_letters import RedrivenBody, SqsDeadLetters
+from sleeper.aws.file_requests import DynamoFileRequests
+from sleeper.aws.job_tracker import DynamoJobTracker
+from sleeper.aws.places import bucket_of, config_bucket_name
+from sleeper.aws.process_folder import ProcessFolder, own_folder
+from sleeper.aws.property_files import PropertyFiles
+from sleeper.aws.query_tracker import DynamoQueryTracker
+from sleeper.aws.queue import SqsQueue, SqsResultsQueue
+from sleeper.aws.schedules import switch_rules
+from sleeper.aws.state_copies import CopyLimits, StateCopies
+from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
+from sleeper.aws.tables import AwsTables
+from sleeper.aws.task_launcher import EcsTaskLauncher
+from sleeper.aws.task_tracker import DynamoTaskTracker
+from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.clock import Clock, system_clock
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.instance import AWS_PREFIX, Instance
+from sleeper.jobs.event import JobKind
+from sleeper.jobs.file_requests import FIRST_MESSAGE_ID
+from sleeper.jobs.files_message import body_with_id
+from sleeper.jobs.queue import QueueName
+from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
+from sleeper.properties.declaration import Property
+from sleeper.properties.deployed import (
+    COMPACTION_TASK_DEFINITION,
+    DATA_BUCKET,
+    DEPLOYED_QUEUES,
+    EXPORT_TASK_DEFINITION,
+    INGEST_BATCHER_TABLE,
+    INGEST_TASK_DEFINITION,
+    JOB_TRACKER_TABLE,
+    QUERY_RESULTS_BUCKET,
+    QUERY_RESULTS_QUEUE_URL,
+    QUERY_TRACKER_TABLE,
+    QUERY_WEBSOCKET_URL,
+    SCHEDULE_RULES,
+    TABLE_ID_INDEX,
+    TABLE_NAME_INDEX,
+    TABLE_ONLINE_INDEX,
+    TASK_CLUSTER,
+    TASK_SECURITY_GROUP,
+    TASK_SUBNETS,
+    TASK_TRACKER_TABLE,
+    TRANSACTION_LOG_TABLE,
+)
+from sleeper.properties.engine import (
+    SPILL_DIRECTORY,
+    STATE_COPIES_BYTES,
+    STATE_COPIES_MAX,
+    TRACKER_DAYS,
+)
+from sleeper.properties.instance import ID, QUERY_TRACKER_DAYS
+from sleeper.properties.values import InstanceProperties
+from sleeper.query.messages.query import redriven_query_body
+from sleeper.runs.source_files import find_s3_files
+from sleeper.storage.bucket import MissingBucketError, open_bucket
+from sleeper.storage.location import DataRoot
+from sleeper.tables.table_ref import TableId
+from sleeper.user_code.loading import UserCode
+from sleeper.user_code.registry import Registry
+
+if TYPE_CHECKING:
+    from sleeper.query.engine import QueryEngine
+
+_UNPACKED_FOLDER = "code"
+CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
+STATE_FOLDER_VARIABLE = "SLEEPER_STATE_FOLDER"
+# The member that holds the id of what a message asks for. Without it the message's id is used.
+_ID_MEMBERS = {
+    QueueName.INGEST: "id",
+    QueueName.BULK_IMPORT_EMR: "id",
+    QueueName.BULK_IMPORT_PERSISTENT_EMR: "id",
+    QueueName.BULK_IMPORT_EMR_SERVERLESS: "id",
+    QueueName.BULK_IMPORT_EKS: "id",
+    QueueName.BULK_EXPORT: "exportId",
+    QueueName.INGEST_BATCHER: FIRST_MESSAGE_ID,
+}
+
+_TASK_DEFINITIONS = {
+    JobKind.INGEST: INGEST_TASK_DEFINITION,
+    JobKind.COMPACTION: COMPACTION_TASK_DEFINITION,
+    JobKind.BULK_EXPORT: EXPORT_TASK_DEFINITION,
+}
+
+
+def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance:
+    """Opens the instance of that id. NotFoundError if this account and region have none.
+
+    Its config bucket is the one that SLEEPER_CONFIG_BUCKET names, or else that of the
+    account of the credentials. Copies of tables' states are below SLEEPER_STATE_FOLDER, or
+    else in the temporary folder.
+    """
+    files = _property_files(instance_id)
+    properties = files.instance()
+    place = _state_folder() / instance_id
+    folder = ProcessFolder(place)
+    root = DataRoot(bucket_of(_deployed(properties, DATA_BUCKET)))
+    log_table = _deployed(properties, TRANSACTION_LOG_TABLE)
+    dynamo = aws_client("dynamodb")
+    days = properties.get(TRACKER_DAYS)
+
+    def open_log(table_id: TableId) -> DynamoTransactionLog:
+        return DynamoTransactionLog(dynamo, log_table, table_id, root.store)
+
+    def limits() -> CopyLimits:
+        now = files.instance()
+        return CopyLimits(now.get(STATE_COPIES_MAX), now.get(STATE_COPIES_BYTES))
+
+    index = DynamoTableIndex(dynamo, _index_names(properties))
+    copies = StateCopies(folder.path, open_log, root.store, limits, clock)
+    tables = AwsTables(index, root, files, copies, open_log)
+
+    @functools.cache
+    def query_engine() -> "QueryEngine":
+        from sleeper.query.engine import QueryEngine, query_settings
+
+        settings = query_settings(files.instance(), spill_folder(), root.buckets)
+        return QueryEngine(settings, clock)
+
+    spill_places: dict[Path, ProcessFolder] = {}
+
+    def spill_place(parent: Path) -> ProcessFolder:
+        return spill_places.setdefault(parent, ProcessFolder(parent))
+
+    def spill_folder() -> Path:
+        chosen = files.instance().get(SPILL_DIRECTORY)
+        return (folder if chosen is None else spill_place(Path(chosen) / instance_id)).spill()
+
+    def switch_schedules(on: bool) -> tuple[str, ...]:
+        rules = files.instance().get(SCHEDULE_RULES)
+        switch_rules(aws_client("events"), rules, on)
+        return rules
+
+    def close() -> None:
+        copies.close()
+        for place in (folder, *spill_places.values()):
+            place.close()
+
+    return Instance(
+        where=f"{AWS_PREFIX}{instance_id}",
+        properties=files.instance,
+        change_properties=files.change_instance,
+        tables=index,
+        table_properties=files,
+        jobs=DynamoJobTracker(dynamo, _deployed(properties, JOB_TRACKER_TABLE), days),
+        tasks=DynamoTaskTracker(dynamo, _deployed(properties, TASK_TRACKER_TABLE), days),
+        queues=tuple(q for q in QueueName if properties.get(DEPLOYED_QUEUES[q.value].url)),
+        queue=lambda name: SqsQueue(aws_client("sqs"), name.value, *_queue_urls(files, name)),
+        dead_letters=lambda name: _dead_letters(files, name),
+        file_requests=lambda: DynamoFileRequests(
+            dynamo, _deployed(files.instance(), INGEST_BATCHER_TABLE)
+        ),
+        launcher=lambda kind: _launcher(files.instance(), kind),
+        spark_platform=lambda name: _platform(files.instance(), name),
+        find_files=lambda path: find_s3_files(path, root, files.instance()),
+        root=root,
+        state=copies.get,
+        make_table=tables.make,
+        remove_table=tables.remove,
+        abandoned_tables=tables.abandoned,
+        list_objects=root.list_objects,
+        recover_dead_workers=lambda: 0,
+        spill_folder=spill_folder,
+        query_engine=query_engine,
+        query_tracker=functools.cache(lambda: _query_tracker(files.instance(), clock)),
+        results_root=functools.cache(lambda bucket: _results_root(files.instance(), bucket)),
+        results_queue=functools.lru_cache(64)(lambda url: _results_queue(files, url)),
+        send_frame=GatewayConnections(lambda: files.instance().get(QUERY_WEBSOCKET_URL)).send,
+        switch_schedules=switch_schedules,
+        code=UserCode(Registry(CodeObjects(files.store)), place / _UNPACKED_FOLDER),
+        clock=clock,
+        close=close,
+    )
+
+
+def _property_files(instance_id: str) -> PropertyFiles:
+    """The files of the instance, which are there and are its own."""
+    ID.parse(instance_id)
+    bucket = os.environ.get(CONFIG_BUCKET_VARIABLE) or config_bucket_name(instance_id)
+    files = PropertyFiles(open_bucket(bucket_of(bucket)), bucket)
+    try:
+        found = files.instance().get(ID)
+    except (NotFoundError, MissingBucketError) as error:
+        raise NotFoundError(
+            f"instance aws:{instance_id} is not in this account and region: {error}"
+        ) from error
+    if found != instance_id:
+        raise InvalidRequestError(
+            f"instance aws:{instance_id}: bucket {bucket} is of instance {found!r}"
+        )
+    return files
+
+
+def _deployed(properties: InstanceProperties, declaration: Property[str | None]) -> str:
+    value = properties.get(declaration)
+    if value is None:
+        raise InvalidRequestError(
+            f"property {declaration.name} is not set: deploy the instance again"
+        )
+    return value
+
+
+def _index_names(properties: InstanceProperties) -> TableIndexNames:
+    return TableIndexNames(
+        _deployed(properties, TABLE_NAME_INDEX),
+        _deployed(properties, TABLE_ID_INDEX),
+        _deployed(properties, TABLE_ONLINE_INDEX),
+    )
+
+
+def _results_queue(files: PropertyFiles, url: str | None) -> SqsResultsQueue:
+    chosen = _deployed(files.instance(), QUERY_RESULTS_QUEUE_URL) if url is None else url
+    return SqsResultsQueue(aws_client("sqs"), chosen)
+
+
+def _queue_urls(files: PropertyFiles, name: QueueName) -> tuple[str, str]:
+    """Of a queue and of its dead letters."""
+    queue, properties = DEPLOYED_QUEUES[name.value], files.instance()
+    if properties.get(queue.url) is None:
+        raise NotFoundError(f"the instance was deployed without queue {name.value!r}")
+    return _deployed(properties, queue.url), _deployed(properties, queue.dead_letters_url)
+
+
+def _dead_letters(files: PropertyFiles, name: QueueName) -> SqsDeadLetters:
+    client, urls = aws_client("sqs"), _queue_urls(files, name)
+    return SqsDeadLetters(client, name.value, *urls, redriven_body=redriven_body(name))
+
+
+def redriven_body(name: QueueName) -> RedrivenBody:
+    """Returns how a queue's messages change when they are redriven."""
+    if name is QueueName.QUERY:
+        return redriven_query_body
+    if name in _ID_MEMBERS:
+        member = _ID_MEMBERS[name]
+        return lambda body, message_id, _sender: body_with_id(body, member, message_id)
+    return lambda body, _message_id, _sender: body
+
+
+def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
+    if kind not in _TASK_DEFINITIONS:
+        raise InvalidRequestError(f"there are no tasks of kind {kind.value}")
+    subnets = properties.get(TASK_SUBNETS)
+    return EcsTaskLauncher(
+        aws_client("ecs"),
+        _deployed(properties, TASK_CLUSTER),
+        _deployed(properties, _TASK_DEFINITIONS[kind]),
+        subnets,
+        _deployed(properties, TASK_SECURITY_GROUP),
+    )
+
+
+def _platform(properties: InstanceProperties, name: PlatformName) -> SparkPlatform:
+    from sleeper.aws.spark_platforms import open_platform
+
+    return open_platform(properties, name)
+
+
+def _query_tracker(properties: InstanceProperties, clock: Clock) -> DynamoQueryTracker:
+    name, days = _deployed(properties, QUERY_TRACKER_TABLE), properties.get(QUERY_TRACKER_DAYS)
+    return DynamoQueryTracker(aws_client("dynamodb"), name, days, clock)
+
+
+def _results_root(properties: InstanceProperties, bucket: str | None) -> DataRoot:
+    return DataRoot(bucket_of(bucket or _deployed(properties, QUERY_RESULTS_BUCKET)))
+
+
+def _state_folder() -> Path:
+    chosen = os.environ.get(STATE_FOLDER_VARIABLE)
+    if chosen:
+        return Path(chosen)
+    folder = Path(tempfile.gettempdir()) / f"sleeper-{os.getuid()}"
+    return own_folder(folder)

@@ -1,0 +1,73 @@
+"""What a table of an AWS instance has besides its row in the index: made, removed, found."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import obstore
+
+from sleeper.aws.property_files import PropertyFiles
+from sleeper.aws.state_copies import StateCopies
+from sleeper.aws.transaction_log import DynamoTransactionLog
+from sleeper.storage.bucket_folder import store_errors
+from sleeper.storage.location import DataRoot
+from sleeper.tables.table_index import TableIndex
+from sleeper.tables.table_ref import TableId, TableState
+
+_TABLE_ID = re.compile("[0-9a-f]{8}")
+_DELETED_AT_ONCE = 1000
+# The first object of a table: by it a creation is found that died before the table stood.
+_BIRTHMARK = "created"
+
+
+@dataclass(frozen=True, slots=True)
+class AwsTables:
+    """The tables' objects, logs, property files and copies of states."""
+
+    index: TableIndex
+    root: DataRoot
+    files: PropertyFiles
+    copies: StateCopies
+    open_log: Callable[[TableId], DynamoTransactionLog]
+
+    def make(self, table_id: TableId) -> None:
+        """Makes what the table needs before its row stands in the index."""
+        path = f"{table_id}/{_BIRTHMARK}"
+        with store_errors(path):
+            obstore.put(self.root.store, path, b"")
+
+    def remove(self, table_id: TableId) -> None:
+        """Deletes all there is of the table but its row. One that dies can be repeated."""
+        self.copies.forget(table_id)
+        self.open_log(table_id).delete()
+        self.files.remove(table_id)
+        paths = (found.path for found in self.root.list_objects(f"{table_id}/"))
+        birthmark = f"{table_id}/{_BIRTHMARK}"
+        others = (path for path in paths if path != birthmark)
+        while some := list(islice(others, _DELETED_AT_ONCE)):
+            self.root.delete(some)
+        # Last: while it is there, what is left is found.
+        self.root.delete([birthmark])
+
+    def abandoned(self, older_than_ms: int) -> tuple[TableId, ...]:
+        """Tables without a row that nothing was written to since that time."""
+        written = self.files.written_ms()
+        made = {*written, *self._with_objects()}
+        if not made:
+            return ()
+        # After the files: a table that gets its row meanwhile has one now.
+        listed = {ref.id for state in TableState for ref in self.index.list(state)}
+        newest = {i: self._written_ms(i, written.get(i)) for i in sorted(made - listed)}
+        return tuple(i for i, ms in newest.items() if ms is not None and ms < older_than_ms)
+
+    def _with_objects(self) -> Iterator[TableId]:
+        with store_errors(""):
+            folders = obstore.list_with_delimiter(self.root.store)["common_prefixes"]
+        names = (folder.strip("/") for folder in folders)
+        return (TableId(name) for name in names if _TABLE_ID.fullmatch(name))
+
+    def _written_ms(self, table_id: TableId, file_written_ms: int | None) -> int | None:
+        """When something of the table was last written; None if there is nothing of it."""
+        times = [found.modified_ms for found in self.root.list_objects(f"{table_id}/")]
+        return max([*times, *([] if file_written_ms is None else [file_written_ms])], default=None)

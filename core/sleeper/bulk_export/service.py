@@ -1,0 +1,159 @@
+"""Bulk exports of tables of an instance, tracked."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from sleeper.bulk_export.job import (
+    BulkExportJob,
+    bulk_export_job_from_message,
+    checked_export_id,
+    new_export_id,
+)
+from sleeper.bulk_export.run import (
+    BulkExportResult,
+    ExportFolder,
+    finished_export,
+    plan_export,
+    write_export,
+)
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.event import JobKind, JobRunRef
+from sleeper.jobs.queue import Message
+from sleeper.partitions.region import Region
+from sleeper.properties.deployed import BULK_EXPORT_BUCKET
+from sleeper.query.engine import QueryEngine
+from sleeper.query.hold import VersionHold
+from sleeper.query.request import Query
+from sleeper.query.rows.output import write_parquet
+from sleeper.query.run import run_query
+from sleeper.query.service import query_table
+from sleeper.reports.sight import check_sees_rows
+from sleeper.runs.task import own_task
+from sleeper.runs.tracked_job import RunEnd, TrackedJob
+from sleeper.storage.bucket import Bucket, is_s3_url, split_s3_url
+from sleeper.storage.location import DataRoot
+from sleeper.tables.table_index import find_table
+from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId
+
+_EXPORTS_FOLDER = "exports"
+_NO_TABLE = TableId("")
+
+
+def export_table(
+    instance: Instance,
+    table_name: str,
+    output: str | Path | None = None,
+    export_id: str | None = None,
+) -> BulkExportResult:
+    """Exports now, below a folder or `s3://bucket/prefix`, or where the instance's exports go.
+
+    NotFoundError if there is no such table.
+    """
+    instance.tables.by_name(table_name)
+    job = BulkExportJob(checked_export_id(export_id or new_export_id()), table_name)
+    with own_task(instance, JobKind.BULK_EXPORT) as (task_id, done):
+        root = _export_root(instance) if output is None else _root_at(instance, str(output))
+        result = _run(instance, job, root, task_id)
+        done(0 if result.done_before else result.rows)
+    return result
+
+
+def run_bulk_export_message(
+    instance: Instance, message: Message, task_id: str | None = None
+) -> BulkExportResult:
+    """Runs the export of a message. One that is none is tracked as rejected under its own id."""
+    try:
+        job = bulk_export_job_from_message(message.body, message.message_id)
+    except InvalidRequestError as error:
+        TrackedJob(instance, JobKind.BULK_EXPORT, _NO_TABLE, message.message_id).reject(error)
+        raise
+    table = _table_of(instance, job)
+    try:
+        check_sees_rows(table, message.sender)
+    except InvalidRequestError as error:
+        TrackedJob(instance, JobKind.BULK_EXPORT, table.ref.id, job.id).reject(error)
+        raise
+    return _run(instance, job, _export_root(instance), task_id)
+
+
+def _run(
+    instance: Instance, job: BulkExportJob, root: DataRoot, task_id: str | None
+) -> BulkExportResult:
+    table = OpenTable(instance, _table_of(instance, job).ref)
+    folder = ExportFolder(root, table.ref.id, job.id)
+
+    def work(_: JobRunRef) -> BulkExportResult:
+        return finished_export(folder) or _export(table, folder)
+
+    tracked = TrackedJob(instance, JobKind.BULK_EXPORT, table.ref.id, job.id, task_id)
+    return tracked.run(work, lambda r: RunEnd(None if r.done_before else r.rows))
+
+
+def _table_of(instance: Instance, job: BulkExportJob) -> OpenTable:
+    try:
+        return OpenTable(instance, find_table(instance.tables, job.table_name, job.table_id))
+    except (NotFoundError, InvalidRequestError) as error:
+        named = (job.table_id or job.table_name or _NO_TABLE)[:TABLE_NAME_LENGTH_MAX]
+        TrackedJob(instance, JobKind.BULK_EXPORT, TableId(named), job.id).reject(error)
+        raise InvalidRequestError(str(error)) from error
+
+
+def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
+    shared = table.instance.query_engine()
+    # What bounds a person's query is not meant for a whole table. Its output may replace the
+    # table one day, so its input is verified, whatever queries do.
+    settings = replace(shared.settings, rows_max=0, seconds_max=0, verifies_checksums=True)
+    engine = QueryEngine(settings, shared.clock)
+    place = query_table(table)
+    plan = plan_export(folder, table.state)
+
+    def write(region: Region, version: int, sink: BinaryIO) -> int:
+        with run_query(Query((region,), version=version), place, engine) as rows:
+            return write_parquet(rows.schema, rows, sink)
+
+    try:
+        with _held(table, plan.version, folder.export_id, engine):
+            return write_export(folder, plan, write, engine.settings.engine.threads)
+    except (StateMovedOnError, DataError):
+        # What is missing may be so because the table is gone.
+        table.check_active()
+        raise
+
+
+@contextmanager
+def _held(table: OpenTable, version: int, export_id: str, engine: QueryEngine) -> Iterator[None]:
+    owner = f"bulk export {export_id}"
+    hold = VersionHold(table.state, version, engine.settings.hold_seconds, engine.clock, owner)
+    try:
+        hold.take()
+    except StateMovedOnError as error:
+        raise InvalidRequestError(
+            f"export {export_id}: version {version} is not kept any more: export again under "
+            f"another id ({error})"
+        ) from error
+    try:
+        yield
+    finally:
+        hold.release()
+
+
+def _root_at(instance: Instance, place: str) -> DataRoot:
+    if not is_s3_url(place):
+        return DataRoot(Path(place).resolve())
+    bucket, prefix = split_s3_url(place)
+    own = next(iter(instance.root.buckets), Bucket(bucket))
+    return DataRoot(replace(own, name=bucket, prefix=prefix.strip("/")))
+
+
+def _export_root(instance: Instance) -> DataRoot:
+    if instance.is_local:
+        return DataRoot(Path(instance.where) / _EXPORTS_FOLDER)
+    bucket = instance.properties().get(BULK_EXPORT_BUCKET)
+    if not bucket:
+        raise InvalidRequestError("the instance has no bucket for bulk exports")
+    (own,) = instance.root.buckets
+    return DataRoot(replace(own, name=bucket, prefix=""))

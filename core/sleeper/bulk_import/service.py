@@ -1,0 +1,92 @@
+"""Bulk imports into a table of an instance, tracked. The cluster is the caller's."""
+
+from collections.abc import Sequence
+
+from sleeper.bulk_import.run import (
+    BulkImportResult,
+    BulkImportTable,
+    OpenCluster,
+    StageHeard,
+    ignore_stage,
+    run_bulk_import,
+)
+from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.event import JobKind, JobRunRef
+from sleeper.jobs.ingest_job import IngestJob, new_job_id
+from sleeper.jobs.queue import Message
+from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
+from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN, EXTRA_COLUMNS_REFUSED
+from sleeper.runs.engine import engine_settings, file_settings
+from sleeper.runs.file_jobs import job_of_message, table_of_job
+from sleeper.runs.source_names import absolute_names, source_file
+from sleeper.runs.task import own_task
+from sleeper.runs.tracked_job import RunEnd, TrackedJob
+from sleeper.schema.json import schema_from_json
+
+
+def bulk_import_paths(
+    instance: Instance,
+    table_name: str,
+    paths: Sequence[str],
+    cluster: OpenCluster,
+    job_id: str | None = None,
+    on_stage: StageHeard = ignore_stage,
+) -> BulkImportResult:
+    """Takes in files now. NotFoundError if there is no such table."""
+    instance.tables.by_name(table_name)
+    job = IngestJob(job_id or new_job_id(), absolute_names(instance, paths), table_name)
+    return _run(instance, job, cluster, on_stage)
+
+
+def run_bulk_import_message(
+    instance: Instance, message: Message, cluster: OpenCluster, run_id: str | None = None
+) -> BulkImportResult:
+    """Runs the job of a message. One that is no job, or too old, is tracked as rejected.
+
+    `run_id` is that of the run which a platform accepted.
+    """
+    job = job_of_message(instance, message, JobKind.BULK_IMPORT)
+    return _run(instance, job, cluster, ignore_stage, run_id)
+
+
+def _run(
+    instance: Instance,
+    job: IngestJob,
+    cluster: OpenCluster,
+    on_stage: StageHeard,
+    run_id: str | None = None,
+) -> BulkImportResult:
+    table = table_of_job(instance, job, JobKind.BULK_IMPORT)
+
+    def work(_: JobRunRef) -> BulkImportResult:
+        files = [source_file(instance, name) for name in job.files]
+        return run_bulk_import(
+            _bulk_import_table(table), job.id, files, job.request, cluster, on_stage
+        )
+
+    with own_task(instance, JobKind.BULK_IMPORT) as (task_id, done):
+        tracked = TrackedJob(
+            instance, JobKind.BULK_IMPORT, table.ref.id, job.id, task_id, len(job.files), run_id
+        )
+        result = tracked.run(work, lambda r: RunEnd(None if r.done_before else r.rows))
+        done(result.rows)
+    return result
+
+
+def _bulk_import_table(table: OpenTable) -> BulkImportTable:
+    properties = table.properties()
+    with table.state.reading() as state:
+        schema = schema_from_json(state.schema_json)
+    return BulkImportTable(
+        table.ref.id,
+        schema,
+        table.state,
+        table.instance.root,
+        engine_settings(table.instance, BULK_IMPORT_TASK_MEMORY_BYTES),
+        table.instance.clock,
+        file_settings(properties),
+        properties.get(BULK_IMPORT_LEAVES_MIN),
+        table.ref.online,
+        properties.get(EXTRA_COLUMNS_REFUSED),
+        table.check_active,
+    )

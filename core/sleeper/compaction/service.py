@@ -1,0 +1,39 @@
+"""Runs compaction jobs of the tables of an instance."""
+
+from sleeper.compaction.job import compaction_job_from_json
+from sleeper.compaction.run import CompactionSettings, run_compaction
+from sleeper.datafiles.merge.bound_iterator import TableIterators
+from sleeper.instance import Instance, OpenTable
+from sleeper.properties.engine import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_BYTES
+from sleeper.properties.table import COMPACTION_COMMIT_ASYNC, ITERATOR_GROUP_ROWS_MAX
+from sleeper.runs.commit_route import commits_of
+from sleeper.runs.engine import engine_settings, file_settings
+from sleeper.tables.table_index import find_table
+
+
+def run_compaction_message(
+    instance: Instance, body: str, task_id: str | None = None
+) -> tuple[int, int]:
+    """Runs the job of a message; returns rows read and written."""
+    job = compaction_job_from_json(body)
+    table = OpenTable(instance, find_table(instance.tables, None, job.table_id))
+    properties = table.properties()
+    settings = CompactionSettings(
+        engine_settings(instance, MERGE_MEMORY_BYTES),
+        file_settings(properties),
+        properties.get(COMPACTION_LEASE_SECONDS),
+        task_id,
+        TableIterators(
+            table.ref.name, instance.code, lambda: properties.get(ITERATOR_GROUP_ROWS_MAX)
+        ),
+    )
+    result = run_compaction(
+        job,
+        table.state,
+        instance.root,
+        instance.jobs,
+        settings,
+        instance.clock,
+        commit=commits_of(table, COMPACTION_COMMIT_ASYNC),
+    )
+    return result.rows_read, result.rows_written

@@ -1,0 +1,160 @@
+"""Rows in any order, sorted by key in bounded memory.
+
+What is to be sorted are Parquet files: those a user brought, if they can be scanned as
+they are, and staged ones, into which everything else was checked and cast. Files of one
+schema are one scan, so that the engine reads them one after another and sorts in as many
+runs as it has threads, not as many as there are files.
+"""
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datafusion import DataFrame
+
+from sleeper.datafiles.arrow import arrow_schema, view_schema
+from sleeper.datafiles.engine.predicate import column, key_order
+from sleeper.datafiles.engine.session import (
+    EngineSettings,
+    engine_errors,
+    open_session,
+    scan_files,
+    spill_folder,
+    stream,
+)
+from sleeper.errors import DataError, UnavailableError
+from sleeper.schema.model import Schema
+
+_STAGED_ROWS_MAX = 1_000_000
+_STAGED_BYTES_MAX = 256 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class UnsortedRows:
+    """Parquet files to sort. Staged ones are in a folder of local disk that the caller deletes."""
+
+    schema: Schema
+    folder: Path
+    rows: int = 0
+    _groups: dict[str, list[str]] = field(default_factory=dict)
+
+    def add_file(self, file: str, kind: pa.Schema, rows: int) -> None:
+        """A Parquet file, by path or URL, that can be scanned as it is."""
+        self._group(str(kind)).append(file)
+        self.rows += rows
+
+    def add_batches(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Batches of the table's Arrow schema, staged on local disk."""
+        kind = arrow_schema(self.schema)
+        writer: pq.ParquetWriter | None = None
+        rows = size = 0
+        try:
+            for batch in batches:
+                with self._disk_errors():
+                    if writer is None:
+                        writer = self._staging_writer(kind)
+                    writer.write_batch(batch)
+                    rows, size = rows + batch.num_rows, size + batch.nbytes
+                    self.rows += batch.num_rows
+                    if rows >= _STAGED_ROWS_MAX or size >= _STAGED_BYTES_MAX:
+                        writer.close()
+                        writer, rows, size = None, 0, 0
+        finally:
+            if writer is not None:
+                with self._disk_errors():
+                    writer.close()
+
+    def _staging_writer(self, kind: pa.Schema) -> pq.ParquetWriter:
+        path = self.folder / f"{uuid.uuid4().hex}.parquet"
+        self._group("staged").append(str(path))
+        return pq.ParquetWriter(
+            path, kind, compression="lz4", use_dictionary=False, write_statistics=False
+        )
+
+    @contextlib.contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(f"cannot stage rows in {self.folder}: {error}") from error
+
+    def groups(self) -> Sequence[Sequence[str]]:
+        """The files by their schemas."""
+        return list(self._groups.values())
+
+    def _group(self, name: str) -> list[str]:
+        return self._groups.setdefault(name, [])
+
+
+def sort_batches(
+    batches: Iterator[pa.RecordBatch], schema: Schema, settings: EngineSettings
+) -> Iterator[pa.RecordBatch]:
+    """The same of batches of the table's Arrow schema.
+
+    Those that fit into a quarter of its memory are sorted there; more are staged on local disk.
+    """
+    kept: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        kept.append(batch)
+        size += batch.nbytes
+        if size > settings.memory_bytes // 4:
+            yield from _sort_staged(itertools.chain(kept, batches), schema, settings)
+            return
+    if kept:
+        session = open_session(settings)
+        # The fewer batches come in, the fewer runs it merges.
+        whole = pa.Table.from_batches(kept).combine_chunks().to_batches()
+        frame = _as_views(session.create_dataframe([whole]), schema)
+        yield from stream(session, frame.sort(*key_order(schema)))
+
+
+def _sort_staged(
+    batches: Iterable[pa.RecordBatch], schema: Schema, settings: EngineSettings
+) -> Iterator[pa.RecordBatch]:
+    with spill_folder(settings, "sort") as folder:
+        unsorted = UnsortedRows(schema, folder)
+        unsorted.add_batches(batches)
+        yield from sort(unsorted, settings)
+
+
+def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.RecordBatch]:
+    """All rows in key order, as batches of the engine's own types. Spills beyond its memory."""
+    session = open_session(settings, partitions=settings.threads)
+    frames = []
+    for files in unsorted.groups():
+        with engine_errors():
+            frames.append(_as_views(scan_files(session, files), unsorted.schema))
+    if not frames:
+        return
+    whole = frames[0]
+    for frame in frames[1:]:
+        whole = whole.union(frame)
+    if len(frames) > 1:
+        whole = whole.repartition(settings.threads)
+    found_rows = 0
+    for batch in stream(session, whole.sort(*key_order(unsorted.schema))):
+        found_rows += batch.num_rows
+        yield batch
+    if found_rows != unsorted.rows:
+        raise DataError(
+            f"an input file is damaged or has changed: sorted {found_rows} rows of {unsorted.rows}"
+        )
+
+
+def _as_views(frame: DataFrame, schema: Schema) -> DataFrame:
+    """The table's columns, with text and bytes as the engine sorts them fastest."""
+    found = frame.schema()
+    return frame.select(
+        *(
+            column(f.name)
+            if found.field(f.name).type == f.type
+            else column(f.name).cast(f.type).alias(f.name)
+            for f in view_schema(schema)
+        )
+    )

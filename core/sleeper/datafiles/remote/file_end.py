@@ -1,0 +1,186 @@
+"""The end of a data file on S3, after its rows: what tells where which rows are."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sleeper.datafiles.remote.parquet_footer import (
+    MAGIC,
+    TAIL_BYTES,
+    FooterParts,
+    footer_length,
+    take_apart,
+)
+from sleeper.datafiles.sidecars.checksum import Section, digest_of
+from sleeper.datafiles.sidecars.file_check import damaged_bytes, read_checksum
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError, failure_of
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.region import Region
+from sleeper.schema.model import KeyValue, Schema
+from sleeper.storage.bucket_folder import store_errors
+from sleeper.storage.location import DataRoot
+
+# A file's end is read on a guess: its footer and page index take about this share of it.
+_END_SHARE = 256
+_END_BYTES_MIN = 64 * 1024
+_END_BYTES_MAX = 8 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """The least and greatest value of a field in each row group; None where it is not known."""
+
+    low: tuple[Any, ...] | None
+    high: tuple[Any, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileEnd:
+    """What is after a file's rows, and where these are: by row group, bytes from and to.
+
+    `digests` are the checksums of the row groups, None if they are not verified.
+    """
+
+    footer: FooterParts
+    places: tuple[tuple[int, int], ...]
+    rows: tuple[int, ...]
+    fields: tuple[_Bounds, ...]
+    index: bytes
+    index_at: int
+    size: int
+    digests: tuple[str, ...] | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """About what it takes in memory."""
+        groups = sum(map(len, self.footer.row_groups))
+        per_group = 200 + 150 * len(self.fields) + (100 if self.digests else 0)
+        return groups + len(self.index) + len(self.places) * per_group
+
+    def bytes_of(self, groups: Iterable[int]) -> int:
+        """What these row groups take in the file."""
+        return sum(end - start for start, end in (self.places[i] for i in groups))
+
+
+def read_file_end(root: DataRoot, schema: Schema, file: DataFile, verify: bool = False) -> FileEnd:
+    """Reads it, in one request for most files. StateMovedOnError if the file is gone, DataError
+    if it is torn.
+
+    `verify` holds it against the file's checksum, which is another request, and gives it the
+    row groups' digests. A file without checksums of its row groups gets none.
+    """
+    guess = min(max(file.bytes // _END_SHARE, _END_BYTES_MIN), _END_BYTES_MAX)
+    checksum = read_checksum(root, file.path) if verify else None
+    if checksum is not None and not checksum.has_sections:
+        checksum = None
+    start = max(file.bytes - guess, 0)
+    if checksum is not None:
+        start = min(start, checksum.sections[-1].start)
+    tail = _bytes_of(root, file.path, start, file.bytes)
+    if checksum is not None:
+        # Before anything looks at it: Arrow ends the process over some footers.
+        _verify_end(file, checksum.sections[-1], tail, start)
+    try:
+        length = footer_length(tail) + TAIL_BYTES
+        if length > file.bytes:
+            raise ValueError("its footer is longer than it is itself")
+        if length > len(tail):
+            tail = _bytes_of(root, file.path, file.bytes - length, start) + tail
+            start = file.bytes - length
+        footer = tail[-length:]
+        metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer))
+        places = tuple(_place(metadata.row_group(i)) for i in range(metadata.num_row_groups))
+        index_at = max((end for _, end in places), default=len(MAGIC))
+        if index_at < start:
+            tail = _bytes_of(root, file.path, index_at, start) + tail
+            start = index_at
+        return FileEnd(
+            footer=take_apart(footer[:-TAIL_BYTES]),
+            places=places,
+            rows=tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)),
+            fields=tuple(_bounds(metadata, i) for i in range(len(schema.row_keys))),
+            index=tail[index_at - start : file.bytes - length - start],
+            index_at=index_at,
+            size=file.bytes - length,
+            digests=None if checksum is None else tuple(map(checksum.digest_at, places)),
+        )
+    except (ValueError, IndexError, OverflowError, pa.ArrowException, OSError) as error:
+        raise failure_of(
+            error, f"data file {file.path} cannot be read: {error}", DataError
+        ) from error
+
+
+def _verify_end(file: DataFile, section: Section, tail: bytes, start: int) -> None:
+    end = tail[section.start - start :]
+    if section.end != file.bytes or section.digest != digest_of(end):
+        raise damaged_bytes(file.path, section.start, section.end)
+
+
+def section_ends(metadata: pq.FileMetaData) -> list[int]:
+    """Where the sections of a file's checksum end, but for the last: magic and row groups."""
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    return [len(MAGIC), *(_place(group)[1] for group in groups)]
+
+
+def _place(group: pq.RowGroupMetaData) -> tuple[int, int]:
+    """From its first byte to behind its last."""
+    columns = [group.column(i) for i in range(group.num_columns)]
+    starts = [c.dictionary_page_offset or c.data_page_offset for c in columns]
+    ends = [s + c.total_compressed_size for s, c in zip(starts, columns, strict=True)]
+    return min(starts), max(ends)
+
+
+def _bounds(metadata: pq.FileMetaData, field: int) -> _Bounds:
+    # The row key fields are a file's first columns.
+    of = [metadata.row_group(i).column(field).statistics for i in range(metadata.num_row_groups)]
+    if any(s is None or not s.has_min_max for s in of):
+        return _Bounds(None, None)
+    return _Bounds(tuple(s.min for s in of), tuple(s.max for s in of))
+
+
+def row_groups_holding(end: FileEnd, regions: Sequence[Region]) -> list[int]:
+    """Those that may hold rows of the regions, ascending."""
+    found: set[int] = set()
+    for region in regions:
+        found.update(i for i in _by_first_field(end, region) if _may_hold(end, i, region))
+    return sorted(found)
+
+
+def _by_first_field(end: FileEnd, region: Region) -> range:
+    """The rows are sorted by the first field, so what may hold a range of it is a run."""
+    first, within = end.fields[0], region.ranges[0]
+    if first.low is None or first.high is None:
+        return range(len(end.places))
+    stop = len(first.low) if within.max is None else bisect_left(first.low, within.max)
+    return range(bisect_left(first.high, within.min), stop)
+
+
+def _may_hold(end: FileEnd, group: int, region: Region) -> bool:
+    for bounds, within in zip(end.fields[1:], region.ranges[1:], strict=True):
+        if bounds.low is None or bounds.high is None:
+            continue
+        low: KeyValue = bounds.low[group]
+        if not within.overlaps_values(low, bounds.high[group]):
+            return False
+    return True
+
+
+def _bytes_of(root: DataRoot, path: str, start: int, end: int) -> bytes:
+    return bytes(read_range(root, path, start, end)) if start < end else b""
+
+
+def read_range(root: DataRoot, path: str, start: int, end: int) -> obstore.Bytes:
+    """Bytes of a data file, as one request."""
+    try:
+        with store_errors(path):
+            found = obstore.get_range(root.store, path, start=start, end=end)
+    except NotFoundError as error:
+        raise StateMovedOnError(f"a data file is gone: {root.url_of(path)}") from error
+    if len(found) != end - start:
+        raise DataError(f"data file {path} has less than {end} bytes")
+    return found

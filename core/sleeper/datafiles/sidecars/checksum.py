@@ -1,0 +1,159 @@
+"""The `.checksum` sidecar: hashes of a data file's bytes, by which damage is found.
+
+A file is hashed in *sections* that follow each other without gaps: the leading magic, each
+row group, and all after the last one (page index and footer). So a reader of some row groups
+verifies what it reads, headers and footer included, which page checksums do not cover. The
+sidecar is text: the hash's name (XXH3, 128 bits), a line with end offset and digest for each
+section, and the digest of these lines, so that a damaged sidecar is not taken for a damaged
+file. Earlier versions wrote one line: name and digest of the whole file.
+"""
+
+import bisect
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import xxhash
+
+from sleeper.errors import DataError
+from sleeper.files.data_file import CHECKSUM_SUFFIX
+from sleeper.storage.location import DataRoot
+
+_NAME = "xxh3-128"
+_SECTIONS = "sections"
+_WHOLE_FILE = re.compile(f"{_NAME} ([0-9a-f]{{32}})\n".encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Bytes of a file from `start` to `end`; `end` None is the file's end."""
+
+    start: int
+    end: int | None
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileChecksum:
+    """The sections of a file, ascending. The last one ends where the file ends."""
+
+    sections: tuple[Section, ...]
+
+    def to_bytes(self) -> bytes:
+        """The sidecar's content."""
+        lines = [f"{_NAME} {_SECTIONS}\n", *(f"{s.end} {s.digest}\n" for s in self.sections)]
+        listed = "".join(lines).encode()
+        return listed + _last_line(listed)
+
+    @property
+    def has_sections(self) -> bool:
+        """False if it is of the whole file, as earlier versions wrote it."""
+        return self.sections[-1].end is not None
+
+    def digest_at(self, place: tuple[int, int]) -> str:
+        """The digest of the section from and to these bytes; ValueError if there is none."""
+        found = bisect.bisect_left(self.sections, place[0], key=lambda s: s.start)
+        section = self.sections[found]
+        if (section.start, section.end) != place:
+            raise ValueError(f"bytes {place[0]} to {place[1]} are no section of its checksum")
+        return section.digest
+
+    def write_sidecar(self, root: DataRoot, path: str) -> str:
+        """Writes the sidecar of the file; its suffix."""
+        with root.sink(path + CHECKSUM_SUFFIX) as sink:
+            sink.write(self.to_bytes())
+        return CHECKSUM_SUFFIX
+
+
+def checksum_from_bytes(content: bytes, path: str) -> FileChecksum:
+    """The checksum of a sidecar; DataError names the path if it is damaged or unknown."""
+    first, *lines = content.decode(errors="replace").splitlines()[:-1] or [""]
+    if whole := _WHOLE_FILE.fullmatch(content):
+        return FileChecksum((Section(0, None, whole[1].decode()),))
+    listed = content[: content.rstrip(b"\n").rfind(b"\n") + 1]
+    if first != f"{_NAME} {_SECTIONS}" or content != listed + _last_line(listed):
+        raise DataError(f"sidecar {path} is no checksum by {_NAME}: {content[:60]!r}")
+    if not lines:
+        raise DataError(f"sidecar {path} has no sections")
+    try:
+        found = [(int(end), digest) for end, digest in (line.split(" ") for line in lines)]
+    except ValueError as error:
+        raise DataError(f"sidecar {path} is no checksum by {_NAME}: {error}") from error
+    starts = [0, *(end for end, _ in found)]
+    return FileChecksum(
+        tuple(Section(start, *each) for start, each in zip(starts, found, strict=False))
+    )
+
+
+def _last_line(listed: bytes) -> bytes:
+    return f"{_NAME} {digest_of(listed)}\n".encode()
+
+
+def digest_of(content: Any) -> str:
+    """The digest of some bytes, in hexadecimal digits."""
+    return xxhash.xxh3_128(content).hexdigest()
+
+
+class SectionHasher:
+    """Hashes bytes that come one after another; `end_section` is called where a section ends."""
+
+    def __init__(self) -> None:
+        self._digest = xxhash.xxh3_128()
+        self._sections: list[Section] = []
+        self._start = 0
+        self.size = 0
+
+    def update(self, content: Any) -> None:
+        """Takes the bytes that follow."""
+        self._digest.update(content)
+        self.size += len(content)
+
+    def end_section(self) -> None:
+        """The bytes since the last section are one; nothing happens if there are none."""
+        if self.size > self._start:
+            self._sections.append(Section(self._start, self.size, self._digest.hexdigest()))
+            self._digest.reset()
+            self._start = self.size
+
+    def finish(self) -> FileChecksum:
+        """The checksum of all that came."""
+        self.end_section()
+        return FileChecksum(tuple(self._sections))
+
+
+class HashedSink(io.RawIOBase):
+    """A binary file that passes on to another what is written, and hashes it on the way."""
+
+    def __init__(self, sink: Any) -> None:
+        self._sink = sink
+        self.hasher = SectionHasher()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        self._sink.write(content)
+        self.hasher.update(content)
+        return len(content)
+
+    def tell(self) -> int:
+        return self.hasher.size
+
+
+def checksum_in_sections(parts: Iterator[bytes], ends: Sequence[int]) -> FileChecksum:
+    """The checksum of a file that comes in parts, with sections that end at `ends`."""
+    hasher = SectionHasher()
+    coming = iter(ends)
+    end = next(coming, None)
+    for part in parts:
+        left = memoryview(part)
+        while end is not None and hasher.size + len(left) >= end:
+            taken = end - hasher.size
+            hasher.update(left[:taken])
+            hasher.end_section()
+            left = left[taken:]
+            end = next(coming, None)
+        hasher.update(left)
+    return hasher.finish()

@@ -1,0 +1,284 @@
+"""Files that users bring: which there are, what format, and their rows as checked batches.
+
+A *source* yields Arrow batches of exactly the table's schema (columns in file order,
+values cast). A row that does not fit refuses its whole job, with file, field and row;
+unless the caller hands in `Rejects`, which takes such rows aside.
+"""
+
+import contextlib
+import errno
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from sleeper.datafiles.arrow import (
+    arrow_schema,
+    cast_column,
+    is_castable,
+    parse_column,
+    python_value,
+)
+from sleeper.datafiles.engine.session import LINE_BYTES_MAX
+from sleeper.errors import (
+    InvalidRequestError,
+    UnavailableError,
+    did_you_mean,
+    failure_of,
+    reason_of,
+)
+from sleeper.schema.model import Field, Schema, type_name
+from sleeper.storage.disk import sync_folder
+from sleeper.storage.s3_file import S3File
+
+# A pipe or a terminal has nothing to synchronise.
+_NO_DISK = (errno.EINVAL, errno.ENOTSUP)
+
+SourceFile = Path | S3File
+"""What is named by a local path, or by a URL of S3."""
+
+Columns = dict[str, pa.Array]
+ParseColumn = Callable[[pa.Array, Field], tuple[pa.Array, dict[int, str]]]
+"""A column as the field's type, and the rows that do not fit with their reasons."""
+
+
+class SourceFormat(Enum):
+    """Formats that can be ingested; the value lists the file name endings."""
+
+    PARQUET = (".parquet",)
+    CSV = (".csv", ".csv.gz")
+    JSON_LINES = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
+
+
+@dataclass(slots=True)
+class Rejects:
+    """Takes rows that do not fit, as JSON lines: file, row, reason, and the row where known.
+
+    A file is emptied when a run begins, and not by a job that was done before.
+    """
+
+    sink: IO[str]
+    count: int = 0
+
+    def begin(self) -> None:
+        """What an earlier try set aside goes."""
+        self.count = 0
+        if self.sink.seekable():
+            self.sink.seek(0)
+            self.sink.truncate()
+
+    def keep(self) -> None:
+        """Makes them durable: once the other rows are committed, they are nowhere else."""
+        try:
+            self.sink.flush()
+            with contextlib.suppress(io.UnsupportedOperation):
+                os.fsync(self.sink.fileno())
+                if isinstance(self.sink.name, str):
+                    sync_folder(Path(self.sink.name).parent)
+        except OSError as error:
+            if error.errno not in _NO_DISK:
+                raise UnavailableError(f"cannot write rejected rows: {error}") from error
+
+    def add(self, file: str, row: int, reason: str, content: Any) -> None:
+        line = {"file": file, "row": row, "reason": reason, "content": content}
+        self.sink.write(json.dumps(line, default=str, ensure_ascii=False) + "\n")
+        self.count += 1
+
+
+def format_of(path: SourceFile) -> SourceFormat:
+    """The format that the file's name says; InvalidRequestError lists those there are."""
+    name = path.name.lower()
+    for known in SourceFormat:
+        if name.endswith(known.value):
+            return known
+    endings = ", ".join(e for f in SourceFormat for e in f.value)
+    raise InvalidRequestError(f"file {path}: unknown format, the name must end with {endings}")
+
+
+def find_source_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
+    """The files named, and what is below those that are folders, in order.
+
+    Of a directory that is every file of a known format, of a prefix in S3 every `.parquet`
+    (FORMATS: Messages). InvalidRequestError if one is missing, UnavailableError if the disk
+    does not answer.
+    """
+    try:
+        return _found_files(paths)
+    except OSError as error:
+        text = f"file {error.filename} cannot be read: {reason_of(error)}"
+        raise failure_of(error, text, InvalidRequestError) from error
+
+
+def _found_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
+    found: list[SourceFile] = []
+    for path in paths:
+        if isinstance(path, S3File):
+            found.extend(_objects_of(path))
+        elif path.is_dir():
+            endings = tuple(e for f in SourceFormat for e in f.value)
+            named = (p for p in path.rglob("*") if p.name.lower().endswith(endings))
+            # A directory may be named like a file: engines that write in parts do so.
+            below = sorted(p for p in named if not p.is_dir())
+            if not below:
+                raise InvalidRequestError(f"directory {path} holds no file of a known format")
+            found.extend(below)
+        elif path.is_file():
+            format_of(path)
+            found.append(path)
+        else:
+            near = did_you_mean(path.name, _names_beside(path))
+            raise InvalidRequestError(f"file {path} does not exist{near}")
+    return found
+
+
+def _names_beside(path: Path) -> list[str]:
+    try:
+        return os.listdir(path.parent)
+    except OSError:
+        return []
+
+
+def _objects_of(file: S3File) -> list[S3File]:
+    """The object itself, or those below it."""
+    if not file.key.endswith("/") and file.size() is not None:
+        format_of(file)
+        return [file]
+    endings = SourceFormat.PARQUET.value
+    below = sorted(
+        (f for f in file.below() if f.name.lower().endswith(endings)), key=lambda f: f.key
+    )
+    if not below:
+        raise InvalidRequestError(f"file {file} does not exist, nor any .parquet file below it")
+    return below
+
+
+@dataclass(slots=True)
+class RowChecker:
+    """Makes batches of the table's schema from columns as they come, and reports rows by number.
+
+    `row` is the number of the next row of the file, from 1. `where` says more about the
+    place, such as the row group, for messages. Columns of a Parquet file that the schema does not
+    have are ignored, unless it `refuses_extra_columns`. Text is refused if a line is longer than
+    `line_bytes_max`.
+    """
+
+    schema: Schema
+    file: str
+    rejects: Rejects | None
+    row: int = 1
+    where: str = ""
+    refuses_extra_columns: bool = False
+    line_bytes_max: int = LINE_BYTES_MAX
+    _target: pa.Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._target = arrow_schema(self.schema)
+
+    def check_columns(self, found: Iterable[str], *, ignores_extra: bool = False) -> None:
+        """InvalidRequestError if a column is missing, extra or doubled."""
+        names = list(found)
+        wanted = [f.name for f in self.schema.fields]
+        doubled = {n for n in names if names.count(n) > 1}
+        faults = [
+            ("missing", [n for n in wanted if n not in names]),
+            ("not in the schema", [n for n in names if n not in wanted and not ignores_extra]),
+            ("doubled", sorted(doubled)),
+        ]
+        said = "; ".join(
+            f"{what}: {', '.join(map(repr, which))}" for what, which in faults if which
+        )
+        if said:
+            raise InvalidRequestError(
+                f"file {self.file}: columns do not fit the table: {said}; "
+                f"expected {', '.join(wanted)}"
+            )
+
+    def check_types(self, found: pa.Schema) -> None:
+        """InvalidRequestError if a column's Arrow type can never be of its field."""
+        for wanted in self.schema.fields:
+            kind = found.field(wanted.name).type
+            if not is_castable(kind, wanted.type):
+                raise InvalidRequestError(
+                    f"file {self.file}: field {wanted.name!r} is {kind}, "
+                    f"expected {type_name(wanted.type)}"
+                )
+
+    def cast(self, columns: Columns) -> pa.RecordBatch:
+        """Typed columns, cast. Rows that do not fit are rejected, or refuse the job."""
+        return self._batch(columns, {f.name: cast_column for f in self.schema.fields})
+
+    def parse(
+        self,
+        columns: Columns,
+        text_fields: frozenset[str],
+        parsers: Mapping[str, ParseColumn] | None = None,
+    ) -> pa.RecordBatch:
+        """Columns of which some are text, some are for other parsers; the rest are cast."""
+        how: dict[str, ParseColumn] = {
+            f.name: parse_column if f.name in text_fields else cast_column
+            for f in self.schema.fields
+        }
+        return self._batch(columns, how | dict(parsers or {}))
+
+    def reject_row(self, row: int, reason: str, content: Any) -> None:
+        """Takes one row aside, or refuses the job if the caller did not ask for that."""
+        place = f"file {self.file}{self.where}, row {row}"
+        if self.rejects is None:
+            raise InvalidRequestError(f"{place}: {reason}")
+        self.rejects.add(self.file, row, reason, content)
+
+    def _batch(self, columns: Columns, how: Mapping[str, ParseColumn]) -> pa.RecordBatch:
+        count = len(next(iter(columns.values())))
+        arrays: list[pa.Array] = []
+        bad: dict[int, str] = {}
+        for wanted in self.schema.fields:
+            array, faults = how[wanted.name](columns[wanted.name], wanted)
+            arrays.append(array)
+            for row, reason in faults.items():
+                bad.setdefault(row, f"field {wanted.name!r} ({type_name(wanted.type)}): {reason}")
+        if bad:
+            self._set_aside(columns, bad)
+            keep = pa.array([i for i in range(count) if i not in bad], pa.int64())
+            arrays = [a.take(keep) for a in arrays]
+        self.row += count
+        arrays = [_without_null_flags(a, f.type) for a, f in zip(arrays, self._target, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+
+    def _set_aside(self, columns: Columns, bad: dict[int, str]) -> None:
+        for row in sorted(bad):
+            content = {name: python_value(column[row]) for name, column in columns.items()}
+            self.reject_row(self.row + row, bad[row], content)
+
+
+def _without_null_flags(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array if array.type.equals(kind) else array.cast(kind)
+
+
+def combined(column: pa.ChunkedArray) -> pa.Array:
+    """One array of a column in chunks."""
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def batch_columns(batch: pa.RecordBatch) -> Columns:
+    """The batch's columns by name."""
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+
+def read_batches(
+    batches: Iterator[pa.RecordBatch], checker: RowChecker
+) -> Iterator[pa.RecordBatch]:
+    """Batches that a program hands in, checked and cast. Each may have a schema of its own."""
+    checked: pa.Schema | None = None
+    for batch in batches:
+        if checked is None or not batch.schema.equals(checked):
+            checker.check_columns(batch.schema.names)
+            checker.check_types(batch.schema)
+            checked = batch.schema
+        if batch.num_rows:
+            yield checker.cast(batch_columns(batch))

@@ -1,0 +1,244 @@
+"""Lines of JSON as columns of a table.
+
+Arrow parses blocks of lines. What it does not take is rewritten before: a map is an object
+(Arrow wants a list of pairs), and a float that JSON has no number for is `"NaN"`,
+`"Infinity"` or `"-Infinity"` (Arrow wants them bare). Bytes, timestamps and dates are text.
+"""
+
+import contextlib
+import io
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from sleeper.datafiles.arrow import (
+    DECIMAL_DIGITS_MAX,
+    UnfitError,
+    arrow_type,
+    infinities,
+    parse_values,
+)
+from sleeper.datafiles.sources.files import Columns, combined
+from sleeper.schema.model import (
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    type_name,
+)
+
+NOT_ROWS = (pa.ArrowInvalid, ValueError, UnfitError, RecursionError)
+"""What `parse_lines` raises for lines that are no rows."""
+
+TEXT_IN_JSON = frozenset({PrimitiveType.BYTE_ARRAY, PrimitiveType.TIMESTAMP, PrimitiveType.DATE})
+_FLOATS = frozenset({PrimitiveType.FLOAT, PrimitiveType.DOUBLE})
+_CONSTANTS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_QUOTED_CONSTANT = re.compile(rb'"(NaN|-?Infinity)"')
+
+
+def parse_lines(lines: Sequence[bytes], schema: Schema, only: str | None = None) -> Columns:
+    """The schema's columns, or only one of them; none if the lines are blank.
+
+    Fields of `TEXT_IN_JSON` are text, all others of their types, but for nulls where there
+    must be none. One of `NOT_ROWS` if a line is no object of such members.
+    """
+    fields = [f for f in schema.fields if only in (None, f.name)]
+    rows = [line for line in lines if line.strip()]
+    if not rows:
+        return {}
+    if any(isinstance(f.type, MapType) for f in fields):
+        content = b"".join(_with_maps_as_pairs(row, fields) for row in rows)
+    else:
+        ended = (row if row.endswith(b"\n") else row + b"\n" for row in rows)
+        content = _with_bare_constants(b"".join(ended), fields)
+    read = _read(content, {f.name: _json_type(f.type) for f in fields}, len(rows))
+    _check_overflow(rows, fields, read)
+    return {f.name: _typed(read[f.name], f.type) for f in fields}
+
+
+def reason_against(line: bytes, schema: Schema, error: Exception) -> str:
+    """Why the line is no row, with the field to blame if it is one field's value."""
+    with contextlib.suppress(ValueError, RecursionError):
+        row = json.loads(line)
+        if isinstance(row, dict):
+            return _fault_of(row, schema) or f"not a row of the table: {_first_line(error)}"
+    return f"not a JSON object, which each line must be: {_first_line(error)}"
+
+
+def _fault_of(row: dict[str, Any], schema: Schema) -> str | None:
+    """What is wrong with one of the members, if that is it."""
+    for name in (f.name for f in schema.fields if f.name in row):
+        try:
+            parse_lines([json.dumps({name: row[name]}).encode()], schema, only=name)
+        except NOT_ROWS as error:
+            return f"field {name!r}: {_first_line(error)}"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    """Arrow's message ends with the number of a row, which is not the file's."""
+    return re.sub(r" in row \d+$", "", str(error).splitlines()[0])
+
+
+def _read(content: bytes, kinds: dict[str, pa.DataType], rows: int) -> Columns:
+    table = pj.read_json(
+        io.BytesIO(content),
+        read_options=pj.ReadOptions(use_threads=False, block_size=len(content) + 1),
+        parse_options=pj.ParseOptions(
+            explicit_schema=pa.schema(list(kinds.items())), unexpected_field_behavior="error"
+        ),
+    )
+    if table.num_rows != rows:
+        raise ValueError("more than one object in a line")
+    return {name: combined(table.column(name)) for name in kinds}
+
+
+def _json_type(kind: FieldType) -> pa.DataType:
+    match kind:
+        case MapType(_, value):
+            return pa.list_(pa.struct([("key", pa.string()), ("value", _json_type(value))]))
+        case ListType(element):
+            return pa.list_(_json_type(element))
+        case DecimalType(_, scale):
+            # Arrow checks the digits of the text and not those after rescaling, so there must
+            # be room for them. The cast to the field's type checks its precision.
+            return pa.decimal256(DECIMAL_DIGITS_MAX, scale)
+        case _:
+            return pa.string() if kind in TEXT_IN_JSON else arrow_type(kind)
+
+
+def _typed(column: pa.Array, kind: FieldType) -> pa.Array:
+    match kind:
+        case MapType(key, value):
+            keys, values = column.flatten().flatten()
+            of_key = parse_values(keys, key)
+            _check_no_key_twice(column, of_key)
+            of_value = parse_values(values, value) if value in TEXT_IN_JSON else values
+            return pa.MapArray.from_arrays(_offsets_with_nulls(column), of_key, of_value)
+        case ListType(element) if element in TEXT_IN_JSON:
+            elements = parse_values(column.flatten(), element)
+            return pa.ListArray.from_arrays(_offsets_with_nulls(column), elements)
+        case _:
+            return column
+
+
+def _check_no_key_twice(maps: pa.ListArray, keys: pa.Array) -> None:
+    pairs = pa.table({"map": pc.list_parent_indices(maps), "key": keys})
+    if pairs.group_by(["map", "key"], use_threads=False).aggregate([]).num_rows < len(keys):
+        raise UnfitError("a key comes twice in a map")
+
+
+def _offsets_with_nulls(lists: pa.ListArray) -> pa.Array:
+    """Offsets into the flattened values."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    ends = pc.cumulative_sum(lengths).cast(pa.int32())
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    if not lists.null_count:
+        return offsets
+    present = pa.concat_arrays([lists.is_valid(), pa.array([True])])
+    return pc.if_else(present, offsets, pa.scalar(None, pa.int32()))
+
+
+def _check_overflow(rows: Sequence[bytes], fields: Sequence[Field], read: Columns) -> None:
+    """Raises UnfitError for numbers too large for a float, which Arrow reads as infinite."""
+    for field in fields:
+        column = read[field.name]
+        found = infinities(column)
+        if not found:
+            continue
+        lines = (json.loads(rows[i], parse_float=Decimal) for i in _infinite_rows(column))
+        if found > sum(_named_infinities(line[field.name]) for line in lines):
+            raise UnfitError(f"too large for {type_name(_element(field.type))}")
+
+
+def _infinite_rows(column: pa.Array) -> Iterable[int]:
+    """The rows with an infinite float, of a column, lists, or maps as lists of pairs."""
+    if not pa.types.is_list(column.type):
+        return map(int, pc.indices_nonzero(pc.is_inf(column)).to_pylist())
+    values = column.flatten()
+    if pa.types.is_struct(values.type):
+        values = values.flatten()[1]
+    rows = pc.list_parent_indices(column).filter(pc.is_inf(values)).unique()
+    return map(int, rows.to_pylist())
+
+
+def _named_infinities(value: Any) -> int:
+    """How many values are the constant, which is not parsed as a Decimal."""
+    values = value.values() if isinstance(value, dict) else value
+    return sum(
+        v in ("Infinity", "-Infinity") or (isinstance(v, float) and math.isinf(v))
+        for v in (values if isinstance(value, dict | list) else [value])
+    )
+
+
+def _element(kind: FieldType) -> FieldType:
+    match kind:
+        case MapType(_, value):
+            return value
+        case ListType(element):
+            return element
+        case _:
+            return kind
+
+
+def _with_bare_constants(content: bytes, fields: Sequence[Field]) -> bytes:
+    names = [f.name for f in fields if _element(f.type) in _FLOATS]
+    if not names or not (b'"NaN"' in content or b'Infinity"' in content):
+        return content
+    written = {json.dumps(n, ensure_ascii=a).encode() for n in names for a in (True, False)}
+    # Within text a quote has a backslash before it: these are members, of rows without objects.
+    members = re.compile(
+        rb"(?<=[{,\s])((?:%b)\s*:\s*)" % b"|".join(map(re.escape, written))
+        + rb'("(?:NaN|-?Infinity)"|\[[^\[\]]*\])'
+    )
+    return members.sub(lambda m: m[1] + _QUOTED_CONSTANT.sub(rb"\1", m[2]), content)
+
+
+class _Members(list[tuple[str, Any]]):
+    """An object, whose names may come twice."""
+
+
+def _with_maps_as_pairs(line: bytes, fields: Sequence[Field]) -> bytes:
+    # No library in use reads maps as strictly as Arrow reads rows: one row after the other.
+    row = json.loads(line, parse_float=Decimal, object_pairs_hook=_Members)
+    if not isinstance(row, _Members):
+        raise ValueError("not an object")
+    members = dict(row)
+    if len(members) < len(row):
+        raise ValueError("a member comes twice")
+    for field in fields:
+        if field.name in members:
+            members[field.name] = _as_arrow_has_it(members[field.name], field.type)
+    return json.dumps(members, default=_digits).encode() + b"\n"
+
+
+def _as_arrow_has_it(value: Any, kind: FieldType) -> Any:
+    match kind:
+        case MapType(_, of) if isinstance(value, _Members):
+            return [{"key": k, "value": _as_arrow_has_it(v, of)} for k, v in value]
+        case ListType(element) if isinstance(value, list) and not isinstance(value, _Members):
+            return [_as_arrow_has_it(each, element) for each in value]
+        case _ if kind in _FLOATS and isinstance(value, Decimal):
+            number = float(value)
+            return value if math.isinf(number) else number
+        case _ if kind in _FLOATS and isinstance(value, str):
+            return _CONSTANTS.get(value, value)
+        case _:
+            return dict(value) if isinstance(value, _Members) else value
+
+
+def _digits(number: object) -> str:
+    """A decimal as text, which Arrow takes for decimals alone, with all of its digits."""
+    if not isinstance(number, Decimal):
+        raise TypeError(f"{number!r} is no JSON")
+    return str(number)

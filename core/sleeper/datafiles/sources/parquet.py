@@ -1,0 +1,217 @@
+"""Parquet files that users bring.
+
+Most files can be scanned by DataFusion as they are: their columns are of the table's
+types (or of narrower or wider integers, or of another layout of the same text), and
+their footers say that no value is null that must not be. The others are read here,
+checked and cast batch by batch.
+"""
+
+import io
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.remote.parquet_footer import (
+    INT32,
+    INT64,
+    TAIL_BYTES,
+    ColumnStatistics,
+    column_statistics,
+    footer_length,
+)
+from sleeper.datafiles.sources.files import RowChecker, SourceFile, batch_columns
+from sleeper.errors import InvalidRequestError, UnavailableError, failure_of
+from sleeper.schema.model import (
+    INT_RANGES,
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+)
+from sleeper.storage.s3_file import S3File
+
+UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError)
+"""What Arrow raises for a damaged file. Names that are not UTF-8 are a ValueError."""
+
+logger = logging.getLogger(__name__)
+
+# Of a batch, whose rows may be wide.
+_BATCH_ROWS_MAX = 65_536
+_BATCH_BYTES = 16 * 1024**2
+
+
+def open_parquet(path: SourceFile, checker: RowChecker) -> pq.ParquetFile | None:
+    """The file, its columns and types checked; None for an upload of no rows and no columns."""
+    try:
+        file = pq.ParquetFile(path.open_ranges() if isinstance(path, S3File) else path)
+        found = file.schema_arrow
+        names = found.names
+    except UNREADABLE as error:
+        raise failure_of(
+            error, f"file {path}: not a readable Parquet file: {error}", InvalidRequestError
+        ) from error
+    if not names and file.metadata.num_rows == 0:
+        return None
+    _check_row_counts(path, file.metadata)
+    checker.check_columns(names, ignores_extra=not checker.refuses_extra_columns)
+    checker.check_types(found)
+    return file
+
+
+def _check_row_counts(path: SourceFile, metadata: pq.FileMetaData) -> None:
+    """Refuses a footer whose total contradicts its row groups: readers would differ."""
+    counted = sum(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
+    if counted != metadata.num_rows:
+        raise InvalidRequestError(
+            f"file {path}: damaged footer: {metadata.num_rows} rows in all, but {counted} in its "
+            "row groups"
+        )
+
+
+def warn_of_extra_columns(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> None:
+    """Logs the columns of a checked file that are left out."""
+    extra = _extra_columns(file, schema)
+    if extra:
+        named = ", ".join(map(repr, extra))
+        logger.warning("file %s: left out columns that the schema does not have: %s", path, named)
+
+
+def _extra_columns(file: pq.ParquetFile, schema: Schema) -> list[str]:
+    known = {field.name for field in schema.fields}
+    return [name for name in file.schema_arrow.names if name not in known]
+
+
+def is_scannable(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> bool:
+    """Whether DataFusion can read the opened file as it is, with no more than a safe cast."""
+    found = file.schema_arrow
+    if _extra_columns(file, schema):
+        return False
+    same = all(_same_or_safe(found.field(f.name).type, f.type) for f in arrow_schema(schema))
+    if not same:
+        return False
+    fields = {field.name: field for field in schema.fields}
+    try:
+        return all(
+            column.path[0] in fields and _column_fits(column, fields[column.path[0]])
+            for column in column_statistics(_footer(path, file))
+        )
+    except (ValueError, IndexError):
+        return False
+
+
+def _footer(path: SourceFile, file: pq.ParquetFile) -> bytes:
+    """The bytes of the footer.
+
+    Arrow's own `ColumnChunkMetaData` cannot be used: if a footer contradicts itself, it ends
+    the process with a C++ exception (see `test_arrow_still_aborts_on_a_damaged_footer`).
+    """
+    try:
+        with path.open_ranges() if isinstance(path, S3File) else path.open("rb") as content:
+            content.seek(-file.metadata.serialized_size - TAIL_BYTES, io.SEEK_END)
+            tail = content.read()
+    except OSError as error:
+        raise UnavailableError(f"file {path}: cannot be read: {error}") from error
+    return tail[-TAIL_BYTES - footer_length(tail) : -TAIL_BYTES]
+
+
+def read_parquet(
+    path: SourceFile, checker: RowChecker, row_groups: Sequence[int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file or of some of its row groups, checked and cast.
+
+    Messages name the row group, and count rows from the beginning of the file.
+    """
+    file = open_parquet(path, checker)
+    if file is None:
+        return
+    names = [f.name for f in checker.schema.fields]
+    sizes = [file.metadata.row_group(g).num_rows for g in range(file.metadata.num_row_groups)]
+    for group in range(len(sizes)) if row_groups is None else row_groups:
+        checker.row = 1 + sum(sizes[:group])
+        checker.where = f", row group {group}"
+        rows = _batch_rows(file.metadata.row_group(group))
+        batches = file.iter_batches(rows, row_groups=[group], columns=names)
+        while True:
+            try:
+                batch = next(batches, None)
+                # A damaged type, such as a time zone that is not UTF-8, shows only now.
+                is_read = batch is not None and batch.num_rows
+                checked = checker.cast(batch_columns(batch)) if is_read else None
+            except UNREADABLE as error:
+                raise failure_of(
+                    error,
+                    f"file {path}, row group {group}: cannot be read: {error}",
+                    InvalidRequestError,
+                ) from error
+            if batch is None:
+                break
+            if checked is not None:
+                yield checked
+
+
+def _batch_rows(group: pq.RowGroupMetaData) -> int:
+    rows: int = _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
+    return min(max(rows, 1), _BATCH_ROWS_MAX)
+
+
+def _same_or_safe(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_signed_integer(found))
+    if pa.types.is_string(wanted):
+        return found in (pa.string(), pa.large_string(), pa.string_view())
+    if pa.types.is_binary(wanted):
+        return found in (pa.binary(), pa.large_binary(), pa.binary_view())
+    if pa.types.is_list(wanted):
+        return bool(pa.types.is_list(found)) and found.value_type.equals(wanted.value_type)
+    if pa.types.is_map(wanted):
+        return (
+            bool(pa.types.is_map(found))
+            and found.key_type.equals(wanted.key_type)
+            and found.item_type.equals(wanted.item_type)
+        )
+    return bool(found.equals(wanted))
+
+
+def _column_fits(column: ColumnStatistics, field: Field) -> bool:
+    """Whether its statistics promise that every value fits; without statistics, they do not."""
+    may_not_be_null = not field.nullable or isinstance(field.type, ListType | MapType)
+    if may_not_be_null and column.null_count != 0:
+        return False
+    bounds = _narrower_bounds(column, _type_inside(field.type, column.path))
+    if bounds is None:
+        return True
+    low, high = _number(column.low, column), _number(column.high, column)
+    return low is not None and high is not None and bounds[0] <= low and high <= bounds[1]
+
+
+def _narrower_bounds(column: ColumnStatistics, kind: FieldType) -> tuple[int, int] | None:
+    """The bounds of the type's values, if the column can hold others. Decimals are unscaled."""
+    if isinstance(kind, DecimalType):
+        largest = 10**kind.precision - 1
+        return -largest, largest
+    if kind is PrimitiveType.INT and column.physical_type == INT64:
+        return INT_RANGES[kind]
+    return None
+
+
+def _type_inside(kind: FieldType, path: Sequence[str]) -> FieldType:
+    match kind:
+        case ListType(element):
+            return element
+        case MapType(key, value):
+            return key if path[-1] == "key" else value
+        case _:
+            return kind
+
+
+def _number(bound: bytes | None, column: ColumnStatistics) -> int | None:
+    if bound is None:
+        return None
+    is_integer = column.physical_type in (INT32, INT64)
+    return int.from_bytes(bound, "little" if is_integer else "big", signed=True)

@@ -1,0 +1,255 @@
+"""CSV and JSON lines, read in blocks of a few megabytes.
+
+CSV has a header line with the columns' names; an empty value that is not quoted is null
+where the field is nullable; bytes are base64; lists and maps are JSON. In JSON lines a
+map is an object. Both may be compressed with gzip.
+"""
+
+import codecs
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.csv as csv
+
+from sleeper.datafiles.arrow import UnfitError, cast_or_find, cast_values
+from sleeper.datafiles.sources.files import Columns, RowChecker, SourceFile, combined
+from sleeper.datafiles.sources.json_rows import NOT_ROWS, TEXT_IN_JSON, parse_lines, reason_against
+from sleeper.errors import InvalidRequestError, failure_of, reason_of
+from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
+from sleeper.storage.s3_file import S3File
+
+_BLOCK_BYTES = 8 * 1024 * 1024
+_ANY_KEY = Field("\n", PrimitiveType.LONG)
+# Values with what ends each of them. A quote within a value that does not begin with one is text.
+_WHOLE_VALUES = re.compile(rb'(?:[^",\r\n][^,\r\n]*+[,\r\n]|"(?:[^"]++|"")*+"[,\r\n]|[,\r\n])*+')
+_QUOTED_VALUE = re.compile(rb'"(?:[^"]++|"")*+"')
+_BYTE_ORDER_MARK = codecs.BOM_UTF8
+# What Arrow says, the disk, and a compressed file that is cut off or torn.
+_UNREADABLE = (pa.ArrowInvalid, OSError, EOFError, zlib.error)
+
+
+def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
+    """The rows of a CSV file, checked and parsed."""
+    schema = checker.schema
+    nested = [f for f in schema.fields if isinstance(f.type, ListType | MapType)]
+    plain = frozenset(f.name for f in schema.fields) - {f.name for f in nested}
+    short_rows: list[tuple[int, str, str]] = []
+    with _opened(path) as stream:
+        reader = _csv_reader(stream, path, checker, short_rows)
+        checker.check_columns(reader.schema.names)
+        for batch in _named_errors(reader, path):
+            while short_rows:
+                checker.reject_row(*short_rows.pop(0))
+            columns = {n: combined(pa.chunked_array([batch.column(n)])) for n in batch.schema.names}
+            if batch.num_rows:
+                yield checker.parse(columns, plain, {f.name: _parse_json_column for f in nested})
+    while short_rows:
+        checker.reject_row(*short_rows.pop(0))
+
+
+def read_json_lines(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
+    """The rows of a JSON lines file, checked and parsed."""
+    text_fields = frozenset(f.name for f in checker.schema.fields if f.type in TEXT_IN_JSON)
+    with _opened(path) as stream:
+        for lines in _blocks_of_lines(stream, path, checker.line_bytes_max):
+            for first, columns in _parsed_by_halves(lines, checker, 0):
+                start, checker.row = checker.row, checker.row + first
+                yield checker.parse(columns, text_fields)
+                checker.row = start
+            checker.row += len(lines)
+
+
+def _csv_reader(
+    stream: IO[bytes],
+    path: SourceFile,
+    checker: RowChecker,
+    short_rows: list[tuple[int, str, str]],
+) -> csv.CSVStreamingReader:
+    def on_invalid_row(row: csv.InvalidRow) -> str:
+        reason = f"expected {row.expected_columns} columns, found {row.actual_columns}"
+        short_rows.append((row.number - 1 if row.number else 0, reason, row.text))
+        return "skip"
+
+    try:
+        return csv.open_csv(
+            _CheckedCsv(stream, path, checker.line_bytes_max),
+            # A row must fit into a block.
+            read_options=csv.ReadOptions(
+                block_size=max(_BLOCK_BYTES, checker.line_bytes_max), use_threads=False
+            ),
+            parse_options=csv.ParseOptions(
+                newlines_in_values=True, invalid_row_handler=on_invalid_row
+            ),
+            convert_options=csv.ConvertOptions(
+                column_types={f.name: pa.string() for f in checker.schema.fields},
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                null_values=[""],
+            ),
+        )
+    except _UNREADABLE as error:
+        raise failure_of(
+            error, f"file {path}: not a readable CSV file: {error}", InvalidRequestError
+        ) from error
+
+
+class _CheckedCsv(io.RawIOBase):
+    """The bytes of a CSV file, checked for what Arrow takes without an error.
+
+    InvalidRequestError for bytes that are not UTF-8, which Arrow would find out only in some of
+    the columns; for a quoted value that does not end, which would be all of the file that
+    follows; and for a value that is too long.
+    """
+
+    def __init__(self, stream: IO[bytes], path: SourceFile, value_bytes_max: int) -> None:
+        self._stream = stream
+        self._path = path
+        self._value_bytes_max = value_bytes_max
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._line = 1
+        self._is_start = True
+        self._unfinished = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = _BLOCK_BYTES) -> bytes:
+        found = self._stream.read(max(size - 1, 1))
+        if found.endswith(b"\r"):
+            # Arrow takes a line feed at the start of a block for the second half of an end of
+            # line, also within quotes.
+            found += self._stream.read(1)
+        try:
+            self._decoder.decode(found, final=not found)
+        except UnicodeDecodeError as error:
+            raise InvalidRequestError(f"file {self._path}: not UTF-8 text: {error}") from error
+        self._check_values(found)
+        return found
+
+    def _check_values(self, found: bytes) -> None:
+        content = self._unfinished + found
+        if self._is_start:
+            content, self._is_start = content.removeprefix(_BYTE_ORDER_MARK), False
+        if b'"' in content:
+            end = _WHOLE_VALUES.match(content).end()  # type: ignore[union-attr]
+        else:
+            end = max(content.rfind(each) for each in (b",", b"\n", b"\r")) + 1
+        self._line += content.count(b"\n", 0, end)
+        self._unfinished = content[end:]
+        self._check_unfinished(is_last=not found)
+
+    def _check_unfinished(self, is_last: bool) -> None:
+        value = self._unfinished
+        if len(value) > self._value_bytes_max:
+            raise self._refusal(
+                f"a value of more than {self._value_bytes_max} bytes "
+                "(see sleeper.ingest.line.bytes.max)"
+            )
+        if not value.startswith(b'"'):
+            return
+        quoted = _QUOTED_VALUE.match(value)
+        if quoted is not None and quoted.end() < len(value):
+            raise self._refusal("a quoted value with text after its last quote")
+        if quoted is None and is_last:
+            raise self._refusal("a quoted value without an end: its last quote is missing")
+
+    def _refusal(self, reason: str) -> InvalidRequestError:
+        return InvalidRequestError(f"file {self._path}, line {self._line}: {reason}")
+
+
+def _named_errors(reader: csv.CSVStreamingReader, path: SourceFile) -> Iterator[pa.RecordBatch]:
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except _UNREADABLE as error:
+            raise failure_of(
+                error, f"file {path}: not a readable CSV file: {error}", InvalidRequestError
+            ) from error
+        yield batch
+
+
+def _parse_json_column(column: pa.Array, field: Field) -> tuple[pa.Array, dict[int, str]]:
+    """Cells that hold JSON as the field's type, and the rows that do not fit with their reasons."""
+    return cast_or_find(
+        column, field, lambda part: cast_values(_json_cells(part, field), field.type)
+    )
+
+
+def _json_cells(column: pa.Array, field: Field) -> pa.Array:
+    """The cells parsed as JSON lines of one field."""
+    name = json.dumps(field.name).encode()
+    lines = [b"{%b:%b}" % (name, (cell.as_py() or "null").encode()) for cell in column]
+    try:
+        return parse_lines(lines, Schema((_ANY_KEY,), (), (field,)), only=field.name)[field.name]
+    except NOT_ROWS as error:
+        raise UnfitError(f"not JSON of the field: {error}") from error
+
+
+def _opened(path: SourceFile) -> IO[bytes]:
+    is_compressed = path.name.lower().endswith(".gz")
+    if isinstance(path, S3File):
+        content = path.open_stream()
+        return gzip.open(content) if is_compressed else content  # type: ignore[return-value]
+    try:
+        return gzip.open(path) if is_compressed else path.open("rb")  # type: ignore[return-value]
+    except OSError as error:
+        text = f"file {path}: cannot be read: {reason_of(error)}"
+        raise failure_of(error, text, InvalidRequestError) from error
+
+
+def _blocks_of_lines(
+    stream: IO[bytes], path: SourceFile, line_bytes_max: int
+) -> Iterator[list[bytes]]:
+    """The lines, some megabytes at a time. InvalidRequestError if one is too long."""
+    line, unfinished = 1, b""
+    while True:
+        try:
+            found = stream.read(_BLOCK_BYTES)
+        except _UNREADABLE as error:
+            raise failure_of(
+                error, f"file {path}: cannot be read: {error}", InvalidRequestError
+            ) from error
+        *lines, unfinished = (unfinished + found).split(b"\n")
+        if max(map(len, lines), default=0) > line_bytes_max or len(unfinished) > line_bytes_max:
+            long = next(
+                n for n, each in enumerate([*lines, unfinished]) if len(each) > line_bytes_max
+            )
+            raise InvalidRequestError(
+                f"file {path}, line {line + long}: longer than {line_bytes_max} bytes "
+                "(see sleeper.ingest.line.bytes.max)"
+            )
+        if not found:
+            if unfinished:
+                yield [unfinished]
+            return
+        if lines:
+            yield lines
+        line += len(lines)
+
+
+def _parsed_by_halves(
+    lines: list[bytes], checker: RowChecker, first: int
+) -> Iterator[tuple[int, Columns]]:
+    """Columns of runs of lines that parse, each with its first line's place in the block."""
+    try:
+        columns = parse_lines(lines, checker.schema)
+    except NOT_ROWS as error:
+        if len(lines) == 1:
+            reason = reason_against(lines[0], checker.schema, error)
+            text = lines[0].decode(errors="replace").rstrip("\n")
+            checker.reject_row(checker.row + first, reason, text)
+            return
+        half = len(lines) // 2
+        yield from _parsed_by_halves(lines[:half], checker, first)
+        yield from _parsed_by_halves(lines[half:], checker, first + half)
+        return
+    if columns:
+        yield first, columns

@@ -1,0 +1,252 @@
+"""A sorted stream written to the leaves that own its rows, in a few threads.
+
+Two strategies: a file for each leaf, or one shared file with a reference for each leaf
+(few small files on big trees). Encoding takes longer than merging, so files are written
+in lanes: each lane is one thread with a short queue, and each file stays in its lane.
+Waiting for the disk takes no processor, so files are made durable beside the lanes.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from sleeper.datafiles.engine.session import engine_errors
+from sleeper.datafiles.write.file import DataFileWriter, FileSettings
+from sleeper.datafiles.write.route import LeafRouter
+from sleeper.errors import SleeperError
+from sleeper.files.data_file import (
+    SIDECAR_SUFFIXES,
+    DataFile,
+    FileReference,
+    new_data_path,
+)
+from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition
+from sleeper.schema.model import Schema
+from sleeper.storage.location import DataRoot
+
+_ROWS_PER_TURN = 65_536
+_QUEUED_TURNS_MAX = 2
+_FINISHERS = 4
+_FINISHING_MAX = 8
+# A file keeps up to this much until a row group is full.
+_KEPT_BYTES_PER_FILE = 64 * 1024**2
+_KEPT_BYTES_MAX = 512 * 1024**2
+
+
+class FileStrategy(Enum):
+    """How ingest writes files (property `sleeper.table.ingest.file.writing.strategy`)."""
+
+    ONE_FILE_PER_LEAF = "one_file_per_leaf"
+    ONE_REFERENCE_PER_LEAF = "one_reference_per_leaf"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTarget:
+    """Where rows go: the table's place, shape and leaves, and the run that writes them."""
+
+    root: DataRoot
+    table_id: str
+    schema: Schema
+    leaves: Sequence[Partition]
+    run_start_ms: int
+    settings: FileSettings = field(default_factory=FileSettings)
+    threads: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A finished file and the references that its rows need."""
+
+    file: DataFile
+    references: tuple[FileReference, ...]
+
+
+def write_sorted(
+    batches: Iterator[pa.RecordBatch],
+    target: WriteTarget,
+    strategy: FileStrategy,
+    on_rows: Callable[[int], None] = lambda _: None,
+) -> list[WrittenFile]:
+    """Writes the whole stream; `on_rows` hears how many rows were taken, for progress.
+
+    What it wrote is deleted if it fails: a full disk has room again at once.
+    """
+    router = LeafRouter(target.schema, target.leaves)
+    write = _write_shared if strategy is FileStrategy.ONE_REFERENCE_PER_LEAF else _write_by_leaf
+    lanes = _Lanes(target.threads)
+    try:
+        with engine_errors(), lanes:
+            return write(_counted(batches, on_rows), target, router, lanes)
+    except BaseException:  # an interrupt too
+        with contextlib.suppress(SleeperError):
+            suffixes = ("", *SIDECAR_SUFFIXES)
+            target.root.delete([p + s for p in lanes.paths for s in suffixes])
+        raise
+
+
+def _counted(
+    batches: Iterator[pa.RecordBatch], on_rows: Callable[[int], None]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+        on_rows(batch.num_rows)
+
+
+def _write_shared(
+    batches: Iterator[pa.RecordBatch], target: WriteTarget, router: LeafRouter, lanes: "_Lanes"
+) -> list[WrittenFile]:
+    file: _OpenFile | None = None
+    rows_of_leaf: dict[int, int] = {}
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if file is None:
+            only = target.leaves[0].id if len(target.leaves) == 1 else ROOT_PARTITION_ID
+            path = new_data_path(target.table_id, only, target.run_start_ms)
+            file = _OpenFile(target, path, lanes, lane=0)
+        for place, rows in router.route(batch):
+            rows_of_leaf[place] = rows_of_leaf.get(place, 0) + rows.num_rows
+        file.add(batch)
+    if file is None:
+        return []
+    written = file.finish().result()
+    references = tuple(
+        FileReference(written.path, target.leaves[place].id, rows)
+        for place, rows in rows_of_leaf.items()
+    )
+    return [WrittenFile(written, references)]
+
+
+def _write_by_leaf(
+    batches: Iterator[pa.RecordBatch], target: WriteTarget, router: LeafRouter, lanes: "_Lanes"
+) -> list[WrittenFile]:
+    open_files: dict[int, _OpenFile] = {}
+    finished: list[tuple[int, Future[DataFile]]] = []
+    for batch in batches:
+        first_key = batch.column(0)[0].as_py() if batch.num_rows else None
+        passed = [p for p in open_files if _is_passed(target.leaves[p], first_key)]
+        finished.extend((place, open_files.pop(place).finish()) for place in passed)
+        for place, rows in router.route(batch):
+            if place not in open_files:
+                leaf = target.leaves[place]
+                path = new_data_path(target.table_id, leaf.id, target.run_start_ms)
+                lane = (len(finished) + len(open_files)) % target.threads
+                open_files[place] = _OpenFile(target, path, lanes, lane)
+            open_files[place].add(rows)
+        # Leaves cut on a later field are open all at once: one may get several files.
+        while sum(f.kept_bytes for f in open_files.values()) > _KEPT_BYTES_MAX:
+            fullest = max(open_files, key=lambda p: open_files[p].kept_bytes)
+            finished.append((fullest, open_files.pop(fullest).finish()))
+    finished += [(place, file.finish()) for place, file in open_files.items()]
+    return [_whole_reference(f.result(), target.leaves[place]) for place, f in finished]
+
+
+def _is_passed(leaf: Partition, first_key: Any) -> bool:
+    """Whether a sorted stream that has come to the key will bring the leaf nothing more."""
+    within = leaf.region.ranges[0]
+    return within.max is not None and first_key is not None and not first_key < within.max
+
+
+def _whole_reference(file: DataFile, leaf: Partition) -> WrittenFile:
+    return WrittenFile(file, (FileReference(file.path, leaf.id, file.rows),))
+
+
+class _OpenFile:
+    """A file being written in its lane, a turn of some thousand rows at a time."""
+
+    def __init__(self, target: WriteTarget, path: str, lanes: "_Lanes", lane: int) -> None:
+        self._lanes, self._lane = lanes, lane
+        self._turn: list[pa.RecordBatch] = []
+        self._turn_rows = 0
+
+        def make() -> DataFileWriter:
+            writer = DataFileWriter(target.root, path, target.schema, target.settings)
+            lanes.paths.append(path)
+            return writer
+
+        self._writer = lanes.open(lane, make)
+        self._turns: list[Future[None]] = []
+        self._bytes = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """At most how much of the file is in memory."""
+        return min(self._bytes, _KEPT_BYTES_PER_FILE)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._bytes += rows.nbytes
+        self._turn.append(rows)
+        self._turn_rows += rows.num_rows
+        if self._turn_rows >= _ROWS_PER_TURN:
+            self._hand_over()
+
+    def finish(self) -> "Future[DataFile]":
+        self._hand_over()
+        return self._lanes.finish(self._finish)
+
+    def _finish(self) -> DataFile:
+        for turn in self._turns:
+            # A turn that failed must not leave a file that looks whole without its rows.
+            turn.result()
+        return self._writer.result().finish()
+
+    def _hand_over(self) -> None:
+        turn, writer = self._turn, self._writer
+        self._turn, self._turn_rows = [], 0
+        if turn:
+            write = self._lanes.submit(self._lane, lambda: writer.result().write(turn))
+            self._turns = [t for t in self._turns if not t.done() or t.exception()]
+            self._turns.append(write)
+
+
+class _Lanes:
+    """A few threads, each doing its work in order with a short queue before it.
+
+    Whoever submits waits while the lane's queue is full, and hears of its failures.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._executors = [ThreadPoolExecutor(1, "data-file-writer") for _ in range(count)]
+        self._finishers = ThreadPoolExecutor(_FINISHERS, "data-file-finisher")
+        self._running: list[deque[Future[Any]]] = [deque() for _ in range(count)]
+        self._finishing: deque[Future[DataFile]] = deque()
+        self._writers: list[Future[DataFileWriter]] = []
+        self.paths: list[str] = []
+
+    def __enter__(self) -> "_Lanes":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        for executor in (*self._executors, self._finishers):
+            executor.shutdown(wait=True, cancel_futures=True)
+        if kind is not None:
+            for writer in self._writers:
+                if writer.done() and not writer.cancelled() and not writer.exception():
+                    writer.result().abandon()
+
+    def open(self, lane: int, make: Callable[[], DataFileWriter]) -> "Future[DataFileWriter]":
+        self._writers = [w for w in self._writers if not w.done() or not w.result().is_closed]
+        writer: Future[DataFileWriter] = self.submit(lane, make)
+        self._writers.append(writer)
+        return writer
+
+    def submit(self, lane: int, work: Callable[[], Any]) -> "Future[Any]":
+        running = self._running[lane]
+        while len(running) > _QUEUED_TURNS_MAX:
+            running.popleft().result()
+        future = self._executors[lane].submit(work)
+        running.append(future)
+        return future
+
+    def finish(self, work: Callable[[], DataFile]) -> "Future[DataFile]":
+        while len(self._finishing) >= _FINISHING_MAX:
+            self._finishing.popleft().result()
+        future = self._finishers.submit(work)
+        self._finishing.append(future)
+        return future

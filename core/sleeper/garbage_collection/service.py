@@ -1,0 +1,153 @@
+"""Garbage collection of the tables of an instance, and state snapshots."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
+from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
+from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
+from sleeper.instance import Instance, OpenTable
+from sleeper.properties.engine import SNAPSHOT_TRANSACTIONS_MIN
+from sleeper.tables.table_index import TableIndex
+from sleeper.tables.table_ref import TableId, TableRef, TableState
+
+RemovePiece = Callable[[TableId], object]
+"""Removes one piece of a table; nothing happens if it is gone."""
+
+
+def finish_table_deletion(table: TableRef, index: TableIndex, *remove: RemovePiece) -> None:
+    """Removes the table's pieces in the order given, and at last its row in the index.
+
+    While the row is there the deletion can be repeated, so one that dies anywhere is
+    finished by the next. InvalidRequestError if the table is in use.
+    """
+    if table.state is not TableState.DELETING:
+        raise InvalidRequestError(f"table {table.name!r} is in use: it is not being deleted")
+    for remove_piece in remove:
+        remove_piece(table.id)
+    index.remove(table.id)
+    logger.info("table deleted", extra={"table": table.id})
+
+
+logger = logging.getLogger(__name__)
+_ABANDONED_MS = 3_600_000
+# The number of the only transaction that a creation commits.
+_CREATION_NUMBER = 1
+
+
+def collect_table(instance: Instance, name: str, dry_run: bool = False) -> CollectionReport:
+    """Deletes the table's files that nobody needs any more."""
+    return collect_garbage_of(instance, instance.tables.by_name(name), dry_run)
+
+
+def collect_garbage_of(
+    instance: Instance, ref: TableRef, dry_run: bool = False
+) -> CollectionReport:
+    """The same, of a table that was looked up."""
+    table = OpenTable(instance, ref)
+    return collect_garbage(
+        table.ref.id,
+        table.state,
+        table.properties(),
+        instance.root.delete,
+        instance.clock,
+        dry_run,
+    )
+
+
+def collect_table_orphans(instance: Instance, name: str, dry_run: bool = False) -> OrphanReport:
+    """Deletes what runs left in the table's folder that died before their commit."""
+    return collect_orphans_of(instance, instance.tables.by_name(name), dry_run)
+
+
+def collect_orphans_of(instance: Instance, ref: TableRef, dry_run: bool = False) -> OrphanReport:
+    """The same, of a table that was looked up."""
+    table = OpenTable(instance, ref)
+    return collect_orphans(
+        table.ref.id,
+        table.state,
+        table.properties(),
+        instance.list_objects,
+        instance.root.delete,
+        instance.clock,
+        dry_run,
+    )
+
+
+def finish_deletions(instance: Instance) -> int:
+    """Finishes the deletion of tables that were deleted; returns how many.
+
+    One that fails keeps none of the others; the first failure is raised after them.
+    """
+    failures: list[SleeperError] = []
+    deleting = instance.tables.list(TableState.DELETING)
+    for ref in deleting:
+        try:
+            finish_table_deletion(ref, instance.tables, instance.remove_table)
+        except SleeperError as error:
+            logger.warning("deletion not finished: %s", error, extra={"table": ref.id})
+            failures.append(error)
+    if failures:
+        raise failures[0]
+    return len(deleting)
+
+
+def sweep_abandoned(instance: Instance) -> int:
+    """Removes what creations of tables left that died before the table stood.
+
+    A table with data is kept: its row was lost, perhaps by restoring an older index.
+    """
+    abandoned = [
+        table_id
+        for table_id in instance.abandoned_tables(instance.clock() - _ABANDONED_MS)
+        if not _has_data(instance, table_id)
+    ]
+    for table_id in abandoned:
+        instance.remove_table(table_id)
+    return len(abandoned)
+
+
+def _has_data(instance: Instance, table_id: TableId) -> bool:
+    """Whether there is more of the table than its creation wrote, or it cannot be known."""
+    try:
+        has_data = _was_changed(instance, table_id)
+    except SleeperError as error:
+        logger.warning("table %s is not in the index and cannot be read: %s", table_id, error)
+        return True
+    if has_data:
+        logger.warning("table %s is not in the index and has data: it is kept", table_id)
+    return has_data
+
+
+def _was_changed(instance: Instance, table_id: TableId) -> bool:
+    folders = tuple(f"{table_id}/{kind}/" for kind in ("data", "snapshots"))
+    if any(found.path.startswith(folders) for found in instance.list_objects(table_id)):
+        return True
+    try:
+        with instance.state(table_id).reading() as state:
+            return bool(state.number > _CREATION_NUMBER)
+    except NotFoundError:
+        return False  # not initialised
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReport:
+    """The version that a snapshot holds, and up to where the log was trimmed."""
+
+    number: int
+    trimmed_to: int
+
+
+def snapshot_table(
+    instance: Instance, ref: TableRef, always: bool = False
+) -> SnapshotReport | None:
+    """Stores the table's state and trims its log; None if too little happened since the last."""
+    state = OpenTable(instance, ref).state
+    with state.reading() as now:
+        number = now.number
+    newest = state.newest_snapshot()
+    least = instance.properties().get(SNAPSHOT_TRANSACTIONS_MIN)
+    if not always and number - (newest or 0) < least:
+        return None
+    return SnapshotReport(state.save_snapshot(), state.trim())

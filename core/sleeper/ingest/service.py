@@ -1,0 +1,178 @@
+"""Ingest of files and rows into a table of an instance, tracked."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+
+from sleeper.datafiles.sources.files import Rejects
+from sleeper.datafiles.write.partitioned import FileStrategy
+from sleeper.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
+from sleeper.ingest.run import (
+    IngestProgress,
+    IngestResult,
+    IngestTable,
+    ingest_batches,
+    ingest_files,
+)
+from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep
+from sleeper.jobs.ingest_job import IngestJob, new_job_id
+from sleeper.jobs.queue import Message, QueueName
+from sleeper.properties.engine import SORT_MEMORY_BYTES
+from sleeper.properties.table import (
+    EXTRA_COLUMNS_REFUSED,
+    FILE_WRITING_STRATEGY,
+    INGEST_COMMIT_ASYNC,
+)
+from sleeper.runs.commit_route import commits_of
+from sleeper.runs.engine import engine_settings, file_settings
+from sleeper.runs.file_jobs import job_of_message, table_of_job
+from sleeper.runs.source_names import absolute_names, check_submittable, source_file
+from sleeper.runs.task import own_task
+from sleeper.runs.tracked_job import RunEnd, TrackedJob
+from sleeper.schema.json import schema_from_json
+
+
+def ingest_paths(
+    instance: Instance,
+    table_name: str,
+    paths: Sequence[str],
+    job_id: str | None = None,
+    rejects: Rejects | None = None,
+    progress: IngestProgress | None = None,
+) -> IngestResult:
+    """Takes in files now, in this process."""
+    job = IngestJob(job_id or new_job_id(), absolute_names(instance, paths), table_name)
+    with own_task(instance, JobKind.INGEST) as (task_id, done):
+        result = run_ingest_job(instance, job, task_id, rejects, progress)
+        done(result.rows)
+    return result
+
+
+@contextmanager
+def job_id_in_errors(job_id: str, parameter: str) -> Iterator[None]:
+    """Adds the job's id to an error or interrupt after which the rows may be in the table.
+
+    `parameter` is what the caller repeats the job with.
+    """
+    text = f"job not confirmed; repeating it with {parameter}={job_id!r} adds no row twice"
+    try:
+        yield
+    except (InvalidRequestError, NotFoundError):
+        raise
+    except (ConflictError, UnavailableError) as error:
+        raise type(error)(f"{error}; {text}") from error
+    except (Exception, KeyboardInterrupt) as error:
+        error.add_note(text)
+        raise
+
+
+def submit_ingest(
+    instance: Instance, table_name: str, paths: Sequence[str], job_id: str | None = None
+) -> str:
+    """Sends a job to the ingest queue; returns its id. The files must stay until it ran."""
+    ref = instance.tables.by_name(table_name)
+    for path in paths:
+        check_submittable(instance, path)
+    job = IngestJob(job_id or new_job_id(), absolute_names(instance, paths), table_id=ref.id)
+    instance.queue(QueueName.INGEST).send(job.to_message())
+    event = JobEvent(
+        ref.id,
+        job.id,
+        JobKind.INGEST,
+        JobStep.CREATED,
+        instance.clock(),
+        inputs=len(job.files),
+    )
+    instance.jobs.record(event)
+    return job.id
+
+
+def ingest_rows(
+    instance: Instance,
+    table_name: str,
+    batches: Iterable[pa.RecordBatch],
+    job_id: str | None = None,
+    progress: IngestProgress | None = None,
+) -> IngestResult:
+    """Takes in Arrow batches now, in this process. With an id, its content counts once."""
+    chosen = job_id or new_job_id()
+    table = instance.table(table_name)
+    with own_task(instance, JobKind.INGEST) as (task_id, done):
+        result = TrackedJob(instance, JobKind.INGEST, table.ref.id, chosen, task_id).run(
+            lambda _: ingest_batches(
+                ingest_table(table), chosen, batches, request_of_rows(chosen), progress
+            ),
+            _ended,
+        )
+        done(result.rows)
+    return result
+
+
+def run_ingest_message(
+    instance: Instance, message: Message, task_id: str | None = None
+) -> IngestResult:
+    """Runs the job of a message. One that is no job, or too old, is tracked as rejected."""
+    job = job_of_message(instance, message, JobKind.INGEST)
+    return run_ingest_job(instance, job, task_id, may_queue=True)
+
+
+def run_ingest_job(
+    instance: Instance,
+    job: IngestJob,
+    task_id: str | None = None,
+    rejects: Rejects | None = None,
+    progress: IngestProgress | None = None,
+    may_queue: bool = False,
+) -> IngestResult:
+    """Runs a job and tracks it. A job that cannot ever succeed is tracked as rejected.
+
+    With `may_queue` the committer commits it, if the table's properties say so.
+    """
+    table = table_of_job(instance, job, JobKind.INGEST)
+
+    def run(this: JobRunRef) -> IngestResult:
+        files = [source_file(instance, name) for name in job.files]
+        place = ingest_table(table)
+        if may_queue:
+            place = replace(place, commit=partial(commits_of(table, INGEST_COMMIT_ASYNC), this))
+        return ingest_files(place, job.id, files, job.request, rejects, progress)
+
+    tracked = TrackedJob(instance, JobKind.INGEST, table.ref.id, job.id, task_id, len(job.files))
+    return tracked.run(run, _ended)
+
+
+def request_of_rows(job_id: str) -> str:
+    """What a job is asked whose rows were handed in: its id is all that tells it from others."""
+    return json.dumps({"rows of job": job_id})
+
+
+def ingest_table(table: OpenTable) -> IngestTable:
+    """The table as an ingest takes it."""
+    properties = table.properties()
+    with table.state.reading() as state:
+        schema = schema_from_json(state.schema_json)
+    return IngestTable(
+        table.ref.id,
+        schema,
+        table.state,
+        table.instance.root,
+        engine_settings(table.instance, SORT_MEMORY_BYTES),
+        table.instance.clock,
+        file_settings(properties),
+        FileStrategy(properties.get(FILE_WRITING_STRATEGY).value),
+        properties.get(EXTRA_COLUMNS_REFUSED),
+    )
+
+
+def _ended(result: IngestResult) -> RunEnd:
+    return RunEnd(None if result.done_before else result.rows, result.queued)

@@ -1,0 +1,150 @@
+"""The ingest batcher of an instance: files submitted, and jobs made of them."""
+
+import hashlib
+import logging
+from collections.abc import Sequence
+
+from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
+from sleeper.ingest_batcher.plan import BatchJob, batch_limits, create_batches
+from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
+from sleeper.jobs.file_requests import FileRequest, Submission, submission_from_message
+from sleeper.jobs.ingest_job import IngestJob
+from sleeper.jobs.queue import Message, QueueName
+from sleeper.properties.table import BATCHER_QUEUE, IngestQueue
+from sleeper.runs.tracked_job import id_of_unknown_table, record_rejection
+from sleeper.tables.table_index import find_table
+from sleeper.tables.table_ref import TableId, TableRef, TableState
+
+logger = logging.getLogger(__name__)
+
+_FILES_NAMED_MAX = 5
+_QUEUES = {
+    IngestQueue.STANDARD_INGEST: QueueName.INGEST,
+    IngestQueue.BULK_IMPORT_EMR: QueueName.BULK_IMPORT_EMR,
+    IngestQueue.BULK_IMPORT_PERSISTENT_EMR: QueueName.BULK_IMPORT_PERSISTENT_EMR,
+    IngestQueue.BULK_IMPORT_EMR_SERVERLESS: QueueName.BULK_IMPORT_EMR_SERVERLESS,
+    IngestQueue.BULK_IMPORT_EKS: QueueName.BULK_IMPORT_EKS,
+}
+
+
+def submit_to_batcher(instance: Instance, name: str, files: Sequence[str]) -> int:
+    """Hands files to the batcher; returns how many, where it knows them at once.
+
+    Where the batcher has a queue, a message goes there and the paths are counted.
+    """
+    ref = instance.tables.by_name(name)
+    if QueueName.INGEST_BATCHER in instance.queues:
+        body = Submission(tuple(files), None, ref.id).to_message()
+        instance.queue(QueueName.INGEST_BATCHER).send(body)
+        return len(files)
+    return _keep(instance, ref, new_run_id(), files, instance.clock())
+
+
+def receive_batch_message(instance: Instance, message: Message) -> int:
+    """Keeps the files of a message as waiting; returns how many.
+
+    InvalidRequestError if it never can be, which the job tracker then says under the
+    message's id. A message that is redelivered or redriven adds nothing.
+    """
+    table_id, message_id = TableId(""), message.message_id
+    try:
+        submission = submission_from_message(message.body)
+        message_id = submission.message_id or message_id
+        table_id = id_of_unknown_table(submission.table_name, submission.table_id)
+        ref = find_table(instance.tables, submission.table_name, submission.table_id)
+        table_id = ref.id
+        return _keep(instance, ref, message_id, submission.files, message.sent_ms)
+    except (InvalidRequestError, NotFoundError) as error:
+        record_rejection(instance, table_id, message_id, error)
+        raise InvalidRequestError(str(error)) from error
+
+
+def create_ingest_batches(instance: Instance, ref: TableRef) -> list[BatchJob]:
+    """Sends the jobs of one table's waiting files that are due now."""
+    properties = OpenTable(instance, ref).properties()
+    # Without queues of platforms, there is one way in.
+    has_platforms = QueueName.INGEST_BATCHER in instance.queues
+    queue = _QUEUES[properties.get(BATCHER_QUEUE)] if has_platforms else QueueName.INGEST
+
+    def send(job: BatchJob) -> None:
+        body = IngestJob(job.id, job.files, table_id=job.table_id).to_message()
+        instance.queue(queue).send(body)
+        kind = JobKind.INGEST if queue is QueueName.INGEST else JobKind.BULK_IMPORT
+        instance.jobs.record(
+            JobEvent(
+                job.table_id, job.id, kind, JobStep.CREATED, instance.clock(), inputs=len(job.files)
+            )
+        )
+
+    return create_batches(
+        ref.id, instance.file_requests(), batch_limits(properties), send, instance.clock
+    )
+
+
+def create_all_ingest_batches(instance: Instance) -> tuple[int, tuple[str, ...]]:
+    """The same for every table. One that fails does not keep the others; returns why.
+
+    Files that wait for a table that was deleted are rejected. Answers with the number of
+    jobs sent and the problems.
+    """
+    sent, problems = 0, []
+    for table_id in instance.file_requests().tables():
+        name: str = table_id
+        try:
+            ref = _known_table(instance, table_id)
+            name = name if ref is None else ref.name
+            if ref is None or ref.state is not TableState.ACTIVE:
+                _reject_waiting(instance, table_id, name)
+            else:
+                sent += len(create_ingest_batches(instance, ref))
+        except SleeperError as error:
+            problems.append(f"table {name}: {error}")
+    return sent, tuple(problems)
+
+
+def _known_table(instance: Instance, table_id: TableId) -> TableRef | None:
+    try:
+        return instance.tables.by_id(table_id)
+    except NotFoundError:
+        return None
+
+
+def _reject_waiting(instance: Instance, table_id: TableId, name: str) -> None:
+    """The job tracker says so first, so that nothing is dropped without a word.
+
+    Under the job that files were given to, or else under the message that named them.
+    """
+    waiting = instance.file_requests().waiting(table_id)
+    by_job: dict[str, list[FileRequest]] = {}
+    for request in waiting:
+        by_job.setdefault(request.job_id or _message_id_of(request), []).append(request)
+    for job_id in instance.jobs.unknown(table_id, list(by_job)):
+        paths = [request.path for request in by_job[job_id]]
+        named = ", ".join(paths[:_FILES_NAMED_MAX])
+        more = f" and {len(paths) - _FILES_NAMED_MAX} more" if len(paths) > _FILES_NAMED_MAX else ""
+        reason = f"table {name} was deleted before the ingest batcher sent {named}{more}"
+        record_rejection(instance, table_id, job_id, NotFoundError(reason))
+    instance.file_requests().discard(waiting)
+    logger.warning("%d files waited for a deleted table", len(waiting), extra={"table": table_id})
+
+
+def _keep(
+    instance: Instance, ref: TableRef, message_id: str, paths: Sequence[str], received_ms: int
+) -> int:
+    found = [each for path in paths for each in instance.find_files(path)]
+    requests = [
+        FileRequest(ref.id, _request_id(message_id, file), file, size, received_ms)
+        for file, size in found
+    ]
+    instance.file_requests().add(requests)
+    return len(requests)
+
+
+def _request_id(message_id: str, file: str) -> str:
+    """The same when the message comes again, whatever a prefix holds by then."""
+    return f"{message_id}-{hashlib.sha256(file.encode()).hexdigest()[:16]}"
+
+
+def _message_id_of(request: FileRequest) -> str:
+    return request.id.rpartition("-")[0]

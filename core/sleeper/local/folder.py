@@ -1,0 +1,272 @@
+"""The folder of a local instance: where everything is, and its property files."""
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.local.database import InstanceDatabase
+from sleeper.properties.instance import ID
+from sleeper.properties.values import (
+    InstanceProperties,
+    TableProperties,
+    instance_properties,
+    instance_properties_from_text,
+    table_properties_from_text,
+)
+from sleeper.storage.disk import make_folder, sync_folder
+from sleeper.tables.table_ref import TableId
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes the file so that after a crash it holds either the old text or the new.
+
+    UnavailableError if the disk does not take it; then the old text stays.
+    """
+    write_whole_bytes(path, text.encode())
+
+
+def write_whole_bytes(path: Path, content: bytes) -> None:
+    """The same of bytes."""
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UnavailableError(f"cannot write {path}: {error.strerror}") from error
+
+
+def read_whole(path: Path) -> str:
+    """The file's text.
+
+    NotFoundError if there is none, UnavailableError if it cannot be read, DataError if it is not
+    UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path} does not exist") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text: {error}") from error
+
+
+_PROPERTIES_FILE = "instance.properties"
+_DATABASE_FILE = "instance.db"
+_TABLES_FOLDER = "tables"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalInstance:
+    """An instance in a folder. Paths of data files are relative to the folder."""
+
+    folder: Path
+    database: InstanceDatabase
+
+    def properties(self) -> InstanceProperties:
+        """The instance's properties as they are now."""
+        return instance_properties_from_text(read_whole(self.folder / _PROPERTIES_FILE))
+
+    def set_properties(self, changes: Mapping[str, str]) -> InstanceProperties:
+        """Sets these, unsetting those that are empty. The instance's id cannot change."""
+        with self.database.write():
+            before = self.properties()
+            after = before.with_values(changes)
+            if after.get(ID) != before.get(ID):
+                raise InvalidRequestError(f"property {ID.name} cannot change")
+            write_whole(self.folder / _PROPERTIES_FILE, after.to_text())
+        return after
+
+    def table_properties(self, table_id: TableId) -> TableProperties:
+        """The table's properties as they are now, or NotFoundError."""
+        return table_properties_from_text(
+            read_whole(self._table_properties_path(table_id)), self.properties()
+        )
+
+    def write_table_properties(self, table_id: TableId, properties: TableProperties) -> None:
+        """Replaces the table's properties."""
+        write_whole(self._table_properties_path(table_id), properties.to_text())
+
+    def set_table_properties(
+        self, table_id: TableId, changes: Mapping[str, str]
+    ) -> TableProperties:
+        """Sets these, unsetting those that are empty; changes made at once do not lose any."""
+        with self.database.write():
+            after = self.table_properties(table_id).with_values(changes)
+            self.write_table_properties(table_id, after)
+        return after
+
+    def make_table_folder(self, table_id: TableId) -> Path:
+        """Makes the table's folder for its state and data, and returns it."""
+        folder = self.table_folder(table_id)
+        make_folder(folder / "data")
+        return folder
+
+    def table_folder(self, table_id: TableId) -> Path:
+        """Where the table's state and data are."""
+        return self.folder / table_id
+
+    def state_path(self, table_id: TableId) -> Path:
+        """Where the table's log and state are."""
+        return self.table_folder(table_id) / "state.db"
+
+    def check_state_exists(self, table_id: TableId) -> None:
+        """DataError if the file of a listed table's log and state is lost.
+
+        Opening it would create an empty one. A table that is being created is not listed yet.
+        """
+        path = self.state_path(table_id)
+        if _has_content(path):
+            return
+        if self.database.read("SELECT 1 FROM tables WHERE id = ?", (table_id,)):
+            raise DataError(
+                f"{path} does not exist or is empty: it held the table's log and state "
+                "(restore the folder from a backup)"
+            )
+
+    def remove_table_files(self, table_id: TableId) -> None:
+        """Deletes all that the folder has of the table. Nothing happens if there is nothing."""
+        try:
+            if self.table_folder(table_id).exists():
+                shutil.rmtree(self.table_folder(table_id))
+            self._table_properties_path(table_id).unlink(missing_ok=True)
+        except OSError as error:
+            raise UnavailableError(
+                f"cannot delete the files of table {table_id}: {error}"
+            ) from error
+
+    def unlisted_table_ids(self, older_than_ms: int) -> tuple[TableId, ...]:
+        """Tables with files but no index row: what a creation that died left behind.
+
+        Only those that nothing was written to since that time, so that a creation that is
+        still under way is left alone.
+        """
+        listed = {row["id"] for row in self.database.read("SELECT id FROM tables")}
+        files = [
+            *self.folder.glob("[0-9a-f]" * 8),
+            *(self.folder / _TABLES_FOLDER).glob("table-*.properties"),
+        ]
+        newest: dict[str, int] = {}
+        for path in files:
+            table_id = path.stem.removeprefix("table-")
+            written_ms = path.stat().st_mtime_ns // 1_000_000
+            newest[table_id] = max(written_ms, newest.get(table_id, 0))
+        return tuple(
+            TableId(table_id)
+            for table_id, written_ms in sorted(newest.items())
+            if table_id not in listed and written_ms < older_than_ms
+        )
+
+    def close(self) -> None:
+        """Closes the database."""
+        self.database.close()
+
+    def _table_properties_path(self, table_id: TableId) -> Path:
+        return self.folder / _TABLES_FOLDER / f"table-{table_id}.properties"
+
+
+def create_instance(
+    folder: Path, instance_id: str, values: Mapping[str, str] | None = None
+) -> LocalInstance:
+    """Makes an instance in a folder that is new or empty.
+
+    `values` are instance properties to begin with. A creation that died can be repeated. A new
+    folder is closed to other users.
+    InvalidRequestError if the folder holds an instance or anything else.
+    """
+    folder = folder.resolve()
+    properties = instance_properties({**(values or {}), ID.name: instance_id})
+    properties.get(ID)
+    _check_can_become_instance(folder)
+    if not folder.exists():
+        make_folder(folder)
+        _close_to_others(folder)
+    make_folder(folder / _TABLES_FOLDER)
+    database = InstanceDatabase(folder / _DATABASE_FILE)
+    with _closed_on_error(database):
+        database.create()
+        # Last: from here on it is an instance.
+        write_whole(folder / _PROPERTIES_FILE, properties.to_text())
+    return LocalInstance(folder, database)
+
+
+def open_instance_folder(folder: Path) -> LocalInstance:
+    """The instance in that folder. NotFoundError if it holds none, DataError if a part is lost."""
+    folder = folder.resolve()
+    if not (folder / _PROPERTIES_FILE).exists():
+        raise NotFoundError(f"{folder} is no instance: it has no {_PROPERTIES_FILE}")
+    if not _has_content(folder / _DATABASE_FILE):
+        raise DataError(
+            f"{folder / _DATABASE_FILE} does not exist or is empty: it held the instance's table "
+            "index and queues (restore the folder from a backup)"
+        )
+    database = InstanceDatabase(folder / _DATABASE_FILE)
+    with _closed_on_error(database):
+        database.check()
+    return LocalInstance(folder, database)
+
+
+def _close_to_others(folder: Path) -> None:
+    """Leaves the new folder to its owner, and to the group if the umask lets a group write.
+
+    A folder that was there before keeps the mode that its users gave it.
+    """
+    try:
+        is_of_group = folder.stat().st_mode & stat.S_IWGRP
+        folder.chmod(0o770 if is_of_group else 0o700)
+    except OSError as error:
+        raise UnavailableError(f"cannot set the mode of {folder}: {error.strerror}") from error
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise UnavailableError(f"cannot read {path}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _closed_on_error(database: InstanceDatabase) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        database.close()
+        raise
+
+
+def _check_can_become_instance(folder: Path) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InvalidRequestError(f"{folder} is a file: an instance is made in a folder")
+    names = {path.name for path in folder.iterdir()}
+    if _PROPERTIES_FILE in names:
+        raise InvalidRequestError(f"{folder} is an instance already")
+    foreign = [name for name in sorted(names) if not _made_by_creation(name)]
+    if foreign:
+        raise InvalidRequestError(
+            f"{folder} is not empty and is no instance: it has {', '.join(foreign[:5])}"
+        )
+
+
+def _made_by_creation(name: str) -> bool:
+    return (
+        name == _TABLES_FOLDER
+        or name.startswith(_DATABASE_FILE)
+        or (name.startswith(_PROPERTIES_FILE) and name.endswith(TEMPORARY_SUFFIX))
+    )

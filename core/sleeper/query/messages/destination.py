@@ -1,0 +1,227 @@
+"""Where a query message wants its rows and its status (FORMATS: Messages, `destination`)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from sleeper.errors import InvalidRequestError
+from sleeper.properties.table import CompressionCodec
+from sleeper.query.messages.query import json_object
+from sleeper.schema.json_values import is_unicode, whole_number
+
+
+class DestinationKind(Enum):
+    """What may stand in `resultsPublisherConfig.destination`."""
+
+    S3 = "S3"
+    SQS = "SQS"
+    WEBSOCKET = "WEBSOCKET"
+    NOWHERE = "NoResultsOutput"
+
+
+# Of the endpoint and the id: the names of gchq/sleeper are read too.
+_CONNECTION_NAMES = (
+    ("endpoint", "webSocketManagementApiEndpoint"),
+    ("connectionId", "webSocketConnectionId"),
+)
+_BATCH_SIZE_NAMES = ("batchSize", "maxBatchSize")
+_BATCH_SIZE_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A WebSocket that is open at a gateway."""
+
+    endpoint: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsDestination:
+    """Where rows go; `bucket` None is the instance's own for results.
+
+    `queue_url` belongs to SQS, None for the instance's default queue, `connection` to a
+    WebSocket. `batch_size` is how many rows a message has at most, None for the instance's
+    property.
+    """
+
+    kind: DestinationKind = DestinationKind.S3
+    bucket: str | None = None
+    codec: CompressionCodec | None = None
+    queue_url: str | None = None
+    batch_size: int | None = None
+    connection: Connection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusDestination:
+    """Where status goes besides the tracker, which hears of every query."""
+
+    connection: Connection | None = None
+
+
+def results_destination_from_json(raw: Any) -> ResultsDestination:
+    """None is S3, the instance's own bucket. InvalidRequestError says which member is wrong."""
+    where = "resultsPublisherConfig"
+    if raw is None:
+        return ResultsDestination()
+    if isinstance(raw, dict) and raw.get("destination") is None:
+        raw = {**raw, "destination": DestinationKind.S3.value}
+    kind = _kind(raw, where, DestinationKind)
+    match kind:
+        case DestinationKind.S3:
+            return ResultsDestination(
+                kind, _text(raw, where, "bucket"), _codec(raw.get("compressionCodec"), where)
+            )
+        case DestinationKind.SQS:
+            url = _text(raw, where, "sqsResultsUrl")
+            return ResultsDestination(kind, queue_url=url, batch_size=_count(raw, where))
+        case DestinationKind.WEBSOCKET:
+            return ResultsDestination(
+                kind, batch_size=_count(raw, where), connection=_connection(raw, where)
+            )
+    return ResultsDestination(kind)
+
+
+def results_destination_to_json(destination: ResultsDestination) -> dict[str, Any]:
+    """What `results_destination_from_json` reads."""
+    codec = destination.codec
+    raw = {
+        "destination": destination.kind.value,
+        "bucket": destination.bucket,
+        "compressionCodec": None if codec is None else codec.value,
+        "sqsResultsUrl": destination.queue_url,
+        "batchSize": destination.batch_size,
+        **connection_to_json(destination.connection),
+    }
+    return {name: value for name, value in raw.items() if value is not None}
+
+
+class _StatusKind(Enum):
+    TRACKER = "DYNAMODB"
+    WEBSOCKET = "WEBSOCKET"
+
+
+def status_destinations_from_json(raw: Any) -> tuple[StatusDestination, ...]:
+    """None is the tracker alone. InvalidRequestError says which member is wrong."""
+    where = "statusReportDestinations"
+    if raw is None:
+        return ()
+    if not isinstance(raw, list):
+        raise InvalidRequestError(f'"{where}" must be a list of objects')
+    found = []
+    for place, each in enumerate(raw):
+        kind = _kind(each, f"{where}[{place}]", _StatusKind)
+        is_open = kind is _StatusKind.WEBSOCKET
+        found.append(StatusDestination(_connection(each, where) if is_open else None))
+    return tuple(found)
+
+
+def status_destination_to_json(destination: StatusDestination) -> dict[str, Any]:
+    """What `status_destinations_from_json` reads, of one."""
+    if destination.connection is None:
+        return {"destination": _StatusKind.TRACKER.value}
+    return connection_to_json(destination.connection)
+
+
+def connection_to_json(connection: Connection | None) -> dict[str, str]:
+    """The destination as a message has it; empty without a connection."""
+    if connection is None:
+        return {}
+    return {
+        "destination": DestinationKind.WEBSOCKET.value,
+        "endpoint": connection.endpoint,
+        "connectionId": connection.id,
+    }
+
+
+def without_connection(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A destination as it stands in a message, without the connection that it names."""
+    names = {name for each in _CONNECTION_NAMES for name in each}
+    return {name: value for name, value in raw.items() if name not in names}
+
+
+def _kind(raw: Any, where: str, kinds: type[Enum]) -> Any:
+    if not isinstance(raw, dict):
+        raise InvalidRequestError(f'"{where}" must be an object with a "destination"')
+    try:
+        return kinds(raw.get("destination"))
+    except ValueError:
+        known = ", ".join(kind.value for kind in kinds)
+        raise InvalidRequestError(
+            f'"{where}.destination" is {raw.get("destination")!r:.200}: expected one of {known}'
+        ) from None
+
+
+def _text(raw: dict[str, Any], where: str, member: str) -> str | None:
+    value = raw.get(member)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not is_unicode(value):
+        raise InvalidRequestError(f'"{where}.{member}" must be text, not {value!r:.200}')
+    return value
+
+
+def _count(raw: dict[str, Any], where: str) -> int | None:
+    name = next((name for name in _BATCH_SIZE_NAMES if raw.get(name) is not None), None)
+    if name is None:
+        return None
+    value = whole_number(raw[name])
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _BATCH_SIZE_MAX:
+        raise InvalidRequestError(
+            f'"{where}.{name}" must be a whole number of 1 or more, not {value!r:.200}'
+        )
+    return value
+
+
+def _codec(raw: Any, where: str) -> CompressionCodec | None:
+    if raw is None:
+        return None
+    try:
+        return CompressionCodec(str(raw).lower())
+    except ValueError:
+        known = ", ".join(codec.value for codec in CompressionCodec)
+        raise InvalidRequestError(
+            f'"{where}.compressionCodec" is {raw!r:.200}: expected one of {known}'
+        ) from None
+
+
+def _connection(raw: dict[str, Any], where: str) -> Connection:
+    endpoint, connection = (_text_of(raw, where, names) for names in _CONNECTION_NAMES)
+    if endpoint is None or connection is None:
+        raise InvalidRequestError(
+            f'"{where}" goes to a WEBSOCKET: "endpoint" and "connectionId" are needed'
+        )
+    return Connection(endpoint, connection)
+
+
+def _text_of(raw: dict[str, Any], where: str, names: Sequence[str]) -> str | None:
+    """The member under the first of its names that is there."""
+    return next((text for name in names if (text := _text(raw, where, name))), None)
+
+
+_RESULTS = "resultsPublisherConfig"
+_STATUS = "statusReportDestinations"
+_WEBSOCKET = DestinationKind.WEBSOCKET.value
+
+
+def with_connection(body: str, connection: Connection) -> dict[str, Any]:
+    """The message as it is sent on: the connections that it names are replaced by this one.
+
+    Results without another destination go there. The rest is not checked.
+    InvalidRequestError if it is no JSON object.
+    """
+    raw = json_object(body)
+    there = connection_to_json(connection)
+    results = raw.get(_RESULTS) or {}
+    if isinstance(results, dict) and results.get("destination") in (None, _WEBSOCKET):
+        raw[_RESULTS] = {**without_connection(results), **there}
+    status = raw.get(_STATUS) or []
+    if isinstance(status, list):
+        raw[_STATUS] = [*(each for each in status if not _is_connection(each)), there]
+    return raw
+
+
+def _is_connection(raw: object) -> bool:
+    return isinstance(raw, dict) and raw.get("destination") == _WEBSOCKET

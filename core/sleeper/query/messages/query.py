@@ -1,0 +1,256 @@
+"""Query messages (FORMATS: Messages, query and leaf query): parsed, checked, and written.
+
+A message is checked in two steps: what it says by itself when it is parsed, and its regions
+and fields when the table's schema is at hand (`query_of`).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sleeper.errors import InvalidRequestError
+from sleeper.partitions.json import region_or_none_from_json
+from sleeper.processing.model import IteratorCall, Processing
+from sleeper.processing.text import iterator_call
+from sleeper.query.messages.destination import (
+    ResultsDestination,
+    StatusDestination,
+    results_destination_from_json,
+    results_destination_to_json,
+    status_destination_to_json,
+    status_destinations_from_json,
+)
+from sleeper.query.request import Query, columns_with_keys
+from sleeper.schema.json_values import is_unicode
+from sleeper.schema.model import Schema
+
+QUERY_TYPE = "Query"
+CLIENT_QUERY_ID = "clientQueryId"
+_ASKED_BY = "askedBy"
+_ID_BYTES_MAX = 256
+_TEXT_MAX = 64 * 1024
+_DEPTH_MAX = 20
+
+RawRegion = Mapping[str, Any]
+"""A region as the message has it: what it means depends on the schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMessage:
+    """A query for a table that is named by `table_name`, or by `table_id`.
+
+    `value_fields` None is all of them; keys are always wanted. `asked_by` are callers in whose
+    name the message was sent on, the first by its sender, each next by the one before.
+    `client_query_id` is the client's name of the query on its WebSocket connection.
+    """
+
+    query_id: str
+    regions: tuple[RawRegion, ...]
+    table_name: str | None = None
+    table_id: str | None = None
+    value_fields: tuple[str, ...] | None = None
+    iterator: IteratorCall | None = None
+    results: ResultsDestination = field(default_factory=ResultsDestination)
+    status: tuple[StatusDestination, ...] = ()
+    asked_by: tuple[str, ...] = ()
+    client_query_id: str | None = None
+
+    @property
+    def frame_id(self) -> str:
+        """The query's id in frames, as the client knows it."""
+        return self.client_query_id or self.query_id
+
+
+def parse_query_message(body: str, default_query_id: str) -> QueryMessage:
+    """The query of a message's body; the default stands in for a missing id.
+
+    Unknown members are ignored. InvalidRequestError says which member is wrong.
+    """
+    raw = json_object(body)
+    if raw.get("type") != QUERY_TYPE:
+        raise InvalidRequestError(
+            f'query message: "type" is {raw.get("type")!r}: expected {QUERY_TYPE!r}'
+        )
+    return query_message_from_json(raw, default_query_id)
+
+
+def query_message_from_json(raw: Mapping[str, Any], default_query_id: str) -> QueryMessage:
+    """The query of a message that is parsed already, whatever its type."""
+    name, table_id = (text_member(raw, each) for each in ("tableName", "tableId"))
+    if name is None and table_id is None:
+        raise InvalidRequestError('query message: "tableName" or "tableId" is missing')
+    try:
+        return QueryMessage(
+            query_id=_query_id(raw, "queryId") or default_query_id,
+            regions=regions_member(raw),
+            table_name=name,
+            table_id=table_id,
+            value_fields=_value_fields(raw),
+            iterator=iterator_call(
+                text_member(raw, "queryTimeIteratorClassName"),
+                text_member(raw, "queryTimeIteratorConfig"),
+            ),
+            results=results_destination_from_json(raw.get("resultsPublisherConfig")),
+            status=status_destinations_from_json(raw.get("statusReportDestinations")),
+            asked_by=_asked_by(raw),
+            client_query_id=_query_id(raw, CLIENT_QUERY_ID),
+        )
+    except InvalidRequestError as error:
+        raise InvalidRequestError(_in_message(str(error))) from error
+
+
+def query_id_of(body: str, default_query_id: str) -> str:
+    """The id under which a message that may be wrong is to be refused."""
+    try:
+        return _query_id(json_object(body), "queryId") or default_query_id
+    except InvalidRequestError:
+        return default_query_id
+
+
+def redriven_query_body(body: str, message_id: str, sender: str) -> str:
+    """The body of a query's message that is sent again by somebody else, under another id.
+
+    The query keeps its id, and whoever asked first sees what he may see, not what those may
+    who send it again. What is no query stays.
+    """
+    try:
+        raw = json_object(body)
+        before = list(_asked_by(raw))
+    except InvalidRequestError:
+        return body
+    asked = {"queryId": raw.get("queryId") or message_id, _ASKED_BY: [sender, *before]}
+    return json.dumps({**raw, **asked}, separators=(",", ":"))
+
+
+def query_fingerprint(body: str) -> str:
+    """Tells a message's query from others with the same id, however often it is sent on."""
+    try:
+        raw = json_object(body)
+    except InvalidRequestError:
+        return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
+    asked = {name: raw[name] for name in raw if name not in {"queryId", _ASKED_BY}}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def query_message_to_json(message: QueryMessage) -> dict[str, Any]:
+    """What `query_message_from_json` reads."""
+    iterator = message.iterator
+    raw: dict[str, Any] = {
+        "type": QUERY_TYPE,
+        "queryId": message.query_id,
+        CLIENT_QUERY_ID: message.client_query_id,
+        "tableName": message.table_name,
+        "tableId": message.table_id,
+        "regions": [dict(region) for region in message.regions],
+        "requestedValueFields": None if message.value_fields is None else [*message.value_fields],
+        "queryTimeIteratorClassName": None if iterator is None else iterator.name,
+        "queryTimeIteratorConfig": None if iterator is None else iterator.config,
+        "resultsPublisherConfig": results_destination_to_json(message.results),
+        "statusReportDestinations": [status_destination_to_json(s) for s in message.status],
+    }
+    return {name: value for name, value in raw.items() if value is not None}
+
+
+def query_of(message: QueryMessage, schema: Schema) -> Query:
+    """The query on a table of that schema, of its newest version.
+
+    A region with a range that holds nothing is left out. InvalidRequestError if a region or a
+    field does not fit.
+    """
+    regions = []
+    for place, raw in enumerate(message.regions):
+        try:
+            region = region_or_none_from_json(schema, raw)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f'query message: "regions[{place}]": {error}') from error
+        if region is not None:
+            regions.append(region)
+    columns = None
+    if message.value_fields is not None:
+        try:
+            columns = columns_with_keys(schema, message.value_fields)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f'query message: "requestedValueFields": {error}') from error
+    return Query(tuple(regions), columns, processing=Processing(iterator=message.iterator))
+
+
+def json_object(body: str, what: str = "query message") -> dict[str, Any]:
+    """The members of a message's body. InvalidRequestError if it is no JSON object."""
+    try:
+        raw = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{what} is not JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise InvalidRequestError(f"{what} must be a JSON object")
+    if _depth_exceeds(raw, _DEPTH_MAX):
+        # Deeper ones could be read, but not written again.
+        raise InvalidRequestError(f"{what}: nested deeper than {_DEPTH_MAX} levels")
+    return raw
+
+
+def _depth_exceeds(raw: Any, levels: int) -> bool:
+    nested = [raw]
+    for _ in range(levels):
+        values = (each.values() if isinstance(each, dict) else each for each in nested)
+        nested = [v for each in values for v in each if isinstance(v, dict | list)]
+    return bool(nested)
+
+
+def text_member(raw: Mapping[str, Any], member: str) -> str | None:
+    """The member's text; None if it is missing or empty."""
+    value = raw.get(member)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not is_unicode(value):
+        raise InvalidRequestError(f'query message: "{member}" must be text, not {value!r:.200}')
+    if len(value) > _TEXT_MAX:
+        raise InvalidRequestError(
+            f'query message: "{member}" has {len(value)} characters: at most {_TEXT_MAX}'
+        )
+    return value
+
+
+def is_list_of_texts(raw: Any) -> bool:
+    """Whether the value is a list of Unicode texts."""
+    return isinstance(raw, list) and all(isinstance(t, str) and is_unicode(t) for t in raw)
+
+
+def regions_member(raw: Mapping[str, Any]) -> tuple[RawRegion, ...]:
+    """The regions, as they stand there."""
+    regions = raw.get("regions")
+    if not isinstance(regions, list) or not all(isinstance(each, dict) for each in regions):
+        raise InvalidRequestError('query message: "regions" must be a list of regions')
+    return tuple(regions)
+
+
+def _query_id(raw: Mapping[str, Any], member: str) -> str | None:
+    value = text_member(raw, member)
+    if value is None:
+        return None
+    if len(value.encode()) > _ID_BYTES_MAX:
+        raise InvalidRequestError(f'query message: "{member}" is longer than {_ID_BYTES_MAX} bytes')
+    return value
+
+
+def _value_fields(raw: Mapping[str, Any]) -> tuple[str, ...] | None:
+    fields = raw.get("requestedValueFields")
+    if fields is None:
+        return None
+    if not is_list_of_texts(fields):
+        raise InvalidRequestError('"requestedValueFields" must be a list of names')
+    return tuple(fields)
+
+
+def _asked_by(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    callers = raw.get(_ASKED_BY)
+    if callers is None:
+        return ()
+    if not is_list_of_texts(callers):
+        raise InvalidRequestError(f'"{_ASKED_BY}" must be a list of callers')
+    return tuple(callers)
+
+
+def _in_message(reason: str) -> str:
+    return reason if reason.startswith("query message") else f"query message: {reason}"

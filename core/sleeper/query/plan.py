@@ -1,0 +1,232 @@
+"""Which files a query reads: for each leaf, those that may hold rows of its regions."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.partition import Partition, PartitionId
+from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.processing.model import NO_PROCESSING, Processing
+from sleeper.query.request import Query
+from sleeper.query.table_plan import bounds_region, covers, joined_regions
+from sleeper.schema.model import Schema, next_key_value, precedes
+from sleeper.statestore.reading.table_state import TableState
+
+T = TypeVar("T")
+
+
+def in_key_order(
+    schema: Schema, placed: Sequence[tuple[Region, T]], dimension: int = 0
+) -> list[list[T]]:
+    """What lies in the regions, which do not overlap and agree in the fields before, in groups.
+
+    Every key of a group comes before those of the groups after it.
+    """
+    if dimension == len(schema.row_keys):
+        return [[each for _, each in placed]]
+    groups: list[list[T]] = []
+    for together in _overlapping_key_order(placed, dimension):
+        if len(together) > 1 and _is_one_value(schema, [r for r, _ in together], dimension):
+            groups += in_key_order(schema, together, dimension + 1)
+        else:
+            groups.append([each for _, each in together])
+    return groups
+
+
+def _overlapping_key_order(
+    placed: Sequence[tuple[Region, T]], dimension: int
+) -> list[list[tuple[Region, T]]]:
+    """Ascending; together those whose ranges of the field overlap, if only through others."""
+    groups: list[list[tuple[Region, T]]] = []
+    end = None
+    for region, each in sorted(placed, key=lambda p: [r.min for r in p[0].ranges[dimension:]]):
+        within = region.ranges[dimension]
+        if not groups or (end is not None and not precedes(within.min, end)):
+            groups.append([])
+            end = within.max
+        elif end is not None and (within.max is None or precedes(end, within.max)):
+            end = within.max
+        groups[-1].append((region, each))
+    return groups
+
+
+def _is_one_value(schema: Schema, regions: Sequence[Region], dimension: int) -> bool:
+    first = regions[0].ranges[dimension]
+    point = Range(first.min, next_key_value(schema.row_keys[dimension], first.min))
+    return point.max is not None and all(r.ranges[dimension] == point for r in regions)
+
+
+@dataclass(frozen=True, slots=True)
+class FileScan:
+    """A file to read, and the regions whose rows to take; None if all of its rows."""
+
+    file: DataFile
+    regions: tuple[Region, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeafPlan:
+    """What to merge for one leaf, or for several whose rows alternate in key order.
+
+    At least one scan; no file twice.
+    """
+
+    leaf_ids: tuple[PartitionId, ...]
+    scans: tuple[FileScan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeafCut:
+    """A leaf, the query's regions cut to it, and what to read of it: at least one scan."""
+
+    leaf: Partition
+    regions: tuple[Region, ...]
+    plan: LeafPlan
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """The leaves that hold rows, at one version; each one's keys come before the next one's.
+
+    Their rows pass through `processing`. `time_ms` is the time of the version's entry.
+    """
+
+    schema: Schema
+    version: int
+    leaves: tuple[LeafPlan, ...]
+    processing: Processing = NO_PROCESSING
+    time_ms: int = 0
+
+
+def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
+    """The plan of a query that fits the schema, on the version that the state is of."""
+    cuts = plan_leaves(query, schema, state)
+    placed = [(_extent(schema, cut.regions, cut.plan), cut.plan) for cut in cuts]
+    groups = in_key_order(schema, placed)
+    leaves = tuple(_joined(schema, group) for group in groups)
+    return QueryPlan(schema, state.version, leaves, state.processing, state.version_time_ms)
+
+
+def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut]:
+    """The leaves that may hold rows of the query, each for itself, in key order."""
+    whole = (whole_region(schema),)
+    regions = whole if query.regions is None else disjoint_regions(query.regions)
+    plans = [
+        LeafCut(leaf, tuple(cut), _plan_leaf(leaf, cut, state))
+        for leaf, cut in _regions_by_leaf(regions, state)
+    ]
+    return [cut for cut in plans if cut.plan.scans]
+
+
+def _extent(schema: Schema, cut: Sequence[Region], plan: LeafPlan) -> Region:
+    """Where rows of the regions can be, by the bounds of the leaf's files."""
+    hull = _hull(cut)
+    return hull.intersect(_hull([bounds_region(schema, s.file) for s in plan.scans])) or hull
+
+
+def _joined(schema: Schema, plans: Sequence[LeafPlan]) -> LeafPlan:
+    """One plan for all of the leaves."""
+    if len(plans) == 1:
+        return plans[0]
+    scans: dict[str, list[FileScan]] = defaultdict(list)
+    for plan in plans:
+        for scan in plan.scans:
+            scans[scan.file.path].append(scan)
+    leaf_ids = tuple(i for plan in plans for i in plan.leaf_ids)
+    return LeafPlan(leaf_ids, tuple(_joined_scan(schema, of) for of in scans.values()))
+
+
+def _joined_scan(schema: Schema, scans: Sequence[FileScan]) -> FileScan:
+    if len(scans) == 1:
+        return scans[0]
+    file = scans[0].file
+    regions = joined_regions(r for scan in scans for r in scan.regions or ())
+    is_whole = covers(regions, bounds_region(schema, file))
+    return FileScan(file, None if is_whole else tuple(regions))
+
+
+def disjoint_regions(regions: Iterable[Region]) -> list[Region]:
+    """The same keys in ascending regions; ranges of one field are joined where they overlap."""
+    ascending = sorted(set(regions), key=lambda r: [x.min for x in r.ranges])
+    if not ascending or len(ascending[0].ranges) > 1:
+        return ascending
+    joined: list[Range] = []
+    for (within,) in (r.ranges for r in ascending):
+        last = joined[-1] if joined else None
+        # Ranges that merely touch stay apart: keys one by one prune best.
+        if last is None or (last.max is not None and not precedes(within.min, last.max)):
+            joined.append(within)
+        elif last.max is not None and (within.max is None or precedes(last.max, within.max)):
+            joined[-1] = Range(last.min, within.max)
+    return [Region((r,)) for r in joined]
+
+
+def _regions_by_leaf(
+    regions: Sequence[Region], state: TableState
+) -> list[tuple[Partition, list[Region]]]:
+    """Each leaf that the regions overlap, in key order, with the regions cut to it."""
+    found: dict[PartitionId, tuple[Partition, list[Region]]] = {}
+    last: Partition | None = None
+    for region in regions:
+        # Ascending keys mostly lie in the leaf of the one before: a thousand keys do not
+        # walk down the tree a thousand times.
+        if last is not None and last.region.intersect(region) == region:
+            found[last.id][1].append(region)
+            continue
+        for last in state.partitions.leaves_overlapping([region]):
+            both = last.region.intersect(region)
+            if both is not None:
+                found.setdefault(last.id, (last, []))[1].append(both)
+    return sorted(found.values(), key=lambda each: [r.min for r in each[0].region.ranges])
+
+
+def _plan_leaf(leaf: Partition, cut: list[Region], state: TableState) -> LeafPlan:
+    scans = []
+    every = tuple(cut)
+    for file in state.files.of_leaf(leaf.id, _hull(cut)):
+        wanted = _overlapping(every, file)
+        if _contains(wanted, file):
+            scans.append(FileScan(file, None))
+        elif wanted:
+            scans.append(FileScan(file, wanted))
+    return LeafPlan((leaf.id,), tuple(scans))
+
+
+def _overlapping(regions: tuple[Region, ...], file: DataFile) -> tuple[Region, ...]:
+    """Those of the leaf's regions that the file may hold rows of; the same tuple if all may."""
+    low, high = file.smallest_key, file.largest_key
+    if len(low) > 1:
+        found = tuple(r for r in regions if r.overlaps_bounds(low, high))
+        return regions if len(found) == len(regions) else found
+    # They ascend without overlap, so a binary search finds those near the file; of these the
+    # first alone may end before the file begins.
+    start = max(bisect_right(regions, low[0], key=_first_min) - 1, 0)
+    stop = bisect_right(regions, high[0], key=_first_min)
+    if start < stop and not regions[start].overlaps_bounds(low, high):
+        start += 1
+    return regions[start:stop]
+
+
+def _contains(regions: Sequence[Region], file: DataFile) -> bool:
+    """Whether every row of the file is in one of the regions that overlap it."""
+    low, high = file.smallest_key, file.largest_key
+    # Of ranges without overlap, only the first can begin before the file does.
+    near = regions[:1] if len(low) == 1 else regions
+    return any(r.contains_bounds(low, high) for r in near)
+
+
+def _first_min(region: Region) -> Any:
+    return region.ranges[0].min
+
+
+def _hull(regions: Sequence[Region]) -> Region:
+    ranges = []
+    for of_field in zip(*(r.ranges for r in regions), strict=True):
+        ends: list[Any] = [r.max for r in of_field if r.max is not None]
+        is_open = len(ends) < len(of_field)
+        lowest: Any = min(of_field, key=lambda r: r.min).min
+        ranges.append(Range(lowest, None if is_open else max(ends)))
+    return Region(tuple(ranges))

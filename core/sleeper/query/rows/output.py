@@ -1,0 +1,142 @@
+"""Writes the rows of a query as they come: a table for people, CSV, JSON lines, Parquet.
+
+CSV and JSON lines are such as `sleeper ingest` reads: in CSV, bytes are base64, lists and
+maps JSON, and a null is an empty value without quotes.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+from rich.cells import cell_len, set_cell_size
+
+from sleeper.query.printable import printable
+from sleeper.query.rows.json_text import json_lines, plain_text
+
+RowOutput = Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], int]
+"""Writes all rows and returns how many there were."""
+
+_PAGE_ROWS = 100
+_CELL_WIDTH_MAX = 60
+_ROW_GROUP_ROWS = 100_000
+_GAP = "  "
+
+
+def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
+    """Columns of text under their names, in pages that get wider when they must.
+
+    Only this format makes Python objects of values: it is for eyes.
+    """
+    widths = [cell_len(_shortened(_one_line(name))) for name in schema.names]
+    right = [_is_number(f.type) for f in schema]
+    rows = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, _PAGE_ROWS):
+            page = batch.slice(start, _PAGE_ROWS)
+            cells = [_cells(column) for column in page.columns]
+            wider = [max(w, *map(cell_len, c)) for w, c in zip(widths, cells, strict=True)]
+            if rows == 0:
+                _write_heading(schema, wider, right, sink)
+            widths = wider
+            for row in zip(*cells, strict=True):
+                sink.write(_line(row, widths, right))
+            rows += page.num_rows
+    if rows == 0:
+        _write_heading(schema, widths, right, sink)
+    return rows
+
+
+def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
+    """A line of names, then a line a row; text is quoted."""
+    kinds = [f.type if _is_csv_type(f.type) else pa.string() for f in schema]
+    target = pa.schema(list(zip(schema.names, kinds, strict=True)))
+    rows = 0
+    with csv.CSVWriter(sink, target) as writer:
+        for batch in batches:
+            columns = [
+                column if _is_csv_type(column.type) else plain_text(column)
+                for column in batch.columns
+            ]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=target))
+            rows += batch.num_rows
+    return rows
+
+
+def write_json(_schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
+    """An object a line."""
+    rows = 0
+    for batch in batches:
+        if batch.num_rows:
+            lines = pa.ListArray.from_arrays([0, batch.num_rows], json_lines(batch))
+            sink.write(pc.binary_join(lines, "\n")[0].as_buffer())
+            sink.write(b"\n")
+            rows += batch.num_rows
+    return rows
+
+
+def write_parquet(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO, codec: str = "zstd"
+) -> int:
+    """One Parquet file."""
+    rows = 0
+    with pq.ParquetWriter(sink, schema, compression=codec) as writer:
+        for batch in batches:
+            writer.write_batch(batch, row_group_size=_ROW_GROUP_ROWS)
+            rows += batch.num_rows
+    return rows
+
+
+ROW_OUTPUTS: dict[str, RowOutput] = {
+    "table": write_table,
+    "csv": write_csv,
+    "json": write_json,
+    "parquet": write_parquet,
+}
+"""By the name that the command line takes."""
+
+
+def _cells(column: pa.Array) -> list[str]:
+    texts = (text or "" for text in plain_text(column).to_pylist())
+    return [_shortened(_one_line(t)) for t in texts]
+
+
+def _one_line(text: str) -> str:
+    return text if text.isprintable() else printable(" ".join(text.split()))
+
+
+def _shortened(text: str) -> str:
+    if cell_len(text) <= _CELL_WIDTH_MAX:
+        return text
+    return set_cell_size(text, _CELL_WIDTH_MAX - 1) + "…"
+
+
+def _write_heading(schema: pa.Schema, widths: list[int], right: list[bool], sink: BinaryIO) -> None:
+    sink.write(_line([_shortened(_one_line(n)) for n in schema.names], widths, right))
+    sink.write((_GAP.join("─" * w for w in widths) + "\n").encode())
+
+
+def _line(cells: Iterable[str], widths: list[int], right: list[bool]) -> bytes:
+    padded = []
+    for text, width, to_right in zip(cells, widths, right, strict=True):
+        space = " " * (width - cell_len(text))
+        padded.append(space + text if to_right else text + space)
+    return (_GAP.join(padded).rstrip() + "\n").encode()
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def _is_csv_type(kind: pa.DataType) -> bool:
+    """Whether Arrow's own CSV writer writes it as we do."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_string(kind)
+    )

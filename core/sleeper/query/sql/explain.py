@@ -1,0 +1,149 @@
+"""What a statement reads: leaves, files, bytes and pages of each table."""
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from datafusion import ExecutionPlan
+
+from sleeper.datafiles.engine.session import engine_errors
+from sleeper.properties.engine import QUERY_MEMORY_BYTES
+from sleeper.query.engine import QueryEngine
+from sleeper.query.interruption import batches_of
+from sleeper.query.sql.as_of import NEWEST, AsOf
+from sleeper.query.sql.statement import StatementRun, TableOpeners
+from sleeper.query.sql.text import errors_of_statement
+
+_PAGES = re.compile(r"page_index_pages_pruned\{[^}]*\}=([\d.]+ ?[KMG]?) total → ([\d.]+ ?[KMG]?)")
+_BYTES = "bytes_scanned"
+_FILE_NAME = re.compile(r"[^/]+\.parquet\b")
+_UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
+
+
+@dataclass(frozen=True, slots=True)
+class TableReads:
+    """What was read of a table, and of how much.
+
+    `bytes` are those of the files; of these `bytes_read` were fetched. `pages` counts what
+    is left of the pages that a predicate was held against; None where there is none.
+    """
+
+    table: str
+    version: int
+    leaves: int
+    leaves_of: int
+    files: int
+    files_of: int
+    bytes: int
+    bytes_of: int
+    bytes_read: int
+    pages: int | None
+    pages_of: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SqlExplanation:
+    """The tables that a statement names, and what it came to."""
+
+    reads: tuple[TableReads, ...]
+    rows: int
+    seconds: float
+
+
+def explain_sql(
+    statement: str, tables: TableOpeners, engine: QueryEngine, as_of: AsOf = NEWEST
+) -> SqlExplanation:
+    """Runs the statement, passes over its rows, and tells what it read. Errors as of `run_sql`."""
+    settings = engine.settings
+    # In one thread, so that one plan has all the figures.
+    single = QueryEngine(
+        replace(settings, engine=replace(settings.engine, threads=1)), engine.clock
+    )
+    run = StatementRun(statement, single, as_of=as_of)
+    begun = time.monotonic()
+    try:
+        frame = run.frame(tables, narrow=True)
+        with errors_of_statement(), engine_errors(QUERY_MEMORY_BYTES.name):
+            plan = frame.execution_plan()
+            rows = sum(
+                batch.num_rows
+                for partition in range(plan.partition_count)
+                for batch in batches_of(run.session.execute(plan, partition), run.limit)
+            )
+            scanned = _scanned(plan, run)
+        reads = tuple(_reads(run, name, scanned[name]) for name in run.plans)
+    finally:
+        run.release()
+    return SqlExplanation(reads, rows, time.monotonic() - begun)
+
+
+@dataclass(slots=True)
+class _Scanned:
+    """Figures of the scans of a table."""
+
+    bytes: int = 0
+    pages: int = 0
+    pages_of: int = 0
+
+
+def _scanned(plan: ExecutionPlan, run: StatementRun) -> dict[str, _Scanned]:
+    table_of_file = {
+        PurePosixPath(path).name: table
+        for table, of in run.plans.items()
+        for group in of.groups
+        for path in group.paths
+    }
+    table_of_file |= {file.name: table for file, table in run.local_files.items()}
+    found: dict[str, _Scanned] = defaultdict(_Scanned)
+    for text, node in _nodes(plan):
+        # A scan shows some of the files that it reads. Their names are never used twice.
+        shown = _FILE_NAME.search(text)
+        table = table_of_file.get(shown[0]) if shown else None
+        metrics = node.metrics()
+        if table is None or metrics is None:
+            continue
+        each = found[table]
+        each.bytes += sum(
+            m.value for m in metrics.metrics() if m.name == _BYTES and isinstance(m.value, int)
+        )
+        for total, matched in _PAGES.findall(repr(metrics)):
+            each.pages_of += _number(total)
+            each.pages += _number(matched)
+    return found
+
+
+def _nodes(plan: ExecutionPlan) -> Iterator[tuple[str, ExecutionPlan]]:
+    children = plan.children()
+    if not children:
+        yield plan.display(), plan
+    for child in children:
+        yield from _nodes(child)
+
+
+def _number(text: str) -> int:
+    digits = text.rstrip("KMG ")
+    return round(float(digits) * _UNITS[text[len(digits) :].strip()])
+
+
+def _reads(run: StatementRun, name: str, scanned: _Scanned) -> TableReads:
+    plan, table = run.plans[name], run.tables[name]
+    regions = run.needed.get(name)
+    with table.store.reading(plan.version) as state:
+        extent = state.files.extent()
+        overlapping = [] if regions is None else state.partitions.leaves_overlapping(regions)
+    return TableReads(
+        table=name,
+        version=plan.version,
+        leaves=extent.leaves if regions is None else len(overlapping),
+        leaves_of=extent.leaves,
+        files=plan.files,
+        files_of=extent.files,
+        bytes=plan.bytes,
+        bytes_of=extent.bytes,
+        bytes_read=scanned.bytes,
+        pages=scanned.pages if scanned.pages_of else None,
+        pages_of=scanned.pages_of or None,
+    )

@@ -1,0 +1,125 @@
+"""Status frames of a query for its WebSocket connections (FORMATS: Query results, WebSocket).
+
+One kind of client stops at the first `completed` frame. Another waits for one of each id in the
+`subqueries` frame, or of the query's own id if there is no such frame. So all `completed` frames
+are sent when the query has ended, after every row, by the worker that ended it.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sleeper.errors import SleeperError
+from sleeper.query.messages.destination import Connection, DestinationKind
+from sleeper.query.messages.query import QueryMessage
+
+logger = logging.getLogger(__name__)
+SendFrame = Callable[[Connection, str], None]
+"""Sends a text frame. NotFoundError if the connection is closed."""
+Location = dict[str, str]
+LISTED_SUBQUERIES_MAX = 1000
+"""How many subqueries a query may have that lists them. Each has a frame when the query ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedPart:
+    """The query, or one of its subqueries: how many rows it gave, and where they are."""
+
+    id: str
+    row_count: int
+    locations: Sequence[Location] = ()
+
+
+def no_connections(connection: Connection, _frame: str) -> None:
+    """For an instance without a WebSocket."""
+    raise SleeperError(f"there is no WebSocket at {connection.endpoint}")
+
+
+def are_listed(subqueries: int) -> bool:
+    """Whether the query has a `subqueries` frame, hence a `completed` frame for each subquery."""
+    return 1 < subqueries <= LISTED_SUBQUERIES_MAX
+
+
+def tell_subqueries(message: QueryMessage, sub_query_ids: Sequence[str], send: SendFrame) -> None:
+    """Sends which subqueries there are, if they are listed. Never fails."""
+    if are_listed(len(sub_query_ids)):
+        frame = {
+            "message": "subqueries",
+            "queryId": message.frame_id,
+            "queryIds": list(sub_query_ids),
+        }
+        _tell(message, [frame], send)
+
+
+def tell_completed(message: QueryMessage, parts: Iterable[CompletedPart], send: SendFrame) -> None:
+    """Sends a `completed` frame for each part; the last frames of the query. Never fails."""
+    frames = [
+        {
+            "message": "completed",
+            "queryId": part.id,
+            "rowCount": part.row_count,
+            "locations": list(part.locations),
+        }
+        for part in parts
+    ]
+    _tell(message, frames, send)
+
+
+def tell_failed(message: QueryMessage, error: str | None, send: SendFrame) -> None:
+    """Sends why the query failed; its last frame. Never fails."""
+    frame = {"message": "error", "queryId": message.frame_id, "error": error or ""}
+    _tell(message, [frame], send)
+
+
+def _tell(message: QueryMessage, frames: Sequence[Mapping[str, object]], send: SendFrame) -> None:
+    for connection in listeners(message):
+        try:
+            for frame in frames:
+                send(connection, json.dumps(frame))
+        except SleeperError as error:
+            logger.info("could not send frames of query %s: %s", message.query_id, error)
+
+
+def listeners(message: QueryMessage) -> list[Connection]:
+    """The connections that hear of the query's status, each once."""
+    found = [each.connection for each in message.status]
+    if message.results.kind is DestinationKind.WEBSOCKET:
+        found.append(message.results.connection)
+    return list(dict.fromkeys(each for each in found if each is not None))
+
+
+KEEP_ALIVE_SECONDS = 15.0
+
+
+@contextmanager
+def kept_alive(
+    message: QueryMessage, send: SendFrame, seconds: float = KEEP_ALIVE_SECONDS
+) -> Iterator[None]:
+    """Tells the query's connections now and then that it works. Never fails."""
+    connections = listeners(message)
+    if not connections:
+        yield
+        return
+    frame = json.dumps({"message": "rows", "queryId": message.frame_id, "rows": []})
+    ended = threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(seconds):
+            for connection in connections:
+                try:
+                    send(connection, frame)
+                except SleeperError as error:
+                    # Who sends rows finds it too, and fails the query.
+                    logger.info("query %s: %s", message.query_id, error)
+                    return
+
+    thread = threading.Thread(target=tell, name="keep-alive", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

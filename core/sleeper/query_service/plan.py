@@ -1,0 +1,147 @@
+"""The subqueries of a query: one for each leaf, more where one message cannot hold it."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sleeper.errors import InvalidRequestError
+from sleeper.jobs.query_tracker import QueryPin
+from sleeper.jobs.queue import MESSAGE_BYTES_MAX
+from sleeper.partitions.json import key_value_to_json
+from sleeper.partitions.partition import ROOT_PARTITION_ID
+from sleeper.partitions.region import Region
+from sleeper.processing.restriction import Restriction
+from sleeper.query.messages.destination import DestinationKind
+from sleeper.query.messages.leaf import LeafQueryMessage, leaf_query_body
+from sleeper.query.messages.query import QueryMessage
+from sleeper.query.plan import LeafCut, plan_leaves
+from sleeper.query.request import Query
+from sleeper.query.size import bytes_of, check_size
+from sleeper.schema.model import Schema, smallest_key_value
+from sleeper.statestore.reading.table_state import TableState
+
+_FILES_BYTES_MAX = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Subquery:
+    """A subquery and its message's body."""
+
+    message: LeafQueryMessage
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """A query that fits its table, at its pin, as its caller may ask it."""
+
+    message: QueryMessage
+    query: Query
+    pin: QueryPin
+    restriction: Restriction
+
+
+def plan_subqueries(
+    planned: PlannedQuery,
+    schema: Schema,
+    state: TableState,
+    bytes_max: int = MESSAGE_BYTES_MAX,
+    files_bytes_max: int = 0,
+) -> list[Subquery]:
+    """The subqueries on the state at the pinned version, always the same ones.
+
+    InvalidRequestError if regions that overlap need more than one message, or the files are
+    larger than the maximum; 0 is none.
+    """
+    found: list[Subquery] = []
+    cuts = plan_leaves(planned.query, schema, state)
+    check_size(bytes_of(scan.file for cut in cuts for scan in cut.plan.scans), files_bytes_max)
+    for cut in cuts:
+        leaf = _LeafPlanning(planned, schema, cut, bytes_max)
+        leaf.add(cut.regions)
+        found += leaf.subqueries
+    if not found and planned.message.results.kind is DestinationKind.SQS:
+        # Whoever waits at a queue is told that there are no rows.
+        return [_empty(planned)]
+    return found
+
+
+@dataclass(slots=True)
+class _LeafPlanning:
+    """The subqueries of one leaf: as many as its regions need; no key is in two of them."""
+
+    planned: PlannedQuery
+    schema: Schema
+    cut: LeafCut
+    bytes_max: int
+    subqueries: list[Subquery] = field(default_factory=list)
+
+    def add(self, regions: Sequence[Region]) -> None:
+        part = len(self.subqueries)
+        made = _subquery(self.planned, self.schema, self.cut, regions, part)
+        if len(made.body.encode()) <= self.bytes_max:
+            self.subqueries.append(made)
+            return
+        middle = len(regions) // 2
+        halves = regions[:middle], regions[middle:]
+        if not middle or any(a.overlaps(b) for a in halves[0] for b in halves[1]):
+            raise InvalidRequestError(
+                f"the query's {len(regions)} regions in leaf {self.cut.leaf.id} do not fit a "
+                f"message of {self.bytes_max:,} bytes: ask for fewer at once"
+            )
+        for half in halves:
+            self.add(half)
+
+
+def _subquery(
+    planned: PlannedQuery, schema: Schema, cut: LeafCut, regions: Sequence[Region], part: int
+) -> Subquery:
+    query, pin = planned.message, planned.pin
+    files = tuple(scan.file.path for scan in cut.plan.scans)
+    message = LeafQueryMessage(
+        query=replace(
+            query,
+            table_id=pin.table_id,
+            regions=tuple(_compact_region(schema, region) for region in regions),
+        ),
+        sub_query_id=sub_query_id(query.query_id, cut.leaf.id, part),
+        leaf_id=cut.leaf.id,
+        partition_region=_compact_region(schema, cut.leaf.region),
+        # They are found again by version: a list of many would only make the message large.
+        files=files if sum(map(len, files)) <= _FILES_BYTES_MAX else (),
+        version=pin.version,
+        now_ms=pin.now_ms,
+        restriction=planned.restriction,
+    )
+    return Subquery(message, leaf_query_body(message))
+
+
+def _empty(planned: PlannedQuery) -> Subquery:
+    query = replace(planned.message, table_id=planned.pin.table_id, regions=())
+    message = LeafQueryMessage(
+        query=query,
+        sub_query_id=sub_query_id(query.query_id, ROOT_PARTITION_ID, 0),
+        leaf_id=ROOT_PARTITION_ID,
+        partition_region={},
+        version=planned.pin.version,
+        now_ms=planned.pin.now_ms,
+        restriction=planned.restriction,
+    )
+    return Subquery(message, leaf_query_body(message))
+
+
+def sub_query_id(query_id: str, leaf_id: str, part: int) -> str:
+    """The same for the same, so that a message that comes again makes no other subqueries."""
+    text = f"{query_id}\0{leaf_id}\0{part}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _compact_region(schema: Schema, region: Region) -> dict[str, Any]:
+    """Without what is so anyway: inclusive flags, and fields that are open."""
+    raw: dict[str, Any] = {"stringsBase64Encoded": False}
+    for key, within in zip(schema.row_keys, region.ranges, strict=True):
+        if within.max is not None or within.min != smallest_key_value(key):
+            end = None if within.max is None else key_value_to_json(within.max)
+            raw[key.name] = {"min": key_value_to_json(within.min), "max": end}
+    return raw

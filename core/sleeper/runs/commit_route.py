@@ -1,0 +1,66 @@
+"""Which way the runs of a table commit, and whether the committer keeps up."""
+
+import logging
+import uuid
+
+import obstore
+
+from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.event import JobRunRef
+from sleeper.jobs.queue import QueueName
+from sleeper.properties.declaration import Property
+from sleeper.properties.engine import COMMIT_BACKLOG_MAX
+from sleeper.statestore.commit_message import (
+    MESSAGE_BYTES_MAX,
+    CommitRun,
+    commit_now,
+    in_object,
+    message_of,
+)
+from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.storage.bucket_folder import store_errors
+
+logger = logging.getLogger(__name__)
+
+
+def commits_of(table: OpenTable, is_async: Property[bool]) -> CommitRun:
+    """Through the committer's queue if the instance has one and the table's property says so."""
+    if has_committer(table.instance) and table.properties().get(is_async):
+        return commit_later(table.instance)
+    return commit_now(table.state)
+
+
+def has_committer(instance: Instance) -> bool:
+    """Whether the instance has a queue of commits: one in a folder has none."""
+    return QueueName.COMMITS in instance.queues
+
+
+def commit_later(instance: Instance) -> CommitRun:
+    """Sends commits to the committer. What is too big for a message is put beside it first."""
+
+    def send(run: JobRunRef, transaction: Transaction) -> None:
+        message = message_of(run, transaction)
+        body = message.to_json()
+        if len(body.encode()) > MESSAGE_BYTES_MAX:
+            message, content = in_object(message)
+            assert message.object_path is not None
+            with store_errors(message.object_path):
+                obstore.put(instance.root.store, message.object_path, content)
+            body = message.to_json()
+        # Each try is a message of its own: that it comes twice is the committer's to notice.
+        fresh = uuid.uuid4().hex
+        instance.queue(QueueName.COMMITS).send(body, group=run.table_id, deduplication_id=fresh)
+        logger.info("commit queued", extra={"table": run.table_id, "job_id": run.job_id})
+
+    return send
+
+
+def is_committer_behind(instance: Instance) -> bool:
+    """Whether so many commits wait that no more work should be made for it."""
+    if not has_committer(instance):
+        return False
+    most = instance.properties().get(COMMIT_BACKLOG_MAX)
+    waiting = instance.queue(QueueName.COMMITS).counts().unfinished
+    if waiting > most:
+        logger.warning("%d commits wait for the committer, more than %d", waiting, most)
+    return waiting > most

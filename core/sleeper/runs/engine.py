@@ -1,0 +1,51 @@
+"""Engine and file settings from properties."""
+
+import os
+
+from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.write.file import FileSettings
+from sleeper.instance import Instance
+from sleeper.properties.declaration import Property
+from sleeper.properties.engine import ENGINE_THREADS, INGEST_LINE_BYTES_MAX, MERGE_FILES_MAX
+from sleeper.properties.table import (
+    COMPRESSION_CODEC,
+    KEY_FILTER_BITS_PER_ROW,
+    KEY_FILTER_BYTES_MAX,
+    PAGE_SIZE_BYTES,
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS_MAX,
+    CompressionCodec,
+)
+from sleeper.properties.values import TableProperties
+from sleeper.runs.source_files import readable_buckets
+
+
+def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings:
+    """What one run of the engine may use; `memory` is the property that bounds this kind."""
+    properties = instance.properties()
+    return EngineSettings(
+        instance.spill_folder(),
+        properties.get(memory),
+        properties.get(MERGE_FILES_MAX),
+        properties.get(ENGINE_THREADS) or os.cpu_count() or 1,
+        readable_buckets(instance.root, properties),
+        properties.get(INGEST_LINE_BYTES_MAX),
+    )
+
+
+def file_settings(properties: TableProperties) -> FileSettings:
+    """How the table's data files are written."""
+    codec = properties.get(COMPRESSION_CODEC)
+    return FileSettings(
+        "none" if codec is CompressionCodec.UNCOMPRESSED else codec.value,
+        properties.get(ROW_GROUP_ROWS_MAX),
+        properties.get(ROW_GROUP_BYTES),
+        properties.get(PAGE_SIZE_BYTES),
+        properties.get(KEY_FILTER_BITS_PER_ROW),
+        properties.get(KEY_FILTER_BYTES_MAX),
+    )
+
+
+def worker_count() -> int:
+    """One worker per processor."""
+    return os.cpu_count() or 1

@@ -1,0 +1,90 @@
+"""The files in S3 that ingest may read, named by users. Loads no data library."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sleeper.errors import InvalidRequestError
+from sleeper.instance import Instance
+from sleeper.properties.deployed_stores import UPLOADS_PREFIX
+from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
+from sleeper.properties.values import InstanceProperties
+from sleeper.storage.bucket import Bucket, is_s3_url, split_s3_url
+from sleeper.storage.location import DataRoot
+from sleeper.storage.s3_file import S3File, s3_file
+
+LOCAL_SCHEME = "file://"
+"""Before the name of a file of the machine of a command, which is no task's."""
+_ENDING_BELOW = ".parquet"
+
+
+def readable_buckets(root: DataRoot, properties: InstanceProperties) -> tuple[Bucket, ...]:
+    """The instance's own bucket if it has one, and those that users bring files in."""
+    return (*root.buckets, *_source_buckets(root, properties))
+
+
+def s3_source(name: str, root: DataRoot, properties: InstanceProperties) -> S3File:
+    """Returns a file to ingest. InvalidRequestError if it is in a bucket that is no source.
+
+    The instance's own bucket is a source only below `for_ingest/`, where clients upload files.
+    """
+    bucket_name, key = split_s3_url(name)
+    own = [bucket for bucket in root.buckets if bucket.name == bucket_name]
+    if own and _is_upload(key):
+        return s3_file(name, own)
+    if own:
+        raise InvalidRequestError(
+            f"file {name}: bucket {bucket_name} holds the instance's tables, and is none to "
+            f"ingest from but for {UPLOADS_PREFIX}: copy the file to a bucket of "
+            f"{INGEST_SOURCE_BUCKETS.name}"
+        )
+    return s3_file(name, _source_buckets(root, properties))
+
+
+def _is_upload(key: str) -> bool:
+    """Whether a key of the data bucket is below `for_ingest/`, whatever normalizes it later."""
+    parts = key.removeprefix(UPLOADS_PREFIX).removesuffix("/").split("/")
+    return key == UPLOADS_PREFIX or (
+        key.startswith(UPLOADS_PREFIX) and not {"", ".", ".."} & set(parts)
+    )
+
+
+def find_s3_files(
+    name: str, root: DataRoot, properties: InstanceProperties
+) -> list[tuple[str, int]]:
+    """The URL of the object with its bytes, or of every Parquet file below it, in order.
+
+    InvalidRequestError if there is none, or it may not be ingested.
+    """
+    file = s3_source(name, root, properties)
+    size = None if file.key.endswith("/") else file.size()
+    if size is not None:
+        return [(str(file), size)]
+    found = sorted(
+        (str(each), size)
+        for each, size in file.below_with_bytes()
+        if each.name.lower().endswith(_ENDING_BELOW)
+    )
+    if not found:
+        raise InvalidRequestError(f"file {file} does not exist, nor any .parquet file below it")
+    return found
+
+
+def _source_buckets(root: DataRoot, properties: InstanceProperties) -> tuple[Bucket, ...]:
+    """They are reached as the instance's own is."""
+    own = next(iter(root.buckets), Bucket(""))
+    names = properties.get(INGEST_SOURCE_BUCKETS)
+    return tuple(replace(own, name=name, prefix="") for name in names if name != own.name)
+
+
+def refuse_other_buckets(instance: Instance, names: Iterable[str]) -> None:
+    """InvalidRequestError if one is in a bucket that nothing may be ingested from."""
+    for name in names:
+        if is_s3_url(name) or not instance.is_local:
+            s3_source(name, instance.root, instance.properties())
+
+
+def refuse_local_files(instance: Instance, names: Iterable[str]) -> None:
+    """The disk of a task is nothing that a message may name."""
+    for name in names:
+        if not instance.is_local and name.startswith(LOCAL_SCHEME):
+            raise InvalidRequestError(f"file {name} is not in S3: expected s3://bucket/key")

@@ -1,0 +1,46 @@
+"""Work that a command does in its own process, as a task.
+
+If the process is killed, whoever runs the instance next finds the task without a process
+and records that its job failed; else the job would be said to be running for ever. On AWS
+reports say that it is lost.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sleeper.errors import SleeperError
+from sleeper.instance import Instance
+from sleeper.jobs.event import JobKind, TaskEvent, TaskStep, new_task_id
+from sleeper.jobs.process import this_process
+from sleeper.runs.heartbeat import heard_of
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def own_task(instance: Instance, kind: JobKind) -> Iterator[tuple[str, Callable[[int], None]]]:
+    """Gives the task's id, and whom to tell how many rows a job took in."""
+    task_id = new_task_id()
+    rows_of_jobs: list[int] = []
+    now = instance.clock()
+    started = TaskEvent(task_id, kind.value, TaskStep.STARTED, now, process=this_process())
+    instance.tasks.record(started)
+    try:
+        with heard_of(instance, task_id, kind.value):
+            yield task_id, rows_of_jobs.append
+    finally:
+        now, rows = instance.clock(), sum(rows_of_jobs)
+        ended = TaskEvent(
+            task_id,
+            kind.value,
+            TaskStep.ENDED,
+            now,
+            jobs=len(rows_of_jobs),
+            rows_read=rows,
+            rows_written=rows,
+        )
+        try:
+            instance.tasks.record(ended)
+        except SleeperError:
+            logger.warning("the tracker was not told", exc_info=True, extra={"task_id": task_id})

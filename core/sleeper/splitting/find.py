@@ -1,0 +1,95 @@
+"""Leaves over the threshold go to the splitting queue.
+
+Looking again finds the same leaves until they are split, which may take long where the queue
+is. Whoever looks keeps from flooding it: a runner that stays remembers what it sent, and a
+lambda, which remembers nothing, asks the job tracker.
+"""
+
+import json
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+
+from sleeper.instance import Instance, OpenTable
+from sleeper.jobs.event import JobEvent, JobKind, JobStep
+from sleeper.jobs.queue import QueueName
+from sleeper.partitions.partition import PartitionId
+from sleeper.properties.engine import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
+from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
+from sleeper.statestore.reading.table_state import TableState
+from sleeper.tables.table_ref import TableRef
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCandidate:
+    """A leaf over the threshold by what the state knows of its rows."""
+
+    partition_id: PartitionId
+    rows: int
+
+
+def find_partitions_to_split(state: TableState, threshold: int) -> list[SplitCandidate]:
+    """Leaves over the threshold that may be split, those with the most rows first."""
+    over = [
+        SplitCandidate(leaf.partition_id, leaf.rows + leaf.rows_above)
+        for leaf in state.partitions.leaf_rows()
+        if leaf.rows + leaf.rows_above > threshold
+    ]
+    unsplittable = set(state.partitions.unsplittable()) if over else set()
+    found = [each for each in over if each.partition_id not in unsplittable]
+    return sorted(found, key=lambda each: (-each.rows, each.partition_id))
+
+
+_SENT_AT_A_TIME = 500
+
+
+def send_splits_of(
+    instance: Instance, ref: TableRef, sent_at: MutableMapping[str, int], number: int
+) -> int:
+    """Sends the leaves over the threshold to the splitting queue; returns how many.
+
+    `sent_at` remembers the table's number at which a leaf was last sent: while the table
+    has not changed since, looking again would find the same.
+    """
+    new = [each for each in _leaves_to_split(instance, ref) if sent_at.get(each) != number]
+    _send(instance, ref, new)
+    sent_at.update(dict.fromkeys(new, number))
+    return len(new)
+
+
+def send_splits_once(instance: Instance, ref: TableRef) -> int:
+    """The same without a memory: a leaf is sent once in the time that the queue's tries take.
+
+    The tracker knows a request as a job of the leaf's id and the number of that time since the
+    epoch. It is sent first and recorded after, so that none is lost; one that is sent twice
+    finds its leaf split.
+    """
+    found = _leaves_to_split(instance, ref)
+    properties = instance.properties()
+    tries_ms = 1000 * properties.get(QUEUE_VISIBILITY_SECONDS) * properties.get(QUEUE_RECEIVES_MAX)
+    period = instance.clock() // tries_ms
+    sent = 0
+    for start in range(0, len(found), _SENT_AT_A_TIME):
+        requests = {f"{each}@{period}": each for each in found[start : start + _SENT_AT_A_TIME]}
+        new = instance.jobs.unknown(ref.id, list(requests))
+        _send(instance, ref, [requests[request] for request in new])
+        now_ms = instance.clock()
+        instance.jobs.record(*(_request(ref, request, now_ms) for request in new))
+        sent += len(new)
+    return sent
+
+
+def _leaves_to_split(instance: Instance, ref: TableRef) -> list[PartitionId]:
+    """Those with the most rows first."""
+    table = OpenTable(instance, ref)
+    threshold = table.properties().get(SPLIT_THRESHOLD_ROWS)
+    with table.state.reading() as state:
+        return [each.partition_id for each in find_partitions_to_split(state, threshold)]
+
+
+def _send(instance: Instance, ref: TableRef, leaves: Sequence[PartitionId]) -> None:
+    bodies = [json.dumps({"tableId": ref.id, "partitionId": leaf}) for leaf in leaves]
+    instance.queue(QueueName.SPLITTING).send_all(bodies)
+
+
+def _request(ref: TableRef, request_id: str, now_ms: int) -> JobEvent:
+    return JobEvent(ref.id, request_id, JobKind.SPLIT, JobStep.CREATED, now_ms)

@@ -1,0 +1,125 @@
+"""Splits one leaf."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from sleeper.errors import NotFoundError, StateMovedOnError
+from sleeper.files.data_file import DataFile
+from sleeper.partitions.partition import Partition, PartitionId, levels_needed, subtree
+from sleeper.schema.model import KeyValue, Schema
+from sleeper.splitting.estimate import LeafEstimate, LeafKeys, ReadObject, SampleKeys, split_points
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
+
+logger = logging.getLogger(__name__)
+
+_POINTS_PER_PART_MIN = 8
+
+
+class SplitStatus(Enum):
+    """What became of a try to split a leaf."""
+
+    SPLIT = "split"
+    GONE = "no leaf any more"
+    SMALL_ENOUGH = "not over the threshold"
+    UNSPLITTABLE = "no key cuts it"
+
+
+@dataclass(frozen=True, slots=True)
+class SplitResult:
+    """`rows` are estimated from sketches; `leaves` counts those that took the leaf's place."""
+
+    status: SplitStatus
+    rows: int = 0
+    leaves: int = 0
+
+
+def split_partition(
+    partition_id: PartitionId,
+    store: StateStore,
+    threshold: int,
+    files_max: int,
+    read: ReadObject,
+    sample: SampleKeys,
+) -> SplitResult:
+    """Splits the leaf if it is over the threshold by the sketches of its files.
+
+    The first row key field that has a value to cut at is cut. Looks at the `files_max`
+    largest. Durable on return; may be repeated. DataError if a file's keys can be read
+    neither from its sidecar nor from itself; StateMovedOnError if a file was collected
+    meanwhile (try again).
+    """
+    leaf = _leaf(partition_id, store)
+    if leaf is None:
+        return SplitResult(SplitStatus.GONE)
+    keys = LeafKeys(leaf.schema, leaf.partition, leaf.files, files_max, read, sample)
+    for dimension, within in enumerate(leaf.partition.region.ranges):
+        estimate = _estimate(keys, dimension, threshold)
+        levels = levels_needed(estimate.rows, threshold)
+        if levels == 0:
+            return SplitResult(SplitStatus.SMALL_ENOUGH, estimate.rows)
+        points = split_points(estimate, within, dimension, 2**levels)
+        if points:
+            return _split(leaf, dimension, points, estimate.rows, store)
+    return _mark_unsplittable(leaf, estimate.rows, store)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A leaf and its files at a version."""
+
+    partition: Partition
+    schema: Schema
+    files: Sequence[DataFile]
+    version: int
+
+
+def _leaf(partition_id: PartitionId, store: StateStore) -> _Leaf | None:
+    with store.reading() as state:
+        try:
+            partition = state.partitions.get(partition_id)
+        except NotFoundError:
+            return None
+        if not partition.is_leaf:
+            return None
+        files = state.files.of_leaf(partition_id, partition.region)
+        return _Leaf(partition, state.schema, files, state.version)
+
+
+def _estimate(keys: LeafKeys, dimension: int, threshold: int) -> LeafEstimate:
+    estimate = keys.estimate(dimension)
+    levels = levels_needed(estimate.rows, threshold)
+    if levels and not _tells(estimate, dimension, 2**levels):
+        return keys.sampled()
+    return estimate
+
+
+def _tells(estimate: LeafEstimate, dimension: int, parts: int) -> bool:
+    """Whether there are points enough to find quantiles: a small share of a file has few."""
+    points = sum(len(keys.points[dimension]) for keys in estimate.files)
+    return points >= parts * _POINTS_PER_PART_MIN
+
+
+def _split(
+    leaf: _Leaf, dimension: int, points: Sequence[KeyValue], rows: int, store: StateStore
+) -> SplitResult:
+    added = subtree(leaf.partition, dimension, points)
+    try:
+        store.commit_or_raise(SplitPartition(leaf.partition.id, tuple(added)))
+    except StateMovedOnError:
+        if _leaf(leaf.partition.id, store) is None:
+            return SplitResult(SplitStatus.GONE, rows)
+        raise
+    leaves = sum(p.is_leaf for p in added)
+    logger.info("partition split", extra={"partition": leaf.partition.id, "leaves": leaves})
+    return SplitResult(SplitStatus.SPLIT, rows, leaves)
+
+
+def _mark_unsplittable(leaf: _Leaf, rows: int, store: StateStore) -> SplitResult:
+    (outcome,) = store.commit(MarkUnsplittable(leaf.partition.id, leaf.version))
+    if outcome.refused:
+        return SplitResult(SplitStatus.GONE, rows)
+    logger.info("partition cannot be split", extra={"partition": leaf.partition.id})
+    return SplitResult(SplitStatus.UNSPLITTABLE, rows)

@@ -1,0 +1,60 @@
+"""Splits partitions of the tables of an instance."""
+
+import functools
+import json
+
+from sleeper.errors import InvalidRequestError
+from sleeper.instance import Instance, OpenTable
+from sleeper.partitions.partition import PartitionId
+from sleeper.properties.engine import SKETCH_CACHE_BYTES
+from sleeper.properties.instance import SPLITTING_FILES_MAX
+from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
+from sleeper.splitting.find import find_partitions_to_split
+from sleeper.splitting.key_samples import sample_keys
+from sleeper.splitting.run import SplitResult, SplitStatus, split_partition
+from sleeper.storage.bounded_cache import BoundedCache
+from sleeper.tables.table_index import find_table
+
+
+def split_table(instance: Instance, name: str) -> list[SplitResult]:
+    """Splits every leaf of the table that is over the threshold, now."""
+    ref = instance.tables.by_name(name)
+    if not ref.online:
+        raise InvalidRequestError(f"table {name!r} is offline: it is not split")
+    table = OpenTable(instance, ref)
+    threshold = table.properties().get(SPLIT_THRESHOLD_ROWS)
+    with table.state.reading() as state:
+        found = find_partitions_to_split(state, threshold)
+    return [_split(table, each.partition_id) for each in found]
+
+
+def run_split_message(instance: Instance, body: str) -> SplitResult:
+    """Splits the leaf that a message names. InvalidRequestError if it names none."""
+    try:
+        raw = json.loads(body)
+        table_id, partition_id = str(raw["tableId"]), PartitionId(str(raw["partitionId"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidRequestError(f"not a split: {body[:200]!r}: {error!r}") from error
+    table = OpenTable(instance, find_table(instance.tables, None, table_id))
+    if not table.ref.online:
+        return SplitResult(SplitStatus.GONE)
+    return _split(table, partition_id)
+
+
+def _split(table: OpenTable, partition_id: PartitionId) -> SplitResult:
+    root, properties = table.instance.root, table.instance.properties()
+    kept = _sketches(properties.get(SKETCH_CACHE_BYTES))
+    return split_partition(
+        partition_id,
+        table.state,
+        table.properties().get(SPLIT_THRESHOLD_ROWS),
+        properties.get(SPLITTING_FILES_MAX),
+        lambda path: kept.get(root.url_of(path), lambda: root.read(path)),
+        lambda schema, file, region: sample_keys(root, schema, file, region),
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _sketches(bytes_max: int) -> BoundedCache[bytes]:
+    """This process's sidecars of keys: the files of a growing leaf are looked at repeatedly."""
+    return BoundedCache(bytes_max, len)

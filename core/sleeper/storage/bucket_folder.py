@@ -1,0 +1,204 @@
+"""Objects of one bucket: written once, read in ranges, deleted many at a time."""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import NotFoundError as ObjectNotFoundError
+from obstore.store import S3Store
+
+from sleeper.errors import NotFoundError, UnavailableError
+from sleeper.storage.bucket import missing_object_error
+
+# What an object may have to be put in one request, and the parts of a larger one: S3 takes
+# 10,000 of them, so an object has at most 160 GB.
+_PART_BYTES = 16 * 1024**2
+_PARTS_IN_FLIGHT = 1
+# Of a file that is whole already: nothing else takes memory then.
+_FILE_PARTS_IN_FLIGHT = 4
+_DELETED_AT_ONCE = 1000
+
+
+@contextlib.contextmanager
+def upload(store: S3Store, path: str, replaces: bool = False) -> Iterator[Any]:
+    """A binary file to write an object to, which is there, whole, when this ends.
+
+    If it ends with an error there is no object. A small one is put on the condition that
+    its name is free, for S3 to check, unless it `replaces` another; the parts of a large one
+    are not.
+    """
+    # Whoever only opens an instance does without Arrow, which takes long to load.
+    import pyarrow as pa
+
+    raw = _Upload(store, path, replaces)
+    with _upload_errors(path):
+        with pa.PythonFile(raw, mode="w") as sink:
+            yield sink
+            sink.flush()
+        raw.complete()
+
+
+def upload_file(store: S3Store, path: str, file: Path) -> None:
+    """Puts a local file as an object, as `upload` does, some parts at a time."""
+    with _upload_errors(path):
+        if file.stat().st_size <= _PART_BYTES:
+            _put_new(store, path, file.read_bytes())
+        else:
+            obstore.put(
+                store,
+                path,
+                file,
+                chunk_size=_PART_BYTES,
+                max_concurrency=_FILE_PARTS_IN_FLIGHT,
+            )
+
+
+def create_object(store: S3Store, path: str, content: bytes) -> bool:
+    """Puts a small object, unless there is one of that name: then False."""
+    with _upload_errors(path):
+        try:
+            obstore.put(store, path, content, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+    return True
+
+
+def _put_new(store: S3Store, path: str, content: bytes) -> None:
+    """Puts an object under a name that must be free.
+
+    The store repeats a put whose answer was an error or got lost. If the first one was carried
+    out, the second finds the name taken, by these very bytes.
+    """
+    try:
+        obstore.put(store, path, content, mode="create", use_multipart=False)
+    except AlreadyExistsError:
+        found = obstore.get(store, path)
+        if found.meta["size"] != len(content) or bytes(found.bytes()) != content:
+            raise
+
+
+@contextlib.contextmanager
+def _upload_errors(path: str) -> Iterator[None]:
+    """What a store raises as UnavailableError."""
+    try:
+        yield
+    except AlreadyExistsError as error:
+        raise UnavailableError(f"cannot write {path}: there is such an object already") from error
+    except (BaseError, OSError) as error:
+        raise UnavailableError(f"cannot write {path}: {error}") from error
+
+
+@contextlib.contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    """What a store raises as NotFoundError, or UnavailableError, also if there is no bucket."""
+    try:
+        yield
+    except (ObjectNotFoundError, FileNotFoundError) as error:
+        raise missing_object_error(path, error) from error
+    except (BaseError, OSError) as error:
+        raise UnavailableError(f"cannot read object {path}: {error}") from error
+
+
+class _Upload(io.RawIOBase):
+    """Keeps what is written until it is more than a part, and sends parts from then on."""
+
+    def __init__(self, store: S3Store, path: str, replaces: bool) -> None:
+        self._store, self._path, self._replaces = store, path, replaces
+        self._kept = bytearray()
+        self._parts: Any = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if self._parts is None:
+            self._kept += data
+            if len(self._kept) > _PART_BYTES:
+                self._parts = obstore.open_writer(
+                    self._store,
+                    self._path,
+                    buffer_size=_PART_BYTES,
+                    max_concurrency=_PARTS_IN_FLIGHT,
+                )
+                self._parts.write(bytes(self._kept))
+                self._kept = bytearray()
+        else:
+            self._parts.write(bytes(data))
+        return len(data)
+
+    def complete(self) -> None:
+        """Makes the object of what was written. Without this there is none."""
+        if self._parts is not None:
+            self._parts.close()
+        elif self._replaces:
+            obstore.put(self._store, self._path, bytes(self._kept), use_multipart=False)
+        else:
+            _put_new(self._store, self._path, bytes(self._kept))
+        self._kept = bytearray()
+
+
+@contextlib.contextmanager
+def _as_files_do(path: str) -> Iterator[None]:
+    try:
+        with store_errors(path):
+            yield
+    except NotFoundError as error:
+        raise FileNotFoundError(str(error)) from error
+
+
+class ObjectFile(io.RawIOBase):
+    """An object as a file to read: every read is one request for its range.
+
+    FileNotFoundError if it is gone, UnavailableError if the store does not answer.
+    """
+
+    def __init__(self, store: S3Store, path: str, size: int | None = None) -> None:
+        self._store, self._path = store, path
+        self._at = 0
+        with _as_files_do(path):
+            self._size = obstore.head(store, path)["size"] if size is None else size
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(self._size - self._at, 0)
+        length = left if size < 0 else min(size, left)
+        if not length:
+            return b""
+        with _as_files_do(self._path):
+            found = obstore.get_range(self._store, self._path, start=self._at, length=length)
+        self._at += len(found)
+        return bytes(found)
+
+    def readinto(self, buffer: Any) -> int:
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+
+def delete_objects(store: S3Store, paths: list[str]) -> None:
+    """Deletes them, a thousand a request; those that are gone already are no error."""
+    for start in range(0, len(paths), _DELETED_AT_ONCE):
+        some = paths[start : start + _DELETED_AT_ONCE]
+        try:
+            obstore.delete(store, some)
+        except FileNotFoundError:
+            continue
+        except (BaseError, OSError) as error:
+            raise UnavailableError(f"cannot delete {len(some)} objects: {error}") from error

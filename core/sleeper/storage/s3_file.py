@@ -1,0 +1,72 @@
+"""Files that users bring in buckets, with as much of a path's interface as is needed."""
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import IO, cast
+
+import obstore
+
+from sleeper.errors import InvalidRequestError, NotFoundError
+from sleeper.storage.bucket import Bucket, open_bucket, split_s3_url
+from sleeper.storage.bucket_folder import ObjectFile, store_errors
+
+_READ_AHEAD_BYTES = 8 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class S3File:
+    """An object of a bucket, or all objects whose keys begin with its own and a slash."""
+
+    bucket: Bucket
+    key: str
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket.name}/{self.key}"
+
+    @property
+    def name(self) -> str:
+        """The last part of its key."""
+        return self.key.rsplit("/", 1)[-1]
+
+    def open_ranges(self) -> ObjectFile:
+        """The object, of which every read is one request."""
+        return ObjectFile(open_bucket(self.bucket), self.key)
+
+    def open_stream(self) -> IO[bytes]:
+        """The object, to read from its beginning to its end."""
+        return cast(IO[bytes], io.BufferedReader(self.open_ranges(), _READ_AHEAD_BYTES))
+
+    def size(self) -> int | None:
+        """The bytes of the object of this very key; None if there is none."""
+        try:
+            with store_errors(self.key):
+                return obstore.head(open_bucket(self.bucket), self.key)["size"]
+        except NotFoundError:
+            return None
+
+    def below(self) -> Iterator["S3File"]:
+        """The objects under it, in no order."""
+        return (file for file, _ in self.below_with_bytes())
+
+    def below_with_bytes(self) -> Iterator[tuple["S3File", int]]:
+        """The same, each with its bytes."""
+        with store_errors(self.key):
+            for page in obstore.list(open_bucket(self.bucket), prefix=self.key.rstrip("/")):
+                for found in page:
+                    yield replace(self, key=found["path"]), found["size"]
+
+
+def s3_file(name: str, buckets: Sequence[Bucket]) -> S3File:
+    """The file of an S3 URL, or of `bucket/key`, in one of the buckets that may be read.
+
+    InvalidRequestError if it is in another.
+    """
+    bucket_name, key = split_s3_url(name)
+    for bucket in buckets:
+        if bucket.name == bucket_name:
+            return S3File(replace(bucket, prefix=""), key)
+    raise InvalidRequestError(
+        f"file {name}: bucket {bucket_name} is not among those that may be read from "
+        "(sleeper.ingest.source.bucket)"
+    )
