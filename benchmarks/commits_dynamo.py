@@ -76,7 +76,7 @@ def ours(watch: Watch, folder: str, commits: int, tables: int, in_batch: int) ->
         check(not any(returned), "messages were given back")
         found = 0
         for ref in refs:
-            with instance.state(ref.id).reading() as state:
+            with instance.tables.state(ref.id).reading() as state:
                 found += state.files.totals().references
         check(found == commits, f"{found} files were committed of {commits}")
     return {}

@@ -35,12 +35,16 @@ def dynamo_instance(folder: Path) -> Iterator[Instance]:
 
         @functools.cache
         def state(table_id: TableId) -> StateStore:
-            objects = local.root.store
+            objects = local.storage.root.store
             log = DynamoTransactionLog(tables.client, log_table, table_id, objects)
             database = Database(copies / f"{table_id}.db", durable=False)
             return StateStore(database, log, local.clock, SnapshotStore(objects, table_id))
 
         tracker = DynamoJobTracker(tables.client, tables.name(JOB_TRACKER_TABLE), _TRACKER_DAYS)
-        yield replace(local, state=state, jobs=tracker)
+        yield replace(
+            local,
+            tables=replace(local.tables, state=state),
+            jobs=replace(local.jobs, tracker=tracker),
+        )
     local.close()
     shutil.rmtree(folder)

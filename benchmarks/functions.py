@@ -54,10 +54,10 @@ def measure(settings: Settings) -> Result:
 def ours(watch: Watch, folder: str, tables: int) -> dict[str, Any]:
     with _instance(Path(folder)) as instance:
         for number in range(tables):
-            instance.tables.create(TableRef(new_table_id(), f"table{number}"))
+            instance.tables.index.create(TableRef(new_table_id(), f"table{number}"))
         with watch:
             sent = fan_out_tables(instance, _OPERATION)
-        counts = instance.queue(_OPERATION).counts()
+        counts = instance.jobs.queue(_OPERATION).counts()
         check(sent == counts.visible == tables, f"{sent} of {tables} sent, {counts} on the queue")
     return {}
 
@@ -72,5 +72,9 @@ def _instance(folder: Path) -> Iterator[Instance]:
         sqs = others.client("sqs")
         urls = make_queue(sqs, "benchmark", QueueSettings(fifo=True))
         queue = SqsQueue(sqs, _OPERATION.value, urls.url, urls.dead_letters_url)
-        yield replace(local, tables=index, queue=lambda _: queue)
+        yield replace(
+            local,
+            tables=replace(local.tables, index=index),
+            jobs=replace(local.jobs, queue=lambda _: queue),
+        )
     local.close()

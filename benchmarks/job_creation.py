@@ -49,17 +49,17 @@ def ours(watch: Watch, folder: str, partitions: int) -> dict[str, Any]:
     with dynamo_instance(Path(folder)) as instance:
         table_id = _make_table(instance, partitions)
         sent: list[str] = []
-        store = instance.state(table_id)
-        properties = instance.table_properties.read(table_id)
+        store = instance.tables.state(table_id)
+        properties = instance.tables.properties.read(table_id)
         with watch:
             report = create_compaction_jobs(
-                table_id, store, properties, instance.jobs, sent.extend, instance.clock
+                table_id, store, properties, instance.jobs.tracker, sent.extend, instance.clock
             )
         check(report.created == len(sent) == partitions, f"{report.created} jobs were created")
         with store.reading() as state:
             assigned = Counter(job.partition_id for job in state.jobs.assigned())
         check(len(assigned) == partitions, f"jobs are on {len(assigned)} leaves")
-        recent = instance.jobs.recent(limit=10)
+        recent = instance.jobs.tracker.recent(limit=10)
         check(len(recent) == 10, f"{len(recent)} of 10 jobs are in the tracker")
     shutil.rmtree(folder, ignore_errors=True)
     return {}
@@ -70,7 +70,7 @@ def _make_table(instance: Instance, partitions: int) -> TableId:
     points = ["".join(chr(97 + cut // 26**i % 26) for i in (4, 3, 2, 1, 0)) for cut in cuts]
     settings = {"sleeper.table.compaction.files.batch.size": str(_FILES_PER_PARTITION)}
     ref = create_table(instance, "table", schema_to_json(SCHEMA), settings, points)
-    store = instance.state(ref.id)
+    store = instance.tables.state(ref.id)
     with store.reading() as state:
         leaves = list(state.partitions.leaves())
     check(len(leaves) == partitions, f"there are {len(leaves)} leaves")

@@ -91,15 +91,19 @@ def fan_out(watch: Watch, folder: str, leaves: int) -> dict[str, Any]:
         create_table(instance, "wide", _SCHEMA, split_points=range(1, leaves))
         _add_a_file_to_each_leaf(instance)
         taken: dict[str, float] = {}
-        tracker = instance.query_tracker()
+        tracker = instance.queries.tracker()
         recorded = _Timed(tracker, {"plan": "record"}, taken)
-        queue = _Timed(instance.queue(QueueName.LEAF_QUERY), {"send_all": "send"}, taken)
-        watched: Any = replace(instance, query_tracker=lambda: recorded, queue=lambda _: queue)
+        queue = _Timed(instance.jobs.queue(QueueName.LEAF_QUERY), {"send_all": "send"}, taken)
+        watched: Any = replace(
+            instance,
+            jobs=replace(instance.jobs, queue=lambda _: queue),
+            queries=replace(instance.queries, tracker=lambda: recorded),
+        )
         with watch:
             check(plan_query_message(watched, _message("wide", "q", [{}])) is None, "it ran here")
         subqueries = tracker.subqueries("q")
         check(len(subqueries) == leaves, f"{len(subqueries)} subqueries are recorded")
-        sent = instance.queue(QueueName.LEAF_QUERY).counts().visible
+        sent = instance.jobs.queue(QueueName.LEAF_QUERY).counts().visible
         check(sent == leaves, f"{sent} subqueries were sent")
     # With the pin in the tracker and the hold in the log.
     return {
@@ -124,7 +128,7 @@ def points(watch: Watch, folder: str) -> dict[str, Any]:
             whole = [_ms(lambda m=m: run_query_message(instance, m)) for m in messages[40::2]]  # type: ignore[misc]
             leaf = [_leaf_ms(instance, message) for message in messages[41::2]]
             many, rate = _at_once(instance, choice)
-        states = {query.state for query in instance.query_tracker().recent(_POINTS)}
+        states = {query.state for query in instance.queries.tracker().recent(_POINTS)}
         check(states == {QueryState.COMPLETED}, f"queries are {states}")
     return {
         **_percentiles("whole", whole),

@@ -215,7 +215,7 @@ class Instance:
 
     def tables(self) -> list[str]:
         """The names of all tables."""
-        return [ref.name for ref in self._ports.tables.list()]
+        return [ref.name for ref in self._ports.tables.index.list()]
 
     def table(self, name: str) -> Table:
         """A table by name; NotFoundError if there is none."""

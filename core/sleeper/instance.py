@@ -1,13 +1,13 @@
 """An instance as its workflows see it: ports, whatever adapters stand behind them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from sleeper.clock import Clock
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
-from sleeper.garbage_collection.orphans import ListObjects
+from sleeper.jobs.connection import SendFrame
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.file_requests import FileRequests
 from sleeper.jobs.query_tracker import QueryRecords
@@ -16,9 +16,10 @@ from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
 from sleeper.jobs.task_launcher import TaskLauncher
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
-from sleeper.query_service.frames import SendFrame
 from sleeper.statestore.store import StateStore
+from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
+from sleeper.storage.s3_file import SourceFile
 from sleeper.tables.table_index import TableIndex, find_table
 from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.user_code.loading import UserCode
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 
 AWS_PREFIX = "aws:"
-"""What stands before the id of an AWS instance where an instance is named."""
+"""The prefix of an AWS instance's id where an instance is named."""
+
+INSTANCE_VARIABLE = "SLEEPER_INSTANCE"
 
 
 class TablePropertiesStore(Protocol):
@@ -45,65 +48,136 @@ class TablePropertiesStore(Protocol):
         """Sets these, unsetting those that are empty; returns all as they are after."""
 
 
+class Sources(Protocol):
+    """The files that users bring: their names in jobs, and what stands behind the names."""
+
+    def find(self, path: str) -> Sequence[tuple[str, int]]:
+        """Returns the files that an ingest of the path would read, with their bytes.
+
+        InvalidRequestError if there is none, or it may not be read.
+        """
+
+    def open(self, name: str) -> SourceFile:
+        """Returns the file, folder or prefix of that name. InvalidRequestError as above."""
+
+    def job_name(self, path: str) -> str:
+        """Returns the name by which a job of this process finds the file, from any folder."""
+
+    def check_submitted(self, path: str) -> None:
+        """Raises InvalidRequestError if workers could not read a file of that name."""
+
+    def check_message(self, names: Iterable[str]) -> None:
+        """Raises InvalidRequestError if a message names a file that no message may name."""
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        """Returns the instance's own bucket, if it has one, and those of users' files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of an instance.
+
+    `state` opens a table's state store, once per process. `create` makes what a table needs
+    before its index row stands, and `delete` removes it after. `abandoned` returns tables whose
+    creation died before the given time.
+    """
+
+    index: TableIndex
+    properties: TablePropertiesStore
+    state: Callable[[TableId], StateStore]
+    create: Callable[[TableId], None]
+    delete: Callable[[TableId], None]
+    abandoned: Callable[[int], tuple[TableId, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Queues, trackers, and what runs jobs.
+
+    `queues` are those that the instance has, and `queue` opens one. `launcher` starts tasks and
+    `spark_platform` runs bulk imports; both are None where this machine does the work itself.
+    `heartbeats` says whether tasks record heartbeats, because nothing else reports their death.
+    """
+
+    tracker: JobTracker
+    tasks: TaskTracker
+    heartbeats: bool
+    queues: tuple[QueueName, ...]
+    queue: Callable[[QueueName], MessageQueue]
+    dead_letters: Callable[[QueueName], DeadLetters]
+    file_requests: Callable[[], FileRequests]
+    launcher: Callable[[JobKind], TaskLauncher] | None
+    spark_platform: Callable[[PlatformName], SparkPlatform] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where objects live.
+
+    `exports` and `imports` are the places of bulk exports and of runs of bulk imports.
+    `spill_folder` is a folder of this process on local disk.
+    """
+
+    root: DataRoot
+    exports: Callable[[], DataRoot]
+    imports: Callable[[], DataRoot]
+    sources: Sources
+    spill_folder: Callable[[], Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """What queries need.
+
+    `engine` is loaded on first use and kept while the instance is open. `results_root` is the
+    place of rows in a bucket, and `results_queue` the queue of a URL; None means the instance's
+    own. `send_frame` sends to a client's WebSocket, None without a gateway.
+    """
+
+    engine: Callable[[], "QueryEngine"]
+    tracker: Callable[[], QueryRecords]
+    results_root: Callable[[str | None], DataRoot]
+    results_queue: Callable[[str | None], ResultsQueue]
+    send_frame: SendFrame | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundWork:
+    """Background work that `sleeper run` does in processes of this machine.
+
+    `recover` returns the messages of dead processes to their queues, ends their runs, and
+    returns how many messages there were.
+    """
+
+    folder: Path
+    recover: Callable[[], int]
+
+
 @dataclass(frozen=True, slots=True)
 class Instance:
     """The ports of one instance. Safe for threads; each process opens its own.
 
-    `queues` are those that it has; `queue` opens any. `launcher` is what starts tasks of a kind,
-    if the instance has tasks; `spark_platform` what runs bulk imports. `state` gives a table's
-    state store, opened once per process. `spill_folder` is a folder of this process on local
-    disk. `make_table` and
-    `remove_table` make and delete what a table needs before its index row stands, and after;
-    `find_files` gives the files that an ingest of a path would read, with their bytes.
-    `abandoned_tables` are those of a creation that died before a time.
-    `recover_dead_workers` gives back what processes held that are gone. `code` is what
-    wheels of users register. `query_engine` is kept warm while the instance is open.
-    `query_tracker` knows of queries that came as messages; `results_root` is where their rows
-    go, by bucket (None: the instance's own), `results_queue` a queue of them by URL (None: the
-    instance's default), and `send_frame` sends to a client's WebSocket.
-    `switch_schedules` turns what starts background work on or off, and says what that is.
+    `where` names the instance as `opening.open_instance` takes it. `background` is None where
+    schedules of the platform start background work, and `switch_schedules`, which turns them on
+    or off and returns their names, is None where there are none. `code` holds users' wheels.
     """
 
     where: str
     properties: Callable[[], InstanceProperties]
     change_properties: Callable[[Mapping[str, str]], InstanceProperties]
-    tables: TableIndex
-    table_properties: TablePropertiesStore
-    jobs: JobTracker
-    tasks: TaskTracker
-    queues: tuple[QueueName, ...]
-    queue: Callable[[QueueName], MessageQueue]
-    dead_letters: Callable[[QueueName], DeadLetters]
-    file_requests: Callable[[], FileRequests]
-    find_files: Callable[[str], Sequence[tuple[str, int]]]
-    launcher: Callable[[JobKind], TaskLauncher]
-    spark_platform: Callable[[PlatformName], SparkPlatform]
-    root: DataRoot
-    state: Callable[[TableId], StateStore]
-    make_table: Callable[[TableId], None]
-    remove_table: Callable[[TableId], None]
-    abandoned_tables: Callable[[int], tuple[TableId, ...]]
-    list_objects: ListObjects
-    recover_dead_workers: Callable[[], int]
-    spill_folder: Callable[[], Path]
-    query_engine: Callable[[], "QueryEngine"]
-    query_tracker: Callable[[], QueryRecords]
-    results_root: Callable[[str | None], DataRoot]
-    results_queue: Callable[[str | None], ResultsQueue]
-    send_frame: SendFrame
-    switch_schedules: Callable[[bool], tuple[str, ...]]
+    tables: Tables
+    jobs: Jobs
+    storage: Storage
+    queries: Queries
+    background: BackgroundWork | None
+    switch_schedules: Callable[[bool], tuple[str, ...]] | None
     code: UserCode
     clock: Clock
     close: Callable[[], None]
 
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a folder of this machine."""
-        return not self.where.startswith(AWS_PREFIX)
-
     def table(self, name: str) -> "OpenTable":
-        """The active table of that name, or NotFoundError."""
-        return OpenTable(self, self.tables.by_name(name))
+        """Returns the active table of that name. NotFoundError if there is none."""
+        return OpenTable(self, self.tables.index.by_name(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +189,7 @@ class OpenTable:
 
     @property
     def state(self) -> StateStore:
-        return self.instance.state(self.ref.id)
+        return self.instance.tables.state(self.ref.id)
 
     def properties(self) -> TableProperties:
         """The table's properties as they are now.
@@ -124,7 +198,7 @@ class OpenTable:
         missing: what asks for the table must not be dropped, as for a table that does not exist.
         """
         try:
-            return self.instance.table_properties.read(self.ref.id)
+            return self.instance.tables.properties.read(self.ref.id)
         except NotFoundError as error:
             self.check_active()
             raise DataError(f"table {self.ref.name!r} has no properties: {error}") from error
@@ -136,6 +210,6 @@ class OpenTable:
         is committed to it is nowhere.
         """
         try:
-            find_table(self.instance.tables, None, self.ref.id)
+            find_table(self.instance.tables.index, None, self.ref.id)
         except NotFoundError as error:
             raise StateMovedOnError(f"table {self.ref.name!r} was deleted meanwhile") from error

@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sleeper.errors import InvalidRequestError
-from sleeper.instance import AWS_PREFIX, Instance
-
-INSTANCE_VARIABLE = "SLEEPER_INSTANCE"
+from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
 
 
 def open_instance(where: str | os.PathLike[str] | None = None) -> Instance:

@@ -6,7 +6,7 @@ conflict (409) and no failure.
 
 from typing import Any
 
-from sleeper.bulk_import.persistent import KUBERNETES_NAMESPACE, KUBERNETES_SERVICE_ACCOUNT
+from sleeper.jobs.spark_submit import KUBERNETES_NAMESPACE, KUBERNETES_SERVICE_ACCOUNT
 
 _SUBMIT = "/usr/lib/spark/bin/spark-submit"
 _DAY_SECONDS = 86_400

@@ -7,9 +7,8 @@ from aws_cdk import aws_emr as emr
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.aws.emr_cluster import runs_docker_of
-from sleeper.bulk_import.persistent import PYTHON
 from sleeper.jobs.spark_platform import PlatformName
+from sleeper.jobs.spark_submit import PYTHON, docker_configuration
 from sleeper.properties.bulk_import import (
     EMR_EXECUTOR_TYPES,
     EMR_MAIN_TYPES,
@@ -81,7 +80,7 @@ class PersistentEmrStack(cdk.NestedStack):
             name=deployment.name("bulk-import-persistent"),
             release_label=deployment.get(EMR_RELEASE),
             applications=[of.ApplicationProperty(name="Spark")],
-            configurations=[_configuration(runs_docker_of(parts.image.image_uri))],
+            configurations=[_configuration(docker_configuration(parts.image.image_uri))],
             service_role=parts.service_role.role_name,
             job_flow_role=parts.profile.ref,
             security_configuration=parts.security.ref,

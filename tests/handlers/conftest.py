@@ -104,7 +104,7 @@ class Lambda:
 
     def take(self, name: QueueName, handler: Callable[..., Any]) -> int:
         """Calls the handler with batches until none comes; returns how many messages it did."""
-        queue, done = self.instance.queue(name), 0
+        queue, done = self.instance.jobs.queue(name), 0
         while messages := queue.receive(10):
             returned = set(failed(self.call(handler, batch_of(messages))))
             for message in messages:

@@ -4,16 +4,16 @@ import copy
 import itertools
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from sleeper.admin.tables import create_table
 from sleeper.instance import Instance
+from sleeper.jobs.connection import Connection
 from sleeper.jobs.queue import QueueName
-from sleeper.query.messages.destination import Connection
 from tests.handlers import functions
 from tests.handlers.conftest import EVENTS, SCHEMA, Lambda, add_rows, batch_of, failed
 from tests.live_clients import Frame
+from tests.ports import with_ports
 
 KEYS = 40
 EVENT = json.loads((EVENTS / "websocket.json").read_text())
@@ -24,7 +24,7 @@ class Gateway:
     """Calls the function for each message, and keeps the frames that are sent back."""
 
     def __init__(self, instance: Instance) -> None:
-        self.aws = Lambda(replace(instance, send_frame=self._send))
+        self.aws = Lambda(with_ports(instance, queries={"send_frame": self._send}))
         self.frames: dict[str, list[Frame]] = {}
         self._connections = (f"connection-{number}" for number in itertools.count())
 
@@ -44,7 +44,7 @@ class Gateway:
     def work(self) -> None:
         """Plans every query, then runs all of its leaves at the same time."""
         self.aws.take(QueueName.QUERY, functions.plan_query)
-        queue = self.aws.instance.queue(QueueName.LEAF_QUERY)
+        queue = self.aws.instance.jobs.queue(QueueName.LEAF_QUERY)
         with ThreadPoolExecutor(4) as pool:
             while messages := queue.receive(10):
                 events = [batch_of([message]) for message in messages]

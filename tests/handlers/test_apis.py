@@ -13,12 +13,14 @@ from lambdas.serve_http import handler as serve_http_module
 from sleeper.admin.settings import change_table_properties
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
+from sleeper.jobs.connection import Connection
 from sleeper.jobs.queue import QueueName
-from sleeper.query.messages.destination import Connection, DestinationKind
+from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.query import parse_query_message
 from sleeper.query_service.submit import submit_live_query
 from tests.handlers.conftest import EVENTS, Lambda, add_rows, make_table
 from tests.handlers.functions import handle_websocket, plan_query, serve_http
+from tests.ports import with_ports
 
 HTTP = json.loads((EVENTS / "http-api.json").read_text())
 WEBSOCKET = json.loads((EVENTS / "websocket.json").read_text())
@@ -200,13 +202,17 @@ def test_whoever_has_left_is_not_told(table: Instance) -> None:
     def closed(_connection: Connection, _frame: str) -> None:
         raise NotFoundError("closed")
 
-    submit_live_query(replace(table, send_frame=closed), HERE.endpoint, HERE.id, "nonsense")
+    submit_live_query(
+        with_ports(table, queries={"send_frame": closed}), HERE.endpoint, HERE.id, "nonsense"
+    )
 
 
 def test_a_table_that_is_not_open_to_all_is_not_asked_for_others(table: Instance) -> None:
     change_table_properties(table, "t", {CALLERS: '{"*": {"valueFields": []}}'})
     told: list[str] = []
-    listening = replace(table, send_frame=lambda _connection, frame: told.append(frame))
+    listening = with_ports(
+        table, queries={"send_frame": lambda _connection, frame: told.append(frame)}
+    )
     submit_live_query(listening, HERE.endpoint, HERE.id, json.dumps(QUERY))
     assert "not open to all" in told[0]
     assert not table.queue(QueueName.QUERY).receive(10)

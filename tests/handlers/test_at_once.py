@@ -77,12 +77,14 @@ def test_operations_that_run_at_once_do_no_harm(instance: Instance, table: Table
         at_once(instance, lambda own: collect_garbage_of(own, table))
         at_once(instance, lambda own: collect_orphans_of(own, table))
         at_once(instance, lambda own: snapshot_table(own, table))
-    with instance.state(table.id).reading() as state:
+    with instance.tables.state(table.id).reading() as state:
         totals = state.files.totals()
         assert state.jobs.count() == 0
     assert (totals.rows, totals.leaves, totals.unreferenced_files) == (KEYS, 4, 0)
-    assert {job.state for job in instance.jobs.recent(JobKind.COMPACTION)} == {JobState.COMMITTED}
-    assert instance.queue(QueueName.COMPACTION).counts().dead == 0
+    assert {job.state for job in instance.jobs.tracker.recent(JobKind.COMPACTION)} == {
+        JobState.COMMITTED
+    }
+    assert instance.jobs.queue(QueueName.COMPACTION).counts().dead == 0
     keys = OpenInstance(instance).table("t").query().to_arrow()["k"].to_pylist()
     assert keys == list(range(KEYS))
 

@@ -57,26 +57,26 @@ def test_a_bad_message_is_rejected_with_its_reason_and_the_good_ones_go_on(
 ) -> None:
     ref = make_table(instance, "t")
     good = [submit_ingest(instance, "t", [str(write_parquet(tmp_path / "a.parquet", [1]))])]
-    message_id = instance.queue(QueueName.INGEST).send(body)
+    message_id = instance.jobs.queue(QueueName.INGEST).send(body)
     good += [submit_ingest(instance, "t", [str(write_parquet(tmp_path / "b.parquet", [2]))])]
     worker = Worker(instance, new_task_id(), threading.Event(), INGEST)
     assert [worker.run_one() for _ in range(4)] == [True, True, True, False]
-    assert instance.queue(QueueName.INGEST).counts().unfinished == 0
-    jobs = {job.job_id: job for job in instance.jobs.recent(JobKind.INGEST)}
+    assert instance.jobs.queue(QueueName.INGEST).counts().unfinished == 0
+    jobs = {job.job_id: job for job in instance.jobs.tracker.recent(JobKind.INGEST)}
     bad = jobs["j" if body in HOPELESS else message_id]
     assert bad.state is JobState.REJECTED
     assert reason in bad.reasons[0]
     assert len(bad.reasons[0]) <= 2_000
     assert {jobs[job_id].state for job_id in good} == {JobState.COMMITTED}
-    with instance.state(ref.id).reading() as state:
+    with instance.tables.state(ref.id).reading() as state:
         assert state.files.totals().rows == 2
 
 
 def test_a_job_of_no_files_is_tracked_as_committed(instance: Instance) -> None:
     make_table(instance, "t")
-    instance.queue(QueueName.INGEST).send('{"id":"none","tableName":"t","files":[]}')
+    instance.jobs.queue(QueueName.INGEST).send('{"id":"none","tableName":"t","files":[]}')
     assert Worker(instance, new_task_id(), threading.Event(), INGEST).run_one()
-    (job,) = instance.jobs.recent(JobKind.INGEST)
+    (job,) = instance.jobs.tracker.recent(JobKind.INGEST)
     assert (job.job_id, job.state) == ("none", JobState.COMMITTED)
 
 
@@ -87,8 +87,8 @@ def test_a_job_too_large_for_a_message_is_refused_when_it_is_submitted(
     path = write_parquet(tmp_path / "a.parquet", [1])
     with pytest.raises(InvalidRequestError, match=r"ingest message of .* is over the limit"):
         submit_ingest(instance, "t", [str(path)] * 40_000)
-    assert instance.queue(QueueName.INGEST).counts().unfinished == 0
-    assert instance.jobs.recent(JobKind.INGEST) == ()
+    assert instance.jobs.queue(QueueName.INGEST).counts().unfinished == 0
+    assert instance.jobs.tracker.recent(JobKind.INGEST) == ()
 
 
 def test_trackers_keep_a_rejection_for_a_week_at_least(instance: Instance) -> None:
@@ -99,7 +99,7 @@ def test_trackers_keep_a_rejection_for_a_week_at_least(instance: Instance) -> No
 def test_an_error_that_an_interruption_makes_settles_nothing(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    instance.queue(QueueName.INGEST).send("{}")
+    instance.jobs.queue(QueueName.INGEST).send("{}")
     worker = Worker(instance, new_task_id(), threading.Event(), INGEST)
 
     def interrupted(*_: Any) -> None:
@@ -110,5 +110,5 @@ def test_an_error_that_an_interruption_makes_settles_nothing(
 
     monkeypatch.setattr("sleeper.workers.worker.run_ingest_message", interrupted)
     worker.run()
-    counts = instance.queue(QueueName.INGEST).counts()
+    counts = instance.jobs.queue(QueueName.INGEST).counts()
     assert (counts.visible, counts.in_flight) == (1, 0)

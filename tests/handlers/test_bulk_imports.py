@@ -1,7 +1,6 @@
 """Bulk imports of a platform's queue: accepted, run, looked after to their end."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from sleeper.workers import lambda_function
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, batch_of, failed, make_table
 from tests.handlers.fake_platform import FakePlatform
+from tests.ports import with_ports
 
 QUEUE = QueueName.BULK_IMPORT_EMR_SERVERLESS
 
@@ -30,7 +30,7 @@ QUEUE = QueueName.BULK_IMPORT_EMR_SERVERLESS
 def platform(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakePlatform:
     instance.change_properties({"sleeper.ingest.source.bucket": "b"})
     fake = FakePlatform()
-    known = replace(instance, spark_platform=lambda name: fake)
+    known = with_ports(instance, jobs={"spark_platform": lambda name: fake})
     monkeypatch.setattr(lambda_function, "_opened", lambda where: known)
     monkeypatch.setenv("SLEEPER_BULK_IMPORT_PLATFORM", "emr_serverless")
     return fake
@@ -44,7 +44,7 @@ def table(instance: Instance) -> TableRef:
 def send(aws: Lambda, **members: Any) -> None:
     """A message as the format has it, and what of it the queue's function gives back."""
     body = {"id": "j", "tableName": "t", "files": ["bucket/dir/file.parquet"]} | members
-    aws.instance.queue(QUEUE).send(json.dumps(body))
+    aws.instance.jobs.queue(QUEUE).send(json.dumps(body))
     aws.take(QUEUE, functions.start_bulk_import)
 
 
@@ -59,7 +59,7 @@ def watch(aws: Lambda) -> dict[str, int]:
 
 
 def job(aws: Lambda, table: TableRef, job_id: str = "j") -> JobStatus:
-    return aws.instance.jobs.job(table.id, job_id)
+    return aws.instance.jobs.tracker.job(table.id, job_id)
 
 
 def only_job(platform: FakePlatform) -> Any:
@@ -144,7 +144,9 @@ def test_a_starter_that_died_before_it_wrote_down_what_it_submitted_starts_the_s
         def record(self, *events: object) -> None:
             raise UnavailableError("no tracker")
 
-    monkeypatch.setattr(lambda_function, "_opened", lambda where: replace(opened, jobs=Broken()))
+    monkeypatch.setattr(
+        lambda_function, "_opened", lambda where: with_ports(opened, jobs={"tracker": Broken()})
+    )
     assert deliver(aws, body()) == ["m1"]
     monkeypatch.setattr(lambda_function, "_opened", lambda where: opened)
     assert deliver(aws, body()) == []
@@ -188,7 +190,7 @@ def test_what_can_never_be_run_is_rejected_with_its_reason(
     aws: Lambda, platform: FakePlatform, table: TableRef, text: str
 ) -> None:
     assert deliver(aws, text) == []
-    (found,) = aws.instance.jobs.recent(JobKind.BULK_IMPORT)
+    (found,) = aws.instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert found.state is JobState.REJECTED
     assert POISON[text] in found.reasons[0]
     assert platform.asked == 0
@@ -205,10 +207,10 @@ def test_what_the_platform_refuses_for_good_is_rejected(
 def test_a_job_for_no_table_is_rejected_and_the_others_of_its_batch_go_on(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
-    queue = aws.instance.queue(QUEUE)
+    queue = aws.instance.jobs.queue(QUEUE)
     queue.send_all([body(id="lost", tableName="gone"), body()])
     assert aws.take(QUEUE, functions.start_bulk_import) == 2
-    lost = aws.instance.jobs.job(TableId("gone"), "lost")
+    lost = aws.instance.jobs.tracker.job(TableId("gone"), "lost")
     assert lost.state is JobState.REJECTED
     assert "gone" in lost.reasons[0]
     assert job(aws, table).state is JobState.ACCEPTED
@@ -261,7 +263,7 @@ def test_rows_that_were_committed_without_a_word_are_found_in_the_log(
 ) -> None:
     send(aws)
     rows = pa.table({"k": [1], "v": ["v"]})
-    ingest_rows(replace(aws.instance, jobs=Deaf()), "t", rows.to_batches(), "j")
+    ingest_rows(with_ports(aws.instance, jobs={"tracker": Deaf()}), "t", rows.to_batches(), "j")
     platform.end(RunState.FAILED, "killed after its commit")
     assert watch(aws)["found"] == 1
     assert job(aws, table).state is JobState.COMMITTED
@@ -302,7 +304,7 @@ def test_a_driver_that_was_killed_has_failed_though_it_had_started(
     send(aws)
     asked = only_job(platform)
     ref = JobRunRef(table.id, "j", JobKind.BULK_IMPORT, asked.run_id, "task")
-    aws.instance.jobs.record(ref.event(JobStep.STARTED, aws.instance.clock()))
+    aws.instance.jobs.tracker.record(ref.event(JobStep.STARTED, aws.instance.clock()))
     assert job(aws, table).state is JobState.RUNNING
     platform.end(RunState.FAILED, "out of memory")
     assert watch(aws)["found"] == 1
@@ -313,8 +315,8 @@ def test_a_job_of_a_table_that_is_gone_meanwhile_is_not_looked_after_for_ever(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     send(aws)
-    mark_table_deleting(aws.instance.tables, table.name)
-    aws.instance.tables.remove(table.id)
+    mark_table_deleting(aws.instance.tables.index, table.name)
+    aws.instance.tables.index.remove(table.id)
     platform.end(RunState.SUCCEEDED)
     assert watch(aws)["found"] == 1
     assert job(aws, table).state is JobState.FAILED

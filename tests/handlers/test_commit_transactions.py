@@ -3,7 +3,7 @@
 import json
 import random
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from tests.handlers.conftest import (
     messages_of,
     write_parquet,
 )
+from tests.ports import with_ports
 
 COMMITS = QueueName.COMMITS
 
@@ -46,7 +47,7 @@ COMMITS = QueueName.COMMITS
 @pytest.fixture
 def aws(instance: Instance) -> Lambda:
     """With a queue of commits, as on AWS. The handler's own instance needs none."""
-    return Lambda(replace(instance, queues=(*instance.queues, COMMITS)))
+    return Lambda(with_ports(instance, jobs={"queues": (*instance.jobs.queues, COMMITS)}))
 
 
 def transaction(job_id: str, start_ms: int | None = None, request: str | None = None) -> AddFiles:
@@ -63,17 +64,17 @@ def run_of(ref: TableRef, job_id: str) -> JobRunRef:
 def hand_over(aws: Lambda, ref: TableRef, added: AddFiles) -> JobRunRef:
     """A run has its work committed, after it told the tracker that it began."""
     run = run_of(ref, added.id)
-    aws.instance.jobs.record(run.event(JobStep.STARTED, system_clock()))
+    aws.instance.jobs.tracker.record(run.event(JobStep.STARTED, system_clock()))
     assert commit_later(aws.instance)(run, added) is None
     return run
 
 
 def job(aws: Lambda, ref: TableRef, job_id: str) -> JobStatus:
-    return aws.instance.jobs.job(ref.id, job_id)
+    return aws.instance.jobs.tracker.job(ref.id, job_id)
 
 
 def files(aws: Lambda, ref: TableRef) -> set[str]:
-    with aws.instance.state(ref.id).reading() as state:
+    with aws.instance.tables.state(ref.id).reading() as state:
         return {file.path for file in state.files.all()}
 
 
@@ -82,12 +83,12 @@ def paths_of(*added: AddFiles) -> set[str]:
 
 
 def number(aws: Lambda, ref: TableRef) -> int:
-    with aws.instance.state(ref.id).reading() as state:
+    with aws.instance.tables.state(ref.id).reading() as state:
         return state.number
 
 
 def entries(aws: Lambda, ref: TableRef) -> int:
-    log = aws.instance.state(ref.id)._log
+    log = aws.instance.tables.state(ref.id)._log
     return len(log.read(0))
 
 
@@ -113,7 +114,7 @@ def test_the_messages_of_a_table_are_one_entry_and_their_jobs_are_told(
     assert (files(aws, a), files(aws, b)) == (paths_of(*of_a), paths_of(*of_b))
     assert (entries(aws, a), entries(aws, b)) == (2, 2)
     assert {job(aws, a, added.id).state for added in of_a} == {JobState.COMMITTED}
-    assert aws.instance.queue(COMMITS).counts().unfinished == 0
+    assert aws.instance.jobs.queue(COMMITS).counts().unfinished == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     metrics = [line for line in lines if "_aws" in line]
     assert {(m["table"], m["CommitsApplied"][0]) for m in metrics} == {("a", 6), ("b", 4)}
@@ -137,7 +138,7 @@ def test_messages_that_come_again_change_nothing(aws: Lambda) -> None:
     good, late = transaction("good"), transaction("late", system_clock() - 8 * DAY_MS)
     for added in (good, late):
         hand_over(aws, ref, added)
-    messages = aws.instance.queue(COMMITS).receive(10)
+    messages = aws.instance.jobs.queue(COMMITS).receive(10)
     assert call(aws, messages) == []
     before = (number(aws, ref), job(aws, ref, "good"), job(aws, ref, "late").state)
     assert call(aws, list(reversed(messages))) == []
@@ -171,7 +172,7 @@ def test_a_big_commit_goes_by_an_object_that_is_gone_when_it_is_done(aws: Lambda
     ref = make_table(aws.instance, "t")
     big = transaction("big", request=random.Random(1).randbytes(150_000).hex())
     hand_over(aws, ref, big)
-    (message,) = aws.instance.queue(COMMITS).receive(10)
+    (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
     assert len(message.body) < 1000
     path = json.loads(message.body)["object"]
     assert path.startswith(f"{ref.id}/commits/")
@@ -186,7 +187,7 @@ def test_a_big_commit_goes_by_an_object_that_is_gone_when_it_is_done(aws: Lambda
 def test_a_big_commit_whose_object_was_lost_is_told(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     hand_over(aws, ref, transaction("big", request=random.Random(1).randbytes(150_000).hex()))
-    (message,) = aws.instance.queue(COMMITS).receive(10)
+    (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
     Path(aws.instance.where, json.loads(message.body)["object"]).unlink()
     assert call(aws, [message]) == []
     assert "the commit is gone" in job(aws, ref, "big").reasons[0]
@@ -227,7 +228,7 @@ def test_a_message_that_names_no_run_is_left_to_the_dead_letters_and_the_others_
     ref = make_table(aws.instance, "t")
     good = transaction("good")
     hand_over(aws, ref, good)
-    (message,) = aws.instance.queue(COMMITS).receive(10)
+    (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
     poison = replace(message, message_id="poison", body=body)
     assert call(aws, [poison, message]) == ["poison"]
     assert files(aws, ref) == paths_of(good)
@@ -248,7 +249,7 @@ def test_a_transaction_that_cannot_be_read_or_judged_is_rejected_alone(
     ref = make_table(aws.instance, "t")
     good = transaction("good")
     hand_over(aws, ref, good)
-    (message,) = aws.instance.queue(COMMITS).receive(10)
+    (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
     body = json.dumps({"tableId": ref.id, "event": event_of("bad"), "transactions": [line]})
     assert call(aws, [replace(message, message_id="bad", body=body), message]) == []
     assert files(aws, ref) == paths_of(good)
@@ -278,7 +279,7 @@ def test_what_cannot_be_done_now_returns_with_its_table_and_the_others_go_on(
         return state(table_id)
 
     with monkeypatch.context() as patch:
-        replace_ports(patch, aws, state=unavailable)
+        replace_ports(patch, aws, tables={"state": unavailable})
         assert commit(aws) == 2
     assert files(aws, fine) == paths_of(*added[fine])
     assert files(aws, stuck) == set()
@@ -292,14 +293,14 @@ def test_an_outcome_that_the_tracker_does_not_take_is_told_when_the_message_retu
     late = transaction("late", system_clock() - 8 * DAY_MS)
     hand_over(aws, ref, transaction("good"))
     hand_over(aws, ref, late)
-    messages = aws.instance.queue(COMMITS).receive(10)
+    messages = aws.instance.jobs.queue(COMMITS).receive(10)
 
     class Silent:
         def record(self, *events: JobEvent) -> None:
             raise UnavailableError("no answer")
 
     with monkeypatch.context() as patch:
-        replace_ports(patch, aws, jobs=Silent())
+        replace_ports(patch, aws, jobs={"tracker": Silent()})
         assert set(call(aws, messages)) == {m.message_id for m in messages}
     assert call(aws, messages) == []
     assert job(aws, ref, "good").state is JobState.COMMITTED
@@ -316,10 +317,10 @@ def test_whatever_comes_again_in_whatever_batches_each_job_is_committed_once(
     for (ref, _), each in added.items():
         hand_over(aws, ref, each)
     waiting: list[Message] = []
-    while some := aws.instance.queue(COMMITS).receive(10):
+    while some := aws.instance.jobs.queue(COMMITS).receive(10):
         waiting += some
         for message in some:
-            aws.instance.queue(COMMITS).delete(message.receipt)
+            aws.instance.jobs.queue(COMMITS).delete(message.receipt)
     assert len(waiting) == len(added)
     state = functions_instance(aws).state
 
@@ -329,7 +330,7 @@ def test_whatever_comes_again_in_whatever_batches_each_job_is_committed_once(
         return state(table_id)
 
     with monkeypatch.context() as patch:
-        replace_ports(patch, aws, state=often_unavailable)
+        replace_ports(patch, aws, tables={"state": often_unavailable})
         while waiting:
             batch = choice.sample(waiting, min(len(waiting), 10))
             returned = call(aws, batch)
@@ -353,8 +354,8 @@ def functions_instance(aws: Lambda) -> Instance:
     return lambda_function._opened(aws.instance.where)
 
 
-def replace_ports(patch: pytest.MonkeyPatch, aws: Lambda, **ports: Any) -> None:
-    changed = replace(functions_instance(aws), **ports)
+def replace_ports(patch: pytest.MonkeyPatch, aws: Lambda, **groups: Mapping[str, Any]) -> None:
+    changed = with_ports(functions_instance(aws), **groups)
     opened: Callable[[object], Instance] = lambda _: changed  # noqa: E731
     patch.setattr("sleeper.workers.lambda_function._opened", opened)
 
@@ -393,7 +394,7 @@ def test_a_compaction_hands_over_and_is_finished_by_the_committer(aws: Lambda) -
     add_rows(aws.instance, "t", 1, 2)
     add_rows(aws.instance, "t", 3)
     compact_table(aws.instance, "t", full=True)
-    (message,) = aws.instance.queue(QueueName.COMPACTION).receive()
+    (message,) = aws.instance.jobs.queue(QueueName.COMPACTION).receive()
     job_id = compaction_job_from_json(message.body).id
     assert run_compaction_message(aws.instance, message.body, "task") == (3, 3)
     assert job(aws, ref, job_id).state is JobState.FINISHED
@@ -409,7 +410,7 @@ def test_a_compaction_commits_by_itself_where_the_table_says_so(aws: Lambda) -> 
     add_rows(aws.instance, "t", 1)
     add_rows(aws.instance, "t", 2)
     compact_table(aws.instance, "t", full=True)
-    (message,) = aws.instance.queue(QueueName.COMPACTION).receive()
+    (message,) = aws.instance.jobs.queue(QueueName.COMPACTION).receive()
     run_compaction_message(aws.instance, message.body)
     assert len(files(aws, ref)) == 1
 
@@ -429,7 +430,7 @@ def test_no_compaction_jobs_are_created_while_the_committer_is_behind(
         hand_over(aws, ref, transaction(f"j{i}"))
     assert compact_table(aws.instance, "t", full=True).is_waiting
     assert "3 commits wait for the committer, more than 2" in caplog.text
-    assert aws.instance.queue(QueueName.COMPACTION).counts().unfinished == 0
+    assert aws.instance.jobs.queue(QueueName.COMPACTION).counts().unfinished == 0
     commit(aws)
     assert compact_table(aws.instance, "t", full=True).created == 1
 
@@ -441,13 +442,13 @@ def test_a_commit_that_this_machine_cannot_do_now_returns(
     ref = make_table(aws.instance, "t")
     good = transaction("good")
     hand_over(aws, ref, good)
-    (message,) = aws.instance.queue(COMMITS).receive(10)
+    (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
 
     def broken(_: TableId) -> Any:
         raise error
 
     with monkeypatch.context() as patch:
-        replace_ports(patch, aws, state=broken)
+        replace_ports(patch, aws, tables={"state": broken})
         assert call(aws, [message]) == [message.message_id]
     assert job(aws, ref, "good").state is JobState.RUNNING
     assert call(aws, [message]) == []
@@ -475,7 +476,7 @@ def test_what_failed_returns_soon_and_later_each_time_and_poison_at_once(
     """Until then no other commit of the table comes off the queue."""
     ref = make_table(aws.instance, "t")
     hand_over(aws, ref, transaction("a"))
-    (message,) = aws.instance.queue(COMMITS).receive(10)
+    (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
     poison = replace(message, message_id="poison", body="no json", receipt="poison")
     returned: list[tuple[str, float]] = []
 
@@ -488,7 +489,7 @@ def test_what_failed_returns_soon_and_later_each_time_and_poison_at_once(
         raise UnavailableError("throttled")
 
     with monkeypatch.context() as patch:
-        replace_ports(patch, aws, state=unavailable, queue=lambda _: Queue())
+        replace_ports(patch, aws, tables={"state": unavailable}, jobs={"queue": lambda _: Queue()})
         for receives in (1, 2, 20):
             again = replace(message, receives=receives)
             assert set(call(aws, [poison, again])) == {"poison", message.message_id}
@@ -514,7 +515,7 @@ def poisoned(aws: Lambda, poison: TableRef, error: BaseException) -> Callable[[T
 
 def is_on_queue(aws: Lambda, message: Message) -> bool:
     try:
-        aws.instance.queue(COMMITS).extend(message.receipt, 60)
+        aws.instance.jobs.queue(COMMITS).extend(message.receipt, 60)
     except StateMovedOnError:
         return False
     return True
@@ -527,14 +528,14 @@ def test_a_commit_that_kills_the_committer_does_not_block_others_for_long(
     others = [make_table(aws.instance, name) for name in ("a", "b", "c")]
     for ref in (poison, *others):
         hand_over(aws, ref, transaction(f"of-{ref.name}"))
-    waiting, rounds = list(aws.instance.queue(COMMITS).receive(10)), 0
+    waiting, rounds = list(aws.instance.jobs.queue(COMMITS).receive(10)), 0
     kills = poisoned(aws, poison, KilledError())
     while len(waiting) > 1:
         rounds += 1
         assert rounds < 30
         received = [replace(message, receives=rounds) for message in waiting]
         with monkeypatch.context() as patch:
-            replace_ports(patch, aws, state=kills)
+            replace_ports(patch, aws, tables={"state": kills})
             with pytest.raises(KilledError):
                 call(aws, received)
         # A killed function returns nothing: all that it did not delete come again.
@@ -558,9 +559,9 @@ def test_a_commit_that_cannot_be_applied_fails_alone(
                 raise sqlite3.IntegrityError("constraint failed")
             return state(ref.id).commit(*transactions)
 
-    messages = aws.instance.queue(COMMITS).receive(10)
+    messages = aws.instance.jobs.queue(COMMITS).receive(10)
     with monkeypatch.context() as patch:
-        replace_ports(patch, aws, state=lambda _: Broken())
+        replace_ports(patch, aws, tables={"state": lambda _: Broken()})
         assert call(aws, messages) == [messages[1].message_id]
     assert job(aws, ref, "good").state is JobState.COMMITTED
     assert job(aws, ref, "better").state is JobState.COMMITTED
@@ -571,21 +572,21 @@ def test_commits_that_are_received_again_are_committed_alone(aws: Lambda) -> Non
     ref = make_table(aws.instance, "t")
     for i in range(5):
         hand_over(aws, ref, transaction(f"job-{i}"))
-    messages = aws.instance.queue(COMMITS).receive(10)
+    messages = aws.instance.jobs.queue(COMMITS).receive(10)
     again = [replace(m, receives=m.receives + (i < 3)) for i, m in enumerate(messages)]
     assert call(aws, again) == []
     # The table's creation, the two new ones together, and three alone.
     assert entries(aws, ref) == 1 + 1 + 3
-    assert aws.instance.queue(COMMITS).counts().unfinished <= 2
+    assert aws.instance.jobs.queue(COMMITS).counts().unfinished <= 2
 
 
 def test_a_committer_that_runs_out_of_time_returns_the_rest_at_once(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     for i in range(3):
         hand_over(aws, ref, transaction(f"job-{i}"))
-    messages = [replace(m, receives=2) for m in aws.instance.queue(COMMITS).receive(10)]
+    messages = [replace(m, receives=2) for m in aws.instance.jobs.queue(COMMITS).receive(10)]
     left = iter([60.0, 60.0, *[1.0] * 10])
     context = context_with(lambda: next(left))
     returned = failed(aws.call(functions.commit_transactions, batch_of(messages), context))
     assert len(returned) == 2
-    assert {m.message_id for m in aws.instance.queue(COMMITS).receive(10)} == set(returned)
+    assert {m.message_id for m in aws.instance.jobs.queue(COMMITS).receive(10)} == set(returned)

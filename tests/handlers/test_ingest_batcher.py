@@ -25,6 +25,7 @@ from tests.handlers.conftest import (
     messages_of,
     write_parquet,
 )
+from tests.ports import with_ports
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +54,7 @@ def create(aws: Lambda) -> dict[str, int]:
 
 
 def jobs_sent(instance: Instance) -> list[tuple[str, tuple[str, ...]]]:
-    messages = instance.queue(QueueName.INGEST).receive(10)
+    messages = instance.jobs.queue(QueueName.INGEST).receive(10)
     jobs = (ingest_job_from_message(m.body, m.message_id) for m in messages)
     return [(job.id, job.files) for job in jobs]
 
@@ -67,7 +68,7 @@ def test_files_of_several_messages_become_one_job(aws: Lambda, files: tuple[str,
     assert create(aws) == {"jobs": 1, "problems": 0}
     ((job_id, taken),) = jobs_sent(aws.instance)
     assert set(taken) == {one, two}
-    (job,) = aws.instance.jobs.recent(JobKind.INGEST)
+    (job,) = aws.instance.jobs.tracker.recent(JobKind.INGEST)
     assert (job.job_id, job.inputs) == (job_id, 2)
 
 
@@ -122,7 +123,7 @@ def test_what_can_never_be_is_rejected_with_its_reason_and_the_others_are_kept(
     aws: Lambda, files: tuple[str, str], body: str, reason: str
 ) -> None:
     assert receive(aws, messages_of(submission(files[0]), body, submission(files[1]))) == []
-    (job,) = aws.instance.jobs.recent(JobKind.INGEST)
+    (job,) = aws.instance.jobs.tracker.recent(JobKind.INGEST)
     assert (job.job_id, job.state) == ("m1", JobState.REJECTED)
     assert reason in job.reasons[0]
     assert len(job.reasons[0]) <= 2_000
@@ -139,7 +140,7 @@ def test_a_message_that_cannot_be_kept_now_comes_again(
     with monkeypatch.context() as patch:
         patch.setattr(LocalFileRequests, "add", no_answer)
         assert receive(aws, messages) == ["m0"]
-    assert aws.instance.jobs.recent() == ()
+    assert aws.instance.jobs.tracker.recent() == ()
     assert receive(aws, messages) == []
     assert create(aws)["jobs"] == 1
 
@@ -169,7 +170,7 @@ def test_a_message_that_failed_is_shown_again_long_before_its_visibility_timeout
     def no_answer(*_: Any) -> None:
         raise UnavailableError("no answer")
 
-    known = replace(aws.instance, queue=lambda _: Queue())  # type: ignore[arg-type, return-value]
+    known = with_ports(aws.instance, jobs={"queue": lambda _: Queue()})
     monkeypatch.setattr(lambda_function, "_opened", lambda where: known)
     monkeypatch.setattr(LocalFileRequests, "add", no_answer)
     messages = messages_of(submission(*files), "no JSON")

@@ -85,8 +85,8 @@ def test_results_elsewhere_are_located_by_the_completed_frames(gateway: Gateway)
     frames = gateway.ask(resultsPublisherConfig={"destination": "S3"})
     assert [f["message"] for f in frames] == ["subqueries", *["completed"] * 4]
     (where,) = {f["locations"][0]["location"].rpartition("/")[0] for f in frames[1:]}
-    root = gateway.aws.instance.results_root(None)
-    (tracked,) = gateway.aws.instance.query_tracker().recent()
+    root = gateway.aws.instance.queries.results_root(None)
+    (tracked,) = gateway.aws.instance.queries.tracker().recent()
     assert where == root.url_of(f"query-{tracked.query_id}")
     for frame in frames[1:]:
         assert frame["locations"][0]["location"] == f"{where}/{frame['queryId']}.parquet"
@@ -131,7 +131,7 @@ def test_each_client_is_told_if_the_end_cannot_be_read(
     def unavailable(*_: object) -> None:
         raise UnavailableError("no answer")
 
-    tracker = gateway.aws.instance.query_tracker()
+    tracker = gateway.aws.instance.queries.tracker()
     monkeypatch.setattr(type(tracker), "subqueries", unavailable)
     frames = gateway.ask()
     assert [f["message"] for f in frames if f["message"] != "rows"] == ["subqueries", "error"]

@@ -25,7 +25,7 @@ def test_the_id_of_another_connections_query_is_free(
     for client in clients_after(frames, "q"):
         assert (client.is_finished, client.error) == (True, None)
         assert len(client.rows) == (2 if members else KEYS)
-    tracked = gateway.aws.instance.query_tracker().recent()
+    tracked = gateway.aws.instance.queries.tracker().recent()
     assert len({status.query_id for status in tracked}) == 2
     assert {status.state for status in tracked} == {QueryState.COMPLETED}
     assert "q" not in {status.query_id for status in tracked}

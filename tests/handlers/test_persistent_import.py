@@ -106,11 +106,11 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 def send(instance: Instance, **members: Any) -> None:
     body = {"id": "j", "tableName": "t", "files": ["bucket/dir"]} | members
-    instance.queue(QUEUE).send(json.dumps(body))
+    instance.jobs.queue(QUEUE).send(json.dumps(body))
 
 
 def job(instance: Instance, table: TableRef, job_id: str = "j") -> JobStatus:
-    return instance.jobs.job(table.id, job_id)
+    return instance.jobs.tracker.job(table.id, job_id)
 
 
 def stop(process: "subprocess.Popen[str]") -> str:
@@ -131,11 +131,11 @@ def test_jobs_are_submitted_one_after_another(
     assert told[:4] == ["--master", "yarn", "--deploy-mode", "cluster"]
     assert "spark.executor.cores=3" in told
     assert "local:///opt/sleeper/main.py" in told
-    counts = instance.queue(QUEUE).counts()
+    counts = instance.jobs.queue(QUEUE).counts()
     assert (counts.visible, counts.in_flight) == (1, 1)
     assert job(instance, table, "one").state is JobState.ACCEPTED
     submitter.let_end(1)
-    wait_for(lambda: instance.queue(QUEUE).counts().unfinished == 0)
+    wait_for(lambda: instance.jobs.queue(QUEUE).counts().unfinished == 0)
     assert len(submitter.told()) == 2
     for job_id in ("one", "two"):
         found = job(instance, table, job_id)
@@ -153,12 +153,12 @@ def test_told_to_end_it_ends_the_driver_and_gives_the_message_back(
     stop(process)
     assert process.returncode == 0
     assert submitter.ended() == 1
-    assert instance.queue(QUEUE).counts().visible == 1
+    assert instance.jobs.queue(QUEUE).counts().visible == 1
     # The next one submits it again, as another run.
     process = start()
     wait_for(lambda: len(submitter.told()) == 2)
     submitter.let_end(1)
-    wait_for(lambda: instance.queue(QUEUE).counts().unfinished == 0)
+    wait_for(lambda: instance.jobs.queue(QUEUE).counts().unfinished == 0)
     assert len(job(instance, table).runs) == 2
     stop(process)
 
@@ -171,8 +171,10 @@ def test_a_message_that_is_no_job_is_rejected_and_the_next_goes_on(
     send(instance)
     submitter.let_end(1)
     process = start()
-    wait_for(lambda: instance.queue(QUEUE).counts().unfinished == 0)
-    states = {found.job_id: found.state for found in instance.jobs.recent(JobKind.BULK_IMPORT)}
+    wait_for(lambda: instance.jobs.queue(QUEUE).counts().unfinished == 0)
+    states = {
+        found.job_id: found.state for found in instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
+    }
     assert states == {
         "bad": JobState.REJECTED,
         "lost": JobState.REJECTED,
@@ -189,8 +191,8 @@ def test_without_a_spark_submit_the_message_stays(
     process = start()
     wait_for(lambda: len(job_runs(instance)) > 0)
     assert "spark-submit cannot be run" in stop(process)
-    assert instance.queue(QUEUE).counts().unfinished == 1
+    assert instance.jobs.queue(QUEUE).counts().unfinished == 1
 
 
 def job_runs(instance: Instance) -> tuple[JobStatus, ...]:
-    return instance.jobs.recent(JobKind.BULK_IMPORT)
+    return instance.jobs.tracker.recent(JobKind.BULK_IMPORT)

@@ -37,23 +37,23 @@ def body(query_id: str, **members: Any) -> str:
 
 
 def run(aws: Lambda, query_id: str, **members: Any) -> None:
-    aws.instance.queue(QueueName.QUERY).send(body(query_id, **members))
+    aws.instance.jobs.queue(QueueName.QUERY).send(body(query_id, **members))
     aws.take(QueueName.QUERY, functions.plan_query)
     aws.take(QueueName.LEAF_QUERY, functions.run_leaf_query)
 
 
 def test_a_query_is_planned_run_and_completed(aws: Lambda, table: TableRef) -> None:
     run(aws, "q1")
-    status = aws.instance.query_tracker().query("q1")
+    status = aws.instance.queries.tracker().query("q1")
     assert (status.state, status.row_count) == (QueryState.COMPLETED, 40)
-    folder = Path(aws.instance.results_root(None).url_of("query-q1"))
+    folder = Path(aws.instance.queries.results_root(None).url_of("query-q1"))
     assert sum(pq.read_metadata(path).num_rows for path in folder.iterdir()) == 40
 
 
 def test_poison_is_failed_and_the_others_are_done(aws: Lambda, table: TableRef) -> None:
     event = batch_of(messages_of("{", body("q1", regions=[]), groups=("", "")))
     assert failed(aws.call(functions.plan_query, event)) == []
-    states = {q.query_id: q.state for q in aws.instance.query_tracker().recent()}
+    states = {q.query_id: q.state for q in aws.instance.queries.tracker().recent()}
     assert states == {"m0": QueryState.FAILED, "q1": QueryState.COMPLETED}
     assert failed(aws.call(functions.run_leaf_query, batch_of(messages_of("{", groups=[""])))) == []
 
@@ -65,7 +65,7 @@ def test_the_id_of_another_query_returns_until_it_is_a_dead_letter(
     event = batch_of(messages_of(body("q1", regions=[]), groups=[""]))
     for _ in range(2):
         assert failed(aws.call(functions.plan_query, event)) == ["m0"]
-    states = {q.query_id: q.state for q in aws.instance.query_tracker().recent()}
+    states = {q.query_id: q.state for q in aws.instance.queries.tracker().recent()}
     assert states == {"q1": QueryState.COMPLETED, "m0": QueryState.FAILED}
 
 
@@ -75,32 +75,32 @@ def test_what_may_succeed_later_returns_soon(
     def dies(*_: Any) -> None:
         raise UnavailableError("no answer")
 
-    queue = aws.instance.queue(QueueName.QUERY)
+    queue = aws.instance.jobs.queue(QueueName.QUERY)
     queue.send(body("q1", regions=[{"k": {"min": 1, "max": 2}}]))
     (message,) = queue.receive()
     event = batch_of([message])
     with monkeypatch.context() as patched:
         patched.setattr("sleeper.query_service.run_leaf.run_query", dies)
         assert failed(aws.call(functions.plan_query, event)) == [message.message_id]
-        assert aws.instance.query_tracker().query("q1").state is QueryState.IN_PROGRESS
+        assert aws.instance.queries.tracker().query("q1").state is QueryState.IN_PROGRESS
     counts = queue.counts()
     assert (counts.delayed, counts.in_flight) == (1, 0)
     assert failed(aws.call(functions.plan_query, event)) == []
-    assert aws.instance.query_tracker().query("q1").row_count == 1
+    assert aws.instance.queries.tracker().query("q1").row_count == 1
 
 
 def test_a_redriven_query_sees_what_who_asked_first_may_see(aws: Lambda, table: TableRef) -> None:
     changes = {"sleeper.table.query.callers": json.dumps({SENDER: {}, "AROA1": {"iterator": "No"}})}
-    aws.instance.table_properties.change(table.id, changes)
+    aws.instance.tables.properties.change(table.id, changes)
     asked = redriven_query_body(body("q1"), "m7", "AROA1:somebody")
-    aws.instance.queue(QueueName.QUERY).send(asked)
+    aws.instance.jobs.queue(QueueName.QUERY).send(asked)
     aws.take(QueueName.QUERY, functions.plan_query)
-    assert "'No'" in (aws.instance.query_tracker().query("q1").error or "")
+    assert "'No'" in (aws.instance.queries.tracker().query("q1").error or "")
     # Whoever may not see all cannot send in another's name, and a redrive keeps that so.
     claimed = redriven_query_body(body("q2", askedBy=[SENDER]), "m8", "AROA1:somebody")
-    aws.instance.queue(QueueName.QUERY).send(claimed)
+    aws.instance.jobs.queue(QueueName.QUERY).send(claimed)
     aws.take(QueueName.QUERY, functions.plan_query)
-    assert "in another's name" in (aws.instance.query_tracker().query("q2").error or "")
+    assert "in another's name" in (aws.instance.queries.tracker().query("q2").error or "")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_the_sender_of_the_message_is_the_caller(
     aws: Lambda, table: TableRef, callers: Any, rows: int, reason: str | None
 ) -> None:
     changes = {"sleeper.table.query.callers": json.dumps(callers)}
-    aws.instance.table_properties.change(table.id, changes)
+    aws.instance.tables.properties.change(table.id, changes)
     run(aws, "q1")
-    status = aws.instance.query_tracker().query("q1")
+    status = aws.instance.queries.tracker().query("q1")
     assert (status.row_count, status.error) == (rows, reason)

@@ -26,7 +26,7 @@ def table(instance: Instance) -> TableRef:
 
 
 def leaves(instance: Instance, ref: TableRef) -> int:
-    with instance.state(ref.id).reading() as state:
+    with instance.tables.state(ref.id).reading() as state:
         return state.files.totals().leaves
 
 
@@ -45,7 +45,7 @@ def test_a_leaf_is_sent_once_however_often_it_is_found(aws: Lambda, table: Table
     for keys in range(100, 104):
         find(aws, table)
         add_rows(aws.instance, "t", keys)
-    assert aws.instance.queue(QueueName.SPLITTING).counts().visible == 1
+    assert aws.instance.jobs.queue(QueueName.SPLITTING).counts().visible == 1
 
 
 def test_it_is_sent_again_when_all_tries_of_the_queue_must_be_over(
@@ -66,17 +66,19 @@ def test_one_whose_sender_died_before_it_was_recorded_is_sent_again(
     instance: Instance, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(type(instance.jobs), "record", _dies)
+        patched.setattr(type(instance.jobs.tracker), "record", _dies)
         with pytest.raises(UnavailableError):
             send_splits_once(instance, table)
-    assert instance.queue(QueueName.SPLITTING).counts().visible == 1
+    assert instance.jobs.queue(QueueName.SPLITTING).counts().visible == 1
     assert send_splits_once(instance, table) == 1
-    assert [j.job_id.partition("@")[0] for j in instance.jobs.recent(JobKind.SPLIT)] == ["root"]
+    assert [j.job_id.partition("@")[0] for j in instance.jobs.tracker.recent(JobKind.SPLIT)] == [
+        "root"
+    ]
 
 
 def test_a_split_that_comes_twice_or_late_changes_nothing(aws: Lambda, table: TableRef) -> None:
     find(aws, table)
-    (message,) = aws.instance.queue(QueueName.SPLITTING).receive(10)
+    (message,) = aws.instance.jobs.queue(QueueName.SPLITTING).receive(10)
     for _ in range(2):
         assert failed(aws.call(functions.split_partition, batch_of([message, message]))) == []
     assert leaves(aws.instance, table) == 4

@@ -1,7 +1,5 @@
 """Tasks are started as the queue's length says."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +13,13 @@ from sleeper.workers import lambda_function
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, metrics_in
 from tests.handlers.fake_launcher import FakeLauncher
+from tests.ports import with_ports
 
 
 @pytest.fixture
 def launcher(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> FakeLauncher:
     fake = FakeLauncher()
-    known = replace(instance, launcher=lambda kind: fake)
+    known = with_ports(instance, jobs={"launcher": lambda kind: fake})
     monkeypatch.setattr(lambda_function, "_opened", lambda where: known)
     return fake
 
@@ -34,18 +33,18 @@ def test_a_task_is_started_for_each_message_up_to_the_maximum(
     aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aws.instance.change_properties({"sleeper.compaction.max.concurrent.tasks": "5"})
-    aws.instance.queue(QueueName.COMPACTION).send_all(["{}"] * 3)
+    aws.instance.jobs.queue(QueueName.COMPACTION).send_all(["{}"] * 3)
     assert start(aws, monkeypatch, "compaction") == {"running": 0, "started": 3, "failures": 0}
     # Asked again before these took anything.
     assert start(aws, monkeypatch, "compaction") == {"running": 3, "started": 0, "failures": 0}
-    aws.instance.queue(QueueName.COMPACTION).send_all(["{}"] * 10)
+    aws.instance.jobs.queue(QueueName.COMPACTION).send_all(["{}"] * 10)
     assert start(aws, monkeypatch, "compaction") == {"running": 3, "started": 2, "failures": 0}
 
 
 def test_what_works_already_is_not_taken_for_idle(
     aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = aws.instance.queue(QueueName.INGEST)
+    queue = aws.instance.jobs.queue(QueueName.INGEST)
     queue.send_all(["{}"] * 3)
     queue.receive(2)
     launcher.tasks = 2
@@ -55,7 +54,7 @@ def test_what_works_already_is_not_taken_for_idle(
 def test_nothing_is_started_while_no_message_waits(
     aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = aws.instance.queue(QueueName.INGEST)
+    queue = aws.instance.jobs.queue(QueueName.INGEST)
     queue.send("{}")
     queue.receive()
     assert start(aws, monkeypatch, "ingest") == {"running": 0, "started": 0, "failures": 0}
@@ -67,7 +66,7 @@ def test_how_many_run_is_told_while_there_is_work(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    queue = aws.instance.queue(QueueName.INGEST)
+    queue = aws.instance.jobs.queue(QueueName.INGEST)
     start(aws, monkeypatch, "ingest")
     assert metrics_in(capsys.readouterr().out) == []
     queue.send_all(["{}"] * 2)
@@ -86,12 +85,12 @@ def test_a_lack_of_capacity_is_told_and_no_failure(
     aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher.room = 2
-    aws.instance.queue(QueueName.INGEST).send_all(["{}"] * 5)
+    aws.instance.jobs.queue(QueueName.INGEST).send_all(["{}"] * 5)
     assert start(aws, monkeypatch, "ingest") == {"running": 0, "started": 2, "failures": 1}
 
 
 def test_a_local_instance_starts_no_tasks(aws: Lambda, monkeypatch: pytest.MonkeyPatch) -> None:
-    aws.instance.queue(QueueName.INGEST).send("{}")
+    aws.instance.jobs.queue(QueueName.INGEST).send("{}")
     with pytest.raises(InvalidRequestError, match="`sleeper run` has its own workers"):
         start(aws, monkeypatch, "ingest")
     with pytest.raises(InvalidRequestError, match="no tasks of kind query"):

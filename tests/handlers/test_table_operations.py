@@ -30,6 +30,7 @@ from tests.handlers.conftest import (
     messages_of,
     metrics_in,
 )
+from tests.ports import with_ports
 from tests.table_fixture import FakeClock
 
 OPERATIONS = {
@@ -63,13 +64,13 @@ def test_a_rule_has_an_operation_done_for_every_table_that_it_is_for(
     tables = 2 if operation in ONLINE_ONLY else 3
     assert fan_out(operation) == tables
     assert aws.take(operation, OPERATIONS[operation]) == tables
-    assert aws.instance.queue(operation).counts().unfinished == 0
+    assert aws.instance.jobs.queue(operation).counts().unfinished == 0
 
 
 def test_messages_are_ids_of_tables_each_in_a_group_of_its_own(aws: Lambda, fan_out: Any) -> None:
     ids = [make_table(aws.instance, name).id for name in ("a", "b")]
     fan_out(QueueName.GARBAGE_COLLECTION)
-    received = aws.instance.queue(QueueName.GARBAGE_COLLECTION).receive(10)
+    received = aws.instance.jobs.queue(QueueName.GARBAGE_COLLECTION).receive(10)
     assert [(m.body, m.group) for m in received] == [(i, i) for i in ids]
 
 
@@ -96,8 +97,8 @@ def test_compaction_jobs_are_created_and_sent(
     add_rows(aws.instance, "t", 2)
     fan_out(QueueName.COMPACTION_JOB_CREATION)
     aws.take(QueueName.COMPACTION_JOB_CREATION, functions.create_compaction_jobs)
-    assert aws.instance.queue(QueueName.COMPACTION).counts().visible == 1
-    (job,) = aws.instance.jobs.recent(JobKind.COMPACTION)
+    assert aws.instance.jobs.queue(QueueName.COMPACTION).counts().visible == 1
+    (job,) = aws.instance.jobs.tracker.recent(JobKind.COMPACTION)
     assert job.inputs == 2
     (measured,) = metrics_in(capsys.readouterr().out)
     assert (measured["instance"], measured["table"]) == ("test", "t")
@@ -118,7 +119,7 @@ def test_creation_that_comes_twice_creates_nothing_more(aws: Lambda, fan_out: An
     add_rows(aws.instance, "t", 2)
     for _ in range(3):
         aws.call(functions.create_compaction_jobs, batch_of(messages_of(ref.id)))
-    assert aws.instance.queue(QueueName.COMPACTION).counts().visible == 1
+    assert aws.instance.jobs.queue(QueueName.COMPACTION).counts().visible == 1
 
 
 def test_a_table_that_a_batch_names_twice_is_done_once(
@@ -152,8 +153,8 @@ def test_a_table_that_went_offline_or_is_deleted_meanwhile_is_let_be(
     delete_table(aws.instance, "b")
     for handler in (functions.find_partitions_to_split, functions.create_compaction_jobs):
         assert failed(aws.call(handler, batch_of(messages_of(off, gone)))) == []
-    assert aws.instance.queue(QueueName.SPLITTING).counts().unfinished == 0
-    assert aws.instance.queue(QueueName.COMPACTION).counts().unfinished == 0
+    assert aws.instance.jobs.queue(QueueName.SPLITTING).counts().unfinished == 0
+    assert aws.instance.jobs.queue(QueueName.COMPACTION).counts().unfinished == 0
 
 
 class Operation:
@@ -203,7 +204,7 @@ def test_a_table_that_fails_is_tried_again_soon_and_then_later_each_time(
             raise UnavailableError("throttled")
 
     queue = SimpleNamespace(give_back=give_back)
-    watched = replace(instance, queue=lambda _: queue)  # type: ignore[arg-type, return-value]
+    watched = with_ports(instance, jobs={"queue": lambda _: queue})
     messages = messages_of(bad, good)
     for receives in (1, 2, 3, 7, 1000):
         again = [replace(message, receives=receives) for message in messages]
@@ -217,7 +218,7 @@ def test_an_operation_that_failed_goes_on_long_before_its_visibility_timeout_is_
     clock = FakeClock()
     with closing(open_local_instance(Path(instance.where), clock)) as opened:
         make_table(opened, "t")
-        queue = opened.queue(QueueName.GARBAGE_COLLECTION)
+        queue = opened.jobs.queue(QueueName.GARBAGE_COLLECTION)
         for _ in range(2):
             table_operations.fan_out_tables(opened, QueueName.GARBAGE_COLLECTION)
         first, second = queue.receive(10)
@@ -241,7 +242,7 @@ def test_a_poison_table_ends_on_the_dead_letters_and_the_others_go_on(
     # Its properties are gone, so that nothing can be done for it.
     (path,) = (p for p in (Path(instance.where) / "tables").iterdir() if bad.id in p.name)
     path.unlink()
-    queue = instance.queue(QueueName.GARBAGE_COLLECTION)
+    queue = instance.jobs.queue(QueueName.GARBAGE_COLLECTION)
     fan_out(QueueName.GARBAGE_COLLECTION)
     for _ in range(3):
         messages = queue.receive(10)
@@ -251,7 +252,7 @@ def test_a_poison_table_ends_on_the_dead_letters_and_the_others_go_on(
             if message.message_id not in returned:
                 queue.delete(message.receipt)
     assert queue.receive(10) == ()
-    (letter,) = instance.dead_letters(QueueName.GARBAGE_COLLECTION).list()
+    (letter,) = instance.jobs.dead_letters(QueueName.GARBAGE_COLLECTION).list()
     assert letter.body == bad.id
 
 
@@ -262,7 +263,7 @@ def test_a_function_that_runs_out_of_time_returns_the_rest_at_once(
     left = iter([100.0, 100.0, 11.0, 9.0, 8.0])
     shown: list[tuple[str, float]] = []
     queue = SimpleNamespace(give_back=lambda receipt, delay: shown.append((receipt, delay)))
-    opened = lambda _: replace(aws.instance, queue=lambda _: queue)  # type: ignore[arg-type, return-value]  # noqa: E731
+    opened = lambda _: with_ports(aws.instance, jobs={"queue": lambda _: queue})  # noqa: E731
     monkeypatch.setattr("sleeper.workers.lambda_function._opened", opened)
     batch = batch_of(messages_of(*(ref.id for ref in refs)))
     answer = aws.call(functions.report_table_metrics, batch, context_with(lambda: next(left)))
@@ -287,10 +288,10 @@ def test_a_change_of_properties_reaches_a_container_that_is_warm(
     add_rows(instance, "t", *range(30))
     event = batch_of(messages_of(ref.id))
     aws.call(functions.find_partitions_to_split, event)
-    assert instance.queue(QueueName.SPLITTING).counts().visible == 0
-    instance.table_properties.change(ref.id, {"sleeper.table.partition.splitting.threshold": "10"})
+    assert instance.jobs.queue(QueueName.SPLITTING).counts().visible == 0
+    instance.tables.properties.change(ref.id, {"sleeper.table.partition.splitting.threshold": "10"})
     aws.call(functions.find_partitions_to_split, event)
-    assert instance.queue(QueueName.SPLITTING).counts().visible == 1
+    assert instance.jobs.queue(QueueName.SPLITTING).counts().visible == 1
 
 
 def test_snapshots_are_taken_and_said(aws: Lambda, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,7 +301,7 @@ def test_snapshots_are_taken_and_said(aws: Lambda, capsys: pytest.CaptureFixture
     event = batch_of(messages_of(ref.id))
     assert failed(aws.call(functions.take_state_snapshots, event)) == []
     assert [m["StateSnapshots"] for m in metrics_in(capsys.readouterr().out)] == [[1.0]]
-    assert aws.instance.state(ref.id).newest_snapshot() == 2
+    assert aws.instance.tables.state(ref.id).newest_snapshot() == 2
     aws.call(functions.take_state_snapshots, event)
     assert metrics_in(capsys.readouterr().out) == []
 
@@ -328,15 +329,15 @@ def test_a_sweep_finishes_deletions_past_one_that_fails(aws: Lambda, instance: I
     for name in ("a", "b"):
         make_table(instance, name)
         delete_table(instance, name)
-    first, _ = instance.tables.list(TableState.DELETING)
+    first, _ = instance.tables.index.list(TableState.DELETING)
 
     def remove(table_id: str) -> None:
         if table_id == first.id:
             raise UnavailableError("busy")
-        instance.remove_table(table_id)  # type: ignore[arg-type]
+        instance.tables.delete(table_id)  # type: ignore[arg-type]
 
     with pytest.raises(UnavailableError, match="busy"):
-        finish_deletions(replace(instance, remove_table=remove))
-    assert instance.tables.list(TableState.DELETING) == (first,)
+        finish_deletions(with_ports(instance, tables={"delete": remove}))
+    assert instance.tables.index.list(TableState.DELETING) == (first,)
     assert aws.call(functions.sweep_instance) == {"abandoned": 0, "deleted": 1}
     assert aws.call(functions.sweep_instance) == {"abandoned": 0, "deleted": 0}

@@ -72,7 +72,7 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def is_running(instance: Instance, kind: JobKind) -> bool:
-    jobs = instance.jobs.recent(kind)
+    jobs = instance.jobs.tracker.recent(kind)
     return bool(jobs) and jobs[0].state is JobState.RUNNING
 
 
@@ -89,15 +89,15 @@ def test_an_ingest_task_runs_what_there_is_tells_the_trackers_and_ends_when_idle
     for part in range(3):
         path = write_parquet(tmp_path / f"{part}.parquet", range(part * 10, part * 10 + 10))
         submit_ingest(instance, "t", [str(path)])
-    instance.queue(QueueName.INGEST).send("{")
+    instance.jobs.queue(QueueName.INGEST).send("{")
     task = start("ingest")
     logged = task.end()
     assert task.process.returncode == 0
     assert keys(instance).to_pylist() == list(range(30))
-    (status,) = instance.tasks.recent("ingest")
+    (status,) = instance.jobs.tasks.recent("ingest")
     assert (status.jobs, status.rows_written, status.reason) == (4, 30, None)
     assert not status.running
-    states = sorted(job.state.value for job in instance.jobs.recent(JobKind.INGEST))
+    states = sorted(job.state.value for job in instance.jobs.tracker.recent(JobKind.INGEST))
     assert states == ["committed"] * 3 + ["rejected"]
     assert {line["service"] for line in logged} == {"ingest-task"}
     assert any("not JSON" in line["message"] for line in logged)
@@ -110,13 +110,13 @@ def test_a_compaction_task_runs_compactions_only(
     for key in range(3):
         add_rows(instance, "t", key)
     compact_table(instance, "t", full=True)
-    instance.queue(QueueName.INGEST).send("{")
+    instance.jobs.queue(QueueName.INGEST).send("{")
     start("compaction").end()
-    assert instance.queue(QueueName.INGEST).counts().visible == 1
+    assert instance.jobs.queue(QueueName.INGEST).counts().visible == 1
     assert keys(instance).to_pylist() == [0, 1, 2]
-    (job,) = instance.jobs.recent(JobKind.COMPACTION)
+    (job,) = instance.jobs.tracker.recent(JobKind.COMPACTION)
     assert job.state is JobState.COMMITTED
-    (status,) = instance.tasks.recent("compaction")
+    (status,) = instance.jobs.tasks.recent("compaction")
     assert (status.jobs, status.rows_read) == (1, 3)
 
 
@@ -154,9 +154,9 @@ def test_a_task_that_is_told_to_stop_gives_its_job_back_and_the_next_one_runs_it
     begun = time.monotonic()
     task.end(signal.SIGTERM)
     assert time.monotonic() - begun < ECS_STOP_SECONDS
-    counts = instance.queue(name).counts()
+    counts = instance.jobs.queue(name).counts()
     assert (counts.visible, counts.in_flight) == (1, 0)
-    (status,) = instance.tasks.recent(kind.value)
+    (status,) = instance.jobs.tasks.recent(kind.value)
     assert not status.running
     assert "told to end at once" in str(status.reason)
     assert_the_next_one_runs_it(instance, start, kind)
@@ -172,9 +172,9 @@ def test_the_job_of_a_task_that_is_killed_is_run_by_the_next_one(
     task = start(kind.value)
     wait_for(lambda: is_running(instance, kind))
     task.end(signal.SIGKILL)
-    assert instance.queue(name).counts().in_flight == 1
+    assert instance.jobs.queue(name).counts().in_flight == 1
     # In AWS the message's visibility timeout ends.
-    assert instance.recover_dead_workers() == 1
+    assert instance.background.recover() == 1
     assert_the_next_one_runs_it(instance, start, kind)
 
 
@@ -184,8 +184,8 @@ def assert_the_next_one_runs_it(
     task = start(kind.value)
     task.end()
     assert task.process.returncode == 0
-    assert instance.queue(WORK[kind][0]).counts().unfinished == 0
-    assert instance.jobs.recent(kind)[0].state is JobState.COMMITTED
+    assert instance.jobs.queue(WORK[kind][0]).counts().unfinished == 0
+    assert instance.jobs.tracker.recent(kind)[0].state is JobState.COMMITTED
     assert keys(instance).equals(pa.array(range(ROWS), pa.int64()))
 
 
@@ -195,19 +195,19 @@ def test_a_task_that_waits_for_work_ends_on_sigterm_and_takes_nothing_with_it(
 ) -> None:
     instance.change_properties({"sleeper.task.idle.stop.seconds": "600"})
     task = start("ingest")
-    wait_for(lambda: instance.tasks.recent("ingest"))
+    wait_for(lambda: instance.jobs.tasks.recent("ingest"))
     begun = time.monotonic()
     task.end(signal.SIGTERM)
     assert task.process.returncode == 0
     assert time.monotonic() - begun < ECS_STOP_SECONDS
-    (status,) = instance.tasks.recent("ingest")
+    (status,) = instance.jobs.tasks.recent("ingest")
     assert (status.running, status.jobs) == (False, 0)
 
 
 STUCK = """
 import sqlite3, sys, threading
 from sleeper.jobs.event import new_task_id
-from sleeper.wiring import worker, worker_process
+from sleeper.workers import worker, worker_process
 from sleeper.opening import open_instance
 def stuck(*_):
     threading.Timer(0.5, lambda: print("at work", flush=True)).start()
@@ -224,7 +224,7 @@ worker_process.run_worker_process(worker.Worker(instance, new_task_id(), threadi
 
 
 def test_a_job_that_no_interruption_reaches_is_given_back_past_it(instance: Instance) -> None:
-    instance.queue(QueueName.INGEST).send("{}")
+    instance.jobs.queue(QueueName.INGEST).send("{}")
     process = subprocess.Popen(
         [sys.executable, "-c", STUCK, instance.where], stdout=subprocess.PIPE, text=True
     )
@@ -235,9 +235,9 @@ def test_a_job_that_no_interruption_reaches_is_given_back_past_it(instance: Inst
         process.communicate(timeout=ECS_STOP_SECONDS)
     finally:
         process.kill()
-    counts = instance.queue(QueueName.INGEST).counts()
+    counts = instance.jobs.queue(QueueName.INGEST).counts()
     assert (counts.visible, counts.in_flight) == (1, 0)
-    (status,) = instance.tasks.recent("worker")
+    (status,) = instance.jobs.tasks.recent("worker")
     assert (status.running, status.jobs) == (False, 0)
     assert "in the midst of a job" in str(status.reason)
 
@@ -245,13 +245,13 @@ def test_a_job_that_no_interruption_reaches_is_given_back_past_it(instance: Inst
 def test_an_export_is_done_by_a_task(instance: Instance, start: Callable[[str], Task]) -> None:
     table = make_table(instance, "t")
     add_rows(instance, "t", 1, 2, 3)
-    queue = instance.queue(QueueName.BULK_EXPORT)
+    queue = instance.jobs.queue(QueueName.BULK_EXPORT)
     queue.send('{"exportId":"e1","tableName":"t"}')
     queue.send('{"exportId":"e2","tableName":"gone"}')
     start("bulk_export").end()
     assert queue.counts().unfinished == 0
-    assert instance.jobs.job(table.id, "e1").state is JobState.COMMITTED
-    (lost,) = (j for j in instance.jobs.recent(JobKind.BULK_EXPORT) if j.job_id == "e2")
+    assert instance.jobs.tracker.job(table.id, "e1").state is JobState.COMMITTED
+    (lost,) = (j for j in instance.jobs.tracker.recent(JobKind.BULK_EXPORT) if j.job_id == "e2")
     assert lost.state is JobState.REJECTED
     written = list((Path(instance.where) / "exports" / table.id / "e1").glob("*.parquet"))
     assert len(written) == 1

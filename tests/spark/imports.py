@@ -60,7 +60,7 @@ def stored(instance: Instance) -> pa.Table:
         leaves = {leaf.id: leaf.region for leaf in state.partitions.leaves()}
         found = []
         for reference in state.files.references():
-            rows = pq.read_table(instance.root.url_of(reference.path))
+            rows = pq.read_table(instance.storage.root.url_of(reference.path))
             keys = rows.column("k")
             ends = pc.min_max(keys).as_py()
             assert leaves[reference.partition_id].contains_bounds((ends["min"],), (ends["max"],))

@@ -48,7 +48,7 @@ def test_rows_are_stored_once_in_leaves_made_for_them(
         assert len(list(state.partitions.leaves())) == 8
     again = bulk_import_paths(instance, "t", [str(source)], lambda: SparkCluster(spark), "j")
     assert again.done_before
-    (job,) = instance.jobs.recent(JobKind.BULK_IMPORT)
+    (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert (job.state, job.inputs, len(job.runs)) == (JobState.COMMITTED, 1, 2)
     assert {run.rows_written for run in job.runs} == {100_000, None}
 
@@ -63,7 +63,7 @@ def test_a_row_that_does_not_fit_is_named_by_whoever_reads_it(
     for name, said in (("a.csv", "row 2: field 's'"), ("a.parquet", "row 2: field 'v'")):
         with pytest.raises(InvalidRequestError, match=said):
             bulk_import_paths(instance, "t", [str(tmp_path / name)], lambda: SparkCluster(spark))
-    jobs = instance.jobs.recent(JobKind.BULK_IMPORT)
+    jobs = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert [job.state for job in jobs] == [JobState.REJECTED] * 2
     assert "a.csv" in " ".join(reason for job in jobs for reason in job.reasons)
 
@@ -86,7 +86,7 @@ def test_a_message_that_is_delivered_twice_at_once_counts_once(
     results = at_once(deliver, deliver)
     assert sorted(result.done_before for result in results) == [False, True]
     check_stored(instance, 20_000)
-    (job,) = instance.jobs.recent(JobKind.BULK_IMPORT)
+    (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert [run.state for run in job.runs] == [JobState.COMMITTED] * 2
 
 
@@ -123,7 +123,7 @@ def test_an_import_that_spark_cancels_has_failed_and_may_come_again(
 
     with pytest.raises(UnavailableError, match=r"Spark gave up: .*cancelled"):
         run(cancel)
-    (job,) = instance.jobs.recent(JobKind.BULK_IMPORT)
+    (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert (job.state, stored_rows(instance)) == (JobState.FAILED, 0)
     assert run(ignore_stage).rows == 400_000
 

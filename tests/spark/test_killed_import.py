@@ -59,7 +59,7 @@ def choice(capsys: pytest.CaptureFixture[str]) -> Iterator[random.Random]:
 def collect_what_is_left(instance: Instance) -> int:
     """What anybody who runs the instance does, a fortnight later; how many objects went."""
     later = open_local_instance(Path(instance.where), lambda: system_clock() + FIFTEEN_DAYS_MS)
-    later.recover_dead_workers()
+    later.background.recover()
     report = collect_table_orphans(later, "t")
     later.close()
     return report.objects
@@ -68,7 +68,7 @@ def collect_what_is_left(instance: Instance) -> int:
 def check_nothing_else_is_there(instance: Instance) -> None:
     """On disk are the files that the state knows with their sidecars, and nothing spilled."""
     with instance.table("t").state.reading() as state:
-        known = {Path(instance.root.url_of(file.path)) for file in state.files.all()}
+        known = {Path(instance.storage.root.url_of(file.path)) for file in state.files.all()}
     folder = Path(instance.where) / instance.table("t").ref.id / "data"
     there = {path for path in folder.rglob("*") if path.is_file()}
     assert there == {Path(f"{p}{s}") for p in known for s in ("", *SIDECAR_SUFFIXES)} & there
@@ -147,7 +147,7 @@ def test_java_that_dies_is_a_failure_that_is_told(instance: Instance, tmp_path: 
     assert "error: Spark gave up" in said
     # PySpark's thread that waits for Java's counters may show one of its own.
     assert f'File "{Path(sleeper.__file__).parent}' not in said
-    (job,) = instance.jobs.recent(JobKind.BULK_IMPORT)
+    (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert job.state is JobState.FAILED
     assert "Spark gave up" in job.reasons[0]
     assert stored_rows(instance) == 0
@@ -170,7 +170,7 @@ def test_an_import_that_is_cancelled_has_failed_and_leaves_no_process(
     assert "interrupted" in said or "Spark gave up" in said
     _, living = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
     assert living == []
-    (job,) = instance.jobs.recent(JobKind.BULK_IMPORT)
+    (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert job.state is JobState.FAILED
     assert job.reasons[0] in said
     assert stored_rows(instance) == 0

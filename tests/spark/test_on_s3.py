@@ -131,7 +131,7 @@ def test_a_driver_finds_its_job_in_s3(
     assert ended.returncode == 0, ended.stderr
     assert "bulk import job j: 1,000 rows" in ended.stderr
     assert numbers_in(table) == [*range(1000)]
-    (job_seen,) = table._instance.jobs.recent(JobKind.BULK_IMPORT)
+    (job_seen,) = table._instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert [(run.run_id, run.state) for run in job_seen.runs] == [("r", JobState.COMMITTED)]
 
 

@@ -57,7 +57,7 @@ def crashing(instance: Instance, plan: CrashPlan) -> Instance:
         return called
 
     def queue(name: Any) -> Any:
-        port = _Port("queue", instance.queue(name), call)
+        port = _Port("queue", instance.jobs.queue(name), call)
         send = port.send
 
         def remembered(body: str, *args: Any, **named: Any) -> Any:
@@ -69,14 +69,14 @@ def crashing(instance: Instance, plan: CrashPlan) -> Instance:
 
     return replace(
         instance,
-        jobs=_Port("jobs", instance.jobs, call),
-        tables=_Port("tables", instance.tables, call),
-        table_properties=_Port("table_properties", instance.table_properties, call),
-        root=_Root(instance.root, call, plan),
+        jobs=_Port("jobs", instance.jobs.tracker, call),
+        tables=_Port("tables", instance.tables.index, call),
+        table_properties=_Port("table_properties", instance.tables.properties, call),
+        root=_Root(instance.storage.root, call, plan),
         queue=queue,
-        state=lambda table_id: _Port("state", instance.state(table_id), call),
-        make_table=call("make_table", instance.make_table),
-        remove_table=call("remove_table", instance.remove_table),
+        state=lambda table_id: _Port("state", instance.tables.state(table_id), call),
+        make_table=call("make_table", instance.tables.create),
+        remove_table=call("remove_table", instance.tables.delete),
     )
 
 

@@ -134,7 +134,7 @@ class InstanceMachine(RuleBasedStateMachine):
     def note_commits(self) -> None:
         if self.model is None:
             return
-        with self.raw.state(self.model.id).reading() as state:
+        with self.raw.tables.state(self.model.id).reading() as state:
             for job_id, job in self.model.jobs.items():
                 applied = state.jobs.applied(job_id, AddFiles.kind)
                 if applied is not None:
@@ -144,7 +144,7 @@ class InstanceMachine(RuleBasedStateMachine):
     @property
     def state(self) -> Any:
         assert self.model is not None
-        return self.raw.state(self.model.id)
+        return self.raw.tables.state(self.model.id)
 
     # -- the table
 
@@ -177,14 +177,14 @@ class InstanceMachine(RuleBasedStateMachine):
     def delete_and_make_again(self, crash_at: int | None, again_at: int | None) -> None:
         self.attempt(crash_at, lambda instance: delete_table(instance, NAME))
         try:
-            self.raw.tables.by_name(NAME)
+            self.raw.tables.index.by_name(NAME)
             return  # it died before
         except NotFoundError:
             self.model = None
         self.attempt(crash_at, lambda instance: finish_deletions(instance))
         self.attempt(again_at, self.make)
         try:
-            ref = self.raw.tables.by_name(NAME)
+            ref = self.raw.tables.index.by_name(NAME)
         except NotFoundError:
             ref = self.make(self.instance)
         self.made(ref)
@@ -336,7 +336,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule(full=st.booleans(), crash_at=crash)
     def create_compaction_jobs(self, full: bool, crash_at: int | None) -> None:
-        ref = self.raw.tables.by_name(NAME)
+        ref = self.raw.tables.index.by_name(NAME)
         self.attempt(crash_at, lambda i: create_compaction_jobs_of(i, ref, full))
 
     @rule(
@@ -365,13 +365,13 @@ class InstanceMachine(RuleBasedStateMachine):
     @rule()
     def lose_a_compaction_message(self) -> None:
         """It was a dead letter, perhaps, that somebody deleted: its files must come free."""
-        queue = self.raw.queue(QueueName.COMPACTION)
+        queue = self.raw.jobs.queue(QueueName.COMPACTION)
         for message in queue.receive():
             queue.delete(message.receipt)
 
     @rule(crash_at=crash)
     def find_splits(self, crash_at: int | None) -> None:
-        ref = self.raw.tables.by_name(NAME)
+        ref = self.raw.tables.index.by_name(NAME)
         self.attempt(crash_at, lambda i: send_splits_of(i, ref, {}, self.number()))
 
     @rule(crash_at=crash)
@@ -388,7 +388,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule()
     def snapshot(self) -> None:
-        snapshot_table(self.raw, self.raw.tables.by_name(NAME), always=True)
+        snapshot_table(self.raw, self.raw.tables.index.by_name(NAME), always=True)
 
     @rule(time_ms=times)
     def pass_time(self, time_ms: int) -> None:
@@ -548,7 +548,7 @@ class InstanceMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def run_until_idle(self) -> None:
-        ref = self.raw.tables.by_name(NAME)
+        ref = self.raw.tables.index.by_name(NAME)
         # As a run remembers it: by the state's estimate a leaf may stay over the threshold
         # that by its sketches is small enough.
         sent_at: dict[str, int] = {}
@@ -563,14 +563,14 @@ class InstanceMachine(RuleBasedStateMachine):
             if not made.did_anything and not worked and not self.unfinished():
                 break
         else:
-            counts = {name.value: self.raw.queue(name).counts() for name in QueueName}
+            counts = {name.value: self.raw.jobs.queue(name).counts() for name in QueueName}
             raise AssertionError(f"it does not come to rest: {made}, {counts}")
         self.note_commits()
         for job_id in self.sent_jobs() & set(self.model.jobs):
             # A crash just before the send may be the only one that left no message.
             job = self.model.jobs[job_id]
             assert job.number is not None or job_id in self.never_sent()
-        assert all(not self.raw.dead_letters(name).list() for name in QueueName)
+        assert all(not self.raw.jobs.dead_letters(name).list() for name in QueueName)
         assert self.queried(None) == self.model.rows()
 
     def never_sent(self) -> set[str]:
@@ -582,16 +582,16 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def was_created(self, job_id: str) -> bool:
         try:
-            job = self.raw.jobs.job(self.raw.tables.by_name(NAME).id, job_id)
+            job = self.raw.jobs.tracker.job(self.raw.tables.index.by_name(NAME).id, job_id)
         except NotFoundError:
             return False
         return job.created_ms is not None
 
     def unfinished(self) -> int:
-        return sum(self.raw.queue(name).counts().unfinished for name in QueueName)
+        return sum(self.raw.jobs.queue(name).counts().unfinished for name in QueueName)
 
     def nothing_is_locked(self) -> None:
-        ref = self.raw.tables.by_name(NAME)
+        ref = self.raw.tables.index.by_name(NAME)
         create_compaction_jobs_of(self.raw, ref, full=True)
         while _run_one(self.raw):
             pass

@@ -47,7 +47,7 @@ def submitted(instance: Instance, path: Path, job_id: str) -> JobStatus:
     """What becomes of the job when a worker takes it."""
     submit_ingest(instance, "rows", [str(path)], job_id)
     run_all(instance)
-    return instance.jobs.job(instance.table("rows").ref.id, job_id)
+    return instance.jobs.tracker.job(instance.table("rows").ref.id, job_id)
 
 
 def stored(instance: Instance) -> Counter[tuple[str, int]]:
@@ -56,7 +56,7 @@ def stored(instance: Instance) -> Counter[tuple[str, int]]:
     with instance.table("rows").state.reading() as state:
         regions = {p.id: p.region for p in state.partitions.all()}
         for reference in state.files.references():
-            table = pq.read_table(instance.root.url_of(reference.path))
+            table = pq.read_table(instance.storage.root.url_of(reference.path))
             region = regions[reference.partition_id]
             rows = zip(table.column("k").to_pylist(), table.column("n").to_pylist(), strict=True)
             found.update(row for row in rows if region.contains(row[:1]))
@@ -68,5 +68,5 @@ def assert_nothing_stays(instance: Instance) -> None:
     with instance.table("rows").state.reading() as state:
         assert state.jobs.count() == 0
     for name in QueueName:
-        assert instance.queue(name).counts().unfinished == 0
-        assert not instance.dead_letters(name).list()
+        assert instance.jobs.queue(name).counts().unfinished == 0
+        assert not instance.jobs.dead_letters(name).list()

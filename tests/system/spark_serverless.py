@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from sleeper.bulk_import.persistent import MAIN_FILE, PYTHON
+from sleeper.jobs.spark_submit import MAIN_FILE, PYTHON
 from tests.system.deployed import Client
 from tests.system.roles import credentials_of
 

@@ -97,7 +97,7 @@ def work(instance: Instance) -> Callable[[], None]:
         worker = Worker(instance, new_task_id(), threading.Event())
         while worker.run_one():
             pass
-        commits = instance.queue(QueueName.COMMITS)
+        commits = instance.jobs.queue(QueueName.COMMITS)
         while messages := commits.receive(10):
             assert commit_messages(instance, messages).failed == []
             for message in messages:
@@ -207,9 +207,9 @@ def test_a_job_that_no_task_can_do_is_refused_or_rejected_with_its_reason(
     assert "no table is named 'towns'" in cities("ingest", "towns", "s3://b/k", "--submit").stderr
 
     ok(cities("ingest", "cities", "s3://other-bucket/k.parquet", "--submit", "--job-id", "j1"))
-    send = instance.queue(QueueName.INGEST).send
+    send = instance.jobs.queue(QueueName.INGEST).send
     message_id = send('{"tableName":"cities","files":["file:///etc/passwd"]}')
-    own = next(iter(instance.root.buckets)).name
+    own = next(iter(instance.storage.root.buckets)).name
     send(json.dumps({"id": "own", "tableName": "cities", "files": [f"{own}/0/data/f.parquet"]}))
     work()
     reasons = {job["job"]: (job["state"], job["reason"]) for job in report(cities, "ingest-jobs")}
@@ -223,7 +223,7 @@ def test_a_job_that_no_task_can_do_is_refused_or_rejected_with_its_reason(
     (counts,) = (q for q in report(cities, "queues") if q["queue"] == "ingest")
     assert (counts["visible"], counts["in_flight"], counts["dead"]) == (0, 0, 0)
     with pytest.raises(InvalidRequestError, match="holds the instance's tables"):
-        instance.find_files(f"s3://{own}/0/data/")
+        instance.storage.sources.find(f"s3://{own}/0/data/")
     assert query(cities) == []
 
 
@@ -231,14 +231,16 @@ def test_an_upload_to_the_data_bucket_is_ingested_and_left_to_its_lifecycle_rule
     cities: Sleeper, deployed: AwsInstance, instance: Instance, work: Callable[[], None]
 ) -> None:
     """Clients of gchq/sleeper upload to `for_ingest/`; a rule of the bucket deletes it later."""
-    (own,) = (bucket.name for bucket in instance.root.buckets)
+    (own,) = (bucket.name for bucket in instance.storage.root.buckets)
     key, rows = "for_ingest/0f.parquet", rows_from(0, 10)
     deployed.s3().put_object(Bucket=own, Key=key, Body=parquet(rows))
     job = {"id": "direct", "tableName": "cities", "files": [f"{own}/{key}"]}
-    instance.queue(QueueName.INGEST).send(json.dumps(job))
+    instance.jobs.queue(QueueName.INGEST).send(json.dumps(job))
     work()
     assert query(cities) == in_order(rows)
-    assert instance.find_files(f"{own}/{key}") == [(f"s3://{own}/{key}", len(parquet(rows)))]
+    assert instance.storage.sources.find(f"{own}/{key}") == [
+        (f"s3://{own}/{key}", len(parquet(rows)))
+    ]
     with closing(open_aws_instance(deployed.id, _in_four_weeks)) as much_later:
         collect_table_orphans(much_later, "cities")
         sweep_abandoned(much_later)
@@ -253,7 +255,7 @@ def test_a_dead_letter_returns_as_the_job_that_it_was(
     cities: Sleeper, deployed: AwsInstance, instance: Instance, work: Callable[[], None]
 ) -> None:
     url = put(deployed, "one.parquet", parquet(rows_from(0, 10)))
-    queue = instance.queue(QueueName.INGEST)
+    queue = instance.jobs.queue(QueueName.INGEST)
     body = {"tableName": "cities", "files": [url], "more": "stays"}
     message_id = queue.send(json.dumps(body))
     die(deployed, queue.receive)
@@ -333,7 +335,7 @@ def test_a_deleted_table_leaves_nothing_behind(
     assert "offline: it is not compacted" in cities("compact", "towns").stderr
     (row,) = report(cities, "tables")
     assert (row["name"], row["online"]) == ("towns", False)
-    ref = instance.tables.by_name("towns")
+    ref = instance.tables.index.by_name("towns")
     data = f"sleeper-{deployed.id}-table-data-000000000000"
     assert keys_of(deployed, data, ref.id)
 
@@ -341,10 +343,10 @@ def test_a_deleted_table_leaves_nothing_behind(
     assert finish_deletions(instance) == 1
     assert keys_of(deployed, data, "") == []
     assert keys_of(deployed, data.replace("table-data", "config"), "tables") == []
-    assert instance.tables.list(TableState.DELETING) == ()
+    assert instance.tables.index.list(TableState.DELETING) == ()
     with (
         pytest.raises(NotFoundError, match="not initialised"),
-        instance.state(ref.id).reading(),
+        instance.tables.state(ref.id).reading(),
     ):
         pass
 
@@ -352,14 +354,14 @@ def test_a_deleted_table_leaves_nothing_behind(
 def test_what_a_creation_left_that_died_is_removed_after_a_while(
     cities: Sleeper, deployed: AwsInstance, instance: Instance
 ) -> None:
-    kept = instance.tables.by_name("cities").id
+    kept = instance.tables.index.by_name("cities").id
     dead = TableId("0badf00d")
-    instance.make_table(dead)
-    instance.table_properties.write(dead, instance.table("cities").properties())
-    assert instance.abandoned_tables(0) == ()
-    assert instance.abandoned_tables(instance.clock() + 60_000) == (dead,)
+    instance.tables.create(dead)
+    instance.tables.properties.write(dead, instance.table("cities").properties())
+    assert instance.tables.abandoned(0) == ()
+    assert instance.tables.abandoned(instance.clock() + 60_000) == (dead,)
     assert sweep_abandoned(replace(instance, clock=lambda: system_clock() + 2 * 3_600_000)) == 1
-    assert instance.abandoned_tables(instance.clock() + 60_000) == ()
+    assert instance.tables.abandoned(instance.clock() + 60_000) == ()
     data = f"sleeper-{deployed.id}-table-data-000000000000"
     assert {key.partition("/")[0] for key in keys_of(deployed, data, "")} == {kept}
 
@@ -420,12 +422,12 @@ def test_what_the_environment_lacks_is_named(
 def test_sorts_and_merges_spill_where_the_property_says(
     cities: Sleeper, instance: Instance, tmp_path: Path
 ) -> None:
-    assert instance.spill_folder().is_relative_to(tmp_path / "state")
+    assert instance.storage.spill_folder().is_relative_to(tmp_path / "state")
     ok(cities("instance", "set", f"sleeper.spill.directory={tmp_path / 'spill'}"))
     (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 10)))
     ok(cities("ingest", "cities", "here.parquet"))
     with closing(open_instance(instance.where)) as opened:
-        assert opened.spill_folder().is_relative_to(tmp_path / "spill")
+        assert opened.storage.spill_folder().is_relative_to(tmp_path / "spill")
 
 
 def test_users_code_is_kept_in_the_config_bucket_and_runs(

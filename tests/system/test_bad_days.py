@@ -83,7 +83,7 @@ def test_a_damaged_data_file_is_named_and_its_compaction_fails_without_a_loop(
     make_table(instance)
     ingest(instance, tmp_path, 3)
     before = files_of(instance)
-    path = Path(instance.root.url_of(before[1]))
+    path = Path(instance.storage.root.url_of(before[1]))
     good = path.read_bytes()
     damage(path, how)
     with pytest.raises(SleeperError) as failure:
@@ -97,7 +97,7 @@ def test_a_damaged_data_file_is_named_and_its_compaction_fails_without_a_loop(
         compact_table(instance, "rows", full=True)
         run_all(instance)
         clock.now_ms += 60_000
-    (job,) = instance.jobs.recent(JobKind.COMPACTION)
+    (job,) = instance.jobs.tracker.recent(JobKind.COMPACTION)
     assert job.state is JobState.FAILED
     assert len(job.runs) == 1
     assert before[1] in job.reasons[0]
@@ -118,7 +118,7 @@ def test_a_leaf_is_split_although_its_sidecars_are_damaged(
     make_table(instance, partition_splitting_threshold="60")
     ingest(instance, tmp_path, 3)
     for path in files_of(instance):
-        sidecar = Path(instance.root.url_of(path + ".sketches"))
+        sidecar = Path(instance.storage.root.url_of(path + ".sketches"))
         sidecar.unlink() if content is None else sidecar.write_bytes(content)
     (result,) = split_table(instance, "rows")
     assert result.leaves >= 2
@@ -131,8 +131,8 @@ def test_a_torn_data_file_fails_the_split_of_its_leaf_and_names_it(
     make_table(instance, partition_splitting_threshold="60")
     ingest(instance, tmp_path, 3)
     path = files_of(instance)[0]
-    Path(instance.root.url_of(path + ".sketches")).unlink()
-    damage(Path(instance.root.url_of(path)), "truncated")
+    Path(instance.storage.root.url_of(path + ".sketches")).unlink()
+    damage(Path(instance.storage.root.url_of(path)), "truncated")
     with pytest.raises(DataError, match=path):
         split_table(instance, "rows")
 
@@ -178,7 +178,7 @@ def test_a_table_can_be_made_by_one_of_two_at_once(tmp_path: Path) -> None:
         thread.join()
     assert sum(isinstance(each, ConflictError) for each in told) == 3, told
     opened = open_local_instance(folder)
-    assert len(opened.tables.list()) == 1
+    assert len(opened.tables.index.list()) == 1
     opened.close()
 
 
@@ -244,7 +244,7 @@ def test_a_full_disk_is_told_and_the_job_goes_through_when_there_is_room(
         ingest_paths(instance, "rows", [str(large)], "large")
     assert stored(instance) == before
     assert query(instance) == before.total()
-    failed = instance.jobs.job(instance.table("rows").ref.id, "large")
+    failed = instance.jobs.tracker.job(instance.table("rows").ref.id, "large")
     assert failed.state is JobState.FAILED
     assert failed.reasons
     filler.unlink()
@@ -275,7 +275,7 @@ def test_a_full_disk_under_a_compaction_gives_its_message_back(
     filler.write_bytes(b"\0" * room)
     with contextlib.suppress(UnavailableError):  # there may be no room to give it back either
         run_all(instance)
-    assert instance.queue(QueueName.COMPACTION).counts().unfinished == 1
+    assert instance.jobs.queue(QueueName.COMPACTION).counts().unfinished == 1
     assert stored(instance) == before
     filler.unlink()
     clock.now_ms += 1_000_000
@@ -310,11 +310,11 @@ def test_a_collection_that_cannot_delete_says_so_and_is_finished_later(
         patched.setattr(Path, "unlink", refuses)
         with pytest.raises(UnavailableError, match="read-only"):
             collect_table(instance, "rows")
-    assert all(Path(instance.root.url_of(path)).exists() for path in old)
+    assert all(Path(instance.storage.root.url_of(path)).exists() for path in old)
     assert query(instance) == 100
     report = collect_table(instance, "rows")
     assert (report.files, report.finished) == (2, 2)
-    assert not any(Path(instance.root.url_of(path)).exists() for path in old)
+    assert not any(Path(instance.storage.root.url_of(path)).exists() for path in old)
 
 
 def test_an_instance_database_that_is_none_is_named(tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ def test_a_torn_state_database_is_named_and_the_other_tables_go_on(
     path = write(tmp_path / "a.parquet", [("a", 1)])
     with pytest.raises(DataError, match=r"state\.db"):
         ingest_paths(again, "rows", [str(path)], "j")
-    assert again.jobs.job(torn.id, "j").state is JobState.FAILED
+    assert again.jobs.tracker.job(torn.id, "j").state is JobState.FAILED
     assert ingest_paths(again, "other", [str(path)]).rows == 1
     again.close()
 
@@ -402,13 +402,13 @@ def test_a_change_of_properties_is_all_or_nothing(instance: Instance) -> None:
 
 STALLED = """
 import sys, time
-import sleeper.ingest.service as wiring
+import sleeper.ingest.service as service
 from sleeper.opening import open_instance
 def stalls(*_):
     print("there", flush=True)
     time.sleep(60)
-wiring.ingest_files = stalls
-wiring.ingest_paths(open_instance(sys.argv[1]), "rows", [sys.argv[2]], "j")
+service.ingest_files = stalls
+service.ingest_paths(open_instance(sys.argv[1]), "rows", [sys.argv[2]], "j")
 """
 
 
@@ -422,7 +422,7 @@ def test_an_ingest_whose_process_was_killed_is_tracked_as_failed(
         assert process.stdout is not None
         assert process.stdout.readline() == b"there\n"
         process.kill()
-    instance.recover_dead_workers()
-    job = instance.jobs.job(instance.table("rows").ref.id, "j")
+    instance.background.recover()
+    job = instance.jobs.tracker.job(instance.table("rows").ref.id, "j")
     assert job.state is JobState.FAILED
     assert "died" in job.reasons[0]

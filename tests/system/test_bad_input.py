@@ -109,11 +109,11 @@ def test_a_bad_file_is_rejected_with_its_reason_and_the_good_beside_it_goes_on(
     submit_ingest(instance, "rows", [str(good)], "good")
     assert run_all(instance) == 2
     table_id = instance.table("rows").ref.id
-    job = instance.jobs.job(table_id, "bad")
+    job = instance.jobs.tracker.job(table_id, "bad")
     assert job.state is JobState.REJECTED
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(*job.reasons)
-    assert instance.jobs.job(table_id, "good").state is JobState.COMMITTED
+    assert instance.jobs.tracker.job(table_id, "good").state is JobState.COMMITTED
     assert stored(instance) == {("g", 1): 1}
     assert_nothing_stays(instance)
 
@@ -130,7 +130,7 @@ def test_a_missing_file_is_refused_when_it_is_named_and_when_it_went(
     submit_ingest(instance, "rows", [str(path)], "j")
     path.unlink()
     run_all(instance)
-    job = instance.jobs.job(instance.table("rows").ref.id, "j")
+    job = instance.jobs.tracker.job(instance.table("rows").ref.id, "j")
     assert job.state is JobState.REJECTED
     assert "a.parquet" in job.reasons[0]
     assert_nothing_stays(instance)
@@ -150,9 +150,9 @@ def test_an_unknown_table_is_refused_and_tracked(instance: Instance, tmp_path: P
     with pytest.raises(NotFoundError, match="'none'"):
         submit_ingest(instance, "none", [str(path)])
     body = json.dumps({"id": "j", "tableName": "none", "files": [str(path)]})
-    instance.queue(QueueName.INGEST).send(body)
+    instance.jobs.queue(QueueName.INGEST).send(body)
     run_all(instance)
-    jobs = {job.job_id: job for job in instance.jobs.recent(JobKind.INGEST)}
+    jobs = {job.job_id: job for job in instance.jobs.tracker.recent(JobKind.INGEST)}
     assert jobs["j"].state is JobState.REJECTED
     assert "'none'" in jobs["j"].reasons[0]
 
@@ -160,9 +160,9 @@ def test_an_unknown_table_is_refused_and_tracked(instance: Instance, tmp_path: P
 @pytest.mark.parametrize("body", ["no JSON", "{}", '{"tableName": "rows"}', '{"files": ["a"]}'])
 def test_a_message_that_is_no_job_is_tracked_as_rejected(instance: Instance, body: str) -> None:
     make_table(instance)
-    message_id = instance.queue(QueueName.INGEST).send(body)
+    message_id = instance.jobs.queue(QueueName.INGEST).send(body)
     run_all(instance)
-    (job,) = instance.jobs.recent(JobKind.INGEST)
+    (job,) = instance.jobs.tracker.recent(JobKind.INGEST)
     assert (job.job_id, job.state) == (message_id, JobState.REJECTED)
     assert "ingest message" in job.reasons[0]
     assert_nothing_stays(instance)
@@ -174,7 +174,7 @@ def test_what_is_no_compaction_and_no_split_is_dropped(
     instance: Instance, queue: QueueName, body: str
 ) -> None:
     make_table(instance)
-    instance.queue(queue).send(body)
+    instance.jobs.queue(queue).send(body)
     assert run_all(instance) == 1
     assert_nothing_stays(instance)
 
@@ -194,9 +194,9 @@ def test_a_poison_message_ends_as_a_dead_letter_and_can_be_redriven(
         for _ in range(5):
             run_all(instance)
             clock.now_ms += 10_000
-    (letter,) = instance.dead_letters(QueueName.INGEST).list()
+    (letter,) = instance.jobs.dead_letters(QueueName.INGEST).list()
     assert (json.loads(letter.body)["id"], letter.receives) == ("j", 3)
-    assert instance.dead_letters(QueueName.INGEST).redrive() == 1
+    assert instance.jobs.dead_letters(QueueName.INGEST).redrive() == 1
     run_all(instance)
     assert stored(instance) == {("a", 1): 1}
     assert_nothing_stays(instance)
@@ -221,7 +221,7 @@ def test_a_wrong_schema_makes_no_table(instance: Instance, schema: str, reason: 
     before = set(Path(instance.where).rglob("*"))
     with pytest.raises(InvalidRequestError, match=reason):
         create_table(instance, "rows", schema)
-    assert instance.tables.list() == ()
+    assert instance.tables.index.list() == ()
     assert set(Path(instance.where).rglob("*")) == before
 
 
@@ -232,7 +232,7 @@ def test_unknown_and_ill_typed_properties_are_refused(instance: Instance) -> Non
         create_table(
             instance, "rows", SCHEMA, {"sleeper.table.partition.splitting.threshold": "many"}
         )
-    assert instance.tables.list() == ()
+    assert instance.tables.index.list() == ()
     make_table(instance)
     before = instance.table("rows").properties()
     with pytest.raises(InvalidRequestError, match=r"sleeper\.table\.nonsense"):
@@ -244,7 +244,7 @@ def test_unknown_and_ill_typed_properties_are_refused(instance: Instance) -> Non
 def test_wrong_split_points_make_no_table(instance: Instance, points: list[object]) -> None:
     with pytest.raises(InvalidRequestError):
         create_table(instance, "rows", SCHEMA, {}, points)
-    assert instance.tables.list() == ()
+    assert instance.tables.index.list() == ()
 
 
 def test_a_range_upside_down_is_refused() -> None:

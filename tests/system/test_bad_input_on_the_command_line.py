@@ -69,5 +69,5 @@ def test_a_wrong_request_is_told_in_one_line_and_changes_nothing(
     assert reason in failing(instance, *(files.get(a, a) for a in arguments))
     with instance.table("rows").state.reading() as state:
         assert state.number == before
-    assert [ref.name for ref in instance.tables.list()] == ["rows"]
-    assert all(job.job_id for job in instance.jobs.recent(JobKind.INGEST))
+    assert [ref.name for ref in instance.tables.index.list()] == ["rows"]
+    assert all(job.job_id for job in instance.jobs.tracker.recent(JobKind.INGEST))

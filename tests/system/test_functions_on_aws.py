@@ -7,7 +7,6 @@ it hands messages to handlers, and starts containers' entry points as processes.
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +21,7 @@ from sleeper.tables.table_ref import TableRef, new_table_id
 from sleeper.workers.table_operations import fan_out_tables
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, make_table
+from tests.ports import with_ports
 from tests.servers.aws_instance import AwsInstance
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def test_rules_get_a_table_into_shape(
     assert aws.take(QueueName.SPLITTING, functions.split_partition) == 0
     operate(QueueName.COMPACTION_JOB_CREATION, functions.create_compaction_jobs)
     run_task(deployed, "compaction")
-    states = [job.state for job in instance.jobs.recent(JobKind.COMPACTION)]
+    states = [job.state for job in instance.jobs.tracker.recent(JobKind.COMPACTION)]
     assert states == [JobState.FINISHED] * 4
     assert aws.take(QueueName.COMMITS, functions.commit_transactions) == 4
     operate(QueueName.GARBAGE_COLLECTION, functions.collect_garbage)
@@ -80,13 +80,13 @@ def test_rules_get_a_table_into_shape(
     operate(QueueName.TABLE_METRICS, functions.report_table_metrics)
     assert set(aws.call(functions.sweep_instance).values()) == {0}
 
-    with instance.state(ref.id).reading() as state:
+    with instance.tables.state(ref.id).reading() as state:
         totals = state.files.totals()
     assert (totals.rows, totals.leaves, totals.files, totals.unreferenced_files) == (40, 4, 4, 0)
-    assert instance.state(ref.id).newest_snapshot() is not None
-    jobs = instance.jobs.recent(JobKind.COMPACTION)
+    assert instance.tables.state(ref.id).newest_snapshot() is not None
+    jobs = instance.jobs.tracker.recent(JobKind.COMPACTION)
     assert [job.state for job in jobs] == [JobState.COMMITTED] * 4
-    (task,) = instance.tasks.recent("compaction")
+    (task,) = instance.jobs.tasks.recent("compaction")
     assert (task.jobs, task.running) == (4, False)
     keys = OpenInstance(instance).table("t").query().to_arrow()["k"].to_pylist()
     assert keys == list(range(40))
@@ -94,7 +94,7 @@ def test_rules_get_a_table_into_shape(
 
 def test_a_thousand_tables_are_fanned_out_within_seconds(on_aws: Instance) -> None:
     refs = tuple(TableRef(new_table_id(), f"t{i}") for i in range(1000))
-    many = replace(on_aws, tables=SimpleNamespace(list=lambda: refs))  # type: ignore[arg-type]
+    many = with_ports(on_aws, tables={"index": SimpleNamespace(list=lambda: refs)})
     assert fan_out_tables(many, QueueName.GARBAGE_COLLECTION) == 1000
     queue = on_aws.queue(QueueName.GARBAGE_COLLECTION)
     assert queue.counts().visible == 1000

@@ -57,9 +57,9 @@ def test_a_url_is_sent_as_it_is_named_and_taken_in_by_a_worker(
     instance: Instance, url: str
 ) -> None:
     job_id = submit_ingest(instance, "t", [url.replace("s3://", "s3a://")])
-    (message,) = instance.queue(QueueName.INGEST).receive()
+    (message,) = instance.jobs.queue(QueueName.INGEST).receive()
     assert run_ingest_message(instance, message).rows == 2
-    job = instance.jobs.job(instance.tables.by_name("t").id, job_id)
+    job = instance.jobs.tracker.job(instance.tables.index.by_name("t").id, job_id)
     assert job.state is JobState.COMMITTED
 
 
@@ -72,7 +72,7 @@ def test_what_may_not_be_read_is_refused_and_tracked(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         ingest_paths(instance, "t", [name], job_id="bad")
-    job = instance.jobs.job(instance.tables.by_name("t").id, "bad")
+    job = instance.jobs.tracker.job(instance.tables.index.by_name("t").id, "bad")
     assert job.state is JobState.REJECTED
     assert reason in job.runs[0].reasons[0]
     assert ids(instance) == []

@@ -152,7 +152,7 @@ def stored(instance: Instance) -> Counter[tuple[int, str]]:
     with instance.table("rows").state.reading() as state:
         regions = {p.id: p.region for p in state.partitions.all()}
         for reference in state.files.references():
-            table = pq.read_table(instance.root.url_of(reference.path))
+            table = pq.read_table(instance.storage.root.url_of(reference.path))
             region = regions[reference.partition_id]
             rows = zip(*(table.column(name).to_pylist() for name in "kv"), strict=True)
             found.update(row for row in rows if region.contains(row[:1]))
@@ -199,11 +199,11 @@ def test_whatever_is_killed_every_row_is_there_once_and_nothing_stays(tmp_path: 
 
 def nothing_stays(instance: Instance) -> None:
     """No lock, no dead letter, no open run; and once they are old, no orphan."""
-    ref = instance.tables.by_name("rows")
-    for job in instance.jobs.recent(JobKind.INGEST, limit=10_000):
+    ref = instance.tables.index.by_name("rows")
+    for job in instance.jobs.tracker.recent(JobKind.INGEST, limit=10_000):
         assert job.state is JobState.COMMITTED, job
-    assert all(not instance.dead_letters(name).list() for name in QueueName)
-    assert not any(task.running for task in instance.tasks.recent(limit=10_000))
+    assert all(not instance.jobs.dead_letters(name).list() for name in QueueName)
+    assert not any(task.running for task in instance.jobs.tasks.recent(limit=10_000))
     later = open_local_instance(Path(instance.where), lambda: system_clock() + 14 * DAY_MS)
     # Here no process is left that could hold anything, and every lease has run out.
     create_compaction_jobs_of(later, ref, full=True)
@@ -219,6 +219,6 @@ def nothing_stays(instance: Instance) -> None:
     collect_table_orphans(later, "rows")
     with later.table("rows").state.reading() as state:
         known = {f.path + s for f in state.files.all() for s in ("", *f.sidecars)}
-    objects = {o.path for o in later.list_objects(ref.id) if "/data/" in o.path}
+    objects = {o.path for o in later.storage.root.list_objects(ref.id) if "/data/" in o.path}
     assert objects == known
     later.close()

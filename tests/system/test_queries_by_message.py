@@ -25,6 +25,7 @@ from sleeper.query_service.leaf_service import run_leaf_query_message, run_subqu
 from sleeper.query_service.service import plan_query_message, run_query_message, show_query
 from sleeper.statestore.reading.collection_queries import Hold
 from sleeper.workers.worker import Worker
+from tests.ports import with_ports
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "IntType"}],
@@ -69,7 +70,7 @@ def body(query_id: str, **members: Any) -> str:
 
 
 def send(instance: Instance, query_id: str, **members: Any) -> None:
-    instance.queue(QueueName.QUERY).send(body(query_id, **members))
+    instance.jobs.queue(QueueName.QUERY).send(body(query_id, **members))
 
 
 def work(instance: Instance) -> None:
@@ -82,11 +83,11 @@ def work(instance: Instance) -> None:
 def ask(instance: Instance, query_id: str, **members: Any) -> QueryStatus:
     send(instance, query_id, **members)
     work(instance)
-    return instance.query_tracker().query(query_id)
+    return instance.queries.tracker().query(query_id)
 
 
 def results(instance: Instance, query_id: str) -> list[Path]:
-    folder = Path(instance.results_root(None).url_of(f"query-{query_id}"))
+    folder = Path(instance.queries.results_root(None).url_of(f"query-{query_id}"))
     return sorted(folder.glob("*")) if folder.exists() else []
 
 
@@ -104,7 +105,7 @@ def holds(instance: Instance) -> list[Hold]:
 
 
 def messages(instance: Instance, url: str) -> Iterator[dict[str, Any]]:
-    queue = instance.results_queue(url)
+    queue = instance.queries.results_queue(url)
     assert isinstance(queue, LocalResultsQueue)
     while received := queue.queue.receive(10):
         for message in received:
@@ -115,7 +116,7 @@ def messages(instance: Instance, url: str) -> Iterator[dict[str, Any]]:
 def test_a_query_over_all_leaves_has_a_file_for_each_in_the_results_folder(instance, table):
     status = ask(instance, "q1")
     assert (status.state, status.row_count) == (QueryState.COMPLETED, 100)
-    subqueries = instance.query_tracker().subqueries("q1")
+    subqueries = instance.queries.tracker().subqueries("q1")
     assert {f"{s.sub_query_id}.parquet" for s in subqueries} == {
         path.name for path in results(instance, "q1")
     }
@@ -127,11 +128,11 @@ def test_a_query_over_all_leaves_has_a_file_for_each_in_the_results_folder(insta
 
 def test_a_query_over_one_leaf_runs_where_it_landed(instance, table):
     send(instance, "q1", regions=[{"k": {"min": 3, "max": 5}}])
-    (message,) = instance.queue(QueueName.QUERY).receive()
+    (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     assert run_query_message(instance, message) == 2
-    assert instance.query_tracker().query("q1").state is QueryState.COMPLETED
+    assert instance.queries.tracker().query("q1").state is QueryState.COMPLETED
     assert [row["k"] for row in rows(instance, "q1")] == [3, 4]
-    assert instance.queue(QueueName.LEAF_QUERY).counts().unfinished == 0
+    assert instance.jobs.queue(QueueName.LEAF_QUERY).counts().unfinished == 0
 
 
 def test_only_the_requested_value_fields_are_written(instance, table):
@@ -170,7 +171,7 @@ def test_a_queue_gets_numbered_messages_and_the_last_of_a_subquery_says_how_many
     found = [row for message in received for row in message["rows"]]
     assert sorted(row["k"] for row in found) == list(range(100))
     assert {"k": 7, "at": 0, "v": None} in found
-    for subquery in instance.query_tracker().subqueries("q1"):
+    for subquery in instance.queries.tracker().subqueries("q1"):
         mine = [m for m in received if m["subQueryId"] == subquery.sub_query_id]
         assert [m["sequence"] for m in mine] == [1, 2, 3]
         assert [m.get("messages") for m in mine] == [None, None, 3]
@@ -179,7 +180,7 @@ def test_a_queue_gets_numbered_messages_and_the_last_of_a_subquery_says_how_many
 
 def test_results_to_sqs_without_a_url_go_to_the_default_queue(instance, table):
     ask(instance, "q1", resultsPublisherConfig={"destination": "SQS"})
-    queue = instance.results_queue(None)
+    queue = instance.queries.results_queue(None)
     bodies = [json.loads(message.body) for message in queue.queue.receive(10)]
     assert sum(len(each["rows"]) for each in bodies) == 100
 
@@ -196,7 +197,7 @@ def test_results_to_sqs_without_a_url_go_to_the_default_queue(instance, table):
 )
 def test_results_of_any_id_are_in_a_folder_of_its_own(instance, table, query_id, folder):
     assert ask(instance, query_id).state is QueryState.COMPLETED
-    found = list((Path(instance.results_root(None).url_of("")) / folder).glob("*.parquet"))
+    found = list((Path(instance.queries.results_root(None).url_of("")) / folder).glob("*.parquet"))
     assert len(found) == 4
     report, shown = show_query(instance, query_id)
     assert (report.query.row_count, Path(shown or "").name) == (100, folder)
@@ -213,15 +214,15 @@ def test_an_empty_result_is_one_message_with_no_rows(instance, table, regions):
 def test_rows_do_not_double_when_every_message_comes_twice(instance, table):
     for _ in range(2):
         send(instance, "q1")
-    queue = instance.queue(QueueName.QUERY)
+    queue = instance.jobs.queue(QueueName.QUERY)
     for message in queue.receive(10):
         run_query_message(instance, message)
-    leaves = instance.queue(QueueName.LEAF_QUERY).receive(10)
+    leaves = instance.jobs.queue(QueueName.LEAF_QUERY).receive(10)
     assert len(leaves) == 8
     for message in leaves:
         run_leaf_query_message(instance, message)
         run_leaf_query_message(instance, message)
-    status = instance.query_tracker().query("q1")
+    status = instance.queries.tracker().query("q1")
     assert (status.state, status.row_count) == (QueryState.COMPLETED, 100)
     assert [row["k"] for row in rows(instance, "q1")] == list(range(100))
 
@@ -230,29 +231,33 @@ def test_a_planner_that_died_goes_on_at_the_version_that_it_began_with(
     instance, table, tmp_path, monkeypatch
 ):
     send(instance, "q1")
-    (message,) = instance.queue(QueueName.QUERY).receive()
+    (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     with monkeypatch.context() as patched:
         patched.setattr(
-            type(instance.queue(QueueName.LEAF_QUERY)), "send_all", raising(UnavailableError("no"))
+            type(instance.jobs.queue(QueueName.LEAF_QUERY)),
+            "send_all",
+            raising(UnavailableError("no")),
         )
         with pytest.raises(UnavailableError):
             plan_query_message(instance, message)
-    recorded = instance.query_tracker().subqueries("q1")
+    recorded = instance.queries.tracker().subqueries("q1")
     put_rows(instance, tmp_path, range(100, 200))
     plan_query_message(instance, message)
     work(instance)
-    assert [s.sub_query_id for s in instance.query_tracker().subqueries("q1")] == [
+    assert [s.sub_query_id for s in instance.queries.tracker().subqueries("q1")] == [
         s.sub_query_id for s in recorded
     ]
-    assert instance.query_tracker().query("q1").row_count == 100
+    assert instance.queries.tracker().query("q1").row_count == 100
 
 
 def test_a_redelivered_query_resumes_and_extends_its_hold(instance, table, clock, monkeypatch):
     send(instance, "q1")
-    (message,) = instance.queue(QueueName.QUERY).receive()
+    (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     with monkeypatch.context() as patched:
         patched.setattr(
-            type(instance.queue(QueueName.LEAF_QUERY)), "send_all", raising(UnavailableError("no"))
+            type(instance.jobs.queue(QueueName.LEAF_QUERY)),
+            "send_all",
+            raising(UnavailableError("no")),
         )
         with pytest.raises(UnavailableError):
             plan_query_message(instance, message)
@@ -264,7 +269,7 @@ def test_a_redelivered_query_resumes_and_extends_its_hold(instance, table, clock
     assert (after.id, after.version) == (before.id, before.version)
     assert after.expiry_ms > before.expiry_ms
     work(instance)
-    status = instance.query_tracker().query("q1")
+    status = instance.queries.tracker().query("q1")
     assert (status.state, status.row_count, status.error) == (QueryState.COMPLETED, 100, None)
 
 
@@ -276,11 +281,11 @@ def test_a_query_sees_what_was_committed_before_it_came(instance, table, tmp_pat
 
 def test_the_version_is_held_until_the_last_subquery_is_done(instance, table):
     send(instance, "q1")
-    (message,) = instance.queue(QueueName.QUERY).receive()
+    (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     plan_query_message(instance, message)
     (hold,) = holds(instance)
     assert "query q1" in hold.owner
-    *most, last = instance.queue(QueueName.LEAF_QUERY).receive(10)
+    *most, last = instance.jobs.queue(QueueName.LEAF_QUERY).receive(10)
     for each in most:
         run_leaf_query_message(instance, each)
     assert len(holds(instance)) == 1
@@ -290,11 +295,11 @@ def test_the_version_is_held_until_the_last_subquery_is_done(instance, table):
 
 def test_a_subquery_that_comes_late_renews_the_hold(instance, table, clock):
     send(instance, "q1")
-    (message,) = instance.queue(QueueName.QUERY).receive()
+    (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     plan_query_message(instance, message)
     (before,) = holds(instance)
     clock.now_ms += 2000_000
-    first, *_ = instance.queue(QueueName.LEAF_QUERY).receive(10)
+    first, *_ = instance.jobs.queue(QueueName.LEAF_QUERY).receive(10)
     run_leaf_query_message(instance, first)
     (after,) = holds(instance)
     assert after.expiry_ms > before.expiry_ms
@@ -324,40 +329,40 @@ def test_a_query_that_cannot_succeed_is_failed_with_its_reason(instance, table, 
     assert status.state is QueryState.FAILED
     assert status.error is not None
     assert reason in status.error
-    assert instance.queue(QueueName.QUERY).counts().unfinished == 0
-    assert instance.queue(QueueName.LEAF_QUERY).counts().unfinished == 0
+    assert instance.jobs.queue(QueueName.QUERY).counts().unfinished == 0
+    assert instance.jobs.queue(QueueName.LEAF_QUERY).counts().unfinished == 0
     assert holds(instance) == []
 
 
 def test_what_is_no_query_is_failed_under_the_id_of_its_message(instance, table):
-    message_id = instance.queue(QueueName.QUERY).send("nonsense")
+    message_id = instance.jobs.queue(QueueName.QUERY).send("nonsense")
     work(instance)
-    status = instance.query_tracker().query(message_id)
+    status = instance.queries.tracker().query(message_id)
     assert (status.state, "not JSON" in (status.error or "")) == (QueryState.FAILED, True)
 
 
 def test_the_id_of_another_query_is_refused_reported_and_a_dead_letter(instance, table, clock):
     ask(instance, "q1")
     regions = [{"k": {"min": 3, "max": 5}}]
-    message_id = instance.queue(QueueName.QUERY).send(body("q1", regions=regions))
+    message_id = instance.jobs.queue(QueueName.QUERY).send(body("q1", regions=regions))
     for _ in range(10):
         work(instance)
         clock.now_ms += 10_000
-    first = instance.query_tracker().query("q1")
+    first = instance.queries.tracker().query("q1")
     assert (first.state, first.row_count) == (QueryState.COMPLETED, 100)
     assert len(results(instance, "q1")) == 4
-    refused = instance.query_tracker().query(message_id)
+    refused = instance.queries.tracker().query(message_id)
     assert refused.state is QueryState.FAILED
     assert "query id 'q1' is another query's" in (refused.error or "")
-    assert instance.queue(QueueName.QUERY).counts().unfinished == 0
-    (letter,) = instance.dead_letters(QueueName.QUERY).list()
+    assert instance.jobs.queue(QueueName.QUERY).counts().unfinished == 0
+    (letter,) = instance.jobs.dead_letters(QueueName.QUERY).list()
     assert json.loads(letter.body)["regions"] == regions
 
 
 def test_the_same_query_with_the_same_id_changes_nothing(instance, table):
     before = ask(instance, "q1")
     assert ask(instance, "q1") == before
-    assert instance.dead_letters(QueueName.QUERY).list() == ()
+    assert instance.jobs.dead_letters(QueueName.QUERY).list() == ()
 
 
 def test_too_many_rows_fail_a_query(instance, table):
@@ -376,28 +381,28 @@ def test_some_leaves_that_fail_make_a_query_partially_failed(instance, table):
 def test_results_that_cannot_be_written_fail_a_query_after_some_tries(
     instance, table, monkeypatch, clock
 ):
-    root = type(instance.results_root(None))
+    root = type(instance.queries.results_root(None))
     monkeypatch.setattr(root, "replacing", raising(UnavailableError("the bucket refuses")))
     send(instance, "q1")
     for _ in range(10):
         work(instance)
         clock.now_ms += 10_000
-    status = instance.query_tracker().query("q1")
+    status = instance.queries.tracker().query("q1")
     assert status.state is QueryState.FAILED
     assert "given up after 3 tries: UnavailableError: the bucket refuses" in (status.error or "")
-    assert instance.queue(QueueName.LEAF_QUERY).counts().unfinished == 0
+    assert instance.jobs.queue(QueueName.LEAF_QUERY).counts().unfinished == 0
 
 
 def test_a_subquery_whose_workers_all_died_is_failed(instance, table, clock):
     send(instance, "q1")
-    (message,) = instance.queue(QueueName.QUERY).receive()
+    (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     plan_query_message(instance, message)
-    queue = instance.queue(QueueName.LEAF_QUERY)
+    queue = instance.jobs.queue(QueueName.LEAF_QUERY)
     for _ in range(3):
         assert len(queue.receive(10)) == 4
         clock.now_ms += 1000_000
     work(instance)
-    status = instance.query_tracker().query("q1")
+    status = instance.queries.tracker().query("q1")
     assert status.state is QueryState.FAILED
     assert "given up after 3 tries" in (status.error or "")
     assert queue.counts().dead == 0
@@ -416,15 +421,15 @@ def test_too_many_rows_in_all_parts_fail_a_query(instance, table):
 def test_parts_that_begin_too_late_fail(instance, table, clock):
     instance.change_properties({"sleeper.query.message.time.max.seconds": "100"})
     send(instance, "q1")
-    (message,) = instance.queue(QueueName.QUERY).receive()
+    (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     plan_query_message(instance, message)
-    first, *others = instance.queue(QueueName.LEAF_QUERY).receive(10)
+    first, *others = instance.jobs.queue(QueueName.LEAF_QUERY).receive(10)
     clock.now_ms += 99_000
     run_leaf_query_message(instance, first)
     clock.now_ms += 2000
     for late in others:
         run_leaf_query_message(instance, late)
-    status = instance.query_tracker().query("q1")
+    status = instance.queries.tracker().query("q1")
     assert (status.state, status.row_count) == (QueryState.PARTIALLY_FAILED, 25)
     assert "100 s, which sleeper.query.message.time.max.seconds" in (status.error or "")
     assert holds(instance) == []
@@ -435,7 +440,7 @@ def test_a_query_of_too_many_bytes_is_refused_before_anything_is_read(instance, 
     status = ask(instance, "q1")
     assert status.state is QueryState.FAILED
     assert "sleeper.query.bytes.max allows 10" in (status.error or "")
-    assert instance.query_tracker().subqueries("q1") == ()
+    assert instance.queries.tracker().subqueries("q1") == ()
     with pytest.raises(InvalidRequestError, match=r"query\.bytes\.max"):
         open_query(instance, "t", Query())
     with pytest.raises(InvalidRequestError, match=r"query\.bytes\.max"):
@@ -482,8 +487,8 @@ def test_a_caller_that_is_not_named_is_refused(instance, table):
 
 
 def set_callers(instance: Instance, callers: dict[str, Any]) -> None:
-    table_id = instance.tables.by_name("t").id
-    instance.table_properties.change(table_id, {QUERY_CALLERS.name: json.dumps(callers)})
+    table_id = instance.tables.index.by_name("t").id
+    instance.tables.properties.change(table_id, {QUERY_CALLERS.name: json.dumps(callers)})
 
 
 def test_a_websocket_is_sent_subqueries_then_rows_then_completed_frames(instance, table):
@@ -519,7 +524,7 @@ def test_a_websocket_is_told_once_of_the_id_of_another_query(instance, table, cl
         clock.now_ms += 10_000
     (frame,) = frames
     assert (frame["message"], frame["queryId"]) == ("error", "q1")
-    assert instance.query_tracker().query("q1").state is QueryState.COMPLETED
+    assert instance.queries.tracker().query("q1").state is QueryState.COMPLETED
 
 
 def test_a_query_of_one_leaf_lists_no_subqueries(instance, table):
@@ -544,9 +549,8 @@ def test_rows_are_not_sent_to_a_websocket_again(instance, table):
 
 
 def with_frames(instance: Instance, send_frame: Callable[[Any, str], None]) -> Instance:
-    from dataclasses import replace
 
-    return replace(instance, send_frame=send_frame)
+    return with_ports(instance, queries={"send_frame": send_frame})
 
 
 def raising(error: Exception) -> Callable[..., Any]:

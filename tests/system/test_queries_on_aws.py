@@ -100,7 +100,7 @@ def test_results_that_cannot_go_where_they_should_fail_the_query(
 ) -> None:
     one_leaf = [{"k": {"min": 1, "max": 2}}]
     send(deployed, aws.instance, "q1", regions=one_leaf, resultsPublisherConfig=results)
-    queue = aws.instance.queue(QueueName.QUERY)
+    queue = aws.instance.jobs.queue(QueueName.QUERY)
     for _ in range(4):
         for message in queue.receive(wait_seconds=1):
             if failed(aws.call(functions.plan_query, batch_of([message]))):
@@ -118,7 +118,7 @@ def test_a_warm_function_answers_at_the_newest_version(aws: Lambda, deployed: Aw
         add_rows(aws.instance, "t", 100 + number)
         here = [{"k": {"min": 100 + number, "max": 101 + number}}]
         send(deployed, aws.instance, f"q{number}", regions=here)
-        (message,) = aws.instance.queue(QueueName.QUERY).receive(wait_seconds=5)
+        (message,) = aws.instance.jobs.queue(QueueName.QUERY).receive(wait_seconds=5)
         event = batch_of([message])
         begun = time.perf_counter()
         assert failed(aws.call(functions.plan_query, event)) == []

@@ -13,12 +13,12 @@ from tests.table_fixture import FakeClock
 
 def test_a_run_collects_what_dead_runs_left_behind(instance: Instance, clock: FakeClock) -> None:
     make_table(instance)
-    (ref,) = instance.tables.list()
+    (ref,) = instance.tables.index.list()
     path = new_data_path(ref.id, ROOT_PARTITION_ID, clock() - 15 * DAY_MS)
     young = new_data_path(ref.id, ROOT_PARTITION_ID, clock() - DAY_MS)
     for each in (path, young):
-        with instance.root.sink(each) as sink:
+        with instance.storage.root.sink(each) as sink:
             sink.write(b"left")
     run_instance(instance, until_idle=True, workers=1)
-    assert not Path(instance.root.url_of(path)).exists()
-    assert Path(instance.root.url_of(young)).exists()
+    assert not Path(instance.storage.root.url_of(path)).exists()
+    assert Path(instance.storage.root.url_of(young)).exists()

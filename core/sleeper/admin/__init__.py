@@ -1,1 +1,1 @@
-"""TODO."""
+"""Administration of an instance: tables, properties, holds and users' code."""

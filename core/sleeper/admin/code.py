@@ -89,7 +89,7 @@ def _users(instance: Instance, kind: CodeKind, name: str) -> list[str]:
     users = []
     if instance.properties().values.get(_DEFAULTS[kind], "").rpartition(".")[2] == name:
         users.append(f"property {_DEFAULTS[kind]} of the instance")
-    for ref in instance.tables.list():
+    for ref in instance.tables.index.list():
         table = OpenTable(instance, ref)
         with table.state.reading() as state:
             iterator = state.processing.iterator

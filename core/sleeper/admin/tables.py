@@ -81,8 +81,8 @@ def create_table(
         check_iterator(instance, name, schema, processing.iterator)
     check_strategy(instance, properties.get(COMPACTION_STRATEGY))
     ref = TableRef(ref.id, name, online=properties.get(ONLINE))
-    instance.make_table(ref.id)
-    instance.state(ref.id).commit_or_raise(
+    instance.tables.create(ref.id)
+    instance.tables.state(ref.id).commit_or_raise(
         InitialiseTable(
             schema_to_json(schema),
             partitions,
@@ -90,9 +90,9 @@ def create_table(
             orphan_age_days=instance.properties().get(ORPHAN_AGE_DAYS),
         )
     )
-    instance.table_properties.write(ref.id, properties)
+    instance.tables.properties.write(ref.id, properties)
     # From here on it is a table.
-    instance.tables.create(ref)
+    instance.tables.index.create(ref)
     return ref
 
 
@@ -117,19 +117,19 @@ def create_table_from_files(
         is_base64 = SPLITS_BASE64.parse(values.get(SPLITS_BASE64.name, "false"))
         points = read_split_points(schema, Path(points_file), is_base64)
     ref = create_table(instance, name, schema_text, settings, points)
-    return instance.table_properties.read(ref.id)
+    return instance.tables.properties.read(ref.id)
 
 
 def rename(instance: Instance, old: str, new: str) -> None:
     """Gives the table a new name."""
-    ref = rename_table(instance.tables, old, new)
-    instance.table_properties.change(ref.id, {NAME.name: new})
+    ref = rename_table(instance.tables.index, old, new)
+    instance.tables.properties.change(ref.id, {NAME.name: new})
 
 
 def set_online(instance: Instance, name: str, online: bool) -> None:
     """Puts the table online or offline: offline ones are neither split nor compacted."""
-    ref = set_table_online(instance.tables, name, online)
-    instance.table_properties.change(ref.id, {ONLINE.name: str(online).lower()})
+    ref = set_table_online(instance.tables.index, name, online)
+    instance.tables.properties.change(ref.id, {ONLINE.name: str(online).lower()})
 
 
 def accept_time(instance: Instance, name: str) -> tuple[int, int]:
@@ -147,7 +147,7 @@ def accept_time(instance: Instance, name: str) -> tuple[int, int]:
 
 def delete_table(instance: Instance, name: str) -> None:
     """Begins the table's deletion: it is gone for everyone at once, its files by and by."""
-    mark_table_deleting(instance.tables, name)
+    mark_table_deleting(instance.tables.index, name)
 
 
 def set_table_properties(
@@ -166,9 +166,9 @@ def set_table_properties(
     if COMPACTION_STRATEGY.name in changes:
         check_strategy(instance, after.get(COMPACTION_STRATEGY))
     if changes.keys().isdisjoint(_PROCESSING):
-        return instance.table_properties.change(table.ref.id, changes)
+        return instance.tables.properties.change(table.ref.id, changes)
     published = _change_processing(table, changes, after)
-    return instance.table_properties.change(table.ref.id, {**changes, **published})
+    return instance.tables.properties.change(table.ref.id, {**changes, **published})
 
 
 def _change_processing(
@@ -283,7 +283,7 @@ def _split_point(line: str, kind: object, is_base64: bool) -> KeyValue:
 
 def _refuse_taken_name(instance: Instance, name: str) -> None:
     try:
-        instance.tables.by_name(name)
+        instance.tables.index.by_name(name)
     except NotFoundError:
         return
     raise ConflictError(f"table {name!r} exists already")

@@ -109,9 +109,9 @@ def athena_connector(instance: Instance) -> Connector:
     """InvalidRequestError if the instance was deployed without a bucket to spill to."""
     properties = instance.properties()
     return Connector(
-        instance.tables,
+        instance.tables.index,
         lambda ref: _as_athena_sees(OpenTable(instance, ref)),
-        instance.query_engine,
+        instance.queries.engine,
         SpillBucket(*_spill_bucket(instance)),
         ConnectorSettings(
             properties.get(ATHENA_HOLD_SECONDS),
@@ -152,5 +152,5 @@ def _spill_bucket(instance: Instance) -> tuple[str, DataRoot]:
             f"property {ATHENA_SPILL_BUCKET.name} is not set: the instance was deployed "
             "without the stack for Athena"
         )
-    own = next(iter(instance.root.buckets), Bucket(""))
+    own = next(iter(instance.storage.root.buckets), Bucket(""))
     return name, DataRoot(replace(own, name=name, prefix=""))

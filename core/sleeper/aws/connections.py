@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from sleeper.aws.clients import aws_client_at
 from sleeper.aws.errors import translated
 from sleeper.errors import InvalidRequestError
-from sleeper.query.messages.destination import Connection
+from sleeper.jobs.connection import Connection
 
 _SERVICE = "apigatewaymanagementapi"
 

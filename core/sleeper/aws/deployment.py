@@ -24,11 +24,11 @@ from sleeper.admin.tables import (
 )
 from sleeper.aws.clients import aws_client
 from sleeper.aws.errors import translated
+from sleeper.aws.instance import open_aws_instance
 from sleeper.aws.places import bucket_of
 from sleeper.aws.property_files import PropertyFiles
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, SleeperError
-from sleeper.instance import Instance
-from sleeper.opening import INSTANCE_VARIABLE, open_instance
+from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.table import ONLINE, SPLITS_BASE64
@@ -234,7 +234,7 @@ def _write_properties(request: CustomResourceRequest) -> None:
 def _define_table(request: CustomResourceRequest) -> None:
     if request.type is RequestType.DELETE:
         return
-    instance = open_instance(os.environ[INSTANCE_VARIABLE])
+    instance = open_aws_instance(os.environ[INSTANCE_VARIABLE].removeprefix(AWS_PREFIX))
     try:
         before = _definition(request.before) if request.before else None
         define_table(instance, _definition(request.properties), before)

@@ -7,9 +7,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from sleeper.aws.errors import code_of, translated
-from sleeper.bulk_import.persistent import kubernetes_arguments
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
+from sleeper.jobs.spark_submit import kubernetes_arguments
 
 _THERE = "ExecutionAlreadyExists"
 _GONE = {"ExecutionDoesNotExist", "StateMachineDoesNotExist"}

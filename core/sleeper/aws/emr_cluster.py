@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sleeper.aws.errors import translated
-from sleeper.bulk_import.persistent import yarn_command
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
+from sleeper.jobs.spark_submit import docker_configuration, yarn_command
 
 _PREFIXES = (
     "sleeper.table.bulk.import.emr.",
@@ -132,7 +132,7 @@ def cluster_request(place: ClusterPlace, size: ClusterSize, job: PlatformJob) ->
         "Name": f"{place.name_prefix}-{job.run_id}",
         "ReleaseLabel": place.release,
         "Applications": [{"Name": "Spark"}],
-        "Configurations": [runs_docker_of(place.image)],
+        "Configurations": [docker_configuration(place.image)],
         "ServiceRole": place.service_role,
         "JobFlowRole": place.instance_profile,
         "SecurityConfiguration": place.security_configuration,
@@ -151,13 +151,6 @@ def cluster_request(place: ClusterPlace, size: ClusterSize, job: PlatformJob) ->
         "VisibleToAllUsers": True,
         "Tags": [{"Key": "for-use-with-amazon-emr-managed-policies", "Value": "true"}],
     }
-
-
-def runs_docker_of(image: str) -> dict[str, Any]:
-    """The configuration of YARN by which containers are of images of the image's registry."""
-    trusted = {"docker.trusted.registries": f"local,{image.partition('/')[0]}"}
-    docker = {"Classification": "docker", "Properties": trusted}
-    return {"Classification": "container-executor", "Configurations": [docker]}
 
 
 def _fleets(size: ClusterSize) -> list[dict[str, Any]]:

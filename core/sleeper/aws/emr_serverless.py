@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sleeper.aws.errors import MissingResourceError, translated
-from sleeper.bulk_import.persistent import MAIN_FILE, serverless_settings, submit_options
 from sleeper.errors import NotFoundError
 from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
+from sleeper.jobs.spark_submit import MAIN_FILE, serverless_settings, submit_options
 
 _ENDED = {
     "SUCCESS": RunState.SUCCEEDED,

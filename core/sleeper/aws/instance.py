@@ -7,6 +7,7 @@ asked of a service before it is needed, and the engine is not loaded before a qu
 import functools
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from sleeper.aws.property_files import PropertyFiles
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
 from sleeper.aws.schedules import switch_rules
+from sleeper.aws.sources import AwsSources
 from sleeper.aws.state_copies import CopyLimits, StateCopies
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
 from sleeper.aws.tables import AwsTables
@@ -30,7 +32,7 @@ from sleeper.aws.task_tracker import DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.instance import AWS_PREFIX, Instance
+from sleeper.instance import AWS_PREFIX, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.file_requests import FIRST_MESSAGE_ID
 from sleeper.jobs.files_message import body_with_id
@@ -38,6 +40,8 @@ from sleeper.jobs.queue import QueueName
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
 from sleeper.properties.declaration import Property
 from sleeper.properties.deployed import (
+    BULK_EXPORT_BUCKET,
+    BULK_IMPORT_BUCKET,
     COMPACTION_TASK_DEFINITION,
     DATA_BUCKET,
     DEPLOYED_QUEUES,
@@ -68,7 +72,6 @@ from sleeper.properties.engine import (
 from sleeper.properties.instance import ID, QUERY_TRACKER_DAYS
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.messages.query import redriven_query_body
-from sleeper.runs.source_files import find_s3_files
 from sleeper.storage.bucket import MissingBucketError, open_bucket
 from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableId
@@ -156,32 +159,42 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         where=f"{AWS_PREFIX}{instance_id}",
         properties=files.instance,
         change_properties=files.change_instance,
-        tables=index,
-        table_properties=files,
-        jobs=DynamoJobTracker(dynamo, _deployed(properties, JOB_TRACKER_TABLE), days),
-        tasks=DynamoTaskTracker(dynamo, _deployed(properties, TASK_TRACKER_TABLE), days),
-        queues=tuple(q for q in QueueName if properties.get(DEPLOYED_QUEUES[q.value].url)),
-        queue=lambda name: SqsQueue(aws_client("sqs"), name.value, *_queue_urls(files, name)),
-        dead_letters=lambda name: _dead_letters(files, name),
-        file_requests=lambda: DynamoFileRequests(
-            dynamo, _deployed(files.instance(), INGEST_BATCHER_TABLE)
+        tables=Tables(
+            index=index,
+            properties=files,
+            state=copies.get,
+            create=tables.make,
+            delete=tables.remove,
+            abandoned=tables.abandoned,
         ),
-        launcher=lambda kind: _launcher(files.instance(), kind),
-        spark_platform=lambda name: _platform(files.instance(), name),
-        find_files=lambda path: find_s3_files(path, root, files.instance()),
-        root=root,
-        state=copies.get,
-        make_table=tables.make,
-        remove_table=tables.remove,
-        abandoned_tables=tables.abandoned,
-        list_objects=root.list_objects,
-        recover_dead_workers=lambda: 0,
-        spill_folder=spill_folder,
-        query_engine=query_engine,
-        query_tracker=functools.cache(lambda: _query_tracker(files.instance(), clock)),
-        results_root=functools.cache(lambda bucket: _results_root(files.instance(), bucket)),
-        results_queue=functools.lru_cache(64)(lambda url: _results_queue(files, url)),
-        send_frame=GatewayConnections(lambda: files.instance().get(QUERY_WEBSOCKET_URL)).send,
+        jobs=Jobs(
+            tracker=DynamoJobTracker(dynamo, _deployed(properties, JOB_TRACKER_TABLE), days),
+            tasks=DynamoTaskTracker(dynamo, _deployed(properties, TASK_TRACKER_TABLE), days),
+            heartbeats=True,
+            queues=tuple(q for q in QueueName if properties.get(DEPLOYED_QUEUES[q.value].url)),
+            queue=lambda name: SqsQueue(aws_client("sqs"), name.value, *_queue_urls(files, name)),
+            dead_letters=lambda name: _dead_letters(files, name),
+            file_requests=lambda: DynamoFileRequests(
+                dynamo, _deployed(files.instance(), INGEST_BATCHER_TABLE)
+            ),
+            launcher=lambda kind: _launcher(files.instance(), kind),
+            spark_platform=lambda name: _platform(files.instance(), name),
+        ),
+        storage=Storage(
+            root=root,
+            exports=lambda: _own_bucket(files.instance(), root, BULK_EXPORT_BUCKET, "exports"),
+            imports=lambda: _own_bucket(files.instance(), root, BULK_IMPORT_BUCKET, "imports"),
+            sources=AwsSources(root, files.instance),
+            spill_folder=spill_folder,
+        ),
+        queries=Queries(
+            engine=query_engine,
+            tracker=functools.cache(lambda: _query_tracker(files.instance(), clock)),
+            results_root=functools.cache(lambda bucket: _results_root(files.instance(), bucket)),
+            results_queue=functools.lru_cache(64)(lambda url: _results_queue(files, url)),
+            send_frame=GatewayConnections(lambda: files.instance().get(QUERY_WEBSOCKET_URL)).send,
+        ),
+        background=None,
         switch_schedules=switch_schedules,
         code=UserCode(Registry(CodeObjects(files.store)), place / _UNPACKED_FOLDER),
         clock=clock,
@@ -214,6 +227,16 @@ def _deployed(properties: InstanceProperties, declaration: Property[str | None])
             f"property {declaration.name} is not set: deploy the instance again"
         )
     return value
+
+
+def _own_bucket(
+    properties: InstanceProperties, root: DataRoot, declaration: Property[str | None], kind: str
+) -> DataRoot:
+    bucket = properties.get(declaration)
+    if not bucket:
+        raise InvalidRequestError(f"the instance has no bucket for bulk {kind}")
+    (own,) = root.buckets
+    return DataRoot(replace(own, name=bucket, prefix=""))
 
 
 def _index_names(properties: InstanceProperties) -> TableIndexNames:

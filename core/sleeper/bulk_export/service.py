@@ -24,7 +24,6 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.queue import Message
 from sleeper.partitions.region import Region
-from sleeper.properties.deployed import BULK_EXPORT_BUCKET
 from sleeper.query.engine import QueryEngine
 from sleeper.query.hold import VersionHold
 from sleeper.query.request import Query
@@ -53,10 +52,10 @@ def export_table(
 
     NotFoundError if there is no such table.
     """
-    instance.tables.by_name(table_name)
+    instance.tables.index.by_name(table_name)
     job = BulkExportJob(checked_export_id(export_id or new_export_id()), table_name)
     with own_task(instance, JobKind.BULK_EXPORT) as (task_id, done):
-        root = _export_root(instance) if output is None else _root_at(instance, str(output))
+        root = instance.storage.exports() if output is None else _root_at(instance, str(output))
         result = _run(instance, job, root, task_id)
         done(0 if result.done_before else result.rows)
     return result
@@ -77,7 +76,7 @@ def run_bulk_export_message(
     except InvalidRequestError as error:
         TrackedJob(instance, JobKind.BULK_EXPORT, table.ref.id, job.id).reject(error)
         raise
-    return _run(instance, job, _export_root(instance), task_id)
+    return _run(instance, job, instance.storage.exports(), task_id)
 
 
 def _run(
@@ -95,7 +94,7 @@ def _run(
 
 def _table_of(instance: Instance, job: BulkExportJob) -> OpenTable:
     try:
-        return OpenTable(instance, find_table(instance.tables, job.table_name, job.table_id))
+        return OpenTable(instance, find_table(instance.tables.index, job.table_name, job.table_id))
     except (NotFoundError, InvalidRequestError) as error:
         named = (job.table_id or job.table_name or _NO_TABLE)[:TABLE_NAME_LENGTH_MAX]
         TrackedJob(instance, JobKind.BULK_EXPORT, TableId(named), job.id).reject(error)
@@ -103,7 +102,7 @@ def _table_of(instance: Instance, job: BulkExportJob) -> OpenTable:
 
 
 def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
-    shared = table.instance.query_engine()
+    shared = table.instance.queries.engine()
     # What bounds a person's query is not meant for a whole table. Its output may replace the
     # table one day, so its input is verified, whatever queries do.
     settings = replace(shared.settings, rows_max=0, seconds_max=0, verifies_checksums=True)
@@ -145,15 +144,5 @@ def _root_at(instance: Instance, place: str) -> DataRoot:
     if not is_s3_url(place):
         return DataRoot(Path(place).resolve())
     bucket, prefix = split_s3_url(place)
-    own = next(iter(instance.root.buckets), Bucket(bucket))
+    own = next(iter(instance.storage.root.buckets), Bucket(bucket))
     return DataRoot(replace(own, name=bucket, prefix=prefix.strip("/")))
-
-
-def _export_root(instance: Instance) -> DataRoot:
-    if instance.is_local:
-        return DataRoot(Path(instance.where) / _EXPORTS_FOLDER)
-    bucket = instance.properties().get(BULK_EXPORT_BUCKET)
-    if not bucket:
-        raise InvalidRequestError("the instance has no bucket for bulk exports")
-    (own,) = instance.root.buckets
-    return DataRoot(replace(own, name=bucket, prefix=""))

@@ -9,7 +9,6 @@ being taken in twice.
 import logging
 import subprocess
 import tempfile
-from collections.abc import Mapping
 
 from sleeper.bulk_import.start import platform_job
 from sleeper.bulk_import.watch import AcceptedRun, has_told, record_end
@@ -17,79 +16,11 @@ from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
 from sleeper.jobs.queue import Message
-from sleeper.jobs.spark_platform import PlatformJob, PlatformName, RunOutcome, RunState, run_id_of
+from sleeper.jobs.spark_platform import PlatformName, RunOutcome, RunState, run_id_of
+from sleeper.jobs.spark_submit import yarn_command
 from sleeper.properties.deployed import EMR_IMAGE
 from sleeper.runs.file_jobs import job_of_message, table_of_job
 from sleeper.runs.tracked_job import TrackedJob
-
-MAIN_FILE = "local:///opt/sleeper/main.py"
-"""The driver's file in the image of `containers/bulk_import`."""
-PYTHON = "/opt/sleeper/venv/bin/python"
-KUBERNETES_NAMESPACE = "sleeper-bulk-import"
-KUBERNETES_SERVICE_ACCOUNT = "bulk-import"
-_ONE_TRY = {"spark.yarn.maxAppAttempts": "1", "spark.yarn.submit.waitAppCompletion": "true"}
-
-
-def submit_options(settings: Mapping[str, str]) -> list[str]:
-    """The settings as options, in the order of their names."""
-    return [part for name in sorted(settings) for part in ("--conf", f"{name}={settings[name]}")]
-
-
-def serverless_settings(job: PlatformJob) -> dict[str, str]:
-    """Settings on EMR Serverless, whose application has the image."""
-    told = {**job.environment, "PYSPARK_PYTHON": PYTHON}
-    return {
-        **job.spark_conf,
-        **_prefixed("spark.emr-serverless.driverEnv.", {**told, "PYSPARK_DRIVER_PYTHON": PYTHON}),
-        **_prefixed("spark.executorEnv.", told),
-    }
-
-
-def yarn_command(job: PlatformJob, image: str) -> tuple[str, ...]:
-    """The command on a node of an EMR cluster. Driver and executors run in the image.
-
-    It lasts as long as the job. A driver that died is not started again by YARN: it is told as
-    a failure, and the job may be sent again.
-    """
-    told = {
-        **job.environment,
-        "PYSPARK_PYTHON": PYTHON,
-        "YARN_CONTAINER_RUNTIME_TYPE": "docker",
-        "YARN_CONTAINER_RUNTIME_DOCKER_IMAGE": image,
-        "YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS": "/etc/passwd:/etc/passwd:ro",
-    }
-    settings = {
-        **job.spark_conf,
-        **_ONE_TRY,
-        **_prefixed("spark.yarn.appMasterEnv.", told),
-        **_prefixed("spark.executorEnv.", told),
-    }
-    where = ["spark-submit", "--master", "yarn", "--deploy-mode", "cluster"]
-    name = ["--name", f"sleeper-{job.run_id}"]
-    return (*where, *name, *submit_options(settings), MAIN_FILE, *job.arguments)
-
-
-def kubernetes_arguments(job: PlatformJob, image: str) -> tuple[str, ...]:
-    """Arguments of spark-submit in a pod, which is the driver. Kubernetes fills in `$(…)`."""
-    settings = {
-        **job.spark_conf,
-        **_prefixed("spark.executorEnv.", {**job.environment, "PYSPARK_PYTHON": PYTHON}),
-        # Without an external shuffle service, executors that hold pieces stay.
-        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-        "spark.driver.host": "$(POD_IP)",
-        "spark.kubernetes.container.image": image,
-        "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
-        "spark.kubernetes.namespace": KUBERNETES_NAMESPACE,
-        "spark.kubernetes.authenticate.serviceAccountName": KUBERNETES_SERVICE_ACCOUNT,
-        "spark.kubernetes.authenticate.executor.serviceAccountName": KUBERNETES_SERVICE_ACCOUNT,
-    }
-    where = ["--master", "k8s://https://kubernetes.default.svc", "--deploy-mode", "client"]
-    return (*where, *submit_options(settings), MAIN_FILE, *job.arguments)
-
-
-def _prefixed(prefix: str, variables: Mapping[str, str]) -> dict[str, str]:
-    return {f"{prefix}{name}": value for name, value in variables.items()}
-
 
 logger = logging.getLogger(__name__)
 _SECONDS_TO_STOP = 10
@@ -112,7 +43,9 @@ def run_persistent_import(instance: Instance, message: Message) -> None:
         TrackedJob(instance, run.kind, table_id, job.id, run_id=run_id).reject(error)
         raise
     command = yarn_command(asked, instance.properties().get(EMR_IMAGE) or "")
-    instance.jobs.record(run.event(JobStep.ACCEPTED, instance.clock(), inputs=len(job.files)))
+    instance.jobs.tracker.record(
+        run.event(JobStep.ACCEPTED, instance.clock(), inputs=len(job.files))
+    )
     outcome = _outcome_of(command)
     accepted = AcceptedRun(run_id, table_id, job.id, reference)
     if not has_told(instance, accepted):

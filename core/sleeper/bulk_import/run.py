@@ -19,7 +19,6 @@ from sleeper.bulk_import.splits import InputSplit, plan_splits
 from sleeper.clock import Clock
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.sidecars.sketches import distinct_inside, weighted_quantiles
-from sleeper.datafiles.sources.files import SourceFile
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import UnavailableError
 from sleeper.partitions.partition import MOST_LEVELS, Partition, subtree
@@ -31,6 +30,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.split_partition import SplitPartition
 from sleeper.storage.location import DataRoot
+from sleeper.storage.s3_file import SourceFile
 
 # Fewer rows do not pay for a file of their own.
 _ROWS_PER_LEAF_MIN = 1_000

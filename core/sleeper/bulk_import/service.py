@@ -18,7 +18,6 @@ from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN, EXTRA_COLUMNS_REFUSED
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.file_jobs import job_of_message, table_of_job
-from sleeper.runs.source_names import absolute_names, source_file
 from sleeper.runs.task import own_task
 from sleeper.runs.tracked_job import RunEnd, TrackedJob
 from sleeper.schema.json import schema_from_json
@@ -33,8 +32,10 @@ def bulk_import_paths(
     on_stage: StageHeard = ignore_stage,
 ) -> BulkImportResult:
     """Takes in files now. NotFoundError if there is no such table."""
-    instance.tables.by_name(table_name)
-    job = IngestJob(job_id or new_job_id(), absolute_names(instance, paths), table_name)
+    instance.tables.index.by_name(table_name)
+    job = IngestJob(
+        job_id or new_job_id(), tuple(map(instance.storage.sources.job_name, paths)), table_name
+    )
     return _run(instance, job, cluster, on_stage)
 
 
@@ -59,7 +60,7 @@ def _run(
     table = table_of_job(instance, job, JobKind.BULK_IMPORT)
 
     def work(_: JobRunRef) -> BulkImportResult:
-        files = [source_file(instance, name) for name in job.files]
+        files = [instance.storage.sources.open(name) for name in job.files]
         return run_bulk_import(
             _bulk_import_table(table), job.id, files, job.request, cluster, on_stage
         )
@@ -81,7 +82,7 @@ def _bulk_import_table(table: OpenTable) -> BulkImportTable:
         table.ref.id,
         schema,
         table.state,
-        table.instance.root,
+        table.instance.storage.root,
         engine_settings(table.instance, BULK_IMPORT_TASK_MEMORY_BYTES),
         table.instance.clock,
         file_settings(properties),

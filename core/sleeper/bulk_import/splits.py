@@ -8,16 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.engine.session import LINE_BYTES_MAX
-from sleeper.datafiles.sources.files import (
-    RowChecker,
-    SourceFile,
-    SourceFormat,
-    find_source_files,
-    format_of,
-)
+from sleeper.datafiles.sources.files import RowChecker, SourceFormat, find_source_files, format_of
 from sleeper.datafiles.sources.parquet import open_parquet, read_parquet, warn_of_extra_columns
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.schema.model import Schema
+from sleeper.storage.s3_file import SourceFile
 
 _FOOTERS_AT_ONCE = 16
 _SPLITS_PER_TASK = 4

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sleeper.bulk_import.job import spark_request_from_message
-from sleeper.bulk_import.watch import AcceptedRun, BulkImportRuns
+from sleeper.bulk_import.watch import AcceptedRun, BulkImportRuns, open_platform
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
@@ -27,7 +27,6 @@ from sleeper.jobs.status import JobRun, JobState
 from sleeper.properties.deployed import CONFIG_BUCKET
 from sleeper.properties.instance import REGION
 from sleeper.runs.file_jobs import job_of_message, table_of_job
-from sleeper.runs.source_files import refuse_other_buckets
 from sleeper.runs.tracked_job import TrackedJob
 from sleeper.tables.table_ref import TableId
 
@@ -64,7 +63,7 @@ def start_bulk_import(instance: Instance, name: PlatformName, message: Message) 
         return BulkImportStart(earlier, None)
     try:
         asked = platform_job(instance, name, message, run)
-        reference = instance.spark_platform(name).submit(asked)
+        reference = open_platform(instance, name).submit(asked)
     except InvalidRequestError as error:
         TrackedJob(instance, run.kind, table_id, job.id, run_id=run.run_id).reject(error)
         raise
@@ -75,7 +74,7 @@ def start_bulk_import(instance: Instance, name: PlatformName, message: Message) 
 def _earlier_run(instance: Instance, run: JobRunRef, runs: BulkImportRuns) -> str | None:
     """This run if it was accepted, or another of the job that is under way or committed."""
     try:
-        known = instance.jobs.job(run.table_id, run.job_id).runs
+        known = instance.jobs.tracker.job(run.table_id, run.job_id).runs
     except NotFoundError:
         known = ()
     for each in known:
@@ -100,7 +99,8 @@ def platform_job(
 
     InvalidRequestError if the message asks for settings or files that it may not.
     """
-    refuse_other_buckets(instance, ingest_job_from_message(message.body, message.message_id).files)
+    for file in ingest_job_from_message(message.body, message.message_id).files:
+        instance.storage.sources.open(file)
     request = spark_request_from_message(message.body)
     settings = spark_settings(name, instance.properties(), request.spark_conf)
     body = body_with_id(message.body, "id", message.message_id)
@@ -126,7 +126,7 @@ def _accept(
 ) -> None:
     runs.add(AcceptedRun(run.run_id, TableId(run.table_id), run.job_id, reference))
     accepted = JobRunRef(run.table_id, run.job_id, run.kind, run.run_id, reference)
-    instance.jobs.record(accepted.event(JobStep.ACCEPTED, instance.clock(), inputs=inputs))
+    instance.jobs.tracker.record(accepted.event(JobStep.ACCEPTED, instance.clock(), inputs=inputs))
     logger.info("bulk import accepted as %s", reference, extra=_told(run))
 
 

@@ -8,16 +8,13 @@ rows were taken in.
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
-from sleeper.jobs.spark_platform import PlatformName, RunOutcome, RunState
+from sleeper.jobs.spark_platform import PlatformName, RunOutcome, RunState, SparkPlatform
 from sleeper.jobs.status import JobState
-from sleeper.properties.deployed import BULK_IMPORT_BUCKET
-from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableId
 
 _LOCAL_FOLDER = "bulk_import"
@@ -37,7 +34,7 @@ class BulkImportRuns:
     """The accepted runs of one platform, and the messages of their jobs."""
 
     def __init__(self, instance: Instance, platform: PlatformName) -> None:
-        self._root = _root(instance)
+        self._root = instance.storage.imports()
         self._folder = f"runs/{platform.value}"
 
     def keep_message(self, run_id: str, body: str) -> str:
@@ -75,19 +72,19 @@ class BulkImportRuns:
         return f"{self._folder}/{run_id}.json"
 
 
-def _root(instance: Instance) -> DataRoot:
-    if instance.is_local:
-        return DataRoot(Path(instance.where) / _LOCAL_FOLDER)
-    bucket = instance.properties().get(BULK_IMPORT_BUCKET)
-    if not bucket:
-        raise InvalidRequestError("the instance has no bucket for bulk imports")
-    (own,) = instance.root.buckets
-    return DataRoot(replace(own, name=bucket, prefix=""))
-
-
 logger = logging.getLogger(__name__)
 _ENDED = {JobState.COMMITTED, JobState.FAILED, JobState.REJECTED}
 _SILENT = "the driver ended without a word"
+
+
+def open_platform(instance: Instance, name: PlatformName) -> SparkPlatform:
+    """Returns the platform that runs imports. InvalidRequestError if the instance has none."""
+    if instance.jobs.spark_platform is None:
+        raise InvalidRequestError(
+            f"a local instance has no {name.value}: `sleeper bulk-import` runs Spark on this "
+            "machine"
+        )
+    return instance.jobs.spark_platform(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +129,14 @@ def record_end(instance: Instance, run: AcceptedRun, outcome: RunOutcome) -> Non
     else:
         reason = f"{_SILENT}: {run.reference}: {outcome.reason or outcome.state.value}"
         event = ref.event(JobStep.FAILED, now_ms, reasons=(reason,))
-    instance.jobs.record(event)
+    instance.jobs.tracker.record(event)
     logger.warning("bulk import found %s", event.step.value, extra=_extra(run))
 
 
 def has_told(instance: Instance, run: AcceptedRun) -> bool:
     """Whether the tracker knows the run's end, or that the job was taken in by another."""
     try:
-        job = instance.jobs.job(run.table_id, run.job_id)
+        job = instance.jobs.tracker.job(run.table_id, run.job_id)
     except NotFoundError:
         return False
     if job.state is JobState.COMMITTED:
@@ -149,7 +146,7 @@ def has_told(instance: Instance, run: AcceptedRun) -> bool:
 
 def _found_ended(instance: Instance, name: PlatformName, run: AcceptedRun) -> bool:
     try:
-        outcome = instance.spark_platform(name).outcome(run.reference)
+        outcome = open_platform(instance, name).outcome(run.reference)
     except NotFoundError as error:
         outcome = RunOutcome(RunState.FAILED, f"the platform does not know it any more: {error}")
     if outcome.state is RunState.RUNNING:
@@ -160,10 +157,10 @@ def _found_ended(instance: Instance, name: PlatformName, run: AcceptedRun) -> bo
 
 def _is_applied(instance: Instance, run: AcceptedRun) -> bool:
     try:
-        instance.tables.by_id(run.table_id)
+        instance.tables.index.by_id(run.table_id)
     except NotFoundError:
         return False
-    with instance.state(run.table_id).reading() as state:
+    with instance.tables.state(run.table_id).reading() as state:
         return state.jobs.applied(run.job_id) is not None
 
 

@@ -20,7 +20,7 @@ def table_names(context: typer.Context, incomplete: str) -> list[str]:
             return []
         instance = open_instance(where)
         try:
-            names = [ref.name for ref in instance.tables.list()]
+            names = [ref.name for ref in instance.tables.index.list()]
         finally:
             instance.close()
     except Exception:  # a shell that completes has no place for errors

@@ -8,6 +8,7 @@ from sleeper.cli.completion import instance_properties
 from sleeper.cli.opened import opened
 from sleeper.cli.output import OutputKind, OutputOption, note, print_listings, warn
 from sleeper.cli.settings import parse_settings
+from sleeper.errors import InvalidRequestError
 from sleeper.reports.output import counted
 
 
@@ -35,6 +36,10 @@ def resume(context: typer.Context) -> None:
 
 def _switch(context: typer.Context, on: bool) -> None:
     with opened(context) as instance:
+        if instance.switch_schedules is None:
+            raise InvalidRequestError(
+                "a local instance has no schedules: start or stop `sleeper run` instead"
+            )
         rules = instance.switch_schedules(on)
         for rule in rules:
             typer.echo(rule)

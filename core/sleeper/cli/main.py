@@ -24,8 +24,7 @@ from sleeper.cli import (
     table,
 )
 from sleeper.cli.failures import Commands
-
-INSTANCE_VARIABLE = "SLEEPER_INSTANCE"
+from sleeper.instance import INSTANCE_VARIABLE
 
 _READING_ORDER = ("instance", "table", "ingest", "query", "sql", "run", "report")
 

@@ -32,7 +32,7 @@ def take(context: typer.Context, name: TableName) -> None:
     with opened(context) as instance:
         from sleeper.garbage_collection.service import snapshot_table
 
-        taken = snapshot_table(instance, instance.tables.by_name(name), always=True)
+        taken = snapshot_table(instance, instance.tables.index.by_name(name), always=True)
         assert taken is not None
         note(f"the state at transaction {taken.number:,} is stored")
         if taken.trimmed_to:

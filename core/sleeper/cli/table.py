@@ -216,7 +216,7 @@ def accept_time(
         from sleeper.admin.tables import accept_time as accept
         from sleeper.clock import iso_time
 
-        for each in [name] if name is not None else [t.name for t in instance.tables.list()]:
+        for each in [name] if name is not None else [t.name for t in instance.tables.index.list()]:
             before_ms, after_ms = accept(instance, each)
             note(f"table {each}: log time moved from {iso_time(before_ms)} to {iso_time(after_ms)}")
 

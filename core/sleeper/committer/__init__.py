@@ -1,1 +1,1 @@
-"""TODO."""
+"""Applies queued commits to tables: durable messages become transactions, in order."""

@@ -105,7 +105,7 @@ def commit_messages(instance: Instance, messages: Sequence[Message]) -> CommitRe
         else:
             logger.warning("no time left", extra={"message_id": message.message_id})
             report.failed.append(message.message_id)
-            return_after(instance.queue(QueueName.COMMITS), message, 0)
+            return_after(instance.jobs.queue(QueueName.COMMITS), message, 0)
     return report
 
 
@@ -134,7 +134,7 @@ def _commit_table(
 ) -> list[_Settled]:
     """The messages that have an outcome; those without one have failed."""
     try:
-        table = OpenTable(instance, find_table(instance.tables, None, table_id))
+        table = OpenTable(instance, find_table(instance.tables.index, None, table_id))
     except NotFoundError as error:
         return [done for each in wanted for done in _rejected(instance, each, str(error), report)]
     except SleeperError:
@@ -184,7 +184,7 @@ def _commit_together(
 
 def _transactions_of(instance: Instance, commit: CommitMessage) -> list[Transaction]:
     if commit.object_path is not None:
-        return transactions_of(lines_of_object(instance.root.read(commit.object_path)))
+        return transactions_of(lines_of_object(instance.storage.root.read(commit.object_path)))
     return transactions_of(commit.lines or ())
 
 
@@ -231,7 +231,7 @@ def _failed(wanted: Sequence[_Wanted], report: CommitReport) -> list[_Settled]:
 def _tell(instance: Instance, settled: Sequence[_Settled], report: CommitReport) -> None:
     """Tells the tracker; a message that it does not take the outcome of must come again."""
     try:
-        instance.jobs.record(*(each.event for each in settled if each.event is not None))
+        instance.jobs.tracker.record(*(each.event for each in settled if each.event is not None))
     except InvalidRequestError:
         # One of them can never be told: it alone is left out.
         if len(settled) > 1:
@@ -249,14 +249,14 @@ def _return(instance: Instance, messages: Sequence[Message], report: CommitRepor
     """Shows those that failed again; the hopeless at once, so that they are dead letters soon."""
     for message in messages:
         if message.message_id in report.hopeless:
-            return_after(instance.queue(QueueName.COMMITS), message, 0)
+            return_after(instance.jobs.queue(QueueName.COMMITS), message, 0)
         elif message.message_id in report.failed:
-            return_soon(instance.queue(QueueName.COMMITS), message)
+            return_soon(instance.jobs.queue(QueueName.COMMITS), message)
 
 
 def _acknowledge(instance: Instance, messages: Sequence[Message], report: CommitReport) -> None:
     """Deletes those that are done, for the case that the function is killed before it returns."""
-    queue = instance.queue(QueueName.COMMITS)
+    queue = instance.jobs.queue(QueueName.COMMITS)
     for message in messages:
         if message.message_id not in report.failed:
             try:
@@ -270,7 +270,7 @@ def _delete_objects(instance: Instance, commits: Sequence[CommitMessage]) -> Non
     """One that stays behind is an orphan, and collected as such."""
     paths = [commit.object_path for commit in commits if commit.object_path is not None]
     try:
-        instance.root.delete(paths)
+        instance.storage.root.delete(paths)
     except SleeperError:
         logger.warning("bodies of commits were left", exc_info=True)
 

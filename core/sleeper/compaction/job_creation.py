@@ -17,7 +17,7 @@ def compact_table(instance: Instance, name: str, full: bool = False) -> Creation
 
     `full` takes all files of every leaf. InvalidRequestError if the table is offline.
     """
-    ref = instance.tables.by_name(name)
+    ref = instance.tables.index.by_name(name)
     if not ref.online:
         raise InvalidRequestError(f"table {name!r} is offline: it is not compacted")
     return create_compaction_jobs_of(instance, ref, full)
@@ -31,12 +31,12 @@ def create_compaction_jobs_of(
         logger.warning("no compaction jobs are created meanwhile", extra={"table": ref.id})
         return CreationReport(0, 0, 0, 0, is_waiting=True)
     table = OpenTable(instance, ref)
-    send = instance.queue(QueueName.COMPACTION).send_all
+    send = instance.jobs.queue(QueueName.COMPACTION).send_all
     return create_compaction_jobs(
         ref.id,
         table.state,
         table.properties(),
-        instance.jobs,
+        instance.jobs.tracker,
         send,
         instance.clock,
         full,

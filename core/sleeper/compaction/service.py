@@ -16,7 +16,7 @@ def run_compaction_message(
 ) -> tuple[int, int]:
     """Runs the job of a message; returns rows read and written."""
     job = compaction_job_from_json(body)
-    table = OpenTable(instance, find_table(instance.tables, None, job.table_id))
+    table = OpenTable(instance, find_table(instance.tables.index, None, job.table_id))
     properties = table.properties()
     settings = CompactionSettings(
         engine_settings(instance, MERGE_MEMORY_BYTES),
@@ -30,8 +30,8 @@ def run_compaction_message(
     result = run_compaction(
         job,
         table.state,
-        instance.root,
-        instance.jobs,
+        instance.storage.root,
+        instance.jobs.tracker,
         settings,
         instance.clock,
         commit=commits_of(table, COMPACTION_COMMIT_ASYNC),

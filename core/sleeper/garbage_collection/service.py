@@ -38,7 +38,7 @@ _CREATION_NUMBER = 1
 
 def collect_table(instance: Instance, name: str, dry_run: bool = False) -> CollectionReport:
     """Deletes the table's files that nobody needs any more."""
-    return collect_garbage_of(instance, instance.tables.by_name(name), dry_run)
+    return collect_garbage_of(instance, instance.tables.index.by_name(name), dry_run)
 
 
 def collect_garbage_of(
@@ -50,7 +50,7 @@ def collect_garbage_of(
         table.ref.id,
         table.state,
         table.properties(),
-        instance.root.delete,
+        instance.storage.root.delete,
         instance.clock,
         dry_run,
     )
@@ -58,7 +58,7 @@ def collect_garbage_of(
 
 def collect_table_orphans(instance: Instance, name: str, dry_run: bool = False) -> OrphanReport:
     """Deletes what runs left in the table's folder that died before their commit."""
-    return collect_orphans_of(instance, instance.tables.by_name(name), dry_run)
+    return collect_orphans_of(instance, instance.tables.index.by_name(name), dry_run)
 
 
 def collect_orphans_of(instance: Instance, ref: TableRef, dry_run: bool = False) -> OrphanReport:
@@ -68,8 +68,8 @@ def collect_orphans_of(instance: Instance, ref: TableRef, dry_run: bool = False)
         table.ref.id,
         table.state,
         table.properties(),
-        instance.list_objects,
-        instance.root.delete,
+        instance.storage.root.list_objects,
+        instance.storage.root.delete,
         instance.clock,
         dry_run,
     )
@@ -81,10 +81,10 @@ def finish_deletions(instance: Instance) -> int:
     One that fails keeps none of the others; the first failure is raised after them.
     """
     failures: list[SleeperError] = []
-    deleting = instance.tables.list(TableState.DELETING)
+    deleting = instance.tables.index.list(TableState.DELETING)
     for ref in deleting:
         try:
-            finish_table_deletion(ref, instance.tables, instance.remove_table)
+            finish_table_deletion(ref, instance.tables.index, instance.tables.delete)
         except SleeperError as error:
             logger.warning("deletion not finished: %s", error, extra={"table": ref.id})
             failures.append(error)
@@ -100,11 +100,11 @@ def sweep_abandoned(instance: Instance) -> int:
     """
     abandoned = [
         table_id
-        for table_id in instance.abandoned_tables(instance.clock() - _ABANDONED_MS)
+        for table_id in instance.tables.abandoned(instance.clock() - _ABANDONED_MS)
         if not _has_data(instance, table_id)
     ]
     for table_id in abandoned:
-        instance.remove_table(table_id)
+        instance.tables.delete(table_id)
     return len(abandoned)
 
 
@@ -122,10 +122,12 @@ def _has_data(instance: Instance, table_id: TableId) -> bool:
 
 def _was_changed(instance: Instance, table_id: TableId) -> bool:
     folders = tuple(f"{table_id}/{kind}/" for kind in ("data", "snapshots"))
-    if any(found.path.startswith(folders) for found in instance.list_objects(table_id)):
+    if any(
+        found.path.startswith(folders) for found in instance.storage.root.list_objects(table_id)
+    ):
         return True
     try:
-        with instance.state(table_id).reading() as state:
+        with instance.tables.state(table_id).reading() as state:
             return bool(state.number > _CREATION_NUMBER)
     except NotFoundError:
         return False  # not initialised

@@ -119,7 +119,7 @@ def write_ingest_part(
     """Writes a part's rows to files that are not in the table yet."""
     engine = engine_settings(instance, SORT_MEMORY_BYTES)
     engine = replace(engine, threads=min(engine.threads, threads_max))
-    return write_part(begun.target, batches, name, instance.root, engine)
+    return write_part(begun.target, batches, name, instance.storage.root, engine)
 
 
 def was_ingested(table: OpenTable, job_id: str) -> bool:
@@ -170,6 +170,6 @@ def _record(
 
     started = event(JobStep.STARTED, min(begun.target.run_start_ms, now_ms), {})
     try:
-        instance.jobs.record(started, *(event(step, now_ms, more) for step, more in steps))
+        instance.jobs.tracker.record(started, *(event(step, now_ms, more) for step, more in steps))
     except SleeperError:
         logger.warning("the tracker was not told", exc_info=True, extra={"job_id": job_id})

@@ -11,7 +11,6 @@ from sleeper.datafiles.merge.sort import UnsortedRows, sort
 from sleeper.datafiles.sources.files import (
     Rejects,
     RowChecker,
-    SourceFile,
     SourceFormat,
     find_source_files,
     format_of,
@@ -39,7 +38,7 @@ from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.storage.location import DataRoot
-from sleeper.storage.s3_file import S3File
+from sleeper.storage.s3_file import S3File, SourceFile
 
 RowsHeard = Callable[[int], None]
 

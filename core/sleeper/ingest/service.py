@@ -36,7 +36,6 @@ from sleeper.properties.table import (
 from sleeper.runs.commit_route import commits_of
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.file_jobs import job_of_message, table_of_job
-from sleeper.runs.source_names import absolute_names, check_submittable, source_file
 from sleeper.runs.task import own_task
 from sleeper.runs.tracked_job import RunEnd, TrackedJob
 from sleeper.schema.json import schema_from_json
@@ -51,7 +50,9 @@ def ingest_paths(
     progress: IngestProgress | None = None,
 ) -> IngestResult:
     """Takes in files now, in this process."""
-    job = IngestJob(job_id or new_job_id(), absolute_names(instance, paths), table_name)
+    job = IngestJob(
+        job_id or new_job_id(), tuple(map(instance.storage.sources.job_name, paths)), table_name
+    )
     with own_task(instance, JobKind.INGEST) as (task_id, done):
         result = run_ingest_job(instance, job, task_id, rejects, progress)
         done(result.rows)
@@ -80,11 +81,15 @@ def submit_ingest(
     instance: Instance, table_name: str, paths: Sequence[str], job_id: str | None = None
 ) -> str:
     """Sends a job to the ingest queue; returns its id. The files must stay until it ran."""
-    ref = instance.tables.by_name(table_name)
+    ref = instance.tables.index.by_name(table_name)
     for path in paths:
-        check_submittable(instance, path)
-    job = IngestJob(job_id or new_job_id(), absolute_names(instance, paths), table_id=ref.id)
-    instance.queue(QueueName.INGEST).send(job.to_message())
+        instance.storage.sources.check_submitted(path)
+    job = IngestJob(
+        job_id or new_job_id(),
+        tuple(map(instance.storage.sources.job_name, paths)),
+        table_id=ref.id,
+    )
+    instance.jobs.queue(QueueName.INGEST).send(job.to_message())
     event = JobEvent(
         ref.id,
         job.id,
@@ -93,7 +98,7 @@ def submit_ingest(
         instance.clock(),
         inputs=len(job.files),
     )
-    instance.jobs.record(event)
+    instance.jobs.tracker.record(event)
     return job.id
 
 
@@ -141,7 +146,7 @@ def run_ingest_job(
     table = table_of_job(instance, job, JobKind.INGEST)
 
     def run(this: JobRunRef) -> IngestResult:
-        files = [source_file(instance, name) for name in job.files]
+        files = [instance.storage.sources.open(name) for name in job.files]
         place = ingest_table(table)
         if may_queue:
             place = replace(place, commit=partial(commits_of(table, INGEST_COMMIT_ASYNC), this))
@@ -165,7 +170,7 @@ def ingest_table(table: OpenTable) -> IngestTable:
         table.ref.id,
         schema,
         table.state,
-        table.instance.root,
+        table.instance.storage.root,
         engine_settings(table.instance, SORT_MEMORY_BYTES),
         table.instance.clock,
         file_settings(properties),

@@ -33,10 +33,10 @@ def submit_to_batcher(instance: Instance, name: str, files: Sequence[str]) -> in
 
     Where the batcher has a queue, a message goes there and the paths are counted.
     """
-    ref = instance.tables.by_name(name)
-    if QueueName.INGEST_BATCHER in instance.queues:
+    ref = instance.tables.index.by_name(name)
+    if QueueName.INGEST_BATCHER in instance.jobs.queues:
         body = Submission(tuple(files), None, ref.id).to_message()
-        instance.queue(QueueName.INGEST_BATCHER).send(body)
+        instance.jobs.queue(QueueName.INGEST_BATCHER).send(body)
         return len(files)
     return _keep(instance, ref, new_run_id(), files, instance.clock())
 
@@ -52,7 +52,7 @@ def receive_batch_message(instance: Instance, message: Message) -> int:
         submission = submission_from_message(message.body)
         message_id = submission.message_id or message_id
         table_id = id_of_unknown_table(submission.table_name, submission.table_id)
-        ref = find_table(instance.tables, submission.table_name, submission.table_id)
+        ref = find_table(instance.tables.index, submission.table_name, submission.table_id)
         table_id = ref.id
         return _keep(instance, ref, message_id, submission.files, message.sent_ms)
     except (InvalidRequestError, NotFoundError) as error:
@@ -64,21 +64,21 @@ def create_ingest_batches(instance: Instance, ref: TableRef) -> list[BatchJob]:
     """Sends the jobs of one table's waiting files that are due now."""
     properties = OpenTable(instance, ref).properties()
     # Without queues of platforms, there is one way in.
-    has_platforms = QueueName.INGEST_BATCHER in instance.queues
+    has_platforms = QueueName.INGEST_BATCHER in instance.jobs.queues
     queue = _QUEUES[properties.get(BATCHER_QUEUE)] if has_platforms else QueueName.INGEST
 
     def send(job: BatchJob) -> None:
         body = IngestJob(job.id, job.files, table_id=job.table_id).to_message()
-        instance.queue(queue).send(body)
+        instance.jobs.queue(queue).send(body)
         kind = JobKind.INGEST if queue is QueueName.INGEST else JobKind.BULK_IMPORT
-        instance.jobs.record(
+        instance.jobs.tracker.record(
             JobEvent(
                 job.table_id, job.id, kind, JobStep.CREATED, instance.clock(), inputs=len(job.files)
             )
         )
 
     return create_batches(
-        ref.id, instance.file_requests(), batch_limits(properties), send, instance.clock
+        ref.id, instance.jobs.file_requests(), batch_limits(properties), send, instance.clock
     )
 
 
@@ -89,7 +89,7 @@ def create_all_ingest_batches(instance: Instance) -> tuple[int, tuple[str, ...]]
     jobs sent and the problems.
     """
     sent, problems = 0, []
-    for table_id in instance.file_requests().tables():
+    for table_id in instance.jobs.file_requests().tables():
         name: str = table_id
         try:
             ref = _known_table(instance, table_id)
@@ -105,7 +105,7 @@ def create_all_ingest_batches(instance: Instance) -> tuple[int, tuple[str, ...]]
 
 def _known_table(instance: Instance, table_id: TableId) -> TableRef | None:
     try:
-        return instance.tables.by_id(table_id)
+        return instance.tables.index.by_id(table_id)
     except NotFoundError:
         return None
 
@@ -115,29 +115,29 @@ def _reject_waiting(instance: Instance, table_id: TableId, name: str) -> None:
 
     Under the job that files were given to, or else under the message that named them.
     """
-    waiting = instance.file_requests().waiting(table_id)
+    waiting = instance.jobs.file_requests().waiting(table_id)
     by_job: dict[str, list[FileRequest]] = {}
     for request in waiting:
         by_job.setdefault(request.job_id or _message_id_of(request), []).append(request)
-    for job_id in instance.jobs.unknown(table_id, list(by_job)):
+    for job_id in instance.jobs.tracker.unknown(table_id, list(by_job)):
         paths = [request.path for request in by_job[job_id]]
         named = ", ".join(paths[:_FILES_NAMED_MAX])
         more = f" and {len(paths) - _FILES_NAMED_MAX} more" if len(paths) > _FILES_NAMED_MAX else ""
         reason = f"table {name} was deleted before the ingest batcher sent {named}{more}"
         record_rejection(instance, table_id, job_id, NotFoundError(reason))
-    instance.file_requests().discard(waiting)
+    instance.jobs.file_requests().discard(waiting)
     logger.warning("%d files waited for a deleted table", len(waiting), extra={"table": table_id})
 
 
 def _keep(
     instance: Instance, ref: TableRef, message_id: str, paths: Sequence[str], received_ms: int
 ) -> int:
-    found = [each for path in paths for each in instance.find_files(path)]
+    found = [each for path in paths for each in instance.storage.sources.find(path)]
     requests = [
         FileRequest(ref.id, _request_id(message_id, file), file, size, received_ms)
         for file, size in found
     ]
-    instance.file_requests().add(requests)
+    instance.jobs.file_requests().add(requests)
     return len(requests)
 
 

@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING
 
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, UnavailableError
-from sleeper.instance import Instance
-from sleeper.jobs.event import JobKind
+from sleeper.instance import BackgroundWork, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.process import is_alive, this_process
 from sleeper.jobs.queue import WORK_QUEUES, QueueName, QueueSettings
-from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
-from sleeper.jobs.task_launcher import TaskLauncher
 from sleeper.local.code_folder import CodeFolder
 from sleeper.local.dead_tasks import record_dead_tasks
 from sleeper.local.file_requests import LocalFileRequests
@@ -30,6 +27,7 @@ from sleeper.local.queue import (
     LocalResultsQueue,
     release_dead_receivers,
 )
+from sleeper.local.sources import LocalSources
 from sleeper.local.state_store import open_state_store
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
@@ -46,7 +44,6 @@ from sleeper.properties.instance import (
     INGEST_VISIBILITY_SECONDS,
 )
 from sleeper.properties.values import InstanceProperties, TableProperties
-from sleeper.query_service.frames import no_connections
 from sleeper.statestore.store import StateStore
 from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableId
@@ -60,6 +57,8 @@ _SPILL_FOLDER = "spill"
 _CODE_FOLDER = "code"
 _UNPACKED_FOLDER = "unpacked"
 _RESULTS_FOLDER = "query-results"
+_EXPORTS_FOLDER = "exports"
+_IMPORTS_FOLDER = "bulk_import"
 
 
 def make_local_instance(
@@ -98,53 +97,51 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
         where=str(local.folder),
         properties=local.properties,
         change_properties=local.set_properties,
-        tables=LocalTableIndex(database),
-        table_properties=_TableProperties(local),
-        jobs=LocalJobTracker(database),
-        tasks=LocalTaskTracker(database),
-        queues=WORK_QUEUES,
-        queue=lambda name: LocalQueue(
-            database, name.value, _queue_settings(name, local.properties()), clock, poll_seconds
+        tables=Tables(
+            index=LocalTableIndex(database),
+            properties=_TableProperties(local),
+            state=states.get,
+            create=lambda table_id: _make_table(local, table_id),
+            delete=lambda table_id: _remove_table(local, states, table_id),
+            abandoned=local.unlisted_table_ids,
         ),
-        dead_letters=lambda name: LocalDeadLetters(
-            database, name.value, _queue_settings(name, local.properties()), clock
+        jobs=Jobs(
+            tracker=LocalJobTracker(database),
+            tasks=LocalTaskTracker(database),
+            heartbeats=False,
+            queues=WORK_QUEUES,
+            queue=lambda name: LocalQueue(
+                database, name.value, _queue_settings(name, local.properties()), clock, poll_seconds
+            ),
+            dead_letters=lambda name: LocalDeadLetters(
+                database, name.value, _queue_settings(name, local.properties()), clock
+            ),
+            file_requests=functools.cache(lambda: LocalFileRequests(database)),
+            launcher=None,
+            spark_platform=None,
         ),
-        file_requests=functools.cache(lambda: LocalFileRequests(database)),
-        find_files=_find_files,
-        launcher=_no_launcher,
-        spark_platform=_no_platform,
-        root=root,
-        state=states.get,
-        make_table=lambda table_id: _make_table(local, table_id),
-        remove_table=lambda table_id: _remove_table(local, states, table_id),
-        abandoned_tables=local.unlisted_table_ids,
-        list_objects=root.list_objects,
-        recover_dead_workers=lambda: _recover(local, clock),
-        spill_folder=lambda: _spill_folder(local),
-        query_engine=query_engine,
-        query_tracker=functools.cache(lambda: LocalQueryTracker(database, clock)),
-        results_root=functools.cache(lambda bucket: _results_root(local, bucket)),
-        results_queue=lambda url: LocalResultsQueue(database, url or "default", clock),
-        send_frame=no_connections,
-        switch_schedules=_no_schedules,
+        storage=Storage(
+            root=root,
+            exports=lambda: DataRoot(local.folder / _EXPORTS_FOLDER),
+            imports=lambda: DataRoot(local.folder / _IMPORTS_FOLDER),
+            sources=LocalSources(root, local.properties),
+            spill_folder=lambda: _spill_folder(local),
+        ),
+        queries=Queries(
+            engine=query_engine,
+            tracker=functools.cache(lambda: LocalQueryTracker(database, clock)),
+            results_root=functools.cache(lambda bucket: _results_root(local, bucket)),
+            results_queue=lambda url: LocalResultsQueue(database, url or "default", clock),
+            send_frame=None,
+        ),
+        background=BackgroundWork(local.folder, lambda: _recover(local, clock)),
+        switch_schedules=None,
         code=UserCode(
             Registry(CodeFolder(local.folder / _CODE_FOLDER)),
             local.folder / _CODE_FOLDER / _UNPACKED_FOLDER,
         ),
         clock=clock,
         close=close,
-    )
-
-
-def _no_launcher(kind: JobKind) -> TaskLauncher:
-    raise InvalidRequestError(
-        f"a local instance starts no {kind.value} tasks: `sleeper run` has its own workers"
-    )
-
-
-def _no_platform(name: PlatformName) -> SparkPlatform:
-    raise InvalidRequestError(
-        f"a local instance has no {name.value}: `sleeper bulk-import` runs Spark on this machine"
     )
 
 
@@ -155,19 +152,6 @@ def _recover(local: LocalInstance, clock: Clock) -> int:
         if not is_alive(spilled.name):
             shutil.rmtree(spilled, ignore_errors=True)
     return release_dead_receivers(local.database, clock)
-
-
-def _find_files(path: str) -> list[tuple[str, int]]:
-    from sleeper.datafiles.sources.files import find_source_files
-
-    found = find_source_files([Path(path.removeprefix("file://"))])
-    return [(str(file.resolve()), file.stat().st_size) for file in found if isinstance(file, Path)]
-
-
-def _no_schedules(_on: bool) -> tuple[str, ...]:
-    raise InvalidRequestError(
-        "a local instance has no schedules: start `sleeper run`, or end it, instead"
-    )
 
 
 def _make_table(local: LocalInstance, table_id: TableId) -> None:

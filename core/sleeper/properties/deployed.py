@@ -2,7 +2,7 @@
 """Declarations of instance properties that a deployment to AWS sets: where everything is.
 
 The one list of the instance's queues, tables, buckets, functions' rules and clusters: stacks make
-each resource under its name here and write where it is; wiring reads that. Names of
+each resource under its name here and write where it is; `aws.instance` reads that. Names of
 properties that clients read are those of FORMATS.md.
 """
 

@@ -30,7 +30,7 @@ def open_query(
     A caller sees what the table's properties let it see; None is the instance's owner.
     """
     table = query_table(instance.table(table_name), caller)
-    return run_query(query, table, instance.query_engine(), limit)
+    return run_query(query, table, instance.queries.engine(), limit)
 
 
 def open_sql(
@@ -44,13 +44,13 @@ def open_sql(
 
     A caller sees of each what the table's properties let it see; None is the instance's owner.
     """
-    engine = instance.query_engine()
+    engine = instance.queries.engine()
     return run_sql(statement, _openers(instance, caller), engine, limit=limit, as_of=as_of)
 
 
 def explain_statement(instance: Instance, statement: str, as_of: AsOf = NEWEST) -> SqlExplanation:
     """Runs a SQL statement, passes over its rows, and tells what it read."""
-    return explain_sql(statement, _openers(instance), instance.query_engine(), as_of)
+    return explain_sql(statement, _openers(instance), instance.queries.engine(), as_of)
 
 
 def schema_of(instance: Instance, table_name: str) -> Schema:
@@ -65,7 +65,7 @@ def query_table(table: OpenTable, caller: str | None = None) -> QueryTable:
     InvalidRequestError if the caller may not query it.
     """
     restriction = NO_RESTRICTION if caller is None else restriction_for(table, caller)
-    root = table.instance.root
+    root = table.instance.storage.root
     return QueryTable(table.ref.name, table.state, root, iterators_of(table), restriction)
 
 
@@ -87,5 +87,5 @@ def iterators_of(table: OpenTable) -> TableIterators:
 def _openers(instance: Instance, caller: str | None = None) -> TableOpeners:
     return {
         ref.name: partial(query_table, OpenTable(instance, ref), caller)
-        for ref in instance.tables.list()
+        for ref in instance.tables.index.list()
     }

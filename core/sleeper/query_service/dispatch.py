@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.connection import SendFrame
 from sleeper.jobs.query_tracker import (
     QueryIdTakenError,
     QueryPin,
@@ -21,13 +22,7 @@ from sleeper.query.messages.query import (
     query_of,
 )
 from sleeper.query.request import check_query
-from sleeper.query_service.frames import (
-    CompletedPart,
-    SendFrame,
-    tell_completed,
-    tell_failed,
-    tell_subqueries,
-)
+from sleeper.query_service.frames import CompletedPart, tell_completed, tell_failed, tell_subqueries
 from sleeper.query_service.hold import take_hold
 from sleeper.query_service.plan import PlannedQuery, Subquery, plan_subqueries
 from sleeper.schema.json import schema_from_json

@@ -7,19 +7,20 @@ are sent when the query has ended, after every row, by the worker that ended it.
 
 import json
 import logging
+import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sleeper.errors import SleeperError
-from sleeper.query.messages.destination import Connection, DestinationKind
+from sleeper.jobs.connection import Connection, SendFrame
+from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.query import QueryMessage
 
 logger = logging.getLogger(__name__)
-SendFrame = Callable[[Connection, str], None]
-"""Sends a text frame. NotFoundError if the connection is closed."""
 Location = dict[str, str]
+_ESCAPED = re.compile(r"[/\x00-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})")
 LISTED_SUBQUERIES_MAX = 1000
 """How many subqueries a query may have that lists them. Each has a frame when the query ends."""
 
@@ -33,9 +34,28 @@ class CompletedPart:
     locations: Sequence[Location] = ()
 
 
-def no_connections(connection: Connection, _frame: str) -> None:
-    """For an instance without a WebSocket."""
-    raise SleeperError(f"there is no WebSocket at {connection.endpoint}")
+def results_folder(query_id: str) -> str:
+    """Where a query's rows are, below the results' root.
+
+    Slashes and control characters of the id are escaped as in URLs. So is a percent sign that
+    would read as the start of an escape: no two ids share a folder.
+    """
+    escaped = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", query_id)
+    return f"query-{escaped}"
+
+
+def results_path(query_id: str, sub_query_id: str) -> str:
+    """Where a subquery's rows are, below the results' root."""
+    return f"{results_folder(query_id)}/{sub_query_id}.parquet"
+
+
+def frame_sender(send: SendFrame | None) -> SendFrame:
+    """Returns what sends the instance's frames. Without a WebSocket it raises SleeperError."""
+    return send or _refuse_frame
+
+
+def _refuse_frame(connection: Connection, _frame: str) -> None:
+    raise SleeperError(f"the instance has no WebSocket: cannot send to {connection.endpoint}")
 
 
 def are_listed(subqueries: int) -> bool:

@@ -15,6 +15,7 @@ from sleeper.properties.instance import QUERY_RESULTS_BATCH_SIZE
 from sleeper.query.engine import QueryTable
 from sleeper.query.messages.leaf import LeafQueryMessage, parse_leaf_query_message
 from sleeper.query.service import query_table
+from sleeper.query_service.frames import frame_sender
 from sleeper.query_service.publish import Publishing
 from sleeper.query_service.run_leaf import LeafRunning, run_leaf_query
 from sleeper.tables.table_index import find_table
@@ -41,19 +42,19 @@ def run_subquery(instance: Instance, leaf: LeafQueryMessage, tries: int, held: b
     """Runs a subquery; how many rows it gave. `tries` counts this one."""
 
     def table_of(table_id: str) -> QueryTable:
-        return query_table(OpenTable(instance, find_table(instance.tables, None, table_id)))
+        return query_table(OpenTable(instance, find_table(instance.tables.index, None, table_id)))
 
     properties = instance.properties()
     publishing = Publishing(
-        instance.results_root,
-        instance.results_queue,
-        instance.send_frame,
+        instance.queries.results_root,
+        instance.queries.results_queue,
+        frame_sender(instance.queries.send_frame),
         properties.get(QUERY_RESULTS_BATCH_SIZE),
     )
     by = LeafRunning(
-        tracker=instance.query_tracker(),
+        tracker=instance.queries.tracker(),
         find_table=table_of,
-        engine=instance.query_engine,
+        engine=instance.queries.engine,
         publishing=publishing,
         tries_max=properties.get(QUEUE_RECEIVES_MAX),
         hold_seconds=properties.get(QUERY_HOLD_SECONDS),

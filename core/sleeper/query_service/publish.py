@@ -1,13 +1,13 @@
 """The rows of a subquery, brought to where its query wants them (FORMATS: Query results)."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.connection import SendFrame
 from sleeper.jobs.queue import ResultsQueue
 from sleeper.properties.table import CompressionCodec
 from sleeper.query.messages.destination import DestinationKind
@@ -15,28 +15,10 @@ from sleeper.query.messages.leaf import LeafQueryMessage
 from sleeper.query.messages.query import QueryMessage
 from sleeper.query.rows.json_text import JsonPage, json_pages
 from sleeper.query.rows.output import write_parquet
-from sleeper.query_service.frames import Location, SendFrame
+from sleeper.query_service.frames import Location, results_folder, results_path
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Schema
 from sleeper.storage.location import DataRoot
-
-_ESCAPED = re.compile(r"[/\x00-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})")
-
-
-def results_folder(query_id: str) -> str:
-    """Where a query's rows are, below the results' root.
-
-    Slashes and control characters of the id are escaped as in URLs. So is a percent sign that
-    would read as the start of an escape: no two ids share a folder.
-    """
-    escaped = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", query_id)
-    return f"query-{escaped}"
-
-
-def results_path(query_id: str, sub_query_id: str) -> str:
-    """Where a subquery's rows are, below the results' root."""
-    return f"{results_folder(query_id)}/{sub_query_id}.parquet"
-
 
 FRAME_BYTES_MAX = 120 * 1024
 # What a message of rows has beside its rows and its schema.

@@ -23,8 +23,8 @@ from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.messages.destination import DestinationKind, ResultsDestination
 from sleeper.query.messages.query import QueryMessage, parse_query_message
 from sleeper.query_service.dispatch import Dispatch, DispatchTable, dispatch_query, refuse_query
+from sleeper.query_service.frames import frame_sender, results_folder
 from sleeper.query_service.plan import Subquery
-from sleeper.query_service.publish import results_folder
 from sleeper.reports.queries import QueryReport, gather_query
 from sleeper.tables.table_index import find_table
 from sleeper.user_code.name import CodeKind
@@ -82,14 +82,14 @@ def send_query(instance: Instance, body: str) -> str:
     """
     message = parse_query_message(body, uuid.uuid4().hex)
     raw = {**json.loads(body), "queryId": message.query_id}
-    instance.queue(QueueName.QUERY).send(json.dumps(raw))
+    instance.jobs.queue(QueueName.QUERY).send(json.dumps(raw))
     return message.query_id
 
 
 def show_query(instance: Instance, query_id: str) -> tuple[QueryReport, str | None]:
     """What became of a query, and where its rows are if they are in the instance's own place."""
-    report = gather_query(instance.query_tracker(), query_id)
-    root, folder = instance.results_root(None), results_folder(query_id)
+    report = gather_query(instance.queries.tracker(), query_id)
+    root, folder = instance.queries.results_root(None), results_folder(query_id)
     is_there = next(root.list_objects(f"{folder}/"), None) is not None
     return report, root.url_of(folder) if is_there else None
 
@@ -97,36 +97,36 @@ def show_query(instance: Instance, query_id: str) -> tuple[QueryReport, str | No
 def remove_old_queries(instance: Instance) -> None:
     """Forgets queries, and deletes results, that a folder's instance has kept long enough."""
     properties, now = instance.properties(), instance.clock()
-    instance.query_tracker().remove_before(now - properties.get(QUERY_TRACKER_DAYS) * _DAY_MS)
+    instance.queries.tracker().remove_before(now - properties.get(QUERY_TRACKER_DAYS) * _DAY_MS)
     before = now - properties.get(QUERY_RESULTS_DAYS) * _DAY_MS
-    root = instance.results_root(None)
+    root = instance.queries.results_root(None)
     root.delete([each.path for each in root.list_objects("") if each.modified_ms < before])
 
 
 def _dispatch(instance: Instance, caller: str) -> Dispatch:
     def table_of(message: QueryMessage) -> DispatchTable:
-        ref = find_table(instance.tables, message.table_name, message.table_id)
-        callers = instance.table_properties.read(ref.id).get(QUERY_CALLERS)
+        ref = find_table(instance.tables.index, message.table_name, message.table_id)
+        callers = instance.tables.properties.read(ref.id).get(QUERY_CALLERS)
         restriction = restriction_of_chain(callers, (caller, *message.asked_by), ref.name)
-        return DispatchTable(ref.id, instance.state(ref.id), restriction)
+        return DispatchTable(ref.id, instance.tables.state(ref.id), restriction)
 
     def check_iterator(name: str) -> None:
         instance.code.registry.find(CodeKind.ITERATOR, name)
 
     def check_destination(destination: ResultsDestination) -> None:
         if destination.bucket is not None:
-            instance.results_root(destination.bucket)
+            instance.queries.results_root(destination.bucket)
         if destination.kind is DestinationKind.SQS:
-            instance.results_queue(destination.queue_url)
+            instance.queries.results_queue(destination.queue_url)
 
     properties = instance.properties()
     return Dispatch(
-        tracker=instance.query_tracker(),
+        tracker=instance.queries.tracker(),
         find_table=table_of,
         check_iterator=check_iterator,
         check_destination=check_destination,
-        send_subqueries=lambda bodies: instance.queue(QueueName.LEAF_QUERY).send_all(bodies),
-        send_frame=instance.send_frame,
+        send_subqueries=lambda bodies: instance.jobs.queue(QueueName.LEAF_QUERY).send_all(bodies),
+        send_frame=frame_sender(instance.queries.send_frame),
         hold_seconds=properties.get(QUERY_HOLD_SECONDS),
         clock=instance.clock,
         bytes_max=properties.get(QUERY_BYTES_MAX),

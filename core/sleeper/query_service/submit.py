@@ -6,10 +6,11 @@ import uuid
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import Instance
+from sleeper.jobs.connection import Connection
 from sleeper.jobs.query_tracker import ERROR_CHARACTERS_MAX
 from sleeper.jobs.queue import QueueName
 from sleeper.properties.table import QUERY_CALLERS
-from sleeper.query.messages.destination import Connection, with_connection
+from sleeper.query.messages.destination import with_connection
 from sleeper.query.messages.query import (
     CLIENT_QUERY_ID,
     QUERY_TYPE,
@@ -17,6 +18,7 @@ from sleeper.query.messages.query import (
     query_id_of,
     query_message_from_json,
 )
+from sleeper.query_service.frames import frame_sender
 from sleeper.tables.table_index import find_table
 
 
@@ -26,12 +28,12 @@ def submit_query(instance: Instance, message: QueryMessage, body: str) -> None:
     A queue knows who sends, and that would be this process. So a table that is not open to all
     its callers is refused: what they see of it must not depend on the way they ask.
     """
-    ref = find_table(instance.tables, message.table_name, message.table_id)
-    if instance.table_properties.read(ref.id).get(QUERY_CALLERS):
+    ref = find_table(instance.tables.index, message.table_name, message.table_id)
+    if instance.tables.properties.read(ref.id).get(QUERY_CALLERS):
         raise InvalidRequestError(
             f"table {ref.name!r} is not open to all callers: send the query to the queue yourself"
         )
-    instance.queue(QueueName.QUERY).send(body)
+    instance.jobs.queue(QueueName.QUERY).send(body)
 
 
 logger = logging.getLogger(__name__)
@@ -58,6 +60,6 @@ def submit_live_query(instance: Instance, endpoint: str, connection_id: str, bod
             "error": str(refusal)[:ERROR_CHARACTERS_MAX],
         }
         try:
-            instance.send_frame(connection, json.dumps(frame))
+            frame_sender(instance.queries.send_frame)(connection, json.dumps(frame))
         except SleeperError as error:
             logger.info("could not send why query %s is refused: %s", client_id, error)

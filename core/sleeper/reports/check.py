@@ -84,7 +84,7 @@ def check_table(
         for path in paths:
             expected = _expected(store, version, path)
             if expected is not None:
-                findings += verify_file(instance.root, schema, expected, count)
+                findings += verify_file(instance.storage.root, schema, expected, count)
     finally:
         hold.release()
     found = tuple(Finding(f.path, f.row_group, f.fault) for f in findings)

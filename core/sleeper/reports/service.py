@@ -42,7 +42,7 @@ def report(
 
     NotFoundError if there is no table of that name.
     """
-    chosen = instance.tables.by_name(table_name) if table_name is not None else None
+    chosen = instance.tables.index.by_name(table_name) if table_name is not None else None
     rows_max = _ALL_ROWS if limit is None else limit
     kinds = [k for k in ReportKind if k is not ReportKind.ALL] if kind is ReportKind.ALL else [kind]
     return tuple(
@@ -63,7 +63,7 @@ def report_state(instance: Instance, name: str) -> StateReport:
 
 def table_metrics(instance: Instance, ref: TableRef) -> dict[Metric, int]:
     """Counts of what the table holds."""
-    return gather_table_metrics(instance.state(ref.id))
+    return gather_table_metrics(instance.tables.state(ref.id))
 
 
 def _listings(
@@ -86,11 +86,11 @@ def _of_tables(
     instance: Instance, chosen: TableRef | None, gather: Callable[[StateStore, str], Listing]
 ) -> Iterator[Listing]:
     if chosen is not None:
-        yield gather(instance.state(chosen.id), chosen.name)
+        yield gather(instance.tables.state(chosen.id), chosen.name)
         return
-    for table in instance.tables.list():
+    for table in instance.tables.index.list():
         try:
-            yield gather(instance.state(table.id), table.name)
+            yield gather(instance.tables.state(table.id), table.name)
         except SleeperError as error:
             logger.warning("table %s cannot be read: %s", table.name, error)
 
@@ -100,39 +100,39 @@ def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limi
     match kind:
         case ReportKind.TABLES:
             totals_of = partial(_totals_of, instance)
-            return gather_tables(instance.tables, of_table, limit, totals_of).listing()
+            return gather_tables(instance.tables.index, of_table, limit, totals_of).listing()
         case _ if kind in _JOB_KINDS:
             silence_of = partial(_silence_of, instance, instance.clock())
             job_kind = _JOB_KINDS[kind]
             return gather_jobs(
-                instance.jobs, instance.tables, job_kind, silence_of, of_table, limit
+                instance.jobs.tracker, instance.tables.index, job_kind, silence_of, of_table, limit
             ).listing()
         case ReportKind.TASKS:
             silence_of_task = partial(heartbeat.silence_of_task, instance, instance.clock())
-            return gather_tasks(instance.tasks, silence_of_task, limit=limit).listing()
+            return gather_tasks(instance.jobs.tasks, silence_of_task, limit=limit).listing()
         case ReportKind.QUEUES:
-            queues = {name.value: instance.queue(name) for name in instance.queues}
+            queues = {name.value: instance.jobs.queue(name) for name in instance.jobs.queues}
             return gather_queues(queues).listing()
         case ReportKind.DEAD_LETTERS:
             return list_dead_letters(instance, limit=limit)
         case _:
-            if QueueName.QUERY not in instance.queues:
+            if QueueName.QUERY not in instance.jobs.queues:
                 return QueriesReport((), {}).listing()
-            history = instance.query_tracker()
-            return gather_queries(history, instance.tables, of_table, limit).listing()
+            history = instance.queries.tracker()
+            return gather_queries(history, instance.tables.index, of_table, limit).listing()
 
 
 def _silence_of(instance: Instance, now_ms: int, task_id: str) -> str | None:
     """Of a task by its id."""
-    if instance.is_local:
+    if not instance.jobs.heartbeats:
         return None
     try:
-        task = instance.tasks.task(task_id)
+        task = instance.jobs.tasks.task(task_id)
     except NotFoundError:
         return None
     return heartbeat.silence_of_task(instance, now_ms, task)
 
 
 def _totals_of(instance: Instance, table_id: TableId) -> Totals:
-    with instance.state(table_id).reading() as state:
+    with instance.tables.state(table_id).reading() as state:
         return state.files.totals()

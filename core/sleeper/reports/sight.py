@@ -28,7 +28,7 @@ def check_sees_report(
     """
     chosen = [instance.table(table_name)] if table_name is not None else []
     is_of_all = not chosen or kind in _OF_INSTANCE
-    tables = [OpenTable(instance, r) for r in instance.tables.list()] if is_of_all else chosen
+    tables = [OpenTable(instance, r) for r in instance.tables.index.list()] if is_of_all else chosen
     for table in tables:
         if restriction_for(table, caller) != NO_RESTRICTION:
             raise InvalidRequestError(
@@ -53,7 +53,7 @@ def check_sees_query(instance: Instance, status: QueryStatus, caller: str) -> No
     if status.table_id is None:
         return
     try:
-        ref = find_table(instance.tables, None, status.table_id)
+        ref = find_table(instance.tables.index, None, status.table_id)
     except NotFoundError:
         return
     try:

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Runs of jobs: how they are tracked, kept alive, retried and rejected."""

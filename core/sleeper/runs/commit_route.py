@@ -32,7 +32,7 @@ def commits_of(table: OpenTable, is_async: Property[bool]) -> CommitRun:
 
 def has_committer(instance: Instance) -> bool:
     """Whether the instance has a queue of commits: one in a folder has none."""
-    return QueueName.COMMITS in instance.queues
+    return QueueName.COMMITS in instance.jobs.queues
 
 
 def commit_later(instance: Instance) -> CommitRun:
@@ -45,11 +45,13 @@ def commit_later(instance: Instance) -> CommitRun:
             message, content = in_object(message)
             assert message.object_path is not None
             with store_errors(message.object_path):
-                obstore.put(instance.root.store, message.object_path, content)
+                obstore.put(instance.storage.root.store, message.object_path, content)
             body = message.to_json()
         # Each try is a message of its own: that it comes twice is the committer's to notice.
         fresh = uuid.uuid4().hex
-        instance.queue(QueueName.COMMITS).send(body, group=run.table_id, deduplication_id=fresh)
+        instance.jobs.queue(QueueName.COMMITS).send(
+            body, group=run.table_id, deduplication_id=fresh
+        )
         logger.info("commit queued", extra={"table": run.table_id, "job_id": run.job_id})
 
     return send
@@ -60,7 +62,7 @@ def is_committer_behind(instance: Instance) -> bool:
     if not has_committer(instance):
         return False
     most = instance.properties().get(COMMIT_BACKLOG_MAX)
-    waiting = instance.queue(QueueName.COMMITS).counts().unfinished
+    waiting = instance.jobs.queue(QueueName.COMMITS).counts().unfinished
     if waiting > most:
         logger.warning("%d commits wait for the committer, more than %d", waiting, most)
     return waiting > most

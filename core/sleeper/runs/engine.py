@@ -17,18 +17,17 @@ from sleeper.properties.table import (
     CompressionCodec,
 )
 from sleeper.properties.values import TableProperties
-from sleeper.runs.source_files import readable_buckets
 
 
 def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings:
     """What one run of the engine may use; `memory` is the property that bounds this kind."""
     properties = instance.properties()
     return EngineSettings(
-        instance.spill_folder(),
+        instance.storage.spill_folder(),
         properties.get(memory),
         properties.get(MERGE_FILES_MAX),
         properties.get(ENGINE_THREADS) or os.cpu_count() or 1,
-        readable_buckets(instance.root, properties),
+        instance.storage.sources.buckets(),
         properties.get(INGEST_LINE_BYTES_MAX),
     )
 

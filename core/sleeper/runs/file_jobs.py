@@ -5,7 +5,6 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.ingest_job import IngestJob, ingest_job_from_message
 from sleeper.jobs.queue import Message
-from sleeper.runs.source_files import refuse_local_files
 from sleeper.runs.tracked_job import TrackedJob
 from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
 from sleeper.tables.table_index import find_table
@@ -22,7 +21,7 @@ def job_of_message(instance: Instance, message: Message, kind: JobKind) -> Inges
     """
     try:
         job = ingest_job_from_message(message.body, message.message_id)
-        refuse_local_files(instance, job.files)
+        instance.storage.sources.check_message(job.files)
     except InvalidRequestError as error:
         TrackedJob(instance, kind, _NO_TABLE, message.message_id).reject(error)
         raise
@@ -40,7 +39,7 @@ def job_of_message(instance: Instance, message: Message, kind: JobKind) -> Inges
 def table_of_job(instance: Instance, job: IngestJob, kind: JobKind) -> OpenTable:
     """The job's table. InvalidRequestError, and tracked as rejected, if there is none."""
     try:
-        return OpenTable(instance, find_table(instance.tables, job.table_name, job.table_id))
+        return OpenTable(instance, find_table(instance.tables.index, job.table_name, job.table_id))
     except (NotFoundError, InvalidRequestError) as error:
         reject(instance, job, kind, error)
         raise InvalidRequestError(str(error)) from error

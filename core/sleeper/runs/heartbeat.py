@@ -32,7 +32,7 @@ _VISIBILITY = {
 @contextmanager
 def heard_of(instance: Instance, task_id: str, kind: str) -> Iterator[None]:
     """Tells the task tracker meanwhile, every so often, that the task is there."""
-    if instance.is_local:
+    if not instance.jobs.heartbeats:
         yield
         return
     done = threading.Event()
@@ -55,7 +55,7 @@ def silence_max_ms(properties: InstanceProperties, kind: str) -> int:
 
 def silence_of_task(instance: Instance, now_ms: int, task: TaskStatus) -> str | None:
     """How long ago a task that is lost was last heard of; None of any other."""
-    if instance.is_local or not task.running:
+    if not instance.jobs.heartbeats or not task.running:
         return None
     silent_ms = task.silent_ms(now_ms)
     if silent_ms <= silence_max_ms(instance.properties(), task.kind):
@@ -66,6 +66,6 @@ def silence_of_task(instance: Instance, now_ms: int, task: TaskStatus) -> str | 
 def _tell(instance: Instance, task_id: str, kind: str, done: threading.Event) -> None:
     while not done.wait(PERIOD_SECONDS):
         try:
-            instance.tasks.record(TaskEvent(task_id, kind, TaskStep.HEARD, instance.clock()))
+            instance.jobs.tasks.record(TaskEvent(task_id, kind, TaskStep.HEARD, instance.clock()))
         except SleeperError as error:
             logger.warning("the tracker was not told: %s", error, extra={"task_id": task_id})

@@ -25,7 +25,7 @@ def own_task(instance: Instance, kind: JobKind) -> Iterator[tuple[str, Callable[
     rows_of_jobs: list[int] = []
     now = instance.clock()
     started = TaskEvent(task_id, kind.value, TaskStep.STARTED, now, process=this_process())
-    instance.tasks.record(started)
+    instance.jobs.tasks.record(started)
     try:
         with heard_of(instance, task_id, kind.value):
             yield task_id, rows_of_jobs.append
@@ -41,6 +41,6 @@ def own_task(instance: Instance, kind: JobKind) -> Iterator[tuple[str, Callable[
             rows_written=rows,
         )
         try:
-            instance.tasks.record(ended)
+            instance.jobs.tasks.record(ended)
         except SleeperError:
             logger.warning("the tracker was not told", exc_info=True, extra={"task_id": task_id})

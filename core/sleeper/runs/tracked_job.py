@@ -24,7 +24,7 @@ def record_rejection(
         new_run_id(),
         reasons=(str(error)[:_REASON_CHARACTERS_MAX],),
     )
-    instance.jobs.record(event)
+    instance.jobs.tracker.record(event)
 
 
 def id_of_unknown_table(table_name: str | None, table_id: str | None) -> TableId:
@@ -68,7 +68,7 @@ class TrackedJob:
 
         A job that cannot ever succeed is tracked as rejected, any other error as a failure.
         """
-        clock, record = self.instance.clock, self.instance.jobs.record
+        clock, record = self.instance.clock, self.instance.jobs.tracker.record
         run = self._new_run()
         record(run.event(JobStep.STARTED, clock(), inputs=self.inputs))
         try:
@@ -95,7 +95,7 @@ class TrackedJob:
         """It was refused before it was tried."""
         reasons = (str(error)[:_REASON_CHARACTERS_MAX],)
         event = self._new_run().event(JobStep.REJECTED, self.instance.clock(), reasons=reasons)
-        self.instance.jobs.record(event)
+        self.instance.jobs.tracker.record(event)
 
     def _new_run(self) -> JobRunRef:
         return JobRunRef(
@@ -107,6 +107,6 @@ class TrackedJob:
         what = self.kind.value.replace("_", " ")
         logger.info("%s job %s", what, end.step.value, extra={"job_id": self.job_id})
         try:
-            self.instance.jobs.record(end)
+            self.instance.jobs.tracker.record(end)
         except SleeperError:
             logger.warning("the tracker was not told", exc_info=True, extra={"job_id": self.job_id})

@@ -17,7 +17,6 @@ from sleeper.errors import UnavailableError
 from sleeper.query.interruption import TimeLimit
 from sleeper.serve.terms import Terms
 
-
 T = TypeVar("T")
 
 
@@ -51,8 +50,6 @@ class QuerySlots:
     async def run(self, work: Callable[[], T]) -> T:
         """Runs the work in a thread; whoever holds a slot has one. Cancelled, it ends first."""
         return await to_thread.run_sync(work, limiter=self._threads)
-
-
 
 
 class RowStream(Protocol):

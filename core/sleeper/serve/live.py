@@ -17,9 +17,10 @@ from starlette.websockets import WebSocket
 
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
+from sleeper.jobs.connection import Connection
 from sleeper.jobs.queue import LOCAL_SENDER
 from sleeper.query.interruption import TimeLimit
-from sleeper.query.messages.destination import Connection, DestinationKind, with_connection
+from sleeper.query.messages.destination import DestinationKind, with_connection
 from sleeper.query.messages.query import (
     QUERY_TYPE,
     QueryMessage,
@@ -167,7 +168,7 @@ class _Opening:
 
     def rows(self, limit: TimeLimit) -> RowStream:
         message, instance = self.message, self.instance
-        name = find_table(instance.tables, message.table_name, message.table_id).name
+        name = find_table(instance.tables.index, message.table_name, message.table_id).name
         query = query_of(message, schema_of(instance, name))
         return open_query(instance, name, query, limit, LOCAL_SENDER)
 

@@ -85,7 +85,7 @@ class Routes:
         return await _answered(partial(self._query, request.path_params["id"], caller_of(request)))
 
     def _tables(self) -> dict[str, Any]:
-        refs = sorted(self.instance.tables.list(), key=lambda ref: ref.name)
+        refs = sorted(self.instance.tables.index.list(), key=lambda ref: ref.name)
         return {"tables": [{"name": r.name, "id": r.id, "online": r.online} for r in refs]}
 
     def _table(self, name: str, caller: str) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Routes:
         return {"reports": [_listing(each) for each in listings]}
 
     def _query(self, query_id: str, caller: str) -> dict[str, Any]:
-        status = self.instance.query_tracker().query(query_id)
+        status = self.instance.queries.tracker().query(query_id)
         check_sees_query(self.instance, status, caller)
         return {
             "queryId": status.query_id,

@@ -100,7 +100,7 @@ def main(where: str) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
     instance = open_instance(where)
     requests = Requests()
-    _ = instance.query_engine().session  # the engine is loaded and warm
+    _ = instance.queries.engine().session  # the engine is loaded and warm
     answers.write(b"+")
     answers.flush()
     serve_requests(instance, requests, answers)

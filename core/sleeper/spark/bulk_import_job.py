@@ -24,7 +24,6 @@ from sleeper.jobs.queue import Message
 from sleeper.opening import open_instance
 from sleeper.properties.deployed import BULK_IMPORT_BUCKET
 from sleeper.retries import retry_as_job
-from sleeper.runs.source_files import readable_buckets
 from sleeper.spark.cluster import SparkCluster
 from sleeper.spark.session import local_session, open_submitted_session, stop_session
 from sleeper.storage.bucket import is_s3_url
@@ -48,7 +47,7 @@ def import_on(
     with ExitStack() as stack:
 
         def start() -> Cluster:
-            folder = instance.spill_folder() / "spark"
+            folder = instance.storage.spill_folder() / "spark"
             session = local_session(_APP_NAME, master, folder, settings or {})
             return SparkCluster(stack.enter_context(session))
 
@@ -94,7 +93,7 @@ def _body_of(instance: Instance, job: str) -> str:
                 error, f"job file {job} cannot be read: {error}", InvalidRequestError
             ) from error
     properties = instance.properties()
-    buckets = readable_buckets(instance.root, properties)
+    buckets = instance.storage.sources.buckets()
     jobs_bucket = properties.get(BULK_IMPORT_BUCKET)
     if jobs_bucket and buckets:
         buckets = (*buckets, replace(buckets[0], name=jobs_bucket, prefix=""))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
-from sleeper.opening import INSTANCE_VARIABLE
+from sleeper.instance import INSTANCE_VARIABLE
 from sleeper.partitions.json import key_value_from_json, region_from_json
 from sleeper.partitions.region import Region
 from sleeper.query.request import Query, region_of_range, regions_of_keys

@@ -70,10 +70,10 @@ def send_splits_once(instance: Instance, ref: TableRef) -> int:
     sent = 0
     for start in range(0, len(found), _SENT_AT_A_TIME):
         requests = {f"{each}@{period}": each for each in found[start : start + _SENT_AT_A_TIME]}
-        new = instance.jobs.unknown(ref.id, list(requests))
+        new = instance.jobs.tracker.unknown(ref.id, list(requests))
         _send(instance, ref, [requests[request] for request in new])
         now_ms = instance.clock()
-        instance.jobs.record(*(_request(ref, request, now_ms) for request in new))
+        instance.jobs.tracker.record(*(_request(ref, request, now_ms) for request in new))
         sent += len(new)
     return sent
 
@@ -88,7 +88,7 @@ def _leaves_to_split(instance: Instance, ref: TableRef) -> list[PartitionId]:
 
 def _send(instance: Instance, ref: TableRef, leaves: Sequence[PartitionId]) -> None:
     bodies = [json.dumps({"tableId": ref.id, "partitionId": leaf}) for leaf in leaves]
-    instance.queue(QueueName.SPLITTING).send_all(bodies)
+    instance.jobs.queue(QueueName.SPLITTING).send_all(bodies)
 
 
 def _request(ref: TableRef, request_id: str, now_ms: int) -> JobEvent:

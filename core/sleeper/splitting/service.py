@@ -18,7 +18,7 @@ from sleeper.tables.table_index import find_table
 
 def split_table(instance: Instance, name: str) -> list[SplitResult]:
     """Splits every leaf of the table that is over the threshold, now."""
-    ref = instance.tables.by_name(name)
+    ref = instance.tables.index.by_name(name)
     if not ref.online:
         raise InvalidRequestError(f"table {name!r} is offline: it is not split")
     table = OpenTable(instance, ref)
@@ -35,14 +35,14 @@ def run_split_message(instance: Instance, body: str) -> SplitResult:
         table_id, partition_id = str(raw["tableId"]), PartitionId(str(raw["partitionId"]))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidRequestError(f"not a split: {body[:200]!r}: {error!r}") from error
-    table = OpenTable(instance, find_table(instance.tables, None, table_id))
+    table = OpenTable(instance, find_table(instance.tables.index, None, table_id))
     if not table.ref.online:
         return SplitResult(SplitStatus.GONE)
     return _split(table, partition_id)
 
 
 def _split(table: OpenTable, partition_id: PartitionId) -> SplitResult:
-    root, properties = table.instance.root, table.instance.properties()
+    root, properties = table.instance.storage.root, table.instance.properties()
     kept = _sketches(properties.get(SKETCH_CACHE_BYTES))
     return split_partition(
         partition_id,

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Where objects live: folders, buckets and users' files. Loads no data library."""

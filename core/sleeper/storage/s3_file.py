@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO, cast
 
 import obstore
@@ -55,6 +56,10 @@ class S3File:
             for page in obstore.list(open_bucket(self.bucket), prefix=self.key.rstrip("/")):
                 for found in page:
                     yield replace(self, key=found["path"]), found["size"]
+
+
+SourceFile = Path | S3File
+"""A file, folder or prefix that a user names by a local path or a URL of S3."""
 
 
 def s3_file(name: str, buckets: Sequence[Bucket]) -> S3File:

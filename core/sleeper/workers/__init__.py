@@ -1,1 +1,1 @@
-"""TODO."""
+"""Processes that take messages from queues: local workers, tasks and functions."""

@@ -15,9 +15,9 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import (
     AmazonCloudWatchEMFProvider,
 )
 
-from sleeper.instance import Instance
+from sleeper.instance import INSTANCE_VARIABLE, Instance
 from sleeper.jobs.event import JobKind
-from sleeper.opening import INSTANCE_VARIABLE, open_instance
+from sleeper.opening import open_instance
 from sleeper.properties.instance import ID
 from sleeper.reports.metric import INSTANCE, NAMESPACE, TABLE, TASK_KIND, Metric
 from sleeper.runs.remaining_time import timed_by

@@ -50,10 +50,10 @@ def run_messages(
             logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
         except Exception:
             logger.exception("message failed", extra={"message_id": record.message_id})
-            give_back(instance.queue(queue), message)
+            give_back(instance.jobs.queue(queue), message)
             raise
 
-    return _process(event, instance.queue(queue), run_record)
+    return _process(event, instance.jobs.queue(queue), run_record)
 
 
 def received_message(record: SQSRecord) -> Message:
@@ -93,10 +93,10 @@ def run_for_tables(
         try:
             _operate(instance, table_id, operate, online_only)
         except Exception:
-            return_soon(instance.queue(operation), received_message(record))
+            return_soon(instance.jobs.queue(operation), received_message(record))
             raise
 
-    return _process(event, instance.queue(operation), run_record)
+    return _process(event, instance.jobs.queue(operation), run_record)
 
 
 def _operate(
@@ -124,7 +124,7 @@ def _table(instance: Instance, table_id: str) -> TableRef | None:
     if not is_table_id(table_id):
         return None
     try:
-        return find_table(instance.tables, None, table_id)
+        return find_table(instance.tables.index, None, table_id)
     except NotFoundError:
         return None
 

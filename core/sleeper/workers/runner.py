@@ -24,7 +24,7 @@ from sleeper.garbage_collection.service import (
     sweep_abandoned,
 )
 from sleeper.ingest_batcher.service import create_all_ingest_batches
-from sleeper.instance import Instance
+from sleeper.instance import BackgroundWork, Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.properties.engine import (
     LOCAL_WORKERS,
@@ -187,13 +187,13 @@ def run_instance(
 
     InvalidRequestError if the instance is not a local one.
     """
-    if not instance.is_local:
+    if instance.background is None:
         raise InvalidRequestError(
             f"instance {instance.where} does its background work by itself, in lambdas and "
             "tasks; `sleeper pause` stops its schedules and `sleeper resume` starts them"
         )
     count = workers or instance.properties().get(LOCAL_WORKERS) or worker_count()
-    runner = _Runner(instance, listener, count)
+    runner = _Runner(instance, instance.background, listener, count)
     try:
         return runner.run(until_idle)
     finally:
@@ -201,10 +201,13 @@ def run_instance(
 
 
 class _Runner:
-    def __init__(self, instance: Instance, listener: Listener, workers: int) -> None:
+    def __init__(
+        self, instance: Instance, background: BackgroundWork, listener: Listener, workers: int
+    ) -> None:
         self._instance = instance
+        self._background = background
         self._listener = listener
-        self._workers = WorkerPool(Path(instance.where), workers)
+        self._workers = WorkerPool(background.folder, workers)
         self._tables: dict[TableId, _TableMemory] = {}
         self._instance_done_at: dict[str, float] = {}
         self._is_first_round = True
@@ -239,13 +242,15 @@ class _Runner:
 
     def _keep_workers(self) -> None:
         if self._is_first_round:
-            self._instance.recover_dead_workers()
+            self._background.recover()
             self._is_first_round = False
-        died = self._workers.keep_up(self._instance.recover_dead_workers)
+        died = self._workers.keep_up(self._background.recover)
         self._status = replace(self._status, workers_died=self._status.workers_died + died)
 
     def _is_busy(self) -> bool:
-        counts = {name: self._instance.queue(name).counts() for name in self._instance.queues}
+        counts = {
+            name: self._instance.jobs.queue(name).counts() for name in self._instance.jobs.queues
+        }
         self._status = replace(
             self._status,
             waiting={n.value: c.visible + c.delayed for n, c in counts.items()},
@@ -257,7 +262,7 @@ class _Runner:
         found = False
         if self._is_due("batches", _BATCH_PERIOD_MINUTES) or is_last_look:
             found |= self._create_batches()
-        for ref in self._instance.tables.list():
+        for ref in self._instance.tables.index.list():
             try:
                 found |= self._look_at_table(ref, is_last_look)
             except SleeperError as error:
@@ -269,9 +274,9 @@ class _Runner:
             sweep_abandoned(self._instance)
             days = self._instance.properties().get(TRACKER_DAYS)
             before = self._instance.clock() - days * _DAY_MS
-            self._instance.jobs.remove_before(before)
-            self._instance.tasks.remove_before(before)
-            self._instance.file_requests().remove_before(before)
+            self._instance.jobs.tracker.remove_before(before)
+            self._instance.jobs.tasks.remove_before(before)
+            self._instance.jobs.file_requests().remove_before(before)
             remove_old_queries(self._instance)
         return found
 
@@ -282,7 +287,7 @@ class _Runner:
         return sent > 0
 
     def _collect_orphans(self) -> None:
-        for ref in self._instance.tables.list():
+        for ref in self._instance.tables.index.list():
             try:
                 collect_table_orphans(self._instance, ref.name)
             except SleeperError as error:
@@ -290,7 +295,7 @@ class _Runner:
 
     def _finish_deletions(self) -> bool:
         try:
-            deleting = self._instance.tables.list(TableState.DELETING)
+            deleting = self._instance.tables.index.list(TableState.DELETING)
             return bool(deleting) and finish_deletions(self._instance) > 0
         except SleeperError as error:
             # A worker that still writes into the table's folder; the next time will do.
@@ -299,7 +304,7 @@ class _Runner:
 
     def _look_at_table(self, ref: TableRef, is_last_look: bool) -> bool:
         memory = self._tables.setdefault(ref.id, _TableMemory())
-        with self._instance.state(ref.id).reading() as state:
+        with self._instance.tables.state(ref.id).reading() as state:
             number = state.number
         has_changed = number != memory.looked_at
         found = False

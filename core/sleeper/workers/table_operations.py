@@ -28,9 +28,11 @@ def fan_out_tables(instance: Instance, operation: QueueName) -> int:
     if operation not in TABLE_OPERATIONS:
         raise InvalidRequestError(f"queue {operation.value} is of no operation on tables")
     ids = [
-        ref.id for ref in instance.tables.list() if ref.online or operation not in _ONLINE_TABLES
+        ref.id
+        for ref in instance.tables.index.list()
+        if ref.online or operation not in _ONLINE_TABLES
     ]
-    queue = instance.queue(operation)
+    queue = instance.jobs.queue(operation)
     waiting = queue.counts().visible
     if waiting >= _ROUNDS_WAITING_MAX * max(len(ids), 1):
         logger.warning("%d messages wait on queue %s already", waiting, operation.value)

@@ -40,10 +40,14 @@ def start_tasks(instance: Instance, kind: JobKind) -> StartReport:
     if kind not in _KINDS:
         raise InvalidRequestError(f"there are no tasks of kind {kind.value}")
     queue_name, tasks_max = _KINDS[kind]
-    counts = instance.queue(queue_name).counts()
+    counts = instance.jobs.queue(queue_name).counts()
     if not counts.visible and not counts.in_flight:
         return StartReport(0, 0, 0, 0)
-    launcher = instance.launcher(kind)
+    if instance.jobs.launcher is None:
+        raise InvalidRequestError(
+            f"a local instance starts no {kind.value} tasks: `sleeper run` has its own workers"
+        )
+    launcher = instance.jobs.launcher(kind)
     running = launcher.running()
     if not counts.visible:
         return StartReport(0, counts.in_flight, running, 0)

@@ -169,7 +169,7 @@ class Worker:
     def run_one(self) -> bool:
         """Takes one message from the first queue that has one; False if none has."""
         for name in self._settings.queues:
-            queue = self._instance.queue(name)
+            queue = self._instance.jobs.queue(name)
             for message in queue.receive(wait_seconds=self._settings.wait_seconds):
                 self._at_hand = (queue, message)
                 self._handle(name, queue, message)
@@ -285,7 +285,7 @@ class Worker:
     def _record(self, step: TaskStep, **more: object) -> None:
         now = self._instance.clock()
         event = TaskEvent(self._task_id, self._settings.kind, step, now, **more)  # type: ignore[arg-type]
-        self._instance.tasks.record(event)
+        self._instance.jobs.tasks.record(event)
 
 
 @contextmanager

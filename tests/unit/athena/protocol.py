@@ -65,9 +65,9 @@ def from_to(kind: pa.DataType, low: Any, high: Any) -> Json:
 def connector_of(instance: Instance, folder: Path, leaves_per_split: int = 1) -> Connector:
     """One that spills to a folder."""
     return Connector(
-        instance.tables,
+        instance.tables.index,
         lambda ref: query_table(OpenTable(instance, ref)),
-        instance.query_engine,
+        instance.queries.engine,
         SpillBucket("spilled", DataRoot(folder)),
         ConnectorSettings(leaves_per_split=leaves_per_split),
     )

@@ -8,7 +8,7 @@ import pytest
 
 from sleeper.aws.connections import GatewayConnections
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.query.messages.destination import Connection
+from sleeper.jobs.connection import Connection
 
 OPEN, CLOSED, FULL = "open=", "closed=", "full="
 _STATUS = {OPEN: 200, CLOSED: 410, FULL: 413}

@@ -77,9 +77,9 @@ def test_each_leaf_is_a_sorted_file_of_aggregated_rows(instance: Instance, tmp_p
         list(range(start, start + 100)) for start in (0, 100, 200)
     ]
     assert sum(n for rows in found for _, n in rows) == 400
-    ref = instance.tables.by_name("t")
+    ref = instance.tables.index.by_name("t")
     assert Path(result.location) == tmp_path / "out" / ref.id / "e1"
-    with instance.state(ref.id).reading() as state:
+    with instance.tables.state(ref.id).reading() as state:
         assert list(state.collection.holds()) == []
 
 
@@ -90,22 +90,22 @@ def test_an_export_that_comes_again_changes_nothing(instance: Instance) -> None:
     again = run_bulk_export_message(instance, message(body))
     assert (again.done_before, again.version, again.rows) == (True, first.version, 300)
     assert sum(n for rows in exported(again) for _, n in rows) == 300
-    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    (job,) = instance.jobs.tracker.recent(JobKind.BULK_EXPORT)
     assert (job.state, len(job.runs)) == (JobState.COMMITTED, 2)
     assert {run.rows_written for run in job.runs} == {300, None}
 
 
 def test_a_damaged_file_is_never_exported(instance: Instance) -> None:
-    ref = instance.tables.by_name("t")
-    with instance.state(ref.id).reading() as state:
+    ref = instance.tables.index.by_name("t")
+    with instance.tables.state(ref.id).reading() as state:
         file = next(state.files.all())
-    path = Path(instance.root.url_of(file.path))
+    path = Path(instance.storage.root.url_of(file.path))
     content = bytearray(path.read_bytes())
     content[-200] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"{file.path} is damaged"):
         export_table(instance, "t", export_id="e1")
-    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    (job,) = instance.jobs.tracker.recent(JobKind.BULK_EXPORT)
     assert job.state is JobState.FAILED
     assert not list(Path(instance.where).rglob("_SUCCESS"))
 
@@ -129,7 +129,7 @@ def test_a_run_that_died_is_finished_at_the_version_that_it_began_with(
         context.setattr(service, "write_parquet", torn)
         with pytest.raises(UnavailableError, match="the disk is full"):
             export_table(instance, "t", export_id="e1")
-    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    (job,) = instance.jobs.tracker.recent(JobKind.BULK_EXPORT)
     assert job.state is JobState.FAILED
     ingest(instance, range(0, 300))
     split_last_leaf(instance)
@@ -172,14 +172,14 @@ def test_a_table_that_is_deleted_while_it_is_exported_is_named(
 
     def late(*arguments: Any) -> BulkExportResult:
         delete_table(instance, "t")
-        shutil.rmtree(Path(instance.root.url_of(f"{ref.id}/data")))
+        shutil.rmtree(Path(instance.storage.root.url_of(f"{ref.id}/data")))
         return write_export(*arguments)
 
-    ref = instance.tables.by_name("t")
+    ref = instance.tables.index.by_name("t")
     monkeypatch.setattr(service, "write_export", late)
     with pytest.raises(StateMovedOnError, match="table 't' was deleted meanwhile"):
         export_table(instance, "t", export_id="e1")
-    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    (job,) = instance.jobs.tracker.recent(JobKind.BULK_EXPORT)
     assert (job.state, job.reasons) == (JobState.FAILED, ("table 't' was deleted meanwhile",))
 
 
@@ -193,7 +193,7 @@ def test_an_export_whose_version_is_gone_says_so(
         context.setattr(service, "write_export", fails)
         with pytest.raises(UnavailableError):
             export_table(instance, "t", export_id="e1")
-    ref = instance.tables.by_name("t")
+    ref = instance.tables.index.by_name("t")
     root = DataRoot(Path(instance.where) / "exports")
     plan = json.loads(root.read(f"{ref.id}/e1/_plan.json"))
     with root.replacing(f"{ref.id}/e1/_plan.json") as sink:
@@ -213,7 +213,7 @@ def test_an_unknown_table_is_refused_and_tracked(instance: Instance) -> None:
         export_table(instance, "other")
     with pytest.raises(InvalidRequestError, match="other"):
         run_bulk_export_message(instance, message({"exportId": "e", "tableName": "other"}))
-    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    (job,) = instance.jobs.tracker.recent(JobKind.BULK_EXPORT)
     assert (job.job_id, job.state) == ("e", JobState.REJECTED)
 
 
@@ -233,7 +233,7 @@ def test_a_message_that_is_no_export_is_rejected_under_its_own_id(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=said):
         run_bulk_export_message(instance, Message("m1", body, "receipt", 1, 0))
-    (job,) = instance.jobs.recent(JobKind.BULK_EXPORT)
+    (job,) = instance.jobs.tracker.recent(JobKind.BULK_EXPORT)
     assert (job.job_id, job.state) == ("m1", JobState.REJECTED)
 
 

@@ -160,7 +160,7 @@ def test_a_snapshot_is_taken_and_reported(full: Sleeper) -> None:
 
 def test_dead_letters_are_listed_redriven_and_deleted(sleeper: Sleeper, tmp_path: Path) -> None:
     instance = open_instance(tmp_path / "here")
-    queue = instance.queue(QueueName.INGEST)
+    queue = instance.jobs.queue(QueueName.INGEST)
     queue.send("poison")
     for _ in range(3):
         (message,) = queue.receive()

@@ -54,7 +54,7 @@ def test_all_of_a_shared_instance_can_be_written_by_its_group(tmp_path: Path) ->
         with closing(open_local_instance(tmp_path / "instance")) as instance:
             create_table(instance, "t", SCHEMA)
             with instance.table("t").state.reading():
-                spill = instance.spill_folder()
+                spill = instance.storage.spill_folder()
                 assert mode(spill) == 0o700
                 found = {p.name: mode(p) for p in (tmp_path / "instance").rglob("*") if p != spill}
     assert {"instance.db", "state.db", "state.db.lock", "state.db-wal"} <= found.keys()

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 def hurt(request: pytest.FixtureRequest, folder: Path) -> Iterator[Instance]:
     """The instance when the state of `hurt` is no more what it was."""
     instance = open_local_instance(folder)
-    state = folder / instance.tables.by_name("hurt").id / "state.db"
+    state = folder / instance.tables.index.by_name("hurt").id / "state.db"
     match request.param:
         case "lost":
             state.unlink()

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.connection import Connection
 from sleeper.partitions.region import Range
 from sleeper.processing.model import IteratorCall
 from sleeper.processing.restriction import Restriction
 from sleeper.properties.table import CompressionCodec
-from sleeper.query.messages.destination import Connection, DestinationKind, ResultsDestination
+from sleeper.query.messages.destination import DestinationKind, ResultsDestination
 from sleeper.query.messages.leaf import (
     LeafQueryMessage,
     leaf_query_body,

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError, SleeperError
+from sleeper.jobs.connection import Connection
 from sleeper.partitions.region import Region
-from sleeper.query.messages.destination import Connection, with_connection
+from sleeper.query.messages.destination import with_connection
 from sleeper.query.messages.leaf import (
     leaf_query_body,
     leaf_query_of,

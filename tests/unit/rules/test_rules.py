@@ -129,7 +129,7 @@ def test_rule_1_a_worker_deletes_its_message_only_after_the_commit(
     for call in range(2, 30):
         if stored(instance):
             break
-        assert instance.queue(QueueName.INGEST).counts().unfinished == 1
+        assert instance.jobs.queue(QueueName.INGEST).counts().unfinished == 1
         plan.left, plan.is_dead = call, False
         with pytest.raises(Crash):
             Worker(mortal, "task", threading.Event()).run_one()
@@ -144,8 +144,8 @@ def test_rule_1_a_worker_deletes_its_message_only_after_the_commit(
 def redeliver(instance: Instance, clock: FakeClock) -> None:
     """What was in flight returns, as if it had never been received."""
     clock.now_ms += 1_000_000
-    instance.dead_letters(QueueName.INGEST).list()
-    instance.dead_letters(QueueName.INGEST).redrive()
+    instance.jobs.dead_letters(QueueName.INGEST).list()
+    instance.jobs.dead_letters(QueueName.INGEST).redrive()
 
 
 def test_rule_1_a_message_older_than_the_memory_of_ids_is_rejected(
@@ -164,7 +164,7 @@ def test_rule_1_a_message_older_than_the_memory_of_ids_is_rejected(
     submit_ingest(instance, "rows", [str(path)], "late")
     clock.now_ms += 31 * DAY_MS
     run_all(instance)
-    job = instance.jobs.job(instance.table("rows").ref.id, "late")
+    job = instance.jobs.tracker.job(instance.table("rows").ref.id, "late")
     assert job.state is JobState.REJECTED
     assert "31 days ago" in job.reasons[0]
 
@@ -208,14 +208,14 @@ def test_rule_3_two_runs_in_the_same_millisecond_write_to_different_names(
 
 
 def test_rule_3_an_object_that_is_there_is_not_overwritten(instance: Instance) -> None:
-    with instance.root.sink("0a0b0c0d/data/file") as sink:
+    with instance.storage.root.sink("0a0b0c0d/data/file") as sink:
         sink.write(b"live")
     with (
         pytest.raises(UnavailableError, match="exists"),
-        instance.root.sink("0a0b0c0d/data/file") as sink,
+        instance.storage.root.sink("0a0b0c0d/data/file") as sink,
     ):
         sink.write(b"other")
-    assert instance.root.read("0a0b0c0d/data/file") == b"live"
+    assert instance.storage.root.read("0a0b0c0d/data/file") == b"live"
 
 
 def test_rule_4_a_lease_that_the_queue_outlasts_is_refused(instance: Instance) -> None:
@@ -270,7 +270,7 @@ def test_rule_7_a_refused_job_is_tracked_and_its_message_is_gone(
     path = write(tmp_path / "a.parquet", [("a", 1), (None, 2)])
     submit_ingest(instance, "rows", [str(path)], "j")
     run_all(instance)
-    job = instance.jobs.job(instance.table("rows").ref.id, "j")
+    job = instance.jobs.tracker.job(instance.table("rows").ref.id, "j")
     assert job.state is JobState.REJECTED
     assert "'k'" in job.reasons[0]
     assert not stored(instance)

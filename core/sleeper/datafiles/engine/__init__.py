@@ -1,1 +1,1 @@
-"""TODO."""
+"""DataFusion sessions and predicates."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Sorts rows and merges sorted files, with filters, aggregations and iterators."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Parts of data files in S3 that a read needs, copied to local disk."""

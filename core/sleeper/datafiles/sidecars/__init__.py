@@ -1,1 +1,1 @@
-"""TODO."""
+"""Objects beside a data file: sketches, key filters and checksums."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Users' files as checked Arrow batches: Parquet, CSV and JSON lines."""

@@ -35,13 +35,11 @@ from sleeper.errors import (
 )
 from sleeper.schema.model import Field, Schema, type_name
 from sleeper.storage.disk import sync_folder
-from sleeper.storage.s3_file import S3File
+from sleeper.storage.s3_file import S3File, SourceFile
 
 # A pipe or a terminal has nothing to synchronise.
 _NO_DISK = (errno.EINVAL, errno.ENOTSUP)
 
-SourceFile = Path | S3File
-"""What is named by a local path, or by a URL of S3."""
 
 Columns = dict[str, pa.Array]
 ParseColumn = Callable[[pa.Array, Field], tuple[pa.Array, dict[int, str]]]

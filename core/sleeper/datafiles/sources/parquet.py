@@ -22,7 +22,7 @@ from sleeper.datafiles.remote.parquet_footer import (
     column_statistics,
     footer_length,
 )
-from sleeper.datafiles.sources.files import RowChecker, SourceFile, batch_columns
+from sleeper.datafiles.sources.files import RowChecker, batch_columns
 from sleeper.errors import InvalidRequestError, UnavailableError, failure_of
 from sleeper.schema.model import (
     INT_RANGES,
@@ -34,7 +34,7 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
 )
-from sleeper.storage.s3_file import S3File
+from sleeper.storage.s3_file import S3File, SourceFile
 
 UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError)
 """What Arrow raises for a damaged file. Names that are not UTF-8 are a ValueError."""

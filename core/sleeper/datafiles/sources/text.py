@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.csv as csv
 
 from sleeper.datafiles.arrow import UnfitError, cast_or_find, cast_values
-from sleeper.datafiles.sources.files import Columns, RowChecker, SourceFile, combined
+from sleeper.datafiles.sources.files import Columns, RowChecker, combined
 from sleeper.datafiles.sources.json_rows import NOT_ROWS, TEXT_IN_JSON, parse_lines, reason_against
 from sleeper.errors import InvalidRequestError, failure_of, reason_of
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
-from sleeper.storage.s3_file import S3File
+from sleeper.storage.s3_file import S3File, SourceFile
 
 _BLOCK_BYTES = 8 * 1024 * 1024
 _ANY_KEY = Field("\n", PrimitiveType.LONG)

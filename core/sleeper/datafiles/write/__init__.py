@@ -1,1 +1,1 @@
-"""TODO."""
+"""Writers of data files, from one file to one per leaf partition."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Reads at one version that several processes execute: parts, holds, followers."""

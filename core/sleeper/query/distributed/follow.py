@@ -27,7 +27,7 @@ class Followed:
         state, instance = self.table.state, self.table.instance
         if self.follower is not None:
             return FollowerClaim(state, self.follower)
-        seconds = instance.query_engine().settings.hold_seconds
+        seconds = instance.queries.engine().settings.hold_seconds
         return HoldClaim(state, seconds, instance.clock, self.owner)
 
 

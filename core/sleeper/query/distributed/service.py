@@ -39,7 +39,7 @@ def plan_scan(
     table: OpenTable, query: Query, owner: str, bytes_per_piece: int
 ) -> tuple[TableScan, list[QueryPiece]]:
     """Plans the query on the newest version, or its own, and holds it for `owner`."""
-    engine = table.instance.query_engine()
+    engine = table.instance.queries.engine()
     shared, pieces = plan_pieces(query, query_table(table), engine, owner, bytes_per_piece)
     return TableScan(table.ref, shared), pieces
 
@@ -47,11 +47,13 @@ def plan_scan(
 def read_scan(instance: Instance, scan: TableScan, piece: QueryPiece) -> Iterator[pa.RecordBatch]:
     """The piece's rows; its version is held as long as it takes."""
     table = OpenTable(instance, scan.ref)
-    engine = instance.query_engine()
+    engine = instance.queries.engine()
     hold = scan.shared.hold
     assert hold is not None, "a plan with pieces is held"
     with _gone_or_deleted(table), HoldRenewal(hold, lambda: table.state, instance.clock):
-        yield from read_piece(scan.shared, piece, instance.root, iterators_of(table), engine)
+        yield from read_piece(
+            scan.shared, piece, instance.storage.root, iterators_of(table), engine
+        )
 
 
 def plan_feed_scans(
@@ -64,9 +66,11 @@ def plan_feed_scans(
 
 def read_feed_scan(instance: Instance, scan: FeedScan) -> Iterator[pa.RecordBatch]:
     """The rows of a piece of a change feed."""
-    engine = instance.query_engine()
+    engine = instance.queries.engine()
     with _gone_or_deleted(OpenTable(instance, scan.ref)):
-        yield from read_feed_piece(scan.schema, scan.query, scan.piece, instance.root, engine)
+        yield from read_feed_piece(
+            scan.schema, scan.query, scan.piece, instance.storage.root, engine
+        )
 
 
 @contextmanager

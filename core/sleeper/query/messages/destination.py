@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.connection import Connection
 from sleeper.properties.table import CompressionCodec
 from sleeper.query.messages.query import json_object
 from sleeper.schema.json_values import is_unicode, whole_number
@@ -27,14 +28,6 @@ _CONNECTION_NAMES = (
 )
 _BATCH_SIZE_NAMES = ("batchSize", "maxBatchSize")
 _BATCH_SIZE_MAX = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """A WebSocket that is open at a gateway."""
-
-    endpoint: str
-    id: str
 
 
 @dataclass(frozen=True, slots=True)

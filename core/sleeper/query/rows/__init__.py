@@ -1,1 +1,1 @@
-"""TODO."""
+"""Rows of results as text and files."""

@@ -1,19 +1,17 @@
-"""The files in S3 that ingest may read, named by users. Loads no data library."""
+"""Names of users' files in S3, and the buckets that they may be in. Loads no data library."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from sleeper.errors import InvalidRequestError
-from sleeper.instance import Instance
 from sleeper.properties.deployed_stores import UPLOADS_PREFIX
 from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from sleeper.properties.values import InstanceProperties
-from sleeper.storage.bucket import Bucket, is_s3_url, split_s3_url
+from sleeper.storage.bucket import Bucket, split_s3_url
 from sleeper.storage.location import DataRoot
 from sleeper.storage.s3_file import S3File, s3_file
 
 LOCAL_SCHEME = "file://"
-"""Before the name of a file of the machine of a command, which is no task's."""
+"""The prefix of a job's name for a file of the machine that runs a command."""
 _ENDING_BELOW = ".parquet"
 
 
@@ -74,17 +72,3 @@ def _source_buckets(root: DataRoot, properties: InstanceProperties) -> tuple[Buc
     own = next(iter(root.buckets), Bucket(""))
     names = properties.get(INGEST_SOURCE_BUCKETS)
     return tuple(replace(own, name=name, prefix="") for name in names if name != own.name)
-
-
-def refuse_other_buckets(instance: Instance, names: Iterable[str]) -> None:
-    """InvalidRequestError if one is in a bucket that nothing may be ingested from."""
-    for name in names:
-        if is_s3_url(name) or not instance.is_local:
-            s3_source(name, instance.root, instance.properties())
-
-
-def refuse_local_files(instance: Instance, names: Iterable[str]) -> None:
-    """The disk of a task is nothing that a message may name."""
-    for name in names:
-        if not instance.is_local and name.startswith(LOCAL_SCHEME):
-            raise InvalidRequestError(f"file {name} is not in S3: expected s3://bucket/key")

@@ -44,7 +44,7 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
         }
         ingest_rows(opened, name, [pa.record_batch(rows)])
         if name == "t":
-            opened.table_properties.change(table.id, {QUERY_CALLERS.name: json.dumps(CALLERS)})
+            opened.tables.properties.change(table.id, {QUERY_CALLERS.name: json.dumps(CALLERS)})
     yield opened
     opened.close()
 

@@ -1,10 +1,10 @@
 """Which files in S3 may be ingested."""
 
 import pytest
+from sleeper.runs.source_files import s3_source
 
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.values import instance_properties
-from sleeper.runs.source_files import s3_source
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 

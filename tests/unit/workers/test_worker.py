@@ -23,6 +23,7 @@ from sleeper.local.database import InstanceDatabase
 from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.tables.table_ref import TableRef
 from sleeper.workers.worker import Worker, WorkerSettings, _kept_in_flight
+from tests.ports import with_ports
 from tests.system.bad_days import make_table, write
 from tests.table_fixture import FakeClock
 
@@ -77,7 +78,7 @@ def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None
     queue = Queue()
     with closing(open_local_instance(tmp_path / "instance")) as opened:
         tables = SimpleNamespace(by_id=unavailable)
-        known = replace(opened, queue=lambda _: queue, tables=tables)  # type: ignore[arg-type, return-value]
+        known = with_ports(opened, jobs={"queue": lambda _: queue}, tables={"index": tables})
         settings = WorkerSettings("split", (QueueName.SPLITTING,), retry_seconds=(10.0, 120.0))
         worker = Worker(known, "t", threading.Event(), settings)
         for _ in range(4):
@@ -116,13 +117,13 @@ def test_a_local_job_that_lacks_a_resource_is_tried_for_minutes(
             for _ in range(2):
                 assert worker.run_one()
                 assert not worker.run_one()
-                assert instance.jobs.job(table_id, "j1").state is JobState.FAILED
+                assert instance.jobs.tracker.job(table_id, "j1").state is JobState.FAILED
                 waits.append(start_of_next_try(instance, clock))
         assert waits == sorted(waits)
         assert sum(waits) >= 120
         assert worker.run_one()
-        assert instance.jobs.job(table_id, "j1").state is JobState.COMMITTED
-        assert not instance.dead_letters(QueueName.INGEST).list()
+        assert instance.jobs.tracker.job(table_id, "j1").state is JobState.COMMITTED
+        assert not instance.jobs.dead_letters(QueueName.INGEST).list()
 
 
 def test_the_last_try_of_a_local_job_leaves_a_dead_letter_at_once(
@@ -136,12 +137,12 @@ def test_the_last_try_of_a_local_job_leaves_a_dead_letter_at_once(
 
     monkeypatch.setattr("sleeper.workers.worker.run_split_message", fail)
     with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
-        instance.queue(QueueName.SPLITTING).send("{}")
+        instance.jobs.queue(QueueName.SPLITTING).send("{}")
         worker = Worker(instance, "task", threading.Event())
         for _ in range(3):
             start_of_next_try(instance, clock)
             assert worker.run_one()
-        assert len(instance.dead_letters(QueueName.SPLITTING).list()) == 1
+        assert len(instance.jobs.dead_letters(QueueName.SPLITTING).list()) == 1
 
 
 @pytest.mark.parametrize(
@@ -162,9 +163,9 @@ def test_a_try_follows_soon_where_waiting_is_no_cure_or_a_caller_waits(
         raise error
 
     for job in ("ingest", "compaction", "leaf_query"):
-        monkeypatch.setattr(f"sleeper.wiring.worker.run_{job}_message", fail)
+        monkeypatch.setattr(f"sleeper.workers.worker.run_{job}_message", fail)
     with closing(open_local_instance(tmp_path / "instance", clock)) as instance:
-        instance.queue(name).send("{}")
+        instance.jobs.queue(name).send("{}")
         worker = Worker(instance, "task", threading.Event())
         assert worker.run_one()
         assert start_of_next_try(instance, clock) == 2.0

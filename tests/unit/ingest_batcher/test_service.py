@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from sleeper.jobs.queue import Message, QueueName
 from sleeper.jobs.status import JobState
 from sleeper.opening import make_instance, open_instance
 from sleeper.properties.table import BATCHER_JOB_FILES_MIN, BATCHER_JOB_SIZE_MIN
+from tests.ports import with_ports
 
 SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'
 AT_ONCE = {BATCHER_JOB_SIZE_MIN.name: "0", BATCHER_JOB_FILES_MIN.name: "1"}
@@ -52,7 +52,7 @@ def message(body: str, message_id: str = "m1") -> Message:
 
 
 def jobs_sent(instance: Instance) -> list[tuple[str, ...]]:
-    received = instance.queue(QueueName.INGEST).receive(messages_max=10)
+    received = instance.jobs.queue(QueueName.INGEST).receive(messages_max=10)
     return [ingest_job_from_message(m.body, m.message_id).files for m in received]
 
 
@@ -60,12 +60,12 @@ def test_a_message_that_comes_twice_makes_one_job(instance: Instance, file: Path
     body = f'{{"tableName":"t","files":["{file}"]}}'
     assert receive_batch_message(instance, message(body)) == 1
     assert receive_batch_message(instance, message(body)) == 1
-    ref = instance.tables.by_name("t")
+    ref = instance.tables.index.by_name("t")
     assert len(create_ingest_batches(instance, ref)) == 1
     receive_batch_message(instance, message(body))
     assert create_ingest_batches(instance, ref) == []
     assert jobs_sent(instance) == [(str(file),)]
-    (job,) = instance.jobs.recent(JobKind.INGEST)
+    (job,) = instance.jobs.tracker.recent(JobKind.INGEST)
     assert job.inputs == 1
 
 
@@ -133,7 +133,7 @@ def test_a_message_that_can_never_be_is_rejected_in_the_tracker(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         receive_batch_message(instance, message(body))
-    (job,) = instance.jobs.recent()
+    (job,) = instance.jobs.tracker.recent()
     assert job.job_id == "m1"
     assert reason in str(job)
     assert create_all_ingest_batches(instance) == (0, ())
@@ -171,11 +171,11 @@ def test_files_that_wait_for_a_deleted_table_are_rejected_with_their_reason(
     submit_to_batcher(instance, "t", names[:1])
     for name in ("soon gone", "gone"):
         delete_table(instance, name)
-    instance.remove_table(gone.id)
-    instance.tables.remove(gone.id)
+    instance.tables.delete(gone.id)
+    instance.tables.index.remove(gone.id)
 
     assert create_all_ingest_batches(instance) == (1, ())
-    rejected = {job.job_id: job for job in instance.jobs.recent() if job.reasons}
+    rejected = {job.job_id: job for job in instance.jobs.tracker.recent() if job.reasons}
     assert {job.state for job in rejected.values()} == {JobState.REJECTED}
     reasons = {job_id: job.reasons[0] for job_id, job in rejected.items()}
     assert reasons["m-2"] == (
@@ -186,7 +186,7 @@ def test_files_that_wait_for_a_deleted_table_are_rejected_with_their_reason(
     assert sent.endswith(" and 2 more")
     assert len(set(sent.removeprefix(begun).removesuffix(" and 2 more").split(", "))) == 5
     assert set(reasons) == {"m1", "m-2"}
-    assert instance.file_requests().tables() == ()
+    assert instance.jobs.file_requests().tables() == ()
     assert create_all_ingest_batches(instance) == (0, ())
 
 
@@ -195,17 +195,17 @@ def test_files_given_to_a_job_whose_table_was_deleted_are_told_of_once(
 ) -> None:
     table = create_table(instance, "gone", SCHEMA)
     submit_to_batcher(instance, "gone", [str(file)])
-    requests = instance.file_requests()
+    requests = instance.jobs.file_requests()
     requests.assign("the job", requests.waiting(table.id))
     delete_table(instance, "gone")
 
     def dies(_: object) -> None:
         raise UnavailableError("no answer")
 
-    dying = replace(instance, file_requests=lambda: _Discarding(requests, dies))
+    dying = with_ports(instance, jobs={"file_requests": lambda: _Discarding(requests, dies)})
     assert create_all_ingest_batches(dying) == (0, ("table gone: no answer",))
     assert create_all_ingest_batches(instance) == (0, ())
-    (job,) = instance.jobs.recent()
+    (job,) = instance.jobs.tracker.recent()
     assert (job.job_id, job.state, len(job.runs)) == ("the job", JobState.REJECTED, 1)
 
 
@@ -227,7 +227,7 @@ def test_a_table_that_is_not_known_is_tracked_under_as_much_of_its_name_as_a_key
         receive_batch_message(
             instance, message(json.dumps({"tableName": "x" * 9000, "files": ["a"]}))
         )
-    (job,) = instance.jobs.recent()
+    (job,) = instance.jobs.tracker.recent()
     assert job.table_id == "x" * 200
 
 

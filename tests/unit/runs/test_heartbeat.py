@@ -58,7 +58,7 @@ def until(is_so: Callable[[], object]) -> None:
 
 
 def heard(instance: Instance) -> list[int | None]:
-    return [task.heard_ms for task in instance.tasks.recent()]
+    return [task.heard_ms for task in instance.jobs.tasks.recent()]
 
 
 @pytest.mark.usefixtures("quick")
@@ -113,9 +113,9 @@ def rows(instance: Instance, kind: ReportKind) -> dict[str, dict[str, Any]]:
 
 def begin(instance: Instance, task_id: str, kind: JobKind, at_ms: int) -> None:
     """A task, and a job that it runs."""
-    instance.tasks.record(TaskEvent(task_id, kind.value, TaskStep.STARTED, at_ms))
-    table = instance.tables.by_name("t")
-    instance.jobs.record(
+    instance.jobs.tasks.record(TaskEvent(task_id, kind.value, TaskStep.STARTED, at_ms))
+    table = instance.tables.index.by_name("t")
+    instance.jobs.tracker.record(
         JobEvent(table.id, f"job of {task_id}", kind, JobStep.STARTED, at_ms, "r", task_id)
     )
 

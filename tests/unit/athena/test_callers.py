@@ -28,7 +28,7 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
     opened = open_local_instance(tmp_path / "instance")
     create_table(opened, "open", SCHEMA)
     table = create_table(opened, "guarded", SCHEMA)
-    opened.table_properties.change(table.id, {QUERY_CALLERS.name: json.dumps(CALLERS)})
+    opened.tables.properties.change(table.id, {QUERY_CALLERS.name: json.dumps(CALLERS)})
     yield opened
     opened.close()
 

@@ -69,8 +69,8 @@ def athena(instance: Instance) -> Athena:
 
 
 def set_callers(instance: Instance, callers: object) -> None:
-    table_id = instance.tables.by_name("t").id
-    instance.table_properties.change(table_id, {QUERY_CALLERS.name: json.dumps(callers)})
+    table_id = instance.tables.index.by_name("t").id
+    instance.tables.properties.change(table_id, {QUERY_CALLERS.name: json.dumps(callers)})
 
 
 def test_a_table_that_is_not_open_to_all_is_closed_to_athena(

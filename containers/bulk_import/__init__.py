@@ -1,0 +1,1 @@
+"""Programs of ECS tasks and EMR jobs."""
