@@ -111,7 +111,7 @@ def test_changes_made_at_once_lose_nothing(files: Files) -> None:
     def change(name: str, name_of_instance: str) -> None:
         other = files.again()
         other.change_instance({name_of_instance: "1"})
-        other.tables.index.change(TABLE, {name: "1"})
+        other.tables.change(TABLE, {name: "1"})
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(change, names, names_of_instance))

@@ -10,13 +10,13 @@ from sleeper.jobs.connection import Connection
 from sleeper.jobs.query_tracker import ERROR_CHARACTERS_MAX
 from sleeper.jobs.queue import QueueName
 from sleeper.properties.table import QUERY_CALLERS
-from sleeper.query.messages.destination import with_connection
 from sleeper.query.messages.query import (
     CLIENT_QUERY_ID,
     QUERY_TYPE,
     QueryMessage,
     query_id_of,
     query_message_from_json,
+    with_connection,
 )
 from sleeper.query_service.frames import frame_sender
 from sleeper.tables.table_index import find_table

@@ -20,13 +20,14 @@ from sleeper.instance import Instance
 from sleeper.jobs.connection import Connection
 from sleeper.jobs.queue import LOCAL_SENDER
 from sleeper.query.interruption import TimeLimit
-from sleeper.query.messages.destination import DestinationKind, with_connection
+from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.query import (
     QUERY_TYPE,
     QueryMessage,
     query_id_of,
     query_message_from_json,
     query_of,
+    with_connection,
 )
 from sleeper.query.rows.json_text import JsonPage, json_pages
 from sleeper.query.service import open_query, schema_of

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from sleeper.datafiles.sources.files import Rejects, RowChecker, text
+from sleeper.datafiles.sources import text
+from sleeper.datafiles.sources.files import Rejects, RowChecker
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.errors import InvalidRequestError
 from sleeper.schema.model import DecimalType, Field, FieldType, MapType, PrimitiveType, Schema

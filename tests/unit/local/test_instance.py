@@ -95,7 +95,7 @@ def test_table_properties_are_kept_as_the_format_page_says(tmp_path: Path) -> No
     assert 'sleeper.table.schema={"rowKeyFields"\\:[{"name"\\:"id"' in text
     changed = instance.set_table_properties(TABLE, {"sleeper.table.gc.delay.minutes": "4"})
     assert changed.get(COLLECTION_DELAY_MINUTES) == 4
-    assert instance.tables.properties(TABLE).get(NAME) == "t"
+    assert instance.table_properties(TABLE).get(NAME) == "t"
     instance.close()
 
 

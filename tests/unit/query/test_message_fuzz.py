@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.jobs.connection import Connection
 from sleeper.partitions.region import Region
-from sleeper.query.messages.destination import with_connection
 from sleeper.query.messages.leaf import (
     leaf_query_body,
     leaf_query_of,
@@ -25,6 +24,7 @@ from sleeper.query.messages.query import (
     query_message_to_json,
     query_of,
     redriven_query_body,
+    with_connection,
 )
 from sleeper.query.request import check_query
 from sleeper.schema.model import Field, PrimitiveType, Schema

@@ -33,7 +33,7 @@ class Instance:
 
     def openers(self) -> dict[str, Any]:
         return {
-            name: lambda made=made, name=name: QueryTable(name, made.store, made.storage.root)
+            name: lambda made=made, name=name: QueryTable(name, made.store, made.root)
             for name, made in self.made.items()
         }
 

@@ -1,12 +1,12 @@
 """Which files in S3 may be ingested."""
 
 import pytest
-from sleeper.runs.source_files import s3_source
 
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.values import instance_properties
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
+from sleeper.storage.source_names import s3_source
 
 ROOT = DataRoot(Bucket("sleeper-a-table-data-1"))
 PROPERTIES = instance_properties({"sleeper.id": "a", "sleeper.ingest.source.bucket": "uploads"})

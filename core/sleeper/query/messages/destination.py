@@ -8,7 +8,6 @@ from typing import Any
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.connection import Connection
 from sleeper.properties.table import CompressionCodec
-from sleeper.query.messages.query import json_object
 from sleeper.schema.json_values import is_unicode, whole_number
 
 
@@ -192,29 +191,3 @@ def _connection(raw: dict[str, Any], where: str) -> Connection:
 def _text_of(raw: dict[str, Any], where: str, names: Sequence[str]) -> str | None:
     """The member under the first of its names that is there."""
     return next((text for name in names if (text := _text(raw, where, name))), None)
-
-
-_RESULTS = "resultsPublisherConfig"
-_STATUS = "statusReportDestinations"
-_WEBSOCKET = DestinationKind.WEBSOCKET.value
-
-
-def with_connection(body: str, connection: Connection) -> dict[str, Any]:
-    """The message as it is sent on: the connections that it names are replaced by this one.
-
-    Results without another destination go there. The rest is not checked.
-    InvalidRequestError if it is no JSON object.
-    """
-    raw = json_object(body)
-    there = connection_to_json(connection)
-    results = raw.get(_RESULTS) or {}
-    if isinstance(results, dict) and results.get("destination") in (None, _WEBSOCKET):
-        raw[_RESULTS] = {**without_connection(results), **there}
-    status = raw.get(_STATUS) or []
-    if isinstance(status, list):
-        raw[_STATUS] = [*(each for each in status if not _is_connection(each)), there]
-    return raw
-
-
-def _is_connection(raw: object) -> bool:
-    return isinstance(raw, dict) and raw.get("destination") == _WEBSOCKET

@@ -11,16 +11,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
+from sleeper.jobs.connection import Connection
 from sleeper.partitions.json import region_or_none_from_json
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import iterator_call
 from sleeper.query.messages.destination import (
+    DestinationKind,
     ResultsDestination,
     StatusDestination,
+    connection_to_json,
     results_destination_from_json,
     results_destination_to_json,
     status_destination_to_json,
     status_destinations_from_json,
+    without_connection,
 )
 from sleeper.query.request import Query, columns_with_keys
 from sleeper.schema.json_values import is_unicode
@@ -35,6 +39,9 @@ _DEPTH_MAX = 20
 
 RawRegion = Mapping[str, Any]
 """A region as the message has it: what it means depends on the schema."""
+_RESULTS = "resultsPublisherConfig"
+_STATUS = "statusReportDestinations"
+_WEBSOCKET = DestinationKind.WEBSOCKET.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +261,24 @@ def _asked_by(raw: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _in_message(reason: str) -> str:
     return reason if reason.startswith("query message") else f"query message: {reason}"
+
+
+def with_connection(body: str, connection: Connection) -> dict[str, Any]:
+    """The message as it is sent on: the connections that it names are replaced by this one.
+
+    Results without another destination go there. The rest is not checked.
+    InvalidRequestError if it is no JSON object.
+    """
+    raw = json_object(body)
+    there = connection_to_json(connection)
+    results = raw.get(_RESULTS) or {}
+    if isinstance(results, dict) and results.get("destination") in (None, _WEBSOCKET):
+        raw[_RESULTS] = {**without_connection(results), **there}
+    status = raw.get(_STATUS) or []
+    if isinstance(status, list):
+        raw[_STATUS] = [*(each for each in status if not _is_connection(each)), there]
+    return raw
+
+
+def _is_connection(raw: object) -> bool:
+    return isinstance(raw, dict) and raw.get("destination") == _WEBSOCKET
