@@ -3,7 +3,6 @@
 import base64
 import copy
 import json
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -131,7 +130,7 @@ def test_queries_of_a_table_that_is_closed_to_a_caller_are_not_known_to_him(
     table: Instance, aws: Lambda
 ) -> None:
     body = json.dumps({**QUERY, "queryId": "of-others", "resultsPublisherConfig": {}})
-    table.queue(QueueName.QUERY).send(body)
+    table.jobs.queue(QueueName.QUERY).send(body)
     aws.take(QueueName.QUERY, plan_query)
     assert told(aws, "/queries/of-others")[0] == 200
     change_table_properties(table, "t", {CALLERS: '{"AROAANOTHER": {}}'})
@@ -162,7 +161,7 @@ def test_a_query_over_the_websocket_goes_to_the_queue_with_its_connection(
         {**QUERY, "resultsPublisherConfig": elsewhere, "statusReportDestinations": [elsewhere]}
     )
     assert aws.call(handle_websocket, live(body)) == {"statusCode": 200}
-    (sent,) = table.queue(QueueName.QUERY).receive(10)
+    (sent,) = table.jobs.queue(QueueName.QUERY).receive(10)
     message = parse_query_message(sent.body, "none")
     assert (message.client_query_id, message.frame_id) == ("q", "q")
     assert message.query_id != "q"
@@ -174,7 +173,7 @@ def test_a_query_over_the_websocket_goes_to_the_queue_with_its_connection(
 def test_connecting_and_leaving_sends_nothing(table: Instance, aws: Lambda) -> None:
     for kind in ("CONNECT", "DISCONNECT"):
         assert aws.call(handle_websocket, live("", kind)) == {"statusCode": 200}
-    assert not table.queue(QueueName.QUERY).receive(10)
+    assert not table.jobs.queue(QueueName.QUERY).receive(10)
 
 
 @pytest.mark.parametrize(
@@ -188,14 +187,17 @@ def test_connecting_and_leaving_sends_nothing(table: Instance, aws: Lambda) -> N
 )
 def test_a_refusal_is_told_once_and_nothing_is_sent(table: Instance, body: str, says: str) -> None:
     told: list[tuple[Connection, dict[str, Any]]] = []
-    listening = replace(
-        table, send_frame=lambda connection, frame: told.append((connection, json.loads(frame)))
+    listening = with_ports(
+        table,
+        queries={
+            "send_frame": lambda connection, frame: told.append((connection, json.loads(frame)))
+        },
     )
     submit_live_query(listening, HERE.endpoint, HERE.id, body)
     ((connection, frame),) = told
     assert connection == HERE
     assert (frame["message"], says in frame["error"]) == ("error", True)
-    assert not table.queue(QueueName.QUERY).receive(10)
+    assert not table.jobs.queue(QueueName.QUERY).receive(10)
 
 
 def test_whoever_has_left_is_not_told(table: Instance) -> None:
@@ -215,4 +217,4 @@ def test_a_table_that_is_not_open_to_all_is_not_asked_for_others(table: Instance
     )
     submit_live_query(listening, HERE.endpoint, HERE.id, json.dumps(QUERY))
     assert "not open to all" in told[0]
-    assert not table.queue(QueueName.QUERY).receive(10)
+    assert not table.jobs.queue(QueueName.QUERY).receive(10)

@@ -90,7 +90,7 @@ def test_operations_that_run_at_once_do_no_harm(instance: Instance, table: Table
 
 
 def _split_all(own: Instance) -> None:
-    queue = own.queue(QueueName.SPLITTING)
+    queue = own.jobs.queue(QueueName.SPLITTING)
     while messages := queue.receive(10):
         for message in messages:
             for _again in range(2):

@@ -271,7 +271,7 @@ def test_what_cannot_be_done_now_returns_with_its_table_and_the_others_go_on(
     for ref in (stuck, fine):
         for each in added[ref]:
             hand_over(aws, ref, each)
-    state = functions_instance(aws).state
+    state = functions_instance(aws).tables.state
 
     def unavailable(table_id: TableId) -> Any:
         if table_id == stuck.id:
@@ -322,7 +322,7 @@ def test_whatever_comes_again_in_whatever_batches_each_job_is_committed_once(
         for message in some:
             aws.instance.jobs.queue(COMMITS).delete(message.receipt)
     assert len(waiting) == len(added)
-    state = functions_instance(aws).state
+    state = functions_instance(aws).tables.state
 
     def often_unavailable(table_id: TableId) -> Any:
         if choice.random() < 0.3:
@@ -504,7 +504,7 @@ class KilledError(BaseException):
 
 def poisoned(aws: Lambda, poison: TableRef, error: BaseException) -> Callable[[TableId], Any]:
     """Opens states of tables; one raises the error at each commit."""
-    state = functions_instance(aws).state
+    state = functions_instance(aws).tables.state
 
     class Poison:
         def commit(self, *transactions: AddFiles) -> Any:
@@ -551,7 +551,7 @@ def test_a_commit_that_cannot_be_applied_fails_alone(
     ref = make_table(aws.instance, "t")
     for name in ("good", "bad", "better"):
         hand_over(aws, ref, transaction(name))
-    state = functions_instance(aws).state
+    state = functions_instance(aws).tables.state
 
     class Broken:
         def commit(self, *transactions: AddFiles) -> Any:

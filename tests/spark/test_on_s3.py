@@ -109,7 +109,7 @@ def test_what_cannot_be_taken_in_is_named_by_its_url(
     for path, said in faults.items():
         with pytest.raises(InvalidRequestError, match=said):
             bulk_import_paths(ports, "t", [good, path], lambda: SparkCluster(spark))
-    states = [job.state for job in ports.jobs.recent(JobKind.BULK_IMPORT)]
+    states = [job.state for job in ports.jobs.tracker.recent(JobKind.BULK_IMPORT)]
     assert states == [JobState.REJECTED] * len(faults)
     assert (numbers_in(table), data_objects(aws, table)) == ([], [])
 

@@ -30,7 +30,7 @@ def write(frame: DataFrame, table: sleeper.Table, **options: object) -> None:
 
 def states(table: sleeper.Table) -> list[JobState]:
     ports = table._instance
-    recent = ports.jobs.recent(JobKind.INGEST, ports.table(table.name).ref.id)
+    recent = ports.jobs.tracker.recent(JobKind.INGEST, ports.table(table.name).ref.id)
     return [job.state for job in recent]
 
 

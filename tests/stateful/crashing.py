@@ -3,10 +3,11 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from sleeper.instance import Instance
+from tests.ports import with_ports
 
 _CALLS = {
     "state": {"commit", "commit_or_raise"},
@@ -67,16 +68,17 @@ def crashing(instance: Instance, plan: CrashPlan) -> Instance:
         port.send = remembered
         return port
 
-    return replace(
+    return with_ports(
         instance,
-        jobs=_Port("jobs", instance.jobs.tracker, call),
-        tables=_Port("tables", instance.tables.index, call),
-        table_properties=_Port("table_properties", instance.tables.properties, call),
-        root=_Root(instance.storage.root, call, plan),
-        queue=queue,
-        state=lambda table_id: _Port("state", instance.tables.state(table_id), call),
-        make_table=call("make_table", instance.tables.create),
-        remove_table=call("remove_table", instance.tables.delete),
+        jobs={"tracker": _Port("jobs", instance.jobs.tracker, call), "queue": queue},
+        storage={"root": _Root(instance.storage.root, call, plan)},
+        tables={
+            "index": _Port("tables", instance.tables.index, call),
+            "properties": _Port("table_properties", instance.tables.properties, call),
+            "state": lambda table_id: _Port("state", instance.tables.state(table_id), call),
+            "create": call("create table", instance.tables.create),
+            "delete": call("delete table", instance.tables.delete),
+        },
     )
 
 

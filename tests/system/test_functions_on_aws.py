@@ -96,7 +96,7 @@ def test_a_thousand_tables_are_fanned_out_within_seconds(on_aws: Instance) -> No
     refs = tuple(TableRef(new_table_id(), f"t{i}") for i in range(1000))
     many = with_ports(on_aws, tables={"index": SimpleNamespace(list=lambda: refs)})
     assert fan_out_tables(many, QueueName.GARBAGE_COLLECTION) == 1000
-    queue = on_aws.queue(QueueName.GARBAGE_COLLECTION)
+    queue = on_aws.jobs.queue(QueueName.GARBAGE_COLLECTION)
     assert queue.counts().visible == 1000
     received = queue.receive(10)
     assert all(message.body == message.group for message in received)

@@ -541,7 +541,7 @@ def test_rows_are_not_sent_to_a_websocket_again(instance, table):
     listening = with_frames(instance, lambda _, frame: frames.append(frame))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
     send(listening, "q1", resultsPublisherConfig=connection, regions=[{"k": {"min": 1, "max": 2}}])
-    (message,) = listening.queue(QueueName.QUERY).receive()
+    (message,) = listening.jobs.queue(QueueName.QUERY).receive()
     subquery = plan_query_message(listening, message)
     assert subquery is not None
     run_subquery(listening, subquery.message, tries=2, held=False)

@@ -12,8 +12,8 @@ from sleeper.cli.progress import stage_progress
 from sleeper.cli.table import TableName
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.ingest_job import new_job_id
+from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import counted
-from sleeper.workers.worker_process import terminated_like_interrupted
 
 
 def bulk_export(
@@ -106,7 +106,7 @@ def bulk_import(
         progress = stage_progress(f"bulk import into {name}")
         with (
             repeatable(context, arguments, chosen),
-            terminated_like_interrupted(),
+            interrupted_by_sigterm(),
             progress as on_stage,
         ):
             result = import_on(master, instance, name, files, chosen, on_stage)

@@ -12,8 +12,8 @@ from sleeper.cli.opened import opened
 from sleeper.cli.output import note
 from sleeper.cli.progress import ingest_progress
 from sleeper.cli.table import TableName
+from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import counted
-from sleeper.workers.worker_process import terminated_like_interrupted
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -114,7 +114,7 @@ def _ingest_now(
     with (
         rejects.open("a", encoding="utf-8") if rejects is not None else nullcontext() as sink,
         confirmed,
-        terminated_like_interrupted(),
+        interrupted_by_sigterm(),
         ingest_progress(f"ingest into {name}") as progress,
     ):
         aside = Rejects(sink) if sink is not None else None

@@ -9,8 +9,8 @@ import typer
 
 from sleeper.cli.opened import opened
 from sleeper.cli.output import note
+from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import counted
-from sleeper.workers.worker_process import terminated_like_interrupted
 
 if TYPE_CHECKING:
     from sleeper.workers.runner import RunStatus
@@ -99,7 +99,7 @@ def run(
 
         latest: list[RunStatus] = []
         try:
-            with terminated_like_interrupted(), run_progress(latest) as listener:
+            with interrupted_by_sigterm(), run_progress(latest) as listener:
                 run_instance(instance, until_idle, workers, listener)
         except KeyboardInterrupt:
             if until_idle:

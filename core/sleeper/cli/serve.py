@@ -8,7 +8,7 @@ import typer
 from sleeper.cli.opened import opened
 from sleeper.cli.output import note
 from sleeper.errors import InvalidRequestError
-from sleeper.workers.worker_process import terminated_like_interrupted
+from sleeper.jobs.process import interrupted_by_sigterm
 
 
 def serve(
@@ -41,7 +41,7 @@ def serve(
             ) from error
         token = os.environ.pop(TOKEN_VARIABLE, None)
         try:
-            with terminated_like_interrupted():
+            with interrupted_by_sigterm():
                 run(instance, host, port, token, lambda url: note(f"listening on {url}"))
         except KeyboardInterrupt:
             note("stopped")

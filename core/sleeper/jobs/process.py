@@ -7,6 +7,9 @@ it stand the boot and the process namespace, because in each of them ids begin a
 
 import functools
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -91,3 +94,13 @@ def _is_alive_by_time(pid: int, started_ms: int) -> bool:
 
 def _started_ms(process: psutil.Process) -> int:
     return int(process.create_time() * 1000)
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """Makes SIGTERM end the block as Ctrl-C does, so that its worker processes are stopped."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

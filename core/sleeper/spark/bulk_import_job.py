@@ -20,6 +20,7 @@ from sleeper.bulk_import.run import BulkImportResult, Cluster, StageHeard
 from sleeper.bulk_import.service import bulk_import_paths, run_bulk_import_message
 from sleeper.errors import InvalidRequestError, SleeperError, failure_of
 from sleeper.instance import Instance
+from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.jobs.queue import Message
 from sleeper.opening import open_instance
 from sleeper.properties.deployed import BULK_IMPORT_BUCKET
@@ -28,7 +29,6 @@ from sleeper.spark.cluster import SparkCluster
 from sleeper.spark.session import local_session, open_submitted_session, stop_session
 from sleeper.storage.bucket import is_s3_url
 from sleeper.storage.s3_file import s3_file
-from sleeper.workers.worker_process import terminated_like_interrupted
 
 _APP_NAME = "sleeper bulk import"
 _INTERRUPTED = 130
@@ -115,7 +115,7 @@ def main() -> int:
     retry_as_job()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
-        with terminated_like_interrupted(), closing(open_instance(chosen.instance)) as instance:
+        with interrupted_by_sigterm(), closing(open_instance(chosen.instance)) as instance:
             sent_ms = chosen.sent_ms or time.time_ns() // 1_000_000
             body = _body_of(instance, chosen.job)
             result = run_message(instance, body, sent_ms, chosen.run_id)

@@ -10,22 +10,9 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from sleeper.errors import SleeperError
 from sleeper.workers.worker import Worker
-
-
-@contextmanager
-def terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does, so that workers are stopped and not left behind."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
 
 logger = logging.getLogger(__name__)
 _SECONDS_TO_STOP = 15.0

@@ -20,6 +20,7 @@ from sleeper.reports.service import report
 from sleeper.runs import heartbeat
 from sleeper.runs.task import own_task
 from sleeper.workers.worker import Worker, WorkerSettings
+from tests.ports import with_ports
 from tests.table_fixture import FakeClock
 
 SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'
@@ -41,8 +42,8 @@ def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
 
 @pytest.fixture
 def on_aws(instance: Instance) -> Instance:
-    """The same, as if its tasks were far away."""
-    return replace(instance, where="aws:test")
+    """The instance, as if its tasks ran on other machines."""
+    return with_ports(instance, jobs={"heartbeats": True})
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_a_worker_is_heard_of_while_it_waits_and_works(on_aws: Instance, clock: 
     finally:
         stop.set()
         running.join()
-    assert not on_aws.tasks.task("t1").running
+    assert not on_aws.jobs.tasks.task("t1").running
     assert not [t for t in threading.enumerate() if t.name == "heartbeat"]
 
 
@@ -90,9 +91,9 @@ def test_a_command_is_heard_of_and_a_tracker_that_does_not_answer_is_asked_again
             if event.step is TaskStep.HEARD and not answers:
                 answers.append("none")
                 raise UnavailableError("busy")
-            on_aws.tasks.record(event)
+            on_aws.jobs.tasks.record(event)
 
-    watched = replace(on_aws, tasks=Tracker())  # type: ignore[arg-type]
+    watched = with_ports(on_aws, jobs={"tasks": Tracker()})
     with own_task(watched, JobKind.INGEST):
         until(lambda: heard(on_aws) == [clock()])
     assert answers == ["none"]
@@ -128,7 +129,7 @@ def test_a_task_that_fell_silent_is_lost_when_its_message_is_back_on_the_queue(
     for task_id in ("killed", "alive"):
         begin(on_aws, task_id, JobKind.INGEST, now)
     heard_ms = now + 14 * MINUTE_MS
-    on_aws.tasks.record(TaskEvent("alive", "ingest", TaskStep.HEARD, heard_ms))
+    on_aws.jobs.tasks.record(TaskEvent("alive", "ingest", TaskStep.HEARD, heard_ms))
     clock.now_ms = now + 15 * MINUTE_MS  # the queue's visibility timeout
     assert {row["state"] for row in rows(on_aws, ReportKind.TASKS).values()} == {"running"}
     assert {row["state"] for row in rows(on_aws, ReportKind.INGEST_JOBS).values()} == {"running"}
@@ -159,10 +160,10 @@ def test_a_job_that_another_task_took_over_is_not_lost(on_aws: Instance, clock: 
     again = JobEvent(
         ref.id, "job of killed", JobKind.INGEST, JobStep.STARTED, clock(), "s", "other"
     )
-    on_aws.jobs.record(again)
+    on_aws.jobs.tracker.record(again)
     assert rows(on_aws, ReportKind.INGEST_JOBS)["job of killed"]["state"] == "running"
     done = replace(again, step=JobStep.COMMITTED)
-    on_aws.jobs.record(done)
+    on_aws.jobs.tracker.record(done)
     clock.now_ms += 60 * MINUTE_MS
     assert rows(on_aws, ReportKind.INGEST_JOBS)["job of killed"]["state"] == "committed"
 

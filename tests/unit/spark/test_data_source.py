@@ -282,5 +282,5 @@ def test_a_table_that_is_deleted_while_it_is_written_takes_nothing(
     instance.delete_table("t")
     with pytest.raises(StateMovedOnError, match="table 't' was deleted meanwhile"):
         writer.commit([])
-    (job,) = instance._ports.jobs.recent(JobKind.INGEST)[:1]
+    (job,) = instance._ports.jobs.tracker.recent(JobKind.INGEST)[:1]
     assert (job.state, job.reasons) == (JobState.FAILED, ("table 't' was deleted meanwhile",))
