@@ -69,7 +69,7 @@ def test_a_table_whose_rows_were_all_deleted_is_kept_too(instance: Instance) -> 
 
 def test_a_table_whose_state_cannot_be_read_is_kept(instance: Instance) -> None:
     dead = TableId("0badf00d")
-    instance.tables.index.create(dead)
+    instance.tables.create(dead)
     (Path(instance.where) / dead / "state.db").write_bytes(b"no database" * 1000)
     assert sweep(instance) == 0
     assert (Path(instance.where) / dead / "state.db").exists()
@@ -80,7 +80,7 @@ def test_what_a_creation_left_that_died_is_removed(
     instance: Instance, is_initialised: bool
 ) -> None:
     dead = TableId("0badf00d")
-    instance.tables.index.create(dead)
+    instance.tables.create(dead)
     if is_initialised:
         tree = tuple(tree_from_split_points(schema_from_json(SCHEMA), ()))
         instance.tables.state(dead).commit_or_raise(InitialiseTable(SCHEMA, tree))
