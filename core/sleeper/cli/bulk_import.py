@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sleeper import DISTRIBUTION
 from sleeper.cli.loaded import JobId, repeatable, summary
 from sleeper.cli.opened import opened
 from sleeper.cli.output import note
@@ -85,7 +86,7 @@ def bulk_import(
     """Take many or big files into a table with Spark, in one commit: all of their rows, or none.
 
     A table of fewer leaves than its bulk.import.min.leaf.partitions is split first. Spark
-    comes with `pip install sleeper[spark]`, and needs Java 17.
+    comes with `pip install 'sleeper-store[spark]'`, and needs Java 17.
 
     \b
     Examples:
@@ -98,7 +99,7 @@ def bulk_import(
             from sleeper.spark.bulk_import_job import import_on
         except ModuleNotFoundError as error:
             raise InvalidRequestError(
-                f"sleeper bulk-import needs {error.name}: pip install 'sleeper[spark]'"
+                f"sleeper bulk-import needs {error.name}: pip install '{DISTRIBUTION}[spark]'"
             ) from error
         chosen = job_id or new_job_id()
         arguments = ["bulk-import", name, *files, "--master", master]

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sleeper import DISTRIBUTION
 from sleeper.cli.opened import opened
 from sleeper.cli.output import note
 from sleeper.errors import InvalidRequestError
@@ -37,7 +38,7 @@ def serve(
             from sleeper.serve.server import serve as run
         except ModuleNotFoundError as error:
             raise InvalidRequestError(
-                f"sleeper serve needs {error.name}: pip install 'sleeper[serve]'"
+                f"sleeper serve needs {error.name}: pip install '{DISTRIBUTION}[serve]'"
             ) from error
         token = os.environ.pop(TOKEN_VARIABLE, None)
         try:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sleeper import DISTRIBUTION
 from tests.unit.cli.conftest import Sleeper
 
 
@@ -17,7 +18,7 @@ def test_without_pyspark_it_says_what_to_install(
     done = cities("bulk-import", "cities", rows_file)
     assert done.status == 1
     assert done.stderr.startswith("error: sleeper bulk-import needs pyspark")
-    assert "pip install 'sleeper[spark]'" in done.stderr
+    assert f"pip install '{DISTRIBUTION}[spark]'" in done.stderr
 
 
 def test_a_table_that_is_not_there_is_named_before_spark_is_loaded(

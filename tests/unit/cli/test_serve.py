@@ -1,0 +1,20 @@
+"""`sleeper serve` without the packages of its extra."""
+
+import sys
+
+import pytest
+
+from sleeper import DISTRIBUTION
+from tests.unit.cli.conftest import Sleeper
+
+
+def test_without_starlette_it_names_the_package_to_install(
+    cities: Sleeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("starlette", "sleeper.serve"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    done = cities("serve")
+    assert done.status == 1
+    assert done.stderr.startswith("error: sleeper serve needs starlette")
+    assert f"pip install '{DISTRIBUTION}[serve]'" in done.stderr
