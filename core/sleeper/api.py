@@ -10,8 +10,9 @@ with sleeper.open_instance("my-instance") as instance:
     instance.sql("SELECT count(*) FROM flights").to_arrow()
 ```
 
-Rows come and go as Arrow: columns of exactly the table's types, in schema order. Errors
-are of `sleeper.errors`.
+Rows are Arrow data: one column per field of the table's schema, in schema order, with exactly
+the types of the schema. Every error is a subclass of `sleeper.errors.SleeperError`.
+`docs/python-reference.md` is generated from the docstrings of this module.
 """
 
 import json
@@ -50,27 +51,49 @@ if TYPE_CHECKING:
     import polars
 
 Rows = Any
-"""A PyArrow table, batch or reader, an iterable of batches, anything with the Arrow C
-stream interface (Polars, DuckDB), a pandas frame, or paths of files."""
+"""Rows to ingest: a PyArrow table, record batch or reader, an iterable of record batches or
+tables, an object with the Arrow C stream interface (Polars, DuckDB), a pandas data frame, or the
+path or paths of Parquet, CSV or JSON lines files."""
 
 
 def open_instance(where: str | os.PathLike[str] | None = None) -> "Instance":
-    """Opens the instance of a folder, or `aws:<instance id>`; by default SLEEPER_INSTANCE's."""
+    """Opens an existing instance.
+
+    `where` is the folder of a local instance, or `aws:<instance id>`. The default is the
+    environment variable `SLEEPER_INSTANCE`.
+
+    Raises `InvalidRequestError` if no instance is named, `NotFoundError` if the instance does
+    not exist, and `DataError` if a newer version of Sleeper wrote its database.
+    """
     return Instance(open_ports(where))
 
 
 def create_instance(
     where: str | os.PathLike[str], properties: Mapping[str, str] | None = None
 ) -> "Instance":
-    """Makes an instance in a new or empty folder, and opens it."""
+    """Creates a local instance in a new or empty folder, and opens it.
+
+    `properties` are instance properties by name. The instance's id is derived from the name of
+    the folder. An instance on AWS is created by a deployment.
+
+    Raises `InvalidRequestError` if the folder is not empty, for an unknown property or a value
+    that is not valid, and for an `aws:` name.
+    """
     make_instance(where, None, properties)
     return open_instance(where)
 
 
 class Rowset:
-    """Rows of a query or statement, read as they are needed, once.
+    """The rows of a query or SQL statement: a stream that can be read once.
 
-    Iterate for Arrow batches, or take them all at once; close it if you stop early.
+    Iteration yields `pyarrow.RecordBatch` objects; the `to_...` methods read all rows. The stream
+    reads data files on demand, in bounded memory. It is a context manager and has the Arrow C
+    stream interface. Close it to stop before the last row. `schema` is the Arrow schema of the
+    rows.
+
+    Reading raises `StateMovedOnError` if garbage collection deleted a data file of the version
+    that is read, `InvalidRequestError` if the query exceeds a limit of rows or time, and
+    `DataError` if a data file is missing or damaged.
     """
 
     def __init__(self, result: QueryResult) -> None:
@@ -95,23 +118,23 @@ class Rowset:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
-        """Stops reading and lets the version go."""
+        """Stops reading and releases the version of the table."""
         self._result.close()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream for other Arrow libraries."""
+        """Returns the rows as a stream for other Arrow libraries."""
         return self._result.to_reader()
 
     def to_arrow(self) -> pa.Table:
-        """All rows in memory, as a PyArrow table."""
+        """Reads all rows into memory, as a PyArrow table."""
         return self._result.read_all()
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """All rows in memory, as a pandas frame."""
+        """Reads all rows into memory, as a pandas data frame. Requires pandas."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> "polars.DataFrame":
-        """All rows in memory, as a Polars frame."""
+        """Reads all rows into memory, as a Polars data frame. Requires Polars."""
         import polars
 
         frame = polars.from_arrow(self.to_arrow())
@@ -120,7 +143,11 @@ class Rowset:
 
 
 class Table:
-    """A table of an open instance."""
+    """A table of an open instance. `Instance.table` and `Instance.create_table` return it.
+
+    `name` is the table's name and `schema` its `sleeper.schema.model.Schema`. An object is valid
+    until its instance is closed.
+    """
 
     def __init__(self, instance: Ports, name: str) -> None:
         self._instance = instance
@@ -129,16 +156,21 @@ class Table:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The Arrow schema of the table's rows, in field order."""
+        """The Arrow schema of the table's rows: row keys, then sort keys, then value fields."""
         return arrow_schema(self.schema)
 
     def ingest(self, rows: Rows, job_id: str | None = None) -> IngestResult:
-        """Takes rows in: all of them, in one transaction, or none.
+        """Adds rows to the table in one transaction: all of them, or none.
 
-        With a job id, rows that come again under it change nothing. An iterable of batches
-        may be larger than memory. InvalidRequestError names the row that does not fit. After
-        UnavailableError or an interrupt the rows may be in the table: repeat the call with the
-        job id that the error names.
+        Columns are matched by name, in any order, and cast to the types of the schema. Rows may
+        have any order. An iterable may be larger than memory. `job_id` makes the call idempotent:
+        a repeated call with the id of an earlier one, within 30 days, changes nothing. The
+        default is a random id.
+
+        Raises `InvalidRequestError` with the file, row and field of a value that does not fit the
+        schema, and `UnavailableError` if a resource such as disk space is missing. After
+        `UnavailableError` or an interrupt the rows may or may not be in the table: repeat the
+        call with the job id in the error's message or note.
         """
         chosen = job_id or new_job_id()
         paths = _paths_of(rows)
@@ -160,13 +192,26 @@ class Table:
         iterator: str | None = None,
         iterator_config: str = "",
     ) -> Rowset:
-        """Rows in any of the keys, ranges and regions; all rows if none is given.
+        """Returns the rows in any of the keys, ranges and regions, in key order.
 
-        A key has a value per row key field. A range is over the first field: from its
-        minimum to below its maximum, None for open. A region is FORMATS' JSON as a mapping,
-        strings as they are unless it says `stringsBase64Encoded`. `as_of` is a transaction
-        number. `filters` and `aggregations`, written as the table properties are, come after
-        the table's own, and then the iterator of a registered name.
+        Without keys, ranges and regions it returns all rows. Each row is returned once.
+
+        - `keys`: sequences with one value per row key field.
+        - `ranges`: pairs (minimum, maximum) of the first row key field. The minimum is
+          inclusive, the maximum exclusive. `None` leaves a side open.
+        - `regions`: mappings from row key fields to ranges, with the members of the JSON form.
+          Strings are plain text unless `stringsBase64Encoded` is true.
+        - `columns`: the columns to return, in this order. The default is all, in schema order.
+        - `limit`: the maximum number of rows.
+        - `as_of`: the number of the transaction as of which the table is read. The default is
+          the newest.
+        - `filters`, `aggregations`: additional processing in the syntax of the table properties,
+          applied after the table's own.
+        - `iterator`, `iterator_config`: the registered name of an iterator that is applied last,
+          and its configuration.
+
+        Raises `InvalidRequestError` for a column, key or value that does not fit the schema, and
+        for a version that is no longer kept; `NotFoundError` if the table was deleted.
         """
         wanted: list[Region] = list(regions_of_keys(self.schema, keys))
         wanted += [region_of_range(self.schema, low, high) for low, high in ranges]
@@ -187,13 +232,17 @@ class Table:
 
     @property
     def version(self) -> int:
-        """The number of the newest transaction: what `as_of` takes."""
+        """The number of the newest transaction, a value for `as_of`."""
         with self._instance.table(self.name).state.reading() as state:
             return int(state.number)
 
 
 class Instance:
-    """An open instance. Close it, or use it in a `with`."""
+    """An open instance: a context manager that closes it at the end.
+
+    Several threads may use one object, and several processes may open one instance. An open
+    instance does not survive a fork: start processes afresh and open the instance there.
+    """
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
@@ -210,15 +259,15 @@ class Instance:
         self.close()
 
     def close(self) -> None:
-        """Closes the instance's files."""
+        """Closes the databases and files of the instance."""
         self._ports.close()
 
     def tables(self) -> list[str]:
-        """The names of all tables."""
+        """Returns the names of all tables, in the order of their UTF-8 bytes."""
         return [ref.name for ref in self._ports.tables.index.list()]
 
     def table(self, name: str) -> Table:
-        """A table by name; NotFoundError if there is none."""
+        """Returns the table of this name. Raises `NotFoundError` if it does not exist."""
         return Table(self._ports, name)
 
     def create_table(
@@ -228,7 +277,15 @@ class Instance:
         properties: Mapping[str, str] | None = None,
         split_points: Sequence[object] = (),
     ) -> Table:
-        """Makes a table from a schema: an object, or schema JSON as text or a mapping."""
+        """Creates a table.
+
+        `schema` is a `sleeper.schema.model.Schema`, or schema JSON as text or as a mapping.
+        `properties` are table properties by name. `split_points` are values of the first row key
+        field, in ascending order, at which the key space is cut into partitions.
+
+        Raises `InvalidRequestError` for a schema, property or split point that is not valid, and
+        `ConflictError` if a table of this name exists.
+        """
         if isinstance(schema, Schema):
             text = schema_to_json(schema)
         else:
@@ -238,27 +295,41 @@ class Instance:
         return self.table(name)
 
     def delete_table(self, name: str) -> None:
-        """Deletes a table: it is gone at once, its files by and by."""
+        """Deletes a table. Its name is free at once; background work deletes its files later.
+
+        Raises `NotFoundError` if the table does not exist.
+        """
         wired_tables.delete_table(self._ports, name)
 
     def sql(self, statement: str, as_of: int | Mapping[str, int] | None = None) -> Rowset:
-        """Runs one SELECT over all tables, each at its newest version.
+        """Runs one SELECT statement, which may name any tables of the instance.
 
-        `as_of` is a transaction number of the statement's only table, or one for each table
-        by name that is not to be read at its newest version.
+        Each table is read at one version: the newest, unless `as_of` gives a transaction number.
+        For a statement of one table `as_of` is a number, otherwise a mapping from table names to
+        numbers. Rows have no order without ORDER BY.
+
+        Raises `InvalidRequestError` for a statement that is not valid or not a SELECT, and for a
+        version that is no longer kept.
         """
         return Rowset(open_sql(self._ports, statement, as_of=as_of_value(as_of)))
 
     def explain(
         self, statement: str, as_of: int | Mapping[str, int] | None = None
     ) -> SqlExplanation:
-        """Runs a SELECT, passes over its rows, and tells what it read of each table."""
+        """Runs a SELECT statement, discards its rows, and returns the amounts that it read.
+
+        Arguments and errors are those of `sql`.
+        """
         return explain_statement(self._ports, statement, as_of_value(as_of))
 
     def run_until_idle(self, workers: int | None = None) -> RunStatus:
-        """Does all background work there is: queued jobs, compaction, splitting, collection.
+        """Runs the background work of a local instance until none is left.
 
-        InvalidRequestError on AWS, where it is done without being asked.
+        The work is queued jobs, compaction, splitting, garbage collection and snapshots.
+        `workers` is the number of worker processes. The default is the property
+        `sleeper.local.workers`, or one per processor.
+
+        Raises `InvalidRequestError` for an instance on AWS, which runs this work by itself.
         """
         return run_instance(self._ports, until_idle=True, workers=workers)
 

@@ -61,23 +61,23 @@ def failure_of(error: BaseException, text: str, otherwise: "type[SleeperError]")
 
 
 class SleeperError(Exception):
-    """Any error of the product."""
+    """The base class of all errors that Sleeper raises."""
 
 
 class ConflictError(SleeperError):
-    """Another writer was first. Refresh and try again."""
+    """Another writer was first, or the name is taken. Refresh and retry."""
 
 
 class UnavailableError(SleeperError):
-    """Something needed did not answer. The message that asked may return later."""
+    """A service, disk, queue or other resource is missing or does not answer. Retry later."""
 
 
 class InvalidRequestError(SleeperError):
-    """The request can never succeed as it stands. Reject it with this reason."""
+    """The request is wrong and can never succeed. Reject it with this reason."""
 
 
 class NotFoundError(SleeperError):
-    """What the request names does not exist."""
+    """The table, instance or other object that the request names does not exist."""
 
 
 class StateMovedOnError(SleeperError):
@@ -85,8 +85,8 @@ class StateMovedOnError(SleeperError):
 
 
 class DataError(SleeperError):
-    """Stored data is not as it must be. Stop, and tell a person."""
+    """Stored data is missing, damaged, or of a newer version. Stop and raise an alarm."""
 
 
 class UserCodeError(SleeperError):
-    """An iterator or compaction strategy failed. Nothing was changed; tell whoever wrote it."""
+    """A user's iterator or compaction strategy failed. Nothing was changed; correct its code."""

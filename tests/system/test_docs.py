@@ -22,7 +22,7 @@ from tests.system.documents import (
 
 pytestmark = pytest.mark.slow
 
-_GENERATED = {"benchmarks.md", "commands.md", "properties.md"}
+_GENERATED = {"benchmarks.md", "commands.md", "properties.md", "python-reference.md"}
 # Run by tests/spark, which have a Spark.
 ON_SPARK = {"bulk-import.md", "spark.md"}
 # Run by `test_deployed_queries`, which has an instance on AWS.

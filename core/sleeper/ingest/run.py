@@ -76,9 +76,11 @@ class IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What an ingest did. `number` is its transaction; `done_before` if it came again.
+    """The result of an ingest.
 
-    `queued` says that its commit waits for the committer; then there is no number yet.
+    `number` is the number of its transaction. `done_before` is true if an earlier ingest with
+    the same job id committed the rows. `queued` is true if the commit waits for the committer;
+    `number` is None then.
     """
 
     job_id: str

@@ -151,7 +151,11 @@ _BATCH_PERIOD_MINUTES = 1 / 12
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """What a run has come to, for whoever watches."""
+    """The progress of a run of background work.
+
+    `waiting` and `running` count jobs by queue. `idle` is true if no work is left. `problems`
+    has the last 20 distinct warnings, as text.
+    """
 
     waiting: dict[str, int] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)

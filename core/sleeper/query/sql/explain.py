@@ -25,10 +25,11 @@ _UNITS = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3}
 
 @dataclass(frozen=True, slots=True)
 class TableReads:
-    """What was read of a table, and of how much.
+    """The amounts that a statement read of one table.
 
-    `bytes` are those of the files; of these `bytes_read` were fetched. `pages` counts what
-    is left of the pages that a predicate was held against; None where there is none.
+    Each `..._of` is the total in the table. `bytes` is the size of the opened files and
+    `bytes_read` the part that was fetched. `pages` is the number of pages that remained of the
+    `pages_of` pages that a predicate was evaluated against, or None without such a predicate.
     """
 
     table: str
@@ -46,7 +47,7 @@ class TableReads:
 
 @dataclass(frozen=True, slots=True)
 class SqlExplanation:
-    """The tables that a statement names, and what it came to."""
+    """The amounts that a statement read, by table, with its number of rows and its duration."""
 
     reads: tuple[TableReads, ...]
     rows: int

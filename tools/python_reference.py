@@ -1,0 +1,170 @@
+"""Generates `docs/python-reference.md` from the docstrings of the public Python API.
+
+`python tools/python_reference.py` writes the page to standard output. The public API is the
+names in `sleeper.__all__`, the dataclasses that their methods return, and `sleeper.errors`.
+Signatures are those of the source text.
+"""
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import json
+import sys
+import textwrap
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, get_args, get_type_hints
+
+import sleeper
+import sleeper.api
+import sleeper.errors
+
+_WIDTH = 88
+_HEAD = """# Python reference
+
+This page is generated: `python tools/python_reference.py > docs/python-reference.md`.
+[Python](python.md) introduces the API with examples.
+
+`import sleeper` gives the functions and classes of the first two sections. Types that are written
+without a module are of this page or of the standard library; `pa` is `pyarrow`.
+"""
+
+
+def reference_page() -> str:
+    """Returns the whole page as Markdown."""
+    public = [getattr(sleeper, name) for name in sorted(sleeper.__all__)]
+    functions = [each for each in public if inspect.isfunction(each)]
+    classes = [each for each in public if inspect.isclass(each)]
+    results = _results_of([*functions, *(m for each in classes for _, m in _methods(each))])
+    sections = [
+        _HEAD,
+        "## Functions\n",
+        *(_function(each, f"sleeper.{each.__name__}", "###") for each in functions),
+        "## Classes\n",
+        *(_class(each) for each in classes),
+        "## Results\n",
+        *(_result(each) for each in results),
+        "## Types\n",
+        *_aliases(sleeper.api),
+        "## Errors\n",
+        "Import them from `sleeper.errors`.\n",
+        "| error | meaning |\n|---|---|\n" + "".join(map(_error_row, _errors())),
+    ]
+    return "\n".join(sections)
+
+
+def _function(function: Any, name: str, heading: str) -> str:
+    return f"{heading} {name}\n\n```python\n{_signature(function)}\n```\n\n{_doc(function)}\n"
+
+
+def _class(kind: type) -> str:
+    parts = [f"### {kind.__name__}\n\n{_doc(kind)}\n"]
+    for name, member in _methods(kind):
+        parts.append(_function(member, f"{kind.__name__}.{name}", "####"))
+    return "\n".join(parts)
+
+
+def _result(kind: type) -> str:
+    rows = "".join(
+        f"| `{name}` | `{_source_of(annotation)}` |\n".replace(" | None", " \\| None")
+        for name, annotation in _fields(kind)
+    )
+    return f"### {kind.__name__}\n\n{_doc(kind)}\n\n| field | type |\n|---|---|\n{rows}"
+
+
+def _error_row(kind: type) -> str:
+    return f"| `{kind.__name__}` | {' '.join(_doc(kind).split())} |\n"
+
+
+def _errors() -> Iterator[type]:
+    for each in vars(sleeper.errors).values():
+        if inspect.isclass(each) and issubclass(each, sleeper.errors.SleeperError):
+            yield each
+
+
+def _methods(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yields the public methods and properties of a class, in the order of the source."""
+    for name, member in vars(kind).items():
+        if not name.startswith("_") and (
+            inspect.isfunction(member) or isinstance(member, property)
+        ):
+            yield name, member
+
+
+def _results_of(members: list[Any]) -> list[type]:
+    """Returns the dataclasses that the members return, and those in their fields."""
+    found: list[type] = []
+    hints = [(m.fget if isinstance(m, property) else m).__annotations__["return"] for m in members]
+    for hint in hints:
+        for each in (hint, *get_args(hint)):
+            if dataclasses.is_dataclass(each) and each not in found:
+                assert isinstance(each, type)
+                found.append(each)
+                hints += get_type_hints(each).values()
+    return found
+
+
+def _aliases(module: ModuleType) -> Iterator[str]:
+    """Yields each documented type alias: an assignment that a string follows."""
+    body = ast.parse(inspect.getsource(module)).body
+    for assignment, after in itertools.pairwise(body):
+        is_documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if isinstance(assignment, ast.Assign) and is_documented:
+            name = ast.unparse(assignment.targets[0])
+            yield f"### {name}\n\n{inspect.cleandoc(ast.literal_eval(after.value))}\n"
+
+
+def _signature(member: Any) -> str:
+    is_property = isinstance(member, property)
+    source = textwrap.dedent(inspect.getsource(member.fget if is_property else member))
+    (node,) = ast.parse(source).body
+    assert isinstance(node, ast.FunctionDef)
+    returned = _source_of(node.returns)
+    if is_property:
+        return f"{node.name}: {returned}"
+    parameters = [p for p in _parameters(node.args) if p != "self"]
+    line = f"{node.name}({', '.join(parameters)}) -> {returned}"
+    if len(line) <= _WIDTH:
+        return line
+    lines = "".join(f"    {parameter},\n" for parameter in parameters)
+    return f"{node.name}(\n{lines}) -> {returned}"
+
+
+def _parameters(arguments: ast.arguments) -> Iterator[str]:
+    positional = arguments.args
+    defaults = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
+    for argument, default in zip(positional, defaults, strict=True):
+        text = argument.arg
+        if argument.annotation is not None:
+            text += f": {_source_of(argument.annotation)}"
+        yield text if default is None else f"{text} = {_default(default)}"
+
+
+def _default(value: ast.expr) -> str:
+    is_text = isinstance(value, ast.Constant) and isinstance(value.value, str)
+    return json.dumps(ast.literal_eval(value)) if is_text else ast.unparse(value)
+
+
+def _fields(kind: type) -> Iterator[tuple[str, ast.expr]]:
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(node, ast.ClassDef)
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            yield each.target.id, each.annotation
+
+
+def _source_of(annotation: ast.expr | None) -> str:
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value  # a forward reference
+    return "None" if annotation is None else ast.unparse(annotation)
+
+
+def _doc(documented: Any) -> str:
+    text = inspect.getdoc(documented)
+    assert text, f"{documented} has no docstring"
+    return text
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference_page())
