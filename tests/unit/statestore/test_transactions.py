@@ -7,13 +7,19 @@ import pytest
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.files.data_file import new_data_path
-from sleeper.partitions.partition import Partition, PartitionId, split_region
+from sleeper.partitions.partition import (
+    Partition,
+    PartitionId,
+    split_region,
+    tree_from_split_points,
+)
+from sleeper.schema.json import schema_to_json
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.outcome import Status
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.bar_runs import BarRuns
 from sleeper.statestore.transactions.change_processing import ChangeProcessing
-from sleeper.statestore.transactions.codec import decode_entry, encode
+from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.statestore.transactions.compaction_jobs import (
@@ -30,9 +36,11 @@ from sleeper.statestore.transactions.holds import (
     ReleaseHold,
     RenewHold,
 )
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.log_time import AcceptTime
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
-from tests.table_fixture import DAY_MS, ROOT, START_MS, TableUnderTest, data_file
+from tests.table_fixture import DAY_MS, ROOT, SCHEMA, START_MS, TableUnderTest, data_file
 
 LEFT, RIGHT = PartitionId("left"), PartitionId("right")
 
@@ -598,8 +606,13 @@ def test_the_log_of_a_newer_version_is_refused_as_such():
         decode_entry(LogEntry(1, 1, 0, "w", line, format_version=2))
 
 
-def test_transactions_read_back_as_they_were_written():
+def test_every_kind_of_transaction_reads_back_as_it_was_written():
+    tree = tuple(tree_from_split_points(SCHEMA, [5]))
     transactions = [
+        InitialiseTable(schema_to_json(SCHEMA), tree, "{}", 3),
+        SplitPartition(ROOT, tree[1:]),
+        BarRuns(3),
+        AcceptTime(3),
         AddFiles(
             "j",
             1,
@@ -623,6 +636,7 @@ def test_transactions_read_back_as_they_were_written():
         CreateFollower("f", 3),
         DeleteFollower("f"),
     ]
+    assert {t.kind for t in transactions} == KINDS.keys()
     body = "\n".join(encode(t).line for t in transactions)
     decoded = decode_entry(LogEntry(1, len(transactions), 0, "w", body))
     assert [d.transaction for d in decoded] == transactions
