@@ -19,7 +19,7 @@ pytest = $(python) -m pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
 # Runs a command and shows what it said only when it failed.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
-.PHONY: help install demo test unit check bench synth deploy destroy requirements clean
+.PHONY: help install demo test unit check bench synth deploy destroy release requirements clean
 
 help: ## List what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -53,6 +53,9 @@ check: install ## Lint, types, layers, dead code, stale generated files
 
 bench: install ## Run all benchmarks, beside peers, and write their table
 	@$(python) -m benchmarks $(ARGS)
+
+release: install ## Check, build and verify a release (VERSION=x.y.z); docs/releasing.md
+	@$(python) tools/release.py $(or $(VERSION),$(error give VERSION=x.y.z))
 
 # The instance on AWS: docs/deployment.md. ARGS are more arguments for cdk, such as '-c id=mine'.
 INSTANCE ?= docs/examples/deploy/instance.properties

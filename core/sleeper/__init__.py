@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sleeper.api import Instance, Rowset, Table, create_instance, open_instance
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 DISTRIBUTION = "sleeper-store"
 """The name that pip installs the package by. `sleeper` on the index is another project."""
 __all__ = ["Instance", "Rowset", "Table", "__version__", "create_instance", "open_instance"]

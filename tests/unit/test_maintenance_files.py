@@ -1,0 +1,80 @@
+"""The files for maintainers against the repository: versions, links, workflow and hooks."""
+
+import re
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sleeper import __version__
+from tools.release import content_problems, version_problems
+
+ROOT = Path(__file__).parents[2]
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/design/*.md")]
+LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def test_the_changelog_has_the_version() -> None:
+    assert version_problems(__version__, __version__, CHANGELOG) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "declared", "changelog", "problem"),
+    [
+        ("1.2", "1.2", "## [1.2] - 2026-01-01", "version '1.2' is not MAJOR.MINOR.PATCH"),
+        ("1.2.3", "1.2.2", "## [1.2.3] - 2026-01-01", "sleeper.__version__ is '1.2.2'"),
+        ("1.2.3", "1.2.3", "## [Unreleased]", "CHANGELOG.md has no section for 1.2.3"),
+        ("1.2.3", "1.2.3", "## [1.2.3]", "has no date"),
+    ],
+)
+def test_a_release_is_refused_with_the_reason(
+    version: str, declared: str, changelog: str, problem: str
+) -> None:
+    (found,) = version_problems(version, declared, changelog)
+    assert problem in found
+
+
+def test_a_wheel_without_the_packages_files_is_refused(tmp_path: Path) -> None:
+    wheel = tmp_path / "some.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tests/test_x.py", "")
+        archive.writestr("sleeper_store-1.dist-info/METADATA", "")
+    problems = content_problems(wheel)
+    assert "sleeper/py.typed is not in the wheel" in problems
+    assert "tests/test_x.py is in the wheel only" in problems
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    broken = []
+    for target, anchor in LINK.findall(text):
+        path = (page.parent / target).resolve() if target else page
+        if not path.exists() or (anchor and path.suffix == ".md" and anchor not in _anchors(path)):
+            broken.append(f"{target}#{anchor}" if anchor else target)
+    assert broken == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_hosted_ci_runs_the_repositorys_own_checks() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    job = workflow["jobs"]["test"]
+    assert job["steps"][-1]["run"] == ".ci/run"
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
+    supported = {c.rpartition(" ")[2] for c in classifiers if "Python :: 3." in c}
+    assert set(job["strategy"]["matrix"]["python"]) <= supported
+
+
+def test_files_for_forges_and_hooks_can_be_read() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert all(hook["entry"].startswith(".venv/bin/") for hook in hooks)
+    for form in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
+        assert yaml.safe_load(form.read_text()), form

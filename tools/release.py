@@ -1,0 +1,110 @@
+"""Checks, builds and verifies a release: `python tools/release.py VERSION`.
+
+The version must be `sleeper.__version__` and have a dated section in CHANGELOG.md; the working
+tree must be clean and the tag `v<VERSION>` unused. The sdist and the wheel are built into `dist/`,
+the wheel from the sdist. The wheel must contain exactly the files of `core/sleeper`, and its
+`sleeper --version` must print the version in a fresh virtual environment. Nothing is uploaded.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+from sleeper import DISTRIBUTION, __version__
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "core" / "sleeper"
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+_HEADING = re.compile(r"^## \[(?P<version>[^]]+)\](?: - (?P<date>\S+))?$", re.MULTILINE)
+
+
+def main() -> None:
+    """Makes the release, or exits with 1 and the reasons against it."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    arguments.add_argument("version", metavar="VERSION")
+    version = arguments.parse_args().version
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    problems = [*version_problems(version, __version__, changelog), *_repository_problems(version)]
+    if problems:
+        sys.exit("\n".join(problems))
+    wheel = _build(version)
+    problems = content_problems(wheel)
+    if problems:
+        sys.exit("\n".join(problems))
+    _verify(wheel, version)
+    print(f"{wheel.name} and its sdist are in dist/ and verified; now tag v{version} and upload")
+
+
+def version_problems(version: str, declared: str, changelog: str) -> list[str]:
+    """Returns the reasons why the sources are not those of this version."""
+    problems = []
+    if not _VERSION.fullmatch(version):
+        problems.append(f"version {version!r} is not MAJOR.MINOR.PATCH")
+    if declared != version:
+        problems.append(f"sleeper.__version__ is {declared!r} (expected {version!r})")
+    dates = {found["version"]: found["date"] for found in _HEADING.finditer(changelog)}
+    if version not in dates:
+        problems.append(f"CHANGELOG.md has no section for {version}")
+    elif not re.fullmatch(r"\d{4}-\d{2}-\d{2}", dates[version] or ""):
+        problems.append(f"the section for {version} in CHANGELOG.md has no date (YYYY-MM-DD)")
+    return problems
+
+
+def content_problems(wheel: Path) -> list[str]:
+    """Returns the differences between the wheel and the package's folder."""
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if ".dist-info/" not in name}
+    sources = {
+        path.relative_to(PACKAGE.parent).as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    return [
+        *(f"{name} is not in the wheel" for name in sorted(sources - packed)),
+        *(f"{name} is in the wheel only" for name in sorted(packed - sources)),
+    ]
+
+
+def _repository_problems(version: str) -> list[str]:
+    problems = []
+    if _run("git", "status", "--porcelain"):
+        problems.append("the working tree has changes that are not committed")
+    if _run("git", "tag", "--list", f"v{version}"):
+        problems.append(f"tag v{version} exists")
+    return problems
+
+
+def _build(version: str) -> Path:
+    # Without isolation the build uses the pinned setuptools and no package index.
+    dist = ROOT / "dist"
+    for old in dist.glob("*"):
+        old.unlink()
+    _run(sys.executable, "-m", "uv", "build", "--quiet", "--no-build-isolation", "--out-dir", dist)
+    (wheel,) = dist.glob(f"{DISTRIBUTION.replace('-', '_')}-{version}-*.whl")
+    return wheel
+
+
+def _verify(wheel: Path, version: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="sleeper-release-") as folder:
+        venv.create(folder, with_pip=True)
+        programs = Path(folder) / "bin"
+        _run(programs / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+        printed = _run(programs / "sleeper", "--version", cwd=folder)
+    if printed != f"sleeper {version}":
+        sys.exit(f"the installed command prints {printed!r} (expected 'sleeper {version}')")
+
+
+def _run(*command: str | Path, cwd: str | Path = ROOT) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
