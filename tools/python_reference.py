@@ -108,11 +108,10 @@ def _results_of(members: list[Any]) -> list[type]:
 def _aliases(module: ModuleType) -> Iterator[str]:
     """Yields each documented type alias: an assignment that a string follows."""
     body = ast.parse(inspect.getsource(module)).body
-    for assignment, after in itertools.pairwise(body):
-        is_documented = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        if isinstance(assignment, ast.Assign) and is_documented:
-            name = ast.unparse(assignment.targets[0])
-            yield f"### {name}\n\n{inspect.cleandoc(ast.literal_eval(after.value))}\n"
+    for pair in itertools.pairwise(body):
+        match pair:
+            case ast.Assign(targets=[ast.Name(name)]), ast.Expr(ast.Constant(str(text))):
+                yield f"### {name}\n\n{inspect.cleandoc(text)}\n"
 
 
 def _signature(member: Any) -> str:
