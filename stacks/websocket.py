@@ -13,7 +13,7 @@ from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import find_tables, send, send_frames
 from stacks.deployment import Deployment
 
-# FORMATS: Query results, WebSocket.
+# docs/formats.md, "WebSocket frames".
 LIVE_STAGE = "live"
 
 

@@ -1,4 +1,4 @@
-"""Models of the clients that read WebSocket frames (FORMATS: Query results, WebSocket).
+"""Models of the clients that read WebSocket frames (docs/formats.md, "WebSocket frames").
 
 Both take one frame at a time and ignore what comes after their end. They differ in when that is.
 """

@@ -1,4 +1,7 @@
-"""Queries over the WebSocket of API Gateway, as the clients of FORMATS read their frames."""
+"""Queries over the WebSocket of API Gateway, as clients read its frames.
+
+See docs/formats.md, "WebSocket frames".
+"""
 
 import itertools
 from functools import partial

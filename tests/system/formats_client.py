@@ -1,4 +1,4 @@
-"""A client of a deployed instance that knows FORMATS and AWS, and nothing of `sleeper`."""
+"""A client of a deployed instance that uses docs/formats.md and AWS, and nothing of `sleeper`."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Rows into a deployed instance and out of it, by a client that knows FORMATS and nothing else.
+"""Rows into a deployed instance and out of it, by a client that uses docs/formats.md alone.
 
 The templates are deployed to ministack, which runs the functions of the zip, the WebSocket API,
 queues and event sources, and lets every role do what its policies allow alone. `launcher` runs

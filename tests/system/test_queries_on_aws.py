@@ -1,6 +1,6 @@
 """Queries by message on an AWS instance over real servers, as a client sees them.
 
-S3 is SeaweedFS, DynamoDB is dynoxide, SQS is ministack's. The client knows FORMATS alone: it
+S3 is SeaweedFS, DynamoDB is dynoxide, SQS is ministack's. The client uses docs/formats.md alone: it
 reads properties, sends to a queue, reads the tracker's items and lists the results.
 """
 

@@ -52,7 +52,10 @@ class EncryptionKey:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rows of a table in a region (FORMATS' JSON) at a version, which the hold keeps."""
+    """Rows of a table in a region at a version, which the hold keeps.
+
+    `region` is JSON as in docs/formats.md, "Regions and ranges".
+    """
 
     spill: SpillLocation
     encryption_key: EncryptionKey | None

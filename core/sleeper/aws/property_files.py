@@ -1,4 +1,4 @@
-"""The property files of an instance in its config bucket (FORMATS: Finding an instance)."""
+"""The property files of an instance in its config bucket (docs/formats.md, "Property files")."""
 
 import contextlib
 import random

@@ -1,4 +1,4 @@
-"""The query tracker on DynamoDB (FORMATS: Query results, the tracker table).
+"""The query tracker on DynamoDB (docs/formats.md, "Query tracker").
 
 A query and each of its subqueries is an item; the query's counts the others: subqueries that
 there are, that are finished, that failed, and their rows. A subquery ends in one transaction

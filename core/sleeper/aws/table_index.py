@@ -1,9 +1,9 @@
 """The table index on DynamoDB, in the form that existing clients read.
 
 An active table is the same item in three tables: by name, by id, and by online and name
-(FORMATS.md). One that is being deleted stands only in the one by id, with `State`, so that
-clients that look for a name or list tables do not see it. All items of a change are one
-transaction of DynamoDB, on the condition that they are as they were read.
+(docs/formats.md, "Table index"). One that is being deleted stands only in the one by id, with
+`State`, so that clients that look for a name or list tables do not see it. All items of a
+change are one transaction of DynamoDB, on the condition that they are as they were read.
 """
 
 import random

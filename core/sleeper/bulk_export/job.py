@@ -1,4 +1,4 @@
-"""A bulk export and its message (FORMATS: Messages, bulk export)."""
+"""A bulk export and its message (docs/formats.md, "Bulk export messages")."""
 
 import json
 import re

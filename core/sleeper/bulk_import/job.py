@@ -1,4 +1,4 @@
-"""What a bulk import's message asks of Spark (FORMATS: Messages, bulk import)."""
+"""The Spark settings of a bulk import message (docs/formats.md, "Bulk import messages")."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -94,7 +94,7 @@ class Submission:
 
 
 def submission_from_message(body: str) -> Submission:
-    """Parses a message (FORMATS: ingest batcher submit). Unknown members are ignored.
+    """Parses a message (docs/formats.md, "Ingest batcher messages"). Unknown members are ignored.
 
     InvalidRequestError says which member is wrong.
     """

@@ -1,4 +1,4 @@
-"""What messages that name files of a table have in common (FORMATS: Messages).
+"""Messages that name files of a table (docs/formats.md, "Message conventions").
 
 Whoever sends them may be anybody, so each member is checked before it goes anywhere.
 """

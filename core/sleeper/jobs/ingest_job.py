@@ -1,4 +1,4 @@
-"""An ingest job and its message (FORMATS: Messages, ingest)."""
+"""An ingest job and its message (docs/formats.md, "Ingest messages")."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""The ports of the query tracker (FORMATS: Query results)."""
+"""The ports of the query tracker (docs/formats.md, "Query tracker")."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Keys, ranges and regions as JSON. Regions follow FORMATS.md (Regions and ranges)."""
+"""Keys, ranges and regions as JSON. Regions: docs/formats.md, "Regions and ranges"."""
 
 import base64
 import contextlib

@@ -3,7 +3,7 @@
 
 The one list of the instance's queues, tables, buckets, functions' rules and clusters: stacks make
 each resource under its name here and write where it is; `aws.instance` reads that. Names of
-properties that clients read are those of FORMATS.md.
+properties that clients read are those of docs/formats.md, "Names and places".
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 (one declaration a line reads as a table)
 """Declarations of instance properties that users of gchq/sleeper bring along.
 
-Names and defaults are those of FORMATS.md. Values under `sleeper.default.table.` are
+Names and defaults are those of gchq/sleeper where it has them. Values under `sleeper.default.table.` are
 declared with the table property that they are the default of.
 """
 

@@ -70,7 +70,7 @@ def region_of_range(schema: Schema, minimum: object | None, maximum: object | No
 def columns_with_keys(schema: Schema, value_fields: Iterable[str]) -> tuple[str, ...]:
     """The columns of a query message: keys always, and the value fields that it requests.
 
-    FORMATS: Messages, `requestedValueFields`. In schema order.
+    docs/formats.md, "Query messages": `requestedValueFields`. In schema order.
     """
     wanted = set(value_fields)
     values = {f.name for f in schema.values}

@@ -1,4 +1,4 @@
-"""Status frames of a query for its WebSocket connections (FORMATS: Query results, WebSocket).
+"""Status frames of a query for its WebSocket connections (docs/formats.md, "WebSocket frames").
 
 One kind of client stops at the first `completed` frame. Another waits for one of each id in the
 `subqueries` frame, or of the query's own id if there is no such frame. So all `completed` frames

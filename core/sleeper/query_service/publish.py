@@ -1,4 +1,4 @@
-"""The rows of a subquery, brought to where its query wants them (FORMATS: Query results)."""
+"""Publishes the rows of a subquery to its destination (docs/formats.md, "Query results")."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping

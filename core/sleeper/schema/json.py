@@ -1,4 +1,4 @@
-"""Schema JSON, as FORMATS.md fixes it for existing clients."""
+"""Schema JSON (docs/formats.md, "Schema JSON")."""
 
 import json
 from typing import Any

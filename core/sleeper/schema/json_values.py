@@ -1,4 +1,6 @@
-"""Single values of JSON that clients sent, read as leniently as Gson does (FORMATS: Messages).
+"""Single values of JSON that clients sent, read as leniently as Gson does.
+
+See docs/formats.md, "Message conventions".
 
 Each function returns a value that it does not understand as it is, for the caller to refuse.
 """

@@ -14,7 +14,7 @@ Key = tuple[KeyValue, ...]
 
 
 class PrimitiveType(Enum):
-    """Types without parameters; the value is the name in schema JSON (FORMATS: Schema JSON)."""
+    """Types without parameters; the value is the name in docs/formats.md, "Schema JSON"."""
 
     INT = "IntType"
     LONG = "LongType"

@@ -1,4 +1,4 @@
-"""Queries over a WebSocket (FORMATS: Query results, WebSocket).
+"""Queries over a WebSocket (docs/formats.md, "WebSocket frames").
 
 A connection may have several queries at once. A query runs in one place, so it has no
 `subqueries` frame and ends with one frame of its own id, `completed` or `error`. While there is

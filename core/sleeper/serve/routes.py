@@ -72,7 +72,7 @@ class Routes:
         )
 
     async def submit(self, request: Request) -> Response:
-        """Sends a query to the queue (FORMATS: Messages, query)."""
+        """Sends a query to the queue (docs/formats.md, "Query messages")."""
         raw = await json_body(request, self.service.terms.body_bytes_max)
         query_id = raw.get("queryId") or uuid.uuid4().hex
         sent = {**raw, "type": QUERY_TYPE, "queryId": query_id}

@@ -24,7 +24,7 @@ class RowFormat:
 
 
 def json_lines_of(result: RowStream) -> Iterator[bytes]:
-    """An object a line (FORMATS: Rows in JSON)."""
+    """An object a line (docs/formats.md, "Rows in JSON")."""
     for batch in result:
         for start in range(0, batch.num_rows, _SLICE_ROWS):
             rows = batch.slice(start, _SLICE_ROWS)

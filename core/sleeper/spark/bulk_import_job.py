@@ -1,8 +1,8 @@
 """The driver of a bulk import: `python -m sleeper.spark.bulk_import_job INSTANCE JOB`.
 
 EMR, EMR Serverless and EKS start it with spark-submit, whose settings the session takes on.
-JOB is the message of FORMATS (bulk import), or where it lies: a path, or s3://bucket/key in a
-bucket that the instance may read. What is run again under the job's id changes nothing.
+JOB is a message (docs/formats.md, "Bulk import messages") or its place: a path, or s3://bucket/key
+in a bucket that the instance may read. What is run again under the job's id changes nothing.
 """
 
 import argparse

@@ -151,7 +151,9 @@ def _key(schema: Schema, raw: Any) -> list[Any]:
 
 
 def _region(schema: Schema, name: str, raw: Any) -> Region:
-    """`[min, max]` over the first row key field, either null, or FORMATS' region."""
+    """`[min, max]` over the first row key field, either null, or an object (docs/formats.md,
+    "Regions and ranges").
+    """
     if isinstance(raw, dict):
         return region_from_json(schema, raw)
     if not isinstance(raw, list) or len(raw) != 2:

@@ -1,4 +1,4 @@
-"""Schema JSON: what FORMATS.md fixes, read and written, and what is refused."""
+"""Schema JSON (docs/formats.md, "Schema JSON"): read, written, refused."""
 
 import pytest
 

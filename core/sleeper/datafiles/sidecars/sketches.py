@@ -1,9 +1,10 @@
 """The `.sketches` sidecar: where the keys of a file lie.
 
 One classic DataSketches quantiles items sketch (k 1024) per row key field, in schema
-order, each after its length as a big-endian int32 (FORMATS: Schema JSON). Sketches are
-built from a sample of the file, so a sketch tells shares of the file, not counts: whoever
-puts files together weighs them by their rows. This module does not import Arrow.
+order, each after its length as a big-endian int32 (docs/formats.md, "Sketches sidecar").
+Sketches are built from a sample of the file, so a sketch gives shares of the file, not
+counts: a merge of several sketches weighs them by their files' rows. This
+module does not import Arrow.
 """
 
 import struct

@@ -103,8 +103,8 @@ def find_source_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
     """The files named, and what is below those that are folders, in order.
 
     Of a directory that is every file of a known format, of a prefix in S3 every `.parquet`
-    (FORMATS: Messages). InvalidRequestError if one is missing, UnavailableError if the disk
-    does not answer.
+    (docs/formats.md, "Ingest messages"). InvalidRequestError if one is missing,
+    UnavailableError if the disk does not answer.
     """
     try:
         return _found_files(paths)

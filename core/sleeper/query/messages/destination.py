@@ -1,4 +1,4 @@
-"""Where a query message wants its rows and its status (FORMATS: Messages, `destination`)."""
+"""Destinations of a query's rows and status (docs/formats.md, "Results destinations")."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Query messages (FORMATS: Messages, query and leaf query): parsed, checked, and written.
+"""Query messages (docs/formats.md, "Query messages"): parsed, checked, and written.
 
 A message is checked in two steps: what it says by itself when it is parsed, and its regions
 and fields when the table's schema is at hand (`query_of`).

@@ -1,6 +1,6 @@
 """Arrow columns as text, whole columns at a time: values as JSON, and as plain text.
 
-JSON follows FORMATS.md (Rows in JSON): numbers, strings, arrays; bytes as base64, a map
+JSON is that of docs/formats.md, "Rows in JSON": numbers, strings, arrays; bytes as base64, a map
 as an object, null spelled out. Decimals are numbers with all their digits; timestamps
 are ISO 8601 in UTC, dates ISO 8601; a float that JSON has no number for is `"NaN"`,
 `"Infinity"` or `"-Infinity"`. Of characters, SQS takes those of XML 1.0: others are escaped.

@@ -1,0 +1,96 @@
+"""The examples of docs/formats.md are read by the code that they document."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sleeper.bulk_export.job import bulk_export_job_from_message
+from sleeper.bulk_import.job import spark_request_from_message
+from sleeper.compaction.job import compaction_job_from_json
+from sleeper.ingest.job import ingest_job_from_message
+from sleeper.ingest_batcher.request import submission_from_message
+from sleeper.partitions.json import region_from_json
+from sleeper.properties.deployed import DEPLOYED_QUEUES
+from sleeper.properties.java_text import read_properties_text
+from sleeper.query.destination import results_destination_from_json
+from sleeper.query.leaf_message import leaf_query_of, parse_leaf_query_message
+from sleeper.query.message import parse_query_message, query_of
+from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import Schema
+from sleeper.statestore.commit_message import commit_message_from_json, transactions_of
+from sleeper.statestore.transactions.codec import KINDS, decode_line
+
+PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+EXAMPLES = [
+    (heading, body)
+    for section in re.split(r"^#+ ", PAGE, flags=re.MULTILINE)[1:]
+    for heading in [section.partition("\n")[0]]
+    for body in re.findall(r"^```json\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+]
+
+
+def _schema() -> Schema:
+    return schema_from_json(dict(EXAMPLES)["Schema JSON"])
+
+
+def _query(body: str) -> None:
+    query_of(parse_query_message(body, "default"), _schema())
+
+
+def _leaf_query(body: str) -> None:
+    leaf_query_of(parse_leaf_query_message(body), _schema())
+
+
+def _commit(body: str) -> None:
+    transactions_of(commit_message_from_json(body).lines or ())
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "Schema JSON": schema_from_json,
+    "Regions and ranges": lambda body: region_from_json(_schema(), json.loads(body)),
+    "Ingest messages": lambda body: ingest_job_from_message(body, "default"),
+    "Bulk import messages": spark_request_from_message,
+    "Ingest batcher messages": submission_from_message,
+    "Bulk export messages": lambda body: bulk_export_job_from_message(body, "default"),
+    "Query messages": _query,
+    "Results destinations": lambda body: results_destination_from_json(json.loads(body)),
+    "Leaf query messages": _leaf_query,
+    "Compaction messages": compaction_job_from_json,
+    "Commit messages": _commit,
+    "Transactions": lambda body: decode_line(json.dumps(json.loads(body))),
+}
+
+
+@pytest.mark.parametrize(("heading", "body"), EXAMPLES, ids=[heading for heading, _ in EXAMPLES])
+def test_an_example_is_read(heading: str, body: str) -> None:
+    assert isinstance(json.loads(body), dict)
+    _READERS.get(heading, json.loads)(body)
+
+
+def test_every_format_with_a_reader_has_an_example() -> None:
+    assert set(_READERS) <= {heading for heading, _ in EXAMPLES}
+
+
+def test_the_page_lists_every_queue() -> None:
+    listed = re.findall(r"^\| `(\w+)` \| `([\w.-]+)` \| `([\w.]+)` \|", PAGE, re.MULTILINE)
+    declared = [
+        (queue.key, queue.name, queue.url.name.removesuffix(".url"))
+        for queue in DEPLOYED_QUEUES.values()
+    ]
+    assert sorted(listed) == sorted(declared)
+
+
+def test_the_page_lists_every_kind_of_transaction() -> None:
+    section = PAGE.partition("### Transactions")[2].partition("\n### ")[0]
+    first_cells = "".join(re.findall(r"^\|([^|]*)\|", section, re.MULTILINE))
+    assert set(re.findall(r"`([a-z_]+)`", first_cells)) - {"kind"} == set(KINDS)
+
+
+def test_properties_text_is_read() -> None:
+    (text,) = re.findall(r"^```properties\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    found = read_properties_text(text)
+    assert found["sleeper.query.queue.url"].startswith("https://sqs.")
