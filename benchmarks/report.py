@@ -17,7 +17,7 @@ _LIBRARIES = ("datafusion", "pyarrow", "obstore", "datasketches")
 
 
 def write_reports(results: Sequence[Result], folder: Path, command: str) -> Path:
-    """Writes `benchmarks.md`, `.json` and pictures into the folder; the first one's path."""
+    """Writes the page, its JSON and its pictures into the folder; returns the page's path."""
     folder.mkdir(parents=True, exist_ok=True)
     about = _about(command)
     raw = {"about": about, "results": [asdict(r) for r in results]}

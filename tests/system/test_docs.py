@@ -5,7 +5,6 @@ differs from run to run must then be given back its `...` by hand.
 """
 
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -86,29 +85,6 @@ def test_only_what_differs_from_run_to_run_may_differ(shown: str, said: str, is_
 def test_what_is_sampled_is_compared_by_form() -> None:
     assert says_as_shown('a < "N5"  5,100 rows  ██', 'a < "N6"  4,900 rows  █', is_sampled=True)
     assert not says_as_shown('a < "N5"  5,100 rows', 'b < "N5"  5,100 rows', is_sampled=True)
-
-
-def test_every_page_is_in_the_index() -> None:
-    index = (ROOT / "docs" / "README.md").read_text()
-    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
-    assert {page for page in pages if f"({page})" not in index} == set()
-
-
-_WRITTEN = [ROOT / "README.md", *PAGES, ROOT / "docs" / "design" / "README.md"]
-
-
-@pytest.mark.parametrize("page", _WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for target, anchor in re.findall(r"\]\(([^):#]*)#?([^):]*)\)", page.read_text()):
-        found = page.parent / target if target else page
-        assert found.exists(), target
-        if anchor:
-            headings = re.findall(r"^#+ (.*)$", found.read_text(), re.MULTILINE)
-            assert anchor in {_anchor(heading) for heading in headings}, anchor
-
-
-def _anchor(heading: str) -> str:
-    return re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-")
 
 
 def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Surroundings:
