@@ -6,17 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sleeper.bulk_export.job import bulk_export_job_from_message
 from sleeper.bulk_import.job import spark_request_from_message
 from sleeper.compaction.job import compaction_job_from_json
+from sleeper.datafiles.arrow import arrow_schema
 from sleeper.ingest.job import ingest_job_from_message
 from sleeper.ingest_batcher.request import submission_from_message
 from sleeper.partitions.json import region_from_json
 from sleeper.properties.deployed import DEPLOYED_QUEUES
 from sleeper.properties.java_text import read_properties_text
 from sleeper.query.destination import results_destination_from_json
+from sleeper.query.json_text import json_lines
 from sleeper.query.leaf_message import leaf_query_of, parse_leaf_query_message
 from sleeper.query.message import parse_query_message, query_of
 from sleeper.schema.json import schema_from_json
@@ -94,3 +97,12 @@ def test_properties_text_is_read() -> None:
     (text,) = re.findall(r"^```properties\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     found = read_properties_text(text)
     assert found["sleeper.query.queue.url"].startswith("https://sqs.")
+
+
+def test_a_row_is_written_as_shown() -> None:
+    example = dict(EXAMPLES)["Rows in JSON"]
+    columns = {name: [value] for name, value in json.loads(example).items()}
+    columns["props"] = [list(columns["props"][0].items())]
+    batch = pa.RecordBatch.from_pydict(columns, schema=arrow_schema(_schema()))
+    (line,) = json_lines(batch).to_pylist()
+    assert json.loads(line) == json.loads(example)

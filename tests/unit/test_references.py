@@ -65,6 +65,17 @@ def test_every_page_is_in_the_index() -> None:
 
 
 @pytest.mark.parametrize(
+    "note", sorted((ROOT / "docs" / "design").glob("0*.md")), ids=lambda n: n.stem
+)
+def test_a_design_note_has_a_decision_its_reasons_and_its_cost(note: Path) -> None:
+    text = note.read_text()
+    sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert {"Decision", "Reasons", "Cost", "Alternatives"} <= set(sections)
+    appendices = [section for section in sections if section.startswith("Appendix")]
+    assert sections[len(sections) - len(appendices) :] == appendices
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "[a page](nowhere.md)",

@@ -2,8 +2,8 @@
 
 A split-block Bloom filter, as Parquet's specification has it, over the hashes of whole row
 keys (`key_hash`). A *block* is eight words of 32 bits; a hash chooses a block by its upper
-half and one bit in each of the block's words by its lower half. docs/design/0004-key-filters.md
-has the format byte by byte. A filter never denies a key that the file holds.
+half and one bit in each of the block's words by its lower half. The bytes are in
+docs/formats.md, "Filter sidecar". A filter never denies a key that the file holds.
 """
 
 import struct
