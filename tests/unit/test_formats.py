@@ -16,7 +16,9 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.ingest.job import ingest_job_from_message
 from sleeper.ingest_batcher.request import submission_from_message
 from sleeper.partitions.json import region_from_json
+from sleeper.properties import deployed_stores
 from sleeper.properties.deployed import DEPLOYED_QUEUES
+from sleeper.properties.deployed_stores import DeployedBucket, DeployedTable
 from sleeper.properties.java_text import read_properties_text
 from sleeper.query.destination import results_destination_from_json
 from sleeper.query.json_text import json_lines
@@ -85,6 +87,18 @@ def test_the_page_lists_every_queue() -> None:
         for queue in DEPLOYED_QUEUES.values()
     ]
     assert sorted(listed) == sorted(declared)
+
+
+def test_the_page_lists_every_bucket_and_dynamodb_table() -> None:
+    stores = vars(deployed_stores).values()
+    buckets = [store for store in stores if isinstance(store, DeployedBucket)]
+    tables = [store for store in stores if isinstance(store, DeployedTable)]
+    assert len(buckets) == 6
+    assert len(tables) == 8
+    for bucket in buckets:
+        assert f"| `sleeper-<clean id>-{bucket.name}-<account>` | `{bucket.place.name}`" in PAGE
+    for table in tables:
+        assert f"| `{table.name}` | `{table.place.name}` |" in PAGE
 
 
 def test_the_page_lists_every_kind_of_transaction() -> None:
