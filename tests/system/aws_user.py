@@ -1,4 +1,4 @@
-"""A user of a deployed instance, who knows the formats and the command line and nothing else."""
+"""A user of a deployed instance: docs/formats.md and the command line, and nothing else."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -162,7 +162,7 @@ def endpoints_are_told(instance: DeployedInstance, user: AwsUser, spark: SparkSe
 
 
 def rows_are_taken_in(user: AwsUser, spark: SparkServerless) -> None:
-    """By bulk import, by message and by the batcher, each in the ways that the formats know."""
+    """Ingests by bulk import, message and batcher, in each form of docs/formats.md."""
     imported = [
         user.upload("bulk/0.parquet", visits(INGESTED, 1000)),
         user.upload_directly(visits(INGESTED + 1000, 1000)),

@@ -179,7 +179,7 @@ def test_a_deployed_instance_keeps_what_it_is_sent_and_gets_it_into_shape(
 
 
 def files_are_taken_in(user: AwsUser) -> list[pa.Table]:
-    """By message and by the batcher, each in the ways that the formats know."""
+    """Ingests by message and batcher, in each form of docs/formats.md."""
     sent = [events(first, 1000) for first in range(0, 8000, 1000)]
     files = [user.upload(f"in/{n}.parquet", rows) for n, rows in enumerate(sent[:3])]
     user.upload("many/a.parquet", sent[3])
