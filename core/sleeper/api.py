@@ -199,8 +199,8 @@ class Table:
         - `keys`: sequences with one value per row key field.
         - `ranges`: pairs (minimum, maximum) of the first row key field. The minimum is
           inclusive, the maximum exclusive. `None` leaves a side open.
-        - `regions`: mappings from row key fields to ranges, as in docs/formats.md, "Regions and ranges".
-          Strings are plain text unless `stringsBase64Encoded` is true.
+        - `regions`: mappings from row key fields to ranges, as in docs/formats.md, "Regions and
+          ranges". Strings are plain text unless `stringsBase64Encoded` is true.
         - `columns`: the columns to return, in this order. The default is all, in schema order.
         - `limit`: the maximum number of rows.
         - `as_of`: the number of the transaction as of which the table is read. The default is

@@ -13,17 +13,17 @@ from sleeper.bulk_export.job import bulk_export_job_from_message
 from sleeper.bulk_import.job import spark_request_from_message
 from sleeper.compaction.job import compaction_job_from_json
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.ingest.job import ingest_job_from_message
-from sleeper.ingest_batcher.request import submission_from_message
+from sleeper.jobs.file_requests import submission_from_message
+from sleeper.jobs.ingest_job import ingest_job_from_message
 from sleeper.partitions.json import region_from_json
 from sleeper.properties import deployed_stores
 from sleeper.properties.deployed import DEPLOYED_QUEUES
 from sleeper.properties.deployed_stores import DeployedBucket, DeployedTable
 from sleeper.properties.java_text import read_properties_text
-from sleeper.query.destination import results_destination_from_json
-from sleeper.query.json_text import json_lines
-from sleeper.query.leaf_message import leaf_query_of, parse_leaf_query_message
-from sleeper.query.message import parse_query_message, query_of
+from sleeper.query.messages.destination import results_destination_from_json
+from sleeper.query.messages.leaf import leaf_query_of, parse_leaf_query_message
+from sleeper.query.messages.query import parse_query_message, query_of
+from sleeper.query.rows.json_text import json_lines
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
 from sleeper.statestore.commit_message import commit_message_from_json, transactions_of
