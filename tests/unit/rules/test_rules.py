@@ -1,6 +1,6 @@
 """The seven rules, each with the tests that fail when its guard is removed.
 
-ARCHITECTURE.md, "What holds", lists the rules.
+ARCHITECTURE.md, "Invariants", lists the rules.
 
 Tests are named by file and test; those without a file are below. `tests/stateful` and
 `tests/system/test_killed_processes.py` hold all of the rules at once.
