@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles.remote.parquet_footer import TAIL_BYTES, footer_length, take_apart
+from sleeper.datafiles.engine.parquet_footer import TAIL_BYTES, footer_length, split_footer
 
 TABLE = pa.table(
     {
@@ -48,7 +48,7 @@ def footer_of(content: bytes) -> bytes:
 @pytest.mark.parametrize("row_groups", FILES)
 def test_all_row_groups_make_the_same_footer(row_groups: int) -> None:
     content = FILES[row_groups]
-    parts = take_apart(footer_of(content))
+    parts = split_footer(footer_of(content))
     groups = range(len(parts.row_groups))
     assert content.endswith(parts.with_row_groups(groups, TABLE.num_rows))
 
@@ -62,7 +62,7 @@ def test_some_row_groups_make_a_file_of_their_rows(data: st.DataObject) -> None:
     rows = sum(whole.metadata.row_group(i).num_rows for i in chosen)
     footer = footer_of(content)
     fewer = content[: -len(footer) - TAIL_BYTES]
-    fewer += take_apart(footer).with_row_groups(chosen, rows)
+    fewer += split_footer(footer).with_row_groups(chosen, rows)
     found = pq.ParquetFile(io.BytesIO(fewer), page_checksum_verification=True)
     assert (found.metadata.num_rows, found.num_row_groups) == (rows, len(chosen))
     assert found.read().equals(whole.read_row_groups(chosen))
@@ -75,7 +75,7 @@ def test_some_row_groups_make_a_file_of_their_rows(data: st.DataObject) -> None:
 @given(st.binary(max_size=60))
 def test_what_is_no_footer_is_refused_and_never_read_beyond_its_end(data: bytes) -> None:
     try:
-        take_apart(data)
+        split_footer(data)
     except ValueError:
         return
     assert len(data) > 4
@@ -83,10 +83,10 @@ def test_what_is_no_footer_is_refused_and_never_read_beyond_its_end(data: bytes)
 
 def test_a_torn_footer_is_refused_wherever_it_is_cut() -> None:
     footer = footer_of(FILES[2])
-    parts = take_apart(footer)
+    parts = split_footer(footer)
     for end in range(len(footer) - len(parts.after)):
         with pytest.raises(ValueError, match="footer"):
-            take_apart(footer[:end])
+            split_footer(footer[:end])
 
 
 @pytest.mark.parametrize("tail", [b"", b"PAR1", b"\0\0\0\0PAR2", b"\0" * 8])
@@ -102,7 +102,7 @@ def test_the_engine_itself_reads_such_a_file(tmp_path: Path) -> None:
     footer = footer_of(content)
     path = tmp_path / "some.parquet"
     path.write_bytes(
-        content[: -len(footer) - TAIL_BYTES] + take_apart(footer).with_row_groups([3, 9], 50)
+        content[: -len(footer) - TAIL_BYTES] + split_footer(footer).with_row_groups([3, 9], 50)
     )
     found = SessionContext().read_parquet(str(path)).to_arrow_table()
     assert found.column("key").to_pylist() == [

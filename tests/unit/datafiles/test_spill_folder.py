@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from datafusion import SessionContext, col
 
-from sleeper.datafiles.engine.session import EngineSettings, open_session, spill_folder, stream
+from sleeper.datafiles.engine.scan_count import stream_batches
+from sleeper.datafiles.engine.session import EngineSettings, open_session, spill_folder
 from sleeper.errors import UnavailableError
 from sleeper.query.engine import QueryEngine, QuerySettings
 from sleeper.query.sql.statement import open_sql_session
@@ -21,7 +22,7 @@ def sort(session: SessionContext) -> int:
     """Sorts more than the session's memory holds; returns the rows."""
     keys = pa.table({"k": np.random.default_rng(1).random(ROWS)})
     frame = session.create_dataframe([keys.to_batches(10_000)]).sort(col("k").sort())
-    return sum(batch.num_rows for batch in stream(session, frame))
+    return sum(batch.num_rows for batch in stream_batches(session, frame))
 
 
 @pytest.fixture

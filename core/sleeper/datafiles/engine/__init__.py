@@ -1,1 +1,14 @@
-"""DataFusion sessions and predicates."""
+"""DataFusion, and the workarounds for its and Arrow's defects.
+
+| module | workaround for |
+|---|---|
+| `errors` | exceptions without types |
+| `plan_edit` | tables of one path |
+| `scan_count` | missing files as empty tables |
+| `parquet_footer` | footers that abort the process; footers of some row groups |
+| `predicate` | pruning by long lists; recursion over expressions |
+| `float_extremes` | minimum and maximum of floats that depend on row order |
+
+Each module cites the upstream issue. `tests/unit/datafiles/test_engine_canaries.py` fails when
+upstream has corrected a defect.
+"""

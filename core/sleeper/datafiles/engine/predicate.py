@@ -1,4 +1,9 @@
-"""Regions as DataFusion expressions over the row key columns."""
+"""Regions as DataFusion expressions over the row key columns.
+
+Two limits of DataFusion shape the expressions. Statistics prune nothing for an IN list of more
+than 20 values (apache/datafusion#8609, #24059), so a list is combined with its bounds. Planning
+recurses over expressions (apache/datafusion#8900, #22936), so alternatives form a balanced tree.
+"""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -17,46 +22,42 @@ from sleeper.schema.model import (
     smallest_key_value,
 )
 
-_LISTED_MIN = 3
+_LISTED_KEYS_MIN = 3
 
 
 def column(name: str) -> Expr:
-    """The column of exactly that name, whatever characters it has."""
+    """Returns the column of exactly this name, with any characters."""
     return col('"' + name.replace('"', '""') + '"')
 
 
 def key_order(schema: Schema) -> list[SortExpr]:
-    """The order of rows in every file: row keys, then sort keys, ascending.
+    """Returns the row order of data files: row keys, then sort keys, ascending.
 
-    Keys are never null; nulls are declared last because DataFusion sorts again, silently,
-    when a file's declared order and a query's differ in that.
+    Keys are never null. DataFusion silently sorts again if the declared order of a file and the
+    order of a query differ in the place of nulls, so both use nulls last.
     """
     return [column(f.name).sort(ascending=True, nulls_first=False) for f in schema.keys]
 
 
 def regions_predicate(schema: Schema, regions: Sequence[Region]) -> Expr | None:
-    """Rows in any of the regions; None if that is every row. At least one region is needed."""
-    points = _points_of_one_field(schema, regions)
-    if points is not None:
+    """Returns the predicate for rows in any region, None for every row. Needs a region."""
+    keys = _single_keys(schema, regions)
+    if keys is not None:
         field = schema.row_keys[0]
         key = column(field.name)
-        literals = [_literal(field, p) for p in points]
-        # The bounds prune: a long list does not. The list comes first, for it leaves few rows
-        # of which the bounds are looked at.
+        literals = [_literal(field, value) for value in keys]
+        # The list comes first because the bounds are then evaluated for few rows.
         return in_list(key, literals) & (key >= literals[0]) & (key <= literals[-1])
     parts = [_region_predicate(schema, region) for region in regions]
-    known = [p for p in parts if p is not None]
-    if len(known) < len(parts):
-        return None
-    return _any_of(known)
+    bounded = [p for p in parts if p is not None]
+    return _any(bounded) if len(bounded) == len(parts) else None
 
 
-def _any_of(parts: list[Expr]) -> Expr:
-    # By halves: a thousand regions in a row would overflow the planner's stack.
+def _any(parts: list[Expr]) -> Expr:
     if len(parts) == 1:
         return parts[0]
     half = len(parts) // 2
-    return _any_of(parts[:half]) | _any_of(parts[half:])
+    return _any(parts[:half]) | _any(parts[half:])
 
 
 def _region_predicate(schema: Schema, region: Region) -> Expr | None:
@@ -81,14 +82,14 @@ def _range_predicates(field: Field, within: Range) -> list[Expr]:
 
 
 def _literal(field: Field, value: KeyValue) -> Expr:
-    # Of the column's own type, so that the column is not cast row by row.
+    # A literal of the column's type avoids a cast of the column in every row.
     kind = pa.int32() if field.type is PrimitiveType.INT else None
     return lit(pa.scalar(value, kind))
 
 
-def _points_of_one_field(schema: Schema, regions: Sequence[Region]) -> list[KeyValue] | None:
-    """The single keys that the regions are, ascending; None if they are anything else."""
-    if len(schema.row_keys) != 1 or len(regions) < _LISTED_MIN:
+def _single_keys(schema: Schema, regions: Sequence[Region]) -> list[KeyValue] | None:
+    """Returns the keys, ascending, if each region is one key of one field."""
+    if len(schema.row_keys) != 1 or len(regions) < _LISTED_KEYS_MIN:
         return None
     ranges = [r.ranges[0] for r in regions]
     if not all(holds_one_value(schema.row_keys[0], r) for r in ranges):

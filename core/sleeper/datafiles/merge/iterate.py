@@ -15,8 +15,9 @@ import pyarrow as pa
 from datafusion import SessionContext
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.predicate import key_order
-from sleeper.datafiles.engine.session import engine_errors, new_table_name
+from sleeper.datafiles.engine.session import new_table_name
 from sleeper.datafiles.merge.bound_iterator import BoundIterator, shown_key
 from sleeper.datafiles.merge.key_runs import first_descent, run_starts
 from sleeper.datafiles.merge.processing import ProcessingStep, processed

@@ -1,4 +1,4 @@
-"""The one merge: sorted files in, one stream of rows in key order out.
+"""The one merge: sorted files in, one stream_batches of rows in key order out.
 
 Each input is registered with its sort order declared, so that the plan is a
 SortPreservingMerge over scans: no row is sorted again, and memory is what the open
@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import view_schema
+from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.predicate import column, key_order, regions_predicate
+from sleeper.datafiles.engine.scan_count import stream_batches
 from sleeper.datafiles.engine.session import (
     EngineSettings,
-    engine_errors,
     engine_url,
     new_table_name,
     open_session,
-    stream,
 )
 from sleeper.datafiles.merge.iterate import in_engine, iterated
 from sleeper.datafiles.merge.processing import ProcessingStep, processed
@@ -115,7 +115,9 @@ class MergePlan:
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Rows in key order, as batches of the engine's own types (text and bytes as views)."""
-        rows = stream(self.session, self.frame, [each.url for each in self.inputs], self.buckets)
+        rows = stream_batches(
+            self.session, self.frame, [each.url for each in self.inputs], self.buckets
+        )
         yield from _iterated(rows, self.request, self.session) if self.is_iterated else rows
 
 
@@ -247,7 +249,7 @@ def _merge_pass(
         cleanup.callback(path.unlink, missing_ok=True)
         frame, names = merge_frame(MergeRequest(schema, group), session)
         try:
-            batches = stream(session, frame, [each.url for each in group], settings.buckets)
+            batches = stream_batches(session, frame, [each.url for each in group], settings.buckets)
             with engine_errors():
                 _write_pass(path, batches, view_schema(schema))
         finally:

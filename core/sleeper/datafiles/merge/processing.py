@@ -19,6 +19,7 @@ from datafusion.expr import Expr
 from datafusion.user_defined import ScalarUDF
 
 from sleeper.datafiles.arrow import arrow_type
+from sleeper.datafiles.engine.float_extremes import extreme_parts, extreme_value
 from sleeper.datafiles.engine.predicate import column
 from sleeper.datafiles.merge.bound_iterator import BoundIterator
 from sleeper.datafiles.merge.key_runs import run_starts
@@ -120,8 +121,6 @@ _FLOATS = (PrimitiveType.FLOAT, PrimitiveType.DOUBLE)
 _INT_VALUES = 2**32
 _INT_HALF = 2**31
 _TIME_MIN = -(2**63)
-_MINUS_INFINITE, _FINITE, _INFINITE, _NAN = range(4)
-_SPECIAL = {_MINUS_INFINITE: -float("inf"), _INFINITE: float("inf"), _NAN: float("nan")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,27 +207,11 @@ def _parts(field: Field, op: AggregationOp, class_name: str) -> list[Expr]:
         return [f.array_agg(value, filter=value.is_not_null()).alias(name)]
     if op is AggregationOp.SUM:
         return [f.sum(value).alias(name)]
-    least_or_greatest = f.min if op is AggregationOp.MIN else f.max
-    if field.type not in _FLOATS:
-        return [least_or_greatest(value).alias(name)]
-    # The engine's own depends on whether a NaN comes first, and its greatest of nothing but
-    # -inf is not -inf. So it sees finite numbers only, and beside them which class there is.
-    number_class = _number_class(value, arrow_type(field.type))
-    is_finite = (number_class == lit(_FINITE)) & value.is_not_null()
-    zero = lit(pa.scalar(0.0, arrow_type(field.type)))
-    return [
-        least_or_greatest(value + zero, filter=is_finite).alias(name),
-        least_or_greatest(number_class, filter=value.is_not_null()).alias(class_name),
-    ]
-
-
-def _number_class(value: Expr, kind: pa.DataType) -> Expr:
-    """Which class the float is of; classes are in the order of their numbers."""
-    number_class = f.when(f.isnan(value), lit(_NAN))
-    for place in (_MINUS_INFINITE, _INFINITE):
-        is_it = value == lit(pa.scalar(_SPECIAL[place], kind))
-        number_class = number_class.when(is_it, lit(place))
-    return number_class.otherwise(lit(_FINITE))
+    if field.type in _FLOATS:
+        is_min = op is AggregationOp.MIN
+        return extreme_parts(value, arrow_type(field.type), is_min, name, class_name)
+    extreme = f.min if op is AggregationOp.MIN else f.max
+    return [extreme(value).alias(name)]
 
 
 def _whole(field: Field, op: AggregationOp, class_name: str) -> Expr:
@@ -241,8 +224,5 @@ def _whole(field: Field, op: AggregationOp, class_name: str) -> Expr:
         low = (part % lit(_INT_VALUES) + lit(_INT_VALUES + _INT_HALF)) % lit(_INT_VALUES)
         return (low - lit(_INT_HALF)).cast(pa.int32())
     if field.type in _FLOATS:
-        whole = f.case(column(class_name))
-        for place, special in _SPECIAL.items():
-            whole = whole.when(lit(place), lit(pa.scalar(special, arrow_type(field.type))))
-        return whole.otherwise(part)
+        return extreme_value(part, column(class_name), arrow_type(field.type))
     return part

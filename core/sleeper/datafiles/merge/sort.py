@@ -18,15 +18,11 @@ import pyarrow.parquet as pq
 from datafusion import DataFrame
 
 from sleeper.datafiles.arrow import arrow_schema, view_schema
+from sleeper.datafiles.engine.errors import engine_errors
+from sleeper.datafiles.engine.plan_edit import scan_files
 from sleeper.datafiles.engine.predicate import column, key_order
-from sleeper.datafiles.engine.session import (
-    EngineSettings,
-    engine_errors,
-    open_session,
-    scan_files,
-    spill_folder,
-    stream,
-)
+from sleeper.datafiles.engine.scan_count import stream_batches
+from sleeper.datafiles.engine.session import EngineSettings, open_session, spill_folder
 from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Schema
 
@@ -111,7 +107,7 @@ def sort_batches(
         # The fewer batches come in, the fewer runs it merges.
         whole = pa.Table.from_batches(kept).combine_chunks().to_batches()
         frame = _as_views(session.create_dataframe([whole]), schema)
-        yield from stream(session, frame.sort(*key_order(schema)))
+        yield from stream_batches(session, frame.sort(*key_order(schema)))
 
 
 def _sort_staged(
@@ -138,7 +134,7 @@ def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.Record
     if len(frames) > 1:
         whole = whole.repartition(settings.threads)
     found_rows = 0
-    for batch in stream(session, whole.sort(*key_order(unsorted.schema))):
+    for batch in stream_batches(session, whole.sort(*key_order(unsorted.schema))):
         found_rows += batch.num_rows
         yield batch
     if found_rows != unsorted.rows:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
+from sleeper.datafiles.engine.parquet_footer import MAGIC
 from sleeper.datafiles.remote.file_end import FileEnd, read_range
-from sleeper.datafiles.remote.parquet_footer import MAGIC
 from sleeper.datafiles.sidecars.checksum import digest_of
 from sleeper.datafiles.sidecars.file_check import damaged_bytes
 from sleeper.files.data_file import DataFile

@@ -9,12 +9,12 @@ import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sleeper.datafiles.remote.parquet_footer import (
+from sleeper.datafiles.engine.parquet_footer import (
     MAGIC,
     TAIL_BYTES,
     FooterParts,
     footer_length,
-    take_apart,
+    split_footer,
 )
 from sleeper.datafiles.sidecars.checksum import Section, digest_of
 from sleeper.datafiles.sidecars.file_check import damaged_bytes, read_checksum
@@ -100,7 +100,7 @@ def read_file_end(root: DataRoot, schema: Schema, file: DataFile, verify: bool =
             tail = _bytes_of(root, file.path, index_at, start) + tail
             start = index_at
         return FileEnd(
-            footer=take_apart(footer[:-TAIL_BYTES]),
+            footer=split_footer(footer[:-TAIL_BYTES]),
             places=places,
             rows=tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)),
             fields=tuple(_bounds(metadata, i) for i in range(len(schema.row_keys))),

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.datafiles.remote.parquet_footer import (
+from sleeper.datafiles.engine.parquet_footer import (
     INT32,
     INT64,
     TAIL_BYTES,
@@ -106,11 +106,7 @@ def is_scannable(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> bool
 
 
 def _footer(path: SourceFile, file: pq.ParquetFile) -> bytes:
-    """The bytes of the footer.
-
-    Arrow's own `ColumnChunkMetaData` cannot be used: if a footer contradicts itself, it ends
-    the process with a C++ exception (see `test_arrow_still_aborts_on_a_damaged_footer`).
-    """
+    """Returns the bytes of the footer. Arrow's own statistics may abort (`parquet_footer`)."""
     try:
         with path.open_ranges() if isinstance(path, S3File) else path.open("rb") as content:
             content.seek(-file.metadata.serialized_size - TAIL_BYTES, io.SEEK_END)

@@ -25,13 +25,10 @@ from datafusion import DataFrame, udf
 from datafusion.dataframe import DataFrameWriteOptions, ParquetColumnOptions, ParquetWriterOptions
 
 from sleeper.datafiles.arrow import as_light_views, view_schema
+from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.predicate import column
-from sleeper.datafiles.engine.session import (
-    EngineSettings,
-    check_present,
-    engine_errors,
-    engine_url,
-)
+from sleeper.datafiles.engine.scan_count import check_files_exist
+from sleeper.datafiles.engine.session import EngineSettings, engine_url
 from sleeper.datafiles.merge.plan import MergePlan, MergeRequest, merge_plan
 from sleeper.datafiles.remote.file_end import section_ends
 from sleeper.datafiles.sidecars.checksum import FileChecksum, checksum_in_sections
@@ -218,7 +215,7 @@ def _write_by_engine(
             with tap:
                 _write_tapped(plan.frame, tap, local, _options(target.settings, begun))
             # The engine takes a file that is not there for an empty one.
-            check_present([each.url for each in plan.inputs])
+            check_files_exist([each.url for each in plan.inputs])
             size, checksum = _made_durable(local, facts.rows)
         sidecars = (*facts.write_sidecars(root, path), checksum.write_sidecar(root, path))
     except BaseException:  # an interrupt too

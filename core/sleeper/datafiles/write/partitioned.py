@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sleeper.datafiles.engine.session import engine_errors
+from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.datafiles.write.route import LeafRouter
 from sleeper.errors import SleeperError

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from datafusion import ExecutionPlan
 
-from sleeper.datafiles.engine.session import engine_errors
+from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.properties.engine import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine
 from sleeper.query.interruption import batches_of

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from datafusion import SessionContext
 
 from sleeper.datafiles.arrow import view_schema
-from sleeper.datafiles.engine.session import engine_errors, scan_files
+from sleeper.datafiles.engine.errors import engine_errors
+from sleeper.datafiles.engine.plan_edit import scan_files
 from sleeper.processing.restriction import visible_columns, visible_schema
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit

@@ -8,12 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext
 
-from sleeper.datafiles.engine.session import (
-    EngineSettings,
-    check_present,
-    engine_errors,
-    session_within,
-)
+from sleeper.datafiles.engine.errors import engine_errors
+from sleeper.datafiles.engine.scan_count import check_files_exist
+from sleeper.datafiles.engine.session import EngineSettings, create_session
 from sleeper.datafiles.sidecars.file_check import damage_of_bytes
 from sleeper.errors import (
     DataError,
@@ -286,7 +283,7 @@ def open_sql_session(settings: EngineSettings) -> SessionContext:
         # file, statement after statement.
         .set("datafusion.execution.collect_statistics", "false")
     )
-    session = session_within(config, settings)
+    session = create_session(config, settings)
     # Where files lie is internal.
     session.deregister_udf("input_file_name")
     return session
@@ -338,7 +335,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     with errors_of_statement(), engine_errors(QUERY_MEMORY_BYTES.name):
         stream = frame.execute_stream()
-        check_present(files, buckets)
+        check_files_exist(files, buckets)
         for batch in batches_of(stream, limit):
             if batch.num_rows:
                 yield pa.RecordBatch.from_arrays(

@@ -9,8 +9,8 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import view_schema
+from sleeper.datafiles.engine.plan_edit import scan_files
 from sleeper.datafiles.engine.predicate import column, regions_predicate
-from sleeper.datafiles.engine.session import scan_files
 from sleeper.datafiles.merge.processing import ProcessingStep, processed
 from sleeper.processing.restriction import visible_schema
 from sleeper.query.engine import QueryTable

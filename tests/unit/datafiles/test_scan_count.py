@@ -1,4 +1,4 @@
-"""What the engine does not say by itself: that a file is gone, or torn."""
+"""Missing, empty and torn inputs of a merge."""
 
 from pathlib import Path
 
@@ -29,9 +29,7 @@ def present(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("files_max", [2, 64])
-def test_a_merge_does_not_pass_over_a_file_that_is_gone(
-    tmp_path: Path, present: Path, files_max: int
-):
+def test_missing_input_is_state_moved_on(tmp_path: Path, present: Path, files_max: int):
     assert merged(tmp_path, present, present, present, files_max=files_max) == 30
     gone = tmp_path / "gone.parquet"
     with pytest.raises(StateMovedOnError, match=r"gone\.parquet"):
@@ -39,14 +37,14 @@ def test_a_merge_does_not_pass_over_a_file_that_is_gone(
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1 no file at all PAR1", b"x" * 1000])
-def test_a_torn_file_is_a_data_error(tmp_path: Path, present: Path, content: bytes):
+def test_torn_file_is_a_data_error(tmp_path: Path, present: Path, content: bytes):
     torn = tmp_path / "torn.parquet"
     torn.write_bytes(content)
     with pytest.raises(DataError):
         merged(tmp_path, present, torn)
 
 
-def test_a_file_cut_short_is_a_data_error(tmp_path: Path, present: Path):
+def test_truncated_file_is_a_data_error(tmp_path: Path, present: Path):
     torn = tmp_path / "torn.parquet"
     torn.write_bytes(present.read_bytes()[:-20])
     with pytest.raises(DataError):

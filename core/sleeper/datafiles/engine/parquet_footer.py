@@ -1,13 +1,16 @@
-"""Parquet footers as bytes: taken apart into row groups, and put together with fewer of them.
+"""Parquet footers as bytes: footers of some row groups, and statistics of columns.
 
 A footer is a Thrift structure in the compact protocol (Parquet format, `FileMetaData`). Arrow
-reads footers, but cannot write one that names some of a file's row groups, and it aborts the
-process if a footer's statistics contradict its schema.
+cannot write a footer of some of a file's row groups (apache/arrow#35638), and reading statistics
+that contradict the schema aborts the process with a C++ exception (apache/arrow#46724 reports
+the unchecked cast). So this module walks the bytes.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import pack, unpack
+
+from sleeper.datafiles.engine.plan_edit import encode_varint
 
 MAGIC = b"PAR1"
 TAIL_BYTES = 8
@@ -24,10 +27,10 @@ INT32, INT64 = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """What a row group says of one of its columns; None where it says nothing.
+    """The statistics of a column in a row group; None for missing ones.
 
-    `path` is the column's name, then those of its lists and maps. Bounds are as they are in
-    the file: integers with the lowest byte first, fixed-length and variable bytes to the letter.
+    `path` is the column's name followed by the names within its lists and maps. Bounds are the
+    bytes in the file: little-endian integers, or plain bytes.
     """
 
     path: tuple[str, ...]
@@ -39,23 +42,23 @@ class ColumnStatistics:
 
 @dataclass(frozen=True, slots=True)
 class FooterParts:
-    """A footer as it was written: what comes before the number of rows, between that and
-    the row groups' list, each row group, and what follows."""
+    """The bytes of a footer before the number of rows, of each row group, and after them."""
 
     before_rows: bytes
     row_groups: tuple[bytes, ...]
     after: bytes
 
     def with_row_groups(self, chosen: Sequence[int], rows: int) -> bytes:
-        """The footer, with its length and magic, of a file of these row groups only."""
+        """Returns the footer, length and magic of a file of only these row groups."""
         count = len(chosen)
-        listed = bytes([count << 4 | _STRUCT]) if count < 15 else _long_list(count)
+        short = bytes([min(count, 15) << 4 | _STRUCT])
+        list_head = short if count < 15 else short + encode_varint(count)
         footer = b"".join(
             (
                 self.before_rows,
-                _varint(rows << 1),  # zigzag; never negative
+                encode_varint(rows << 1),  # zigzag; never negative
                 bytes([1 << 4 | _LISTS[0]]),  # the field that follows the number of rows
-                listed,
+                list_head,
                 *(self.row_groups[i] for i in chosen),
                 self.after,
             )
@@ -64,15 +67,15 @@ class FooterParts:
 
 
 def footer_length(tail: bytes) -> int:
-    """The footer's length, by a file's last bytes. ValueError if it is no Parquet file."""
+    """Returns the footer's length from a file's last bytes. ValueError if it is not Parquet."""
     if len(tail) < TAIL_BYTES or tail[-4:] != MAGIC:
         raise ValueError("it does not end as a Parquet file does")
     (length,) = unpack("<I", tail[-8:-4])
     return int(length)
 
 
-def take_apart(footer: bytes) -> FooterParts:
-    """The parts of a footer, given without its length and magic. ValueError if it is torn."""
+def split_footer(footer: bytes) -> FooterParts:
+    """Splits a footer without length and magic. ValueError if it is torn."""
     reader = _Reader(footer)
     before_rows: int | None = None
     try:
@@ -89,7 +92,7 @@ def take_apart(footer: bytes) -> FooterParts:
 
 
 def column_statistics(footer: bytes) -> Iterator[ColumnStatistics]:
-    """What a footer, given without its length and magic, says of each column of each row group.
+    """Yields the statistics of each column of each row group in a footer without length and magic.
 
     ValueError if it is torn.
     """
@@ -165,7 +168,7 @@ def _statistics(reader: "_Reader") -> dict[int, int | bytes]:
 
 
 class _Reader:
-    """Walks over values of the compact protocol without looking at them."""
+    """A cursor over values of Thrift's compact protocol."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -176,7 +179,7 @@ class _Reader:
         return self._data[self.at - 1]
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """Each field's number and type up to the end of a structure. The caller reads its value."""
+        """Yields number and type of each field of a structure. The caller reads the value."""
         field = 0
         while (kind := self.byte()) != 0:
             field = field + (kind >> 4) if kind >> 4 else self.zigzag()
@@ -206,14 +209,14 @@ class _Reader:
         return self._data[start : self.at]
 
     def list_length(self, kind: int) -> int:
-        """The number of items that follow, which must be of the type."""
+        """Returns the number of items, which must be of the type."""
         count, found = self._list_head()
         if count and found != kind:
             raise IndexError
         return count
 
     def list_items(self) -> tuple[bytes, ...]:
-        """The bytes of each item."""
+        """Returns the bytes of each item."""
         count, kind = self._list_head()
         items = []
         for _ in range(count):
@@ -225,7 +228,7 @@ class _Reader:
         return tuple(items)
 
     def skip(self, kind: int, is_item: bool = False) -> None:
-        """Passes over a value. A field's boolean is in its type, a list's is a byte."""
+        """Skips a value. A boolean field is encoded in its type, a boolean item is a byte."""
         if kind in _INTEGERS:
             self.varint()
         elif kind == _BINARY:
@@ -247,17 +250,16 @@ class _Reader:
 
     def _list_head(self) -> tuple[int, int]:
         head = self.byte()
-        return self._counted(head >> 4 if head >> 4 < 15 else self.varint()), head & 15
+        return self._check_count(head >> 4 if head >> 4 < 15 else self.varint()), head & 15
 
-    def _counted(self, items: int) -> int:
-        """The number of items that follow. Each takes a byte at least, so a torn footer cannot
-        make anybody count for ever."""
+    def _check_count(self, items: int) -> int:
+        """Returns the count. Each item takes at least a byte, so a larger count is torn."""
         if items > len(self._data) - self.at:
             raise IndexError
         return items
 
     def _skip_map(self) -> None:
-        count = self._counted(self.varint())
+        count = self._check_count(self.varint())
         kinds = self.byte() if count else 0
         for _ in range(count):
             self.skip(kinds >> 4, is_item=True)
@@ -266,15 +268,3 @@ class _Reader:
     def _skip_struct(self) -> None:
         for _, kind in self.fields():
             self.skip(kind)
-
-
-def _long_list(count: int) -> bytes:
-    return bytes([15 << 4 | _STRUCT]) + _varint(count)
-
-
-def _varint(number: int) -> bytes:
-    digits = []
-    while number > 127:
-        digits.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*digits, number])

@@ -1,0 +1,72 @@
+"""Classification of DataFusion's and Arrow's exceptions as errors of `sleeper.errors`.
+
+DataFusion's Python interface raises bare `Exception` and `ValueError` for every failure
+(apache/datafusion-python#796, #1226), so the text decides. A panic in Rust is a `BaseException`
+(apache/datafusion#7360 collects the panics that should be errors).
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from sleeper.errors import (
+    DataError,
+    SleeperError,
+    StateMovedOnError,
+    UnavailableError,
+    failure_of,
+    is_transient,
+)
+
+# Texts of the engine's S3 client after its last retry, or if S3 denies access.
+_S3_FAILURES = (
+    "Generic S3 error",
+    "HTTP error",
+    "error sending request",
+    "lacked the necessary privileges",
+    "lacked valid authentication",
+)
+_SPILL_FILE = re.compile(r"[/\\]datafusion-\w{6}([/\\]\.tmp|\W|$)")
+
+
+@contextlib.contextmanager
+def engine_errors(memory_property: str | None = None) -> Iterator[None]:
+    """Translates exceptions of DataFusion and Arrow.
+
+    StateMovedOnError if a file is gone, UnavailableError if memory, disk or S3 fails, DataError
+    if a file is unreadable. Errors about memory name `memory_property`.
+    """
+    try:
+        yield
+    except (SleeperError, GeneratorExit):
+        raise
+    except FileNotFoundError as error:
+        raise StateMovedOnError(f"a data file is gone: {error}") from error
+    except OSError as error:
+        raise UnavailableError(f"cannot read or write: {error}") from error
+    except Exception as error:
+        raise _classify(error, memory_property) from error
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            text = f"data could not be read, the engine panicked: {error}"
+            raise failure_of(error, text, DataError) from error
+        raise
+
+
+def _classify(error: Exception, memory_property: str | None) -> SleeperError:
+    text = str(error)
+    if _SPILL_FILE.search(text):
+        return UnavailableError(f"the spill folder was removed or cannot be used: {text}")
+    if "not found" in text or "No such file" in text:
+        return StateMovedOnError(f"a data file is gone: {text}")
+    if "No space left" in text or "os error 28" in text:
+        return UnavailableError(f"the disk is full: {text}")
+    if is_transient(error):
+        return UnavailableError(f"cannot read or write: {text or type(error).__name__}")
+    if any(failure in text for failure in _S3_FAILURES):
+        return UnavailableError(f"S3 does not answer: {text}")
+    if "Resources exhausted" in text:
+        allowed = f"{memory_property} allows" if memory_property else "was allowed"
+        needed = text.rpartition("Resources exhausted: ")[2]
+        return UnavailableError(f"the memory that {allowed} is too little: {needed}")
+    return DataError(f"data could not be read: {text}")
