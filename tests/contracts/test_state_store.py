@@ -227,7 +227,7 @@ def test_a_commit_whose_outcome_stayed_unknown_may_be_repeated(remote, monkeypat
 
 
 def test_a_writer_that_always_loses_is_told_so(remote, monkeypatch):
-    monkeypatch.setattr("sleeper.statestore.committer.time.sleep", lambda _: None)
+    monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
 
     def conflict(entry):
         raise ConflictError("taken")

@@ -26,7 +26,8 @@ from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.processing.restriction import visible_schema
 from sleeper.query.engine import QueryTable
 from sleeper.query.request import Query
-from sleeper.query.run import plan_of_query
+from sleeper.query.run import RESTARTS, plan_of_query
+from sleeper.retries import retry
 from sleeper.schema.model import KeyValue, Schema
 from sleeper.splitting.estimate import LeafKeys, split_points
 from sleeper.splitting.key_samples import sample_keys
@@ -125,7 +126,6 @@ def _cut(region: Region, dimension: int, points: list[KeyValue]) -> Iterator[Reg
 _TOKEN = re.compile(r"(\d+)/([^/]+)/(\d+)")
 # An answer of a function may have 6 MiB. A leaf of many pieces comes on top.
 _PAGE_BYTES = 4 * 1024**2
-_ATTEMPTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,20 +236,17 @@ def _page_of(token: str | None) -> _Page | None:
 
 
 def _pin(table: QueryTable, query_id: str, connector: Connector) -> _Page:
-    """The newest version, held. A collection that raises the horizon meanwhile is no matter."""
-    for attempt in range(_ATTEMPTS_MAX):
+    """Holds the newest version. Retries if a collection raises the horizon meanwhile."""
+
+    def attempt() -> _Page:
         hold_id = new_transaction_id()
         with table.store.reading() as state:
             version = state.number
             expiry_ms = state.moment(connector.engine().clock())
         expiry_ms += connector.settings.hold_seconds * 1000
-        try:
-            table.store.commit_or_raise(
-                CreateHold(hold_id, f"Athena query {query_id}", version, expiry_ms)
-            )
-        except StateMovedOnError:
-            if attempt == _ATTEMPTS_MAX - 1:
-                raise
-            continue
+        table.store.commit_or_raise(
+            CreateHold(hold_id, f"Athena query {query_id}", version, expiry_ms)
+        )
         return _Page(version, hold_id, 0)
-    raise AssertionError
+
+    return retry(attempt, on=StateMovedOnError, backoff=RESTARTS)

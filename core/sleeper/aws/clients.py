@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from typing import Any
 
 import boto3
@@ -18,7 +17,7 @@ from botocore.config import Config
 from botocore.retries.quota import RetryQuota
 
 from sleeper.aws.errors import translated
-from sleeper.retries import retries_for, retry_seconds
+from sleeper.retries import Backoff
 
 _MAKING = threading.Lock()
 # As boto3 waits in its standard mode after an error that is not throttling: at random up to the
@@ -53,9 +52,16 @@ def make_client(service: str, **settings: Any) -> Any:
         return boto3.client(service, config=_config(), **settings)
 
 
+def partial_request_backoff() -> Backoff:
+    """Returns the waits between requests that a service carried out in part.
+
+    boto3 does not repeat these.
+    """
+    return Backoff.for_requests(seconds_first=0.05, seconds_max=10.0)
+
+
 def _retries() -> int:
-    waits = (min(_FIRST_WAIT_SECONDS * 2**n, _WAIT_SECONDS_MAX) / 2 for n in count())
-    return retries_for(retry_seconds(), waits)
+    return int(Backoff.for_requests(_FIRST_WAIT_SECONDS, _WAIT_SECONDS_MAX).retries)
 
 
 def _config() -> Config:

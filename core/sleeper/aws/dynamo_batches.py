@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sleeper.aws.backoff import attempts
+from sleeper.aws.clients import partial_request_backoff
 from sleeper.aws.errors import ThrottledError, translated
-from sleeper.errors import UnavailableError
+from sleeper.retries import retry
 
 _WRITES_PER_BATCH = 25
 _READS_PER_BATCH = 100
@@ -37,29 +37,45 @@ def _pages(ask: Callable[..., Item], request: Item) -> Iterator[list[Item]]:
 def delete_items(client: Any, table_name: str, keys: Sequence[Item]) -> None:
     """Deletes items; those that are gone already are no error. May be done in part."""
     for batch in _slices(keys, _WRITES_PER_BATCH):
-        waiting: Any = {table_name: [{"DeleteRequest": {"Key": key}} for key in batch]}
-        for _ in attempts():
-            waiting = client.batch_write_item(RequestItems=waiting).get("UnprocessedItems")
-            if not waiting:
-                break
-        else:
-            raise UnavailableError(f"{table_name}: items were not deleted: throttled")
+        _delete_batch(client, table_name, batch)
+
+
+def _delete_batch(client: Any, table_name: str, keys: Sequence[Item]) -> None:
+    waiting: Any = {table_name: [{"DeleteRequest": {"Key": key}} for key in keys]}
+
+    def attempt() -> None:
+        nonlocal waiting
+        waiting = client.batch_write_item(RequestItems=waiting).get("UnprocessedItems")
+        if waiting:
+            raise ThrottledError(f"{table_name}: items were not deleted: throttled")
+
+    retry(attempt, on=ThrottledError, backoff=partial_request_backoff())
 
 
 def get_items(client: Any, table_name: str, keys: Sequence[Item], names: str) -> list[Item]:
-    """These attributes of the items that are there, in any order. Keys may not repeat."""
+    """Returns these attributes of the items that exist, in any order. Keys may not repeat."""
+    return [
+        item
+        for batch in _slices(keys, _READS_PER_BATCH)
+        for item in _get_batch(client, table_name, batch, names)
+    ]
+
+
+def _get_batch(client: Any, table_name: str, keys: Sequence[Item], names: str) -> list[Item]:
     found: list[Item] = []
-    for batch in _slices(keys, _READS_PER_BATCH):
-        wanted = {"Keys": list(batch), "ProjectionExpression": names, "ConsistentRead": True}
-        waiting: Any = {table_name: wanted}
-        for _ in attempts():
-            answer = client.batch_get_item(RequestItems=waiting)
-            found += answer["Responses"].get(table_name, [])
-            waiting = answer.get("UnprocessedKeys")
-            if not waiting:
-                break
-        else:
-            raise UnavailableError(f"{table_name}: items were not read: throttled")
+    waiting: Any = {
+        table_name: {"Keys": list(keys), "ProjectionExpression": names, "ConsistentRead": True}
+    }
+
+    def attempt() -> None:
+        nonlocal waiting
+        answer = client.batch_get_item(RequestItems=waiting)
+        found.extend(answer["Responses"].get(table_name, []))
+        waiting = answer.get("UnprocessedKeys")
+        if waiting:
+            raise ThrottledError(f"{table_name}: items were not read: throttled")
+
+    retry(attempt, on=ThrottledError, backoff=partial_request_backoff())
     return found
 
 
@@ -68,16 +84,12 @@ def write_together(client: Any, what: str, writes: Sequence[Item], **more: Any) 
 
     Errors are those of `translated`, which name `what`.
     """
-    throttled: ThrottledError | None = None
-    for _ in attempts():
-        try:
-            with translated(what):
-                client.transact_write_items(TransactItems=writes, **more)
-            return
-        except ThrottledError as error:
-            throttled = error
-    assert throttled is not None
-    raise throttled
+
+    def attempt() -> None:
+        with translated(what):
+            client.transact_write_items(TransactItems=writes, **more)
+
+    retry(attempt, on=ThrottledError, backoff=partial_request_backoff())
 
 
 def _slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

@@ -54,7 +54,7 @@ class MissingResourceError(UnavailableError):
 
 
 class ThrottledError(UnavailableError):
-    """DynamoDB had no room for a transaction just now. boto3 does not try these again itself."""
+    """The service had no capacity for the request or a part of it, which boto3 does not retry."""
 
 
 def code_of(error: ClientError) -> str:

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sleeper.aws.backoff import attempts
-from sleeper.aws.errors import translated
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.aws.clients import partial_request_backoff
+from sleeper.aws.errors import ThrottledError, translated
+from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import MESSAGE_BYTES_MAX
+from sleeper.retries import retry
 
 _BATCH_MESSAGES = 10
 # Smaller than what SQS takes in one request today, because other servers keep its old limit.
@@ -75,16 +76,19 @@ def _send_batch(client: Any, queue: str, url: str, batch: Sequence[Outgoing]) ->
     # The members are made once: a second try repeats the deduplication ids.
     waiting = {str(i): {"Id": str(i), **m.members()} for i, m in enumerate(batch)}
     sent: dict[str, str] = {}
-    for _ in attempts():
+
+    def attempt() -> None:
         with translated(f"queue {queue!r}"):
             answer = client.send_message_batch(QueueUrl=url, Entries=list(waiting.values()))
         for done in answer.get("Successful", ()):
             sent[done["Id"]] = done["MessageId"]
             del waiting[done["Id"]]
-        if not waiting:
-            return [sent[str(i)] for i in range(len(batch))]
         _raise_hopeless(queue, answer.get("Failed", ()))
-    raise UnavailableError(f"queue {queue!r}: {len(waiting)} messages were not taken")
+        if waiting:
+            raise ThrottledError(f"queue {queue!r}: {len(waiting)} messages were not sent")
+
+    retry(attempt, on=ThrottledError, backoff=partial_request_backoff())
+    return [sent[str(i)] for i in range(len(batch))]
 
 
 def _raise_hopeless(queue: str, failed: Iterable[dict[str, Any]]) -> None:

@@ -6,7 +6,6 @@ found by the next: a command by the command after it, a lambda by itself when it
 """
 
 import fcntl
-import itertools
 import os
 import shutil
 import stat
@@ -70,7 +69,8 @@ def own_folder(folder: Path) -> Path:
 
 def _take(parent: Path) -> tuple[Path, int]:
     parent.mkdir(parents=True, exist_ok=True)
-    for number in itertools.count():
+    number = 0
+    while True:
         folder = parent / str(number)
         folder.mkdir(exist_ok=True)
         file = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -78,8 +78,8 @@ def _take(parent: Path) -> tuple[Path, int]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(file)
+            number += 1
             continue
         # Of a process that was killed.
         shutil.rmtree(folder / _SPILL_FOLDER, ignore_errors=True)
         return folder, file
-    raise AssertionError("numbers do not end")

@@ -1,7 +1,6 @@
 """The property files of an instance in its config bucket (docs/formats.md, "Property files")."""
 
 import contextlib
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -19,6 +18,7 @@ from sleeper.properties.values import (
     instance_properties_from_text,
     table_properties_from_text,
 )
+from sleeper.retries import Backoff, retry
 from sleeper.storage.bucket import missing_object_error
 from sleeper.tables.table_ref import TableId
 
@@ -29,10 +29,14 @@ P = TypeVar("P", InstanceProperties, TableProperties)
 
 INSTANCE_FILE = "instance.properties"
 _TABLES_FOLDER = "tables"
-_ATTEMPTS_MAX = 20
-_WAIT_SECONDS = 0.05
+_CONFLICTS_MAX = 20
+_BACKOFF = Backoff(_CONFLICTS_MAX - 1, seconds_first=0.05, seconds_max=0.05)
 # What one job asks for again and again. A change by somebody else is seen so much later.
 _FRESH_SECONDS = 2.0
+
+
+class _ChangedError(ConflictError):
+    """Another process changed the file between its read and its replacement."""
 
 
 class PropertyFiles:
@@ -124,7 +128,8 @@ class PropertyFiles:
 
     def _change(self, path: str, change: Callable[[str], P], is_made: bool = False) -> P:
         """`is_made`: a file that is not there is made, where else it is NotFoundError."""
-        for _ in range(_ATTEMPTS_MAX):
+
+        def attempt() -> P:
             mode: UpdateVersion | Literal["create"]
             try:
                 text, e_tag = self._read(path)
@@ -137,11 +142,13 @@ class PropertyFiles:
             try:
                 with self._translated(path):
                     obstore.put(self.store, path, after.to_text().encode(), mode=mode)
-            except ConflictError:
-                time.sleep(random.uniform(0, _WAIT_SECONDS))
-                continue
+            except ConflictError as error:
+                raise _ChangedError(
+                    f"{path} was changed by others {_CONFLICTS_MAX} times in a row"
+                ) from error
             return after
-        raise ConflictError(f"{path} was changed by others {_ATTEMPTS_MAX} times in a row")
+
+        return retry(attempt, on=_ChangedError, backoff=_BACKOFF)
 
     @contextlib.contextmanager
     def _translated(self, path: str) -> Iterator[None]:

@@ -4,8 +4,6 @@ Writes that meet others of the same items are tried again; RefusedError says tha
 not hold.
 """
 
-import random
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,14 +13,13 @@ from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
 from sleeper.jobs.query_tracker import WHOLE_QUERY
 from sleeper.properties.dynamo_tables import RECENT
+from sleeper.retries import Backoff, retry
 
 LISTING = "query"
 TRANSACTION_ITEMS = 100
 _WHAT = "query tracker"
 _WRITE_ID = "writeId"
-_TRIES = 40
-_WAIT_SECONDS = 0.02
-_WAIT_SECONDS_MAX = 1.0
+_BACKOFF = Backoff(retries=39, seconds_first=0.02, seconds_max=1.0)
 
 
 class QueryItems:
@@ -40,9 +37,7 @@ class QueryItems:
     def put_missing(self, items: Sequence[Item]) -> None:
         """Adds those that are not there, all or none; TRANSACTION_ITEMS at most."""
         missing = list(items)
-        for _ in range(_TRIES):
-            if not missing:
-                return
+        while missing:
             try:
                 if len(missing) == 1:
                     self.put_new(missing[0])
@@ -51,7 +46,6 @@ class QueryItems:
                 return
             except RefusedError as error:
                 missing = [item for i, item in enumerate(missing) if i not in error.items]
-        raise _always_others()
 
     def write_together(self, writes: Sequence[Item]) -> None:
         """All or none. Again while other subqueries of the query are being counted."""
@@ -169,22 +163,18 @@ class QueryItems:
         }
 
     def _until_alone(self, write: Callable[[], Any]) -> Any:
-        for tries in range(_TRIES):
-            try:
-                with translated(_WHAT):
-                    return write()
-            except RefusedError:
-                raise
-            except ConflictError:
-                longest = min(_WAIT_SECONDS * 2**tries, _WAIT_SECONDS_MAX)
-                time.sleep(random.uniform(0, longest))
-        raise _always_others()
+        def attempt() -> Any:
+            with translated(_WHAT):
+                return write()
+
+        try:
+            return retry(attempt, on=ConflictError, unless=RefusedError, backoff=_BACKOFF)
+        except RefusedError:
+            raise
+        except ConflictError as error:
+            raise UnavailableError(f"{_WHAT}: other writers always changed the items") from error
 
 
 def key_of(query_id: str, sub_query_id: str) -> Item:
     """The key of an item."""
     return {"queryId": {"S": query_id}, "subQueryId": {"S": sub_query_id}}
-
-
-def _always_others() -> UnavailableError:
-    return UnavailableError(f"{_WHAT}: others were always writing the same")

@@ -6,18 +6,16 @@ An active table is the same item in three tables: by name, by id, and by online 
 change are one transaction of DynamoDB, on the condition that they are as they were read.
 """
 
-import random
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from sleeper.aws.dynamo_batches import Item, scan_pages, write_together
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.retries import Backoff, retry
 from sleeper.tables.table_ref import TableId, TableRef, TableState, check_table_name
 
-_TRIES = 8
-_WAIT_SECONDS = 0.02
+_BACKOFF = Backoff(retries=7, seconds_first=0.02)
 _WHAT = "table index"
 
 
@@ -85,15 +83,17 @@ class DynamoTableIndex:
     def _change(self, before: TableRef | None, after: TableRef | None) -> None:
         """One transaction. Another one under way on the same items is waited for."""
         writes = _writes(self._names, before, after)
-        for tries in range(_TRIES):
-            try:
-                write_together(self._client, _WHAT, [w.request for w in writes])
-                return
-            except RefusedError as error:
-                raise ConflictError(writes[error.items[0]].if_refused) from error
-            except ConflictError:
-                time.sleep(random.uniform(0, _WAIT_SECONDS * 2**tries))
-        raise UnavailableError(f"{_WHAT}: other changes were always under way")
+        try:
+            retry(
+                lambda: write_together(self._client, _WHAT, [w.request for w in writes]),
+                on=ConflictError,
+                unless=RefusedError,
+                backoff=_BACKOFF,
+            )
+        except RefusedError as error:
+            raise ConflictError(writes[error.items[0]].if_refused) from error
+        except ConflictError as error:
+            raise UnavailableError(f"{_WHAT}: other changes were always in progress") from error
 
     def _find(self, table_id: TableId) -> TableRef | None:
         if not table_id:

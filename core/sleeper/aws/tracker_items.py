@@ -18,10 +18,11 @@ from sleeper.aws.dynamo_batches import Item, delete_items, query_pages, write_to
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError, UnavailableError
 from sleeper.properties.dynamo_tables import RECENT, TIME_TO_LIVE
+from sleeper.retries import Backoff, retry
 
 LISTINGS = 4
 _TRANSACTION_ITEMS = 100
-_TRIES = 8
+_BACKOFF = Backoff(retries=7)
 _LISTED_AT_ONCE = 250
 
 
@@ -88,23 +89,28 @@ class TrackerItems:
         return removed
 
     def _put_together(self, items: list[Item]) -> None:
-        for _ in range(_TRIES):
-            if not items:
-                return
-            writes = [{"Put": self._put(item)} for item in items]
+        missing = items
+
+        def attempt() -> None:
+            nonlocal missing
+            writes = [{"Put": self._put(item)} for item in missing]
             try:
                 if len(writes) == 1:
                     with translated(self._what):
                         self._client.put_item(**writes[0]["Put"])
-                else:
+                elif writes:
                     write_together(self._client, self._what, writes)
-                return
             except RefusedError as error:
-                # What stands there is as good or better: the others are still to be kept.
-                items = [item for i, item in enumerate(items) if i not in error.items]
-            except ConflictError:
-                continue
-        raise UnavailableError(f"{self._what}: others were always writing the same")
+                # The stored item is as new or newer; the other items are still missing.
+                missing = [item for i, item in enumerate(missing) if i not in error.items]
+                raise
+
+        try:
+            retry(attempt, on=ConflictError, backoff=_BACKOFF)
+        except ConflictError as error:
+            raise UnavailableError(
+                f"{self._what}: other writers always changed the items"
+            ) from error
 
     def _put(self, item: Item) -> Item:
         """An end that was found by others gives way to one that was told, whatever the time."""

@@ -11,7 +11,6 @@ the next.
 """
 
 import re
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -23,6 +22,7 @@ from obstore.store import ObjectStore
 from sleeper.aws.dynamo_batches import Item, delete_items, query_pages, write_together
 from sleeper.aws.errors import RefusedError, translated
 from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
+from sleeper.retries import Backoff, retry
 from sleeper.statestore.log import LogEntry
 from sleeper.storage.bucket_folder import store_errors
 
@@ -83,9 +83,11 @@ _INLINE_BYTES_MAX = 300 * 1024
 # How much of bodies is held in memory at once, besides the last one.
 _READ_CHARACTERS = 16 * 1024**2
 # How long an entry may be missing that the head says is there.
-_TRIES_TO_SEE = 10
-_WAIT_TO_SEE_SECONDS_MAX = 2.0
-_sleep = time.sleep
+_VISIBILITY_BACKOFF = Backoff(retries=10, seconds_first=0.02, seconds_max=2.0, jitter=0)
+
+
+class _MissingEntryError(UnavailableError):
+    """The head names an entry that a range query does not return yet."""
 
 
 class DynamoTransactionLog:
@@ -107,28 +109,29 @@ class DynamoTransactionLog:
 
     def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
         """See the port."""
-        for tries in range(_TRIES_TO_SEE):
-            head, trimmed = self._head()
-            if after > head:
-                raise NotFoundError(f"transaction {after} is beyond the log, which ends at {head}")
-            if after == head:
-                return []
-            if after < trimmed:
-                raise NotFoundError(f"the log after {after} is trimmed: it begins after {trimmed}")
-            try:
-                entries = self._entries_after(after, limit)
-            except NotFoundError as error:
-                # Trimmed while it was read, or else lost.
-                if after < self._head()[1]:
-                    continue
-                raise DataError(f"{self._what}: {error}") from error
-            if entries:
-                return entries
-            _sleep(min(0.02 * 2**tries, _WAIT_TO_SEE_SECONDS_MAX))
-        raise UnavailableError(
-            f"{self._what}: entry {after + 1} is missing, and the head is {head}; if this does not "
-            "pass, the log is damaged"
+        return retry(
+            lambda: self._read(after, limit), on=_MissingEntryError, backoff=_VISIBILITY_BACKOFF
         )
+
+    def _read(self, after: int, limit: int) -> Sequence[LogEntry]:
+        head, trimmed = self._head()
+        if after > head:
+            raise NotFoundError(f"transaction {after} is beyond the log, which ends at {head}")
+        if after == head:
+            return []
+        _check_trimmed(after, trimmed)
+        try:
+            entries = self._entries_after(after, limit)
+        except NotFoundError as error:
+            # Trimmed meanwhile, or lost.
+            _check_trimmed(after, self._head()[1])
+            raise DataError(f"{self._what}: {error}") from error
+        if not entries:
+            raise _MissingEntryError(
+                f"{self._what}: entry {after + 1} is missing, and the head is {head}; if this does "
+                "not pass, the log is damaged"
+            )
+        return entries
 
     def append(self, entry: LogEntry) -> None:
         """See the port."""
@@ -315,6 +318,11 @@ class DynamoTransactionLog:
 
     def _key(self, item: str) -> Item:
         return {"tableId": {"S": self._table_id}, "item": {"S": item}}
+
+
+def _check_trimmed(after: int, trimmed: int) -> None:
+    if after < trimmed:
+        raise NotFoundError(f"the log after {after} is trimmed: it begins after {trimmed}")
 
 
 def _entry_key(number: int) -> str:

@@ -1,7 +1,6 @@
 """Runs queries by key: plans, merges leaf after leaf, hands out rows as they come."""
 
 import contextlib
-import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,13 +26,15 @@ from sleeper.query.plan import LeafPlan, QueryPlan, plan_query
 from sleeper.query.request import Query, check_query
 from sleeper.query.result import QueryResult, with_first
 from sleeper.query.size import bytes_of, check_size
+from sleeper.retries import Backoff, retry
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
 from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPTS_MAX = 5
+RESTARTS = Backoff(retries=4)
+"""Restarts of a query whose files were collected before it could read them."""
 
 parsed_schema = lru_cache(maxsize=256)(schema_from_json)
 
@@ -54,16 +55,19 @@ def run_query(
 
     InvalidRequestError if the query does not fit the schema, or its version cannot be read.
     """
-    for attempt in itertools.count(1):
-        try:
-            return _start(query, table, engine, limit, held)
-        except StateMovedOnError as error:
-            if attempt == _ATTEMPTS_MAX:
-                # Nobody collects so fast: it is missing where it should be.
-                plan = plan_of_query(query, table)
-                raise _damage(_files_of(plan), plan.schema, table.root, engine) or error from error
-            logger.info("query starts again: %s", error, extra={"table": table.name})
-    raise AssertionError
+    try:
+        return retry(
+            lambda: _start(query, table, engine, limit, held),
+            on=StateMovedOnError,
+            backoff=RESTARTS,
+            on_retry=lambda error, _: logger.info(
+                "query restarts: %s", error, extra={"table": table.name}
+            ),
+        )
+    except StateMovedOnError as error:
+        # Collection is not that frequent, so the file is missing or damaged.
+        plan = plan_of_query(query, table)
+        raise _damage(_files_of(plan), plan.schema, table.root, engine) or error from error
 
 
 def plan_of_query(query: Query, table: QueryTable) -> QueryPlan:

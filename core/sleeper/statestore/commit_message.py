@@ -7,9 +7,7 @@ path of an object below `<table id>/commits/` that holds them as a JSON list.
 
 import json
 import logging
-import random
 import re
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from typing import Any, TypeVar
 
 from sleeper.errors import ConflictError, InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.jobs.event import JobKind, JobRunRef
+from sleeper.retries import Backoff, retry
 from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.codec import decode_line, encode
@@ -31,9 +30,7 @@ the tracker what becomes of it, and the run's message may be deleted all the sam
 
 UnavailableError if it is not known whether it was committed or queued: both may be repeated.
 """
-_RETRY_SECONDS = 60.0
-_PAUSE_SECONDS_MAX = 10.0
-_sleep = time.sleep
+_BACKOFF = Backoff(seconds_first=0.25, seconds_max=10.0, jitter=0.5, seconds_total=60.0)
 
 
 def commit_until_known(commit: Callable[[], R]) -> R:
@@ -42,18 +39,14 @@ def commit_until_known(commit: Callable[[], R]) -> R:
     `commit` sends the same transaction each time, which the log applies once. Raises the last
     UnavailableError or ConflictError.
     """
-    waited_seconds, pause_seconds = 0.0, 0.25
-    while True:
-        try:
-            return commit()
-        except (ConflictError, UnavailableError) as error:
-            if waited_seconds >= _RETRY_SECONDS:
-                raise
-            wait_seconds = pause_seconds * random.uniform(0.5, 1)
-            logger.warning("commit failed, retrying in %.1f s: %s", wait_seconds, error)
-            _sleep(wait_seconds)
-            waited_seconds += wait_seconds
-            pause_seconds = min(2 * pause_seconds, _PAUSE_SECONDS_MAX)
+    return retry(
+        commit,
+        on=(ConflictError, UnavailableError),
+        backoff=_BACKOFF,
+        on_retry=lambda error, wait_seconds: logger.warning(
+            "commit failed, retrying in %.1f s: %s", wait_seconds, error
+        ),
+    )
 
 
 def commit_now(store: StateStore) -> CommitRun:

@@ -6,9 +6,7 @@ before it.
 """
 
 import logging
-import random
 import threading
-import time
 import uuid
 from collections import deque
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ from dataclasses import dataclass, field
 
 from sleeper.clock import Clock, iso_time
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
+from sleeper.retries import Backoff, retry
 from sleeper.statestore.database import Database
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.log import LogEntry, TransactionLog
@@ -27,9 +26,8 @@ from sleeper.statestore.transactions.codec import EncodedTransaction
 from sleeper.statestore.transactions.log_time import AcceptTime
 
 _TRANSACTIONS_PER_ENTRY_MAX = 1_000
-_CONFLICTS_MAX = 20
-_APPEND_TRIES = 3
-_PAUSE_SECONDS_MAX = 1.0
+_CONFLICT_BACKOFF = Backoff(retries=19, seconds_first=0.01, seconds_max=1.0)
+_APPEND_BACKOFF = Backoff(retries=2, seconds_first=0.02)
 
 _WARNED_BEHIND_MS = 3_600_000
 
@@ -115,15 +113,11 @@ class Committer:
         if self._is_alone:
             with suppress(ConflictError, _NotAllAppliedError):
                 return self._try_commit(transactions, catches_up=False)
-        for tries in range(1, _CONFLICTS_MAX + 1):
-            try:
-                return self._try_commit(transactions, catches_up=True)
-            except ConflictError:
-                if tries == _CONFLICTS_MAX:
-                    raise
-                logger.debug("conflict, trying again", extra={"tries": tries})
-                time.sleep(random.uniform(0, min(_PAUSE_SECONDS_MAX, 0.005 * 2**tries)))
-        raise AssertionError("unreachable")
+        return retry(
+            lambda: self._try_commit(transactions, catches_up=True),
+            on=ConflictError,
+            backoff=_CONFLICT_BACKOFF,
+        )
 
     def _try_commit(
         self, transactions: Sequence[EncodedTransaction], catches_up: bool
@@ -195,18 +189,11 @@ class Committer:
 
     def _append(self, entry: LogEntry) -> None:
         """Appends the entry. A put whose answer was lost may have landed all the same."""
-        for tries in range(1, _APPEND_TRIES + 1):
-            try:
-                self._log.append(entry)
-                return
-            except ConflictError:
-                if self._landed(entry):
-                    return
+        try:
+            retry(lambda: self._log.append(entry), on=UnavailableError, backoff=_APPEND_BACKOFF)
+        except ConflictError:
+            if not self._landed(entry):
                 raise
-            except UnavailableError:
-                if tries == _APPEND_TRIES:
-                    raise
-                time.sleep(random.uniform(0, 0.01 * 2**tries))
 
     def _landed(self, entry: LogEntry) -> bool:
         try:

@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
+from sleeper.retries import Backoff, retry
 from sleeper.tables.table_ref import TableId, TableRef, TableState, check_table_name
 
-_ATTEMPTS_MAX = 20
+_CONFLICTS_MAX = 20
 
 
 class TableIndex(Protocol):
@@ -69,17 +70,24 @@ def find_table(index: TableIndex, name: str | None, table_id: str | None) -> Tab
 
 
 def _change(index: TableIndex, name: str, change: Callable[[TableRef], TableRef]) -> TableRef:
-    for _ in range(_ATTEMPTS_MAX):
+    def attempt() -> TableRef:
         before = index.by_name(name)
         after = change(before)
         try:
             index.replace(before, after)
-        except ConflictError:
+        except ConflictError as error:
             if after.name != name and _has_name(index, after.name):
                 raise
-            continue
+            raise _ChangedError(
+                f"table {name!r} was changed by others {_CONFLICTS_MAX} times in a row"
+            ) from error
         return after
-    raise ConflictError(f"table {name!r} was changed by others {_ATTEMPTS_MAX} times in a row")
+
+    return retry(attempt, on=_ChangedError, backoff=Backoff(_CONFLICTS_MAX - 1))
+
+
+class _ChangedError(ConflictError):
+    """Another writer changed the table between its read and its replacement."""
 
 
 def _has_name(index: TableIndex, name: str) -> bool:

@@ -35,7 +35,7 @@ class FakeSqs:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sleeper.aws.backoff.time.sleep", lambda _: None)
+    monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
 
 
 def send(sqs: FakeSqs, messages: list[Outgoing]) -> list[str]:
@@ -73,5 +73,5 @@ def test_what_the_sender_did_wrong_is_not_tried_again() -> None:
 
 
 def test_a_queue_that_goes_on_failing_is_unavailable() -> None:
-    with pytest.raises(UnavailableError, match="queue 'q': 2 messages were not taken"):
+    with pytest.raises(UnavailableError, match="queue 'q': 2 messages were not sent"):
         send(FakeSqs(failures=[2] * 100), [Outgoing("a"), Outgoing("b")])

@@ -10,7 +10,8 @@ from unittest.mock import patch
 
 import pytest
 
-from sleeper.aws import backoff, clients
+from sleeper import retries as retrying
+from sleeper.aws import clients
 from sleeper.aws.dynamo_batches import delete_items
 from sleeper.errors import UnavailableError
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE, retry_as_job, retry_seconds
@@ -132,7 +133,7 @@ def test_a_caller_waits_seconds_for_dynamodb(
 
 def test_a_job_outlasts_throttling(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(backoff.time, "sleep", waits.append)
+    monkeypatch.setattr(retrying, "sleep", waits.append)
 
     class Throttled:
         calls = 0

@@ -108,7 +108,7 @@ def test_what_is_throttled_for_a_moment_is_recorded(tables: DynamoTables) -> Non
 def test_a_throttled_tracker_says_so_and_takes_the_events_again(
     tables: DynamoTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sleeper.aws.backoff.time.sleep", lambda _: None)
+    monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
     # Eight attempts.
     monkeypatch.setenv(RETRY_VARIABLE, "2")
     under_test = JobTrackerUnderTest(tables)

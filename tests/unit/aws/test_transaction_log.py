@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 from obstore.store import MemoryStore, ObjectStore
 
-from sleeper.aws import transaction_log
+from sleeper import retries
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
@@ -266,7 +266,7 @@ def test_an_entry_that_stays_missing_is_waited_for_and_then_unavailable(
     under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(transaction_log, "_sleep", waits.append)
+    monkeypatch.setattr(retries, "sleep", waits.append)
     under_test.log.append(entry(1))
     under_test.log.append(entry(2))
     under_test.delete_item(f"entry#{2:019d}")

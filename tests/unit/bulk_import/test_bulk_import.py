@@ -47,7 +47,6 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
 )
-from sleeper.statestore import commit_message
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.storage.location import DataRoot
 from tests.unit.bulk_import.in_process import InProcessCluster
@@ -322,7 +321,7 @@ def test_an_import_whose_table_cannot_be_looked_up_for_a_moment_commits(
     table: BulkImportTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(commit_message, "_sleep", waits.append)
+    monkeypatch.setattr("sleeper.retries.sleep", waits.append)
     failures = [UnavailableError("no answer"), UnavailableError("no answer")]
 
     def check_active() -> None:

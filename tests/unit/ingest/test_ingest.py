@@ -21,7 +21,6 @@ from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.statestore import commit_message
 from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
@@ -340,7 +339,7 @@ def test_a_commit_whose_outcome_is_unknown_is_repeated(
     table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applies: bool
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(commit_message, "_sleep", waits.append)
+    monkeypatch.setattr("sleeper.retries.sleep", waits.append)
     store = UnansweredStore(table.state, 3, applies)
     path = write(tmp_path / "a.parquet", [("a", 1), ("z", 2)])
     ingest_files(replace(table, state=store), "job", [path], "request")  # type: ignore[arg-type]
@@ -352,7 +351,7 @@ def test_a_commit_that_stays_unknown_is_given_up_after_a_minute(
     table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(commit_message, "_sleep", waits.append)
+    monkeypatch.setattr("sleeper.retries.sleep", waits.append)
     store = UnansweredStore(table.state, 1_000_000, False)
     path = write(tmp_path / "a.parquet", [("a", 1)])
     with pytest.raises(UnavailableError, match="no answer"):

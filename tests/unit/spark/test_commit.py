@@ -11,7 +11,6 @@ import sleeper
 from sleeper.errors import UnavailableError
 from sleeper.ingest.parts import write_ingest_part
 from sleeper.spark.writer import PartWritten, SleeperWriter
-from sleeper.statestore import commit_message
 from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
@@ -53,7 +52,7 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         return outcomes
 
     monkeypatch.setattr(StateStore, "commit", unanswered)
-    monkeypatch.setattr(commit_message, "_sleep", lambda _: None)
+    monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
 
 
 def test_a_commit_that_is_not_answered_is_repeated(

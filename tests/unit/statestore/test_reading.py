@@ -163,7 +163,7 @@ def test_a_full_disk_is_unavailable_and_loses_nothing(table):
 
 
 def test_a_conflict_of_a_log_that_shares_the_file_rolls_the_state_back(table, monkeypatch):
-    monkeypatch.setattr("sleeper.statestore.committer.time.sleep", lambda _: None)
+    monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
     monkeypatch.setattr(table.log, "append", _conflict)
     with pytest.raises(ConflictError):
         table.ingest("a")

@@ -19,10 +19,9 @@ from sleeper.query.interruption import TimeLimit
 from sleeper.query.key_filters import narrowed
 from sleeper.query.plan import LeafPlan, QueryPlan
 from sleeper.query.request import Query
-from sleeper.query.run import plan_of_query, result_schema, rows_of, steps_of
+from sleeper.query.run import RESTARTS, plan_of_query, result_schema, rows_of, steps_of
+from sleeper.retries import retry
 from sleeper.storage.location import DataRoot
-
-_ATTEMPTS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,8 @@ def plan_pieces(
 
     InvalidRequestError if the query does not fit the schema, or its version cannot be read.
     """
-    for attempt in range(1, _ATTEMPTS_MAX + 1):
+
+    def attempt() -> tuple[PiecedQuery, list[QueryPiece]]:
         plan = narrowed(
             plan_of_query(query, table),
             lambda file: engine.key_filters.get(table.root, file),
@@ -65,16 +65,12 @@ def plan_pieces(
         shared = PiecedQuery(query, replace(plan, leaves=()), now_ms, None)
         if not plan.leaves:
             return shared, []
-        try:
-            seconds = engine.settings.hold_seconds
-            hold = take_shared_hold(table.store, plan.version, seconds, engine.clock, owner)
-        except StateMovedOnError:
-            # A collection came in between; a version that was asked for is refused when read.
-            if attempt == _ATTEMPTS_MAX:
-                raise
-            continue
+        seconds = engine.settings.hold_seconds
+        hold = take_shared_hold(table.store, plan.version, seconds, engine.clock, owner)
         return replace(shared, hold=hold), _pieces(plan.leaves, bytes_per_piece)
-    raise AssertionError
+
+    # A garbage collection between plan and hold makes the plan too old.
+    return retry(attempt, on=StateMovedOnError, backoff=RESTARTS)
 
 
 def read_piece(

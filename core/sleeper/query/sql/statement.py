@@ -25,7 +25,7 @@ from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit, batches_of
 from sleeper.query.result import QueryResult, with_first
-from sleeper.query.run import parsed_schema
+from sleeper.query.run import RESTARTS, parsed_schema
 from sleeper.query.size import check_size
 from sleeper.query.sql.as_of import NEWEST, AsOf
 from sleeper.query.sql.iterated_table import IteratedRows
@@ -42,12 +42,12 @@ from sleeper.query.sql.text import (
     without_folders,
 )
 from sleeper.query.table_plan import TablePlan, plan_table
+from sleeper.retries import retry
 from sleeper.schema.model import Schema
 from sleeper.storage.bucket import Bucket
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPTS_MAX = 5
 
 TableOpeners = Mapping[str, Callable[[], QueryTable]]
 """How to open each table of the instance, by name. Only those that a statement names are."""
@@ -74,16 +74,21 @@ def run_sql(
     may not see, a version that cannot be read, and any statement that would change something or
     read anything but tables.
     """
-    for attempt in range(1, _ATTEMPTS_MAX + 1):
+
+    def attempt() -> QueryResult:
         run = StatementRun(statement, engine, limit, as_of)
         try:
             return run.start(tables, narrow)
-        except BaseException as error:
+        except BaseException:
             run.release()
-            if not isinstance(error, StateMovedOnError) or attempt == _ATTEMPTS_MAX:
-                raise
-            logger.info("statement starts again: %s", error)
-    raise AssertionError
+            raise
+
+    return retry(
+        attempt,
+        on=StateMovedOnError,
+        backoff=RESTARTS,
+        on_retry=lambda error, _: logger.info("statement restarts: %s", error),
+    )
 
 
 class StatementRun:
