@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from sleeper.aws.job_tracker import DynamoJobTracker
+from sleeper.aws.trackers import DynamoJobTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.instance import Instance
 from sleeper.local.instance import make_local_instance, open_local_instance

@@ -13,10 +13,9 @@ import pytest
 from moto import mock_aws
 
 from sleeper.aws.file_requests import DynamoFileRequests
-from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
-from sleeper.aws.task_tracker import DynamoTaskTracker
+from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
 from sleeper.jobs.file_requests import FileRequests
 from sleeper.jobs.query_tracker import QueryRecords
 from sleeper.jobs.queue import DeadLetters, MessageQueue, QueueSettings

@@ -16,7 +16,6 @@ from sleeper.aws.code_objects import CodeObjects
 from sleeper.aws.connections import GatewayConnections
 from sleeper.aws.dead_letters import RedrivenBody, SqsDeadLetters
 from sleeper.aws.file_requests import DynamoFileRequests
-from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.places import bucket_of, config_bucket_name
 from sleeper.aws.process_folder import ProcessFolder, own_folder
 from sleeper.aws.property_files import PropertyFiles
@@ -28,7 +27,7 @@ from sleeper.aws.state_copies import CopyLimits, StateCopies
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
 from sleeper.aws.tables import AwsTables
 from sleeper.aws.task_launcher import EcsTaskLauncher
-from sleeper.aws.task_tracker import DynamoTaskTracker
+from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import InvalidRequestError, NotFoundError

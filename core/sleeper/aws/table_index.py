@@ -1,22 +1,23 @@
 """The table index on DynamoDB, in the form that existing clients read.
 
 An active table is the same item in three tables: by name, by id, and by online and name
-(docs/formats.md, "Table index"). One that is being deleted stands only in the one by id, with
-`State`, so that clients that look for a name or list tables do not see it. All items of a
-change are one transaction of DynamoDB, on the condition that they are as they were read.
+(docs/formats.md, "Table index"). A table that is being deleted is only in the one by id, with
+`State`, so that clients that look for a name or list tables do not see it. A change is one
+transaction over all its items, on the condition that none changed after it was read.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from sleeper.aws.dynamo_batches import Item, scan_pages, write_together
-from sleeper.aws.errors import RefusedError, translated
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
-from sleeper.retries import Backoff, retry
+from sleeper.aws.dynamo import DynamoItems, Item, Write
+from sleeper.aws.errors import RefusedError
+from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
 from sleeper.tables.table_ref import TableId, TableRef, TableState, check_table_name
 
-_BACKOFF = Backoff(retries=7, seconds_first=0.02)
-_WHAT = "table index"
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+_IS_TABLE = "#TableId = :TableId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,11 @@ class TableIndexNames:
 class DynamoTableIndex:
     """Implements `sleeper.tables.table_index.TableIndex`. Safe for threads."""
 
-    def __init__(self, client: Any, names: TableIndexNames) -> None:
-        self._client = client
-        self._names = names
+    def __init__(self, client: "DynamoDBClient", names: TableIndexNames) -> None:
+        self._by_name, self._by_id, self._by_online = (
+            DynamoItems(client, name, "table index")
+            for name in (names.by_name, names.by_id, names.by_online)
+        )
 
     def create(self, table: TableRef) -> None:
         """See the port."""
@@ -42,7 +45,7 @@ class DynamoTableIndex:
 
     def by_name(self, name: str) -> TableRef:
         """See the port."""
-        item = self._get(self._names.by_name, {"TableName": {"S": name}})
+        item = self._by_name.get({"TableName": name})
         if item is None:
             raise NotFoundError(f"no table is named {name!r}")
         return _table(item)
@@ -56,19 +59,16 @@ class DynamoTableIndex:
 
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
         """See the port."""
-        # By id, where an item stays in its place: one that moves from offline to online, or
-        # the other way, while both are looked through would be missed, or met twice.
-        scan = {"TableName": self._names.by_id, "ConsistentRead": True}
-        with translated(_WHAT):
-            tables = [_table(item) for page in scan_pages(self._client, scan) for item in page]
-        found = (table for table in tables if table.state is state)
+        # An item of the table by id keeps its place. In the table by online, a table that goes
+        # online or offline during the scan would be missed or listed twice.
+        found = (table for table in map(_table, self._by_id.scan()) if table.state is state)
         return tuple(sorted(found, key=lambda t: (t.name.encode(), t.id)))
 
     def replace(self, before: TableRef, after: TableRef) -> None:
         """See the port."""
         check_table_name(after.name)
         if after.id != before.id:
-            raise ConflictError(f"table {before.name!r} was changed by another")
+            raise ConflictError(_changed(before))
         self._change(before, after)
 
     def remove(self, table_id: TableId) -> None:
@@ -80,134 +80,72 @@ class DynamoTableIndex:
             raise InvalidRequestError(f"table {found.name!r} is not being deleted")
         self._change(found, None)
 
-    def _change(self, before: TableRef | None, after: TableRef | None) -> None:
-        """One transaction. Another one under way on the same items is waited for."""
-        writes = _writes(self._names, before, after)
-        try:
-            retry(
-                lambda: write_together(self._client, _WHAT, [w.request for w in writes]),
-                on=ConflictError,
-                unless=RefusedError,
-                backoff=_BACKOFF,
-            )
-        except RefusedError as error:
-            raise ConflictError(writes[error.items[0]].if_refused) from error
-        except ConflictError as error:
-            raise UnavailableError(f"{_WHAT}: other changes were always in progress") from error
-
     def _find(self, table_id: TableId) -> TableRef | None:
-        if not table_id:
-            return None
-        item = self._get(self._names.by_id, {"TableId": {"S": table_id}})
+        item = self._by_id.get({"TableId": table_id}) if table_id else None
         return None if item is None else _table(item)
 
-    def _get(self, table_name: str, key: Item) -> Item | None:
-        with translated(_WHAT):
-            answer = self._client.get_item(TableName=table_name, Key=key, ConsistentRead=True)
-        item: Item | None = answer.get("Item")
-        return item
+    def _change(self, before: TableRef | None, after: TableRef | None) -> None:
+        writes = self._writes(before, after)
+        try:
+            self._by_id.retry_conflicts(lambda: self._by_id.transact([w for w, _ in writes]))
+        except RefusedError as error:
+            raise ConflictError(writes[error.items[0]][1]) from error
 
+    def _writes(self, before: TableRef | None, after: TableRef | None) -> "list[tuple[Write, str]]":
+        """Returns the writes of a change, each with the meaning of its refusal."""
+        old = before if before is not None and before.state is TableState.ACTIVE else None
+        new = after if after is not None and after.state is TableState.ACTIVE else None
+        writes = [self._write_by_id(before, after)]
+        if old is not None and (new is None or new.name != old.name):
+            key = {"TableName": old.name}
+            delete = self._by_name.delete_write(key, _IS_TABLE, {"TableId": old.id})
+            writes.append((delete, _changed(old)))
+        if new is not None and old is not None and old.name == new.name:
+            put = self._by_name.put_write(_item(new), _IS_TABLE, {"TableId": new.id})
+            writes.append((put, _changed(new)))
+        elif new is not None:
+            put = self._by_name.put_write(_item(new), "attribute_not_exists(#TableName)")
+            writes.append((put, f"table {new.name!r} exists already"))
+        if old is not None and (new is None or _online_key(old) != _online_key(new)):
+            delete = self._by_online.delete_write(_online_key(old), _IS_TABLE, {"TableId": old.id})
+            writes.append((delete, _changed(old)))
+        if new is not None:
+            writes.append((self._by_online.put_write(_item(new)), _changed(new)))
+        return writes
 
-@dataclass(frozen=True, slots=True)
-class _Write:
-    """An item's part of a transaction, and what it means if its condition does not hold."""
-
-    request: Item
-    if_refused: str
-
-
-def _writes(
-    names: TableIndexNames, before: TableRef | None, after: TableRef | None
-) -> list[_Write]:
-    old = before if before is not None and before.state is TableState.ACTIVE else None
-    new = after if after is not None and after.state is TableState.ACTIVE else None
-    writes = [_write_by_id(names.by_id, before, after)]
-    if old is not None and (new is None or new.name != old.name):
-        writes.append(_delete(names.by_name, old, ("TableName",)))
-    if new is not None:
-        is_same_name = old is not None and old.name == new.name
-        writes.append(_put_by_name(names.by_name, new, is_same_name))
-    place = None if new is None else _online_place(new)
-    if old is not None and _online_place(old) != place:
-        writes.append(_delete(names.by_online, old, ("Online", "TableName")))
-    if new is not None:
-        request = {"Put": {"TableName": names.by_online, "Item": _item(new)}}
-        writes.append(_Write(request, _changed(new)))
-    return writes
-
-
-def _write_by_id(table_name: str, before: TableRef | None, after: TableRef | None) -> _Write:
-    subject = after or before
-    assert subject is not None
-    names, values = {"#id": "TableId"}, {}
-    if before is None:
-        condition = "attribute_not_exists(#id)"
-        if_refused = f"a table of id {subject.id} exists already"
-    else:
-        # As it was read, member for member.
-        item = _item(before)
-        names = {f"#{name}": name for name in ("TableName", "Online", "State")}
-        values = {f":{name}": item[name] for name in names.values() if name in item}
-        condition = "#TableName = :TableName AND #Online = :Online AND " + (
-            "#State = :State" if "State" in item else "attribute_not_exists(#State)"
-        )
-        if_refused = _changed(before)
-    request = {
-        "TableName": table_name,
-        "ConditionExpression": condition,
-        "ExpressionAttributeNames": names,
-        **({"ExpressionAttributeValues": values} if values else {}),
-    }
-    if after is None:
-        return _Write({"Delete": {**request, "Key": {"TableId": {"S": subject.id}}}}, if_refused)
-    return _Write({"Put": {**request, "Item": _item(after)}}, if_refused)
-
-
-def _put_by_name(table_name: str, table: TableRef, is_same_name: bool) -> _Write:
-    request: Item = {"TableName": table_name, "Item": _item(table)}
-    if is_same_name:
-        request |= _if_it_is(table)
-        return _Write({"Put": request}, _changed(table))
-    request["ConditionExpression"] = "attribute_not_exists(#name)"
-    request["ExpressionAttributeNames"] = {"#name": "TableName"}
-    return _Write({"Put": request}, f"table {table.name!r} exists already")
-
-
-def _delete(table_name: str, table: TableRef, key: tuple[str, ...]) -> _Write:
-    item = _item(table)
-    request = {"TableName": table_name, "Key": {k: item[k] for k in key}, **_if_it_is(table)}
-    return _Write({"Delete": request}, _changed(table))
-
-
-def _if_it_is(table: TableRef) -> Item:
-    return {
-        "ConditionExpression": "#id = :id",
-        "ExpressionAttributeNames": {"#id": "TableId"},
-        "ExpressionAttributeValues": {":id": {"S": table.id}},
-    }
+    def _write_by_id(self, before: TableRef | None, after: TableRef | None) -> tuple[Write, str]:
+        if before is None:
+            assert after is not None
+            put = self._by_id.put_write(_item(after), "attribute_not_exists(#TableId)")
+            return put, f"a table of id {after.id} exists already"
+        values = {name: v for name, v in _item(before).items() if name != "TableId"}
+        condition = " AND ".join(f"#{name} = :{name}" for name in values)
+        if "State" not in values:
+            condition += " AND attribute_not_exists(#State)"
+        if after is None:
+            delete = self._by_id.delete_write({"TableId": before.id}, condition, values)
+            return delete, _changed(before)
+        return self._by_id.put_write(_item(after), condition, values), _changed(before)
 
 
 def _changed(table: TableRef) -> str:
     return f"table {table.name!r} was changed by another"
 
 
-def _online_place(table: TableRef) -> tuple[bool, str]:
-    return table.online, table.name
+def _online_key(table: TableRef) -> Item:
+    return {"Online": _item(table)["Online"], "TableName": table.name}
 
 
 def _item(table: TableRef) -> Item:
-    item = {
-        "TableId": {"S": table.id},
-        "TableName": {"S": table.name},
-        "Online": {"S": "true" if table.online else "false"},
+    state = {} if table.state is TableState.ACTIVE else {"State": table.state.value}
+    return {
+        "TableId": table.id,
+        "TableName": table.name,
+        "Online": "true" if table.online else "false",
+        **state,
     }
-    if table.state is not TableState.ACTIVE:
-        item["State"] = {"S": table.state.value}
-    return item
 
 
 def _table(item: Item) -> TableRef:
-    state = TableState(item["State"]["S"]) if "State" in item else TableState.ACTIVE
-    return TableRef(
-        TableId(item["TableId"]["S"]), item["TableName"]["S"], item["Online"]["S"] == "true", state
-    )
+    state = TableState(item.get("State", TableState.ACTIVE.value))
+    return TableRef(TableId(item["TableId"]), item["TableName"], item["Online"] == "true", state)

@@ -13,18 +13,21 @@ the next.
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING
 
 import obstore
 import zstandard
 from obstore.store import ObjectStore
 
-from sleeper.aws.dynamo_batches import Item, delete_items, query_pages, write_together
-from sleeper.aws.errors import RefusedError, translated
+from sleeper.aws.dynamo import DynamoItems, Item, Write
+from sleeper.aws.errors import RefusedError
 from sleeper.errors import ConflictError, DataError, NotFoundError, UnavailableError
 from sleeper.retries import Backoff, retry
 from sleeper.statestore.log import LogEntry
 from sleeper.storage.bucket_folder import store_errors
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 _LEVEL = 3
 _NAME = re.compile(r"/log/(\d{19})-[0-9a-f]+\.json\.zst$")
@@ -82,7 +85,7 @@ _DIGITS = 19
 _INLINE_BYTES_MAX = 300 * 1024
 # How much of bodies is held in memory at once, besides the last one.
 _READ_CHARACTERS = 16 * 1024**2
-# How long an entry may be missing that the head says is there.
+# A range query may return an entry later than the head names it.
 _VISIBILITY_BACKOFF = Backoff(retries=10, seconds_first=0.02, seconds_max=2.0, jitter=0)
 
 
@@ -96,12 +99,12 @@ class DynamoTransactionLog:
     Big bodies go to `objects`, below `<table id>/log/`.
     """
 
-    def __init__(self, client: Any, table_name: str, table_id: str, objects: ObjectStore) -> None:
-        self._client = client
-        self._table_name = table_name
+    def __init__(
+        self, client: "DynamoDBClient", table_name: str, table_id: str, objects: ObjectStore
+    ) -> None:
         self._table_id = table_id
+        self._items = DynamoItems(client, table_name, f"transaction log of table {table_id}")
         self._bodies = LogBodies(objects, table_id)
-        self._what = f"transaction log of table {table_id}"
 
     def head(self) -> int:
         """See the port."""
@@ -125,11 +128,11 @@ class DynamoTransactionLog:
         except NotFoundError as error:
             # Trimmed meanwhile, or lost.
             _check_trimmed(after, self._head()[1])
-            raise DataError(f"{self._what}: {error}") from error
+            raise DataError(f"{self._items.label}: {error}") from error
         if not entries:
             raise _MissingEntryError(
-                f"{self._what}: entry {after + 1} is missing, and the head is {head}; if this does "
-                "not pass, the log is damaged"
+                f"{self._items.label}: entry {after + 1} is missing, and the head is {head}; if "
+                "this does not pass, the log is damaged"
             )
         return entries
 
@@ -137,47 +140,34 @@ class DynamoTransactionLog:
         """See the port."""
         item: Item = {
             **self._key(_entry_key(entry.first_number)),
-            "last": {"N": str(entry.last_number)},
-            "time": {"N": str(entry.time_ms)},
-            "writeId": {"S": entry.write_id},
-            "format": {"N": str(entry.format_version)},
+            "last": entry.last_number,
+            "time": entry.time_ms,
+            "writeId": entry.write_id,
+            "format": entry.format_version,
+            "previous": entry.previous_write_id,
         }
-        if entry.previous_write_id is not None:
-            item["previous"] = {"S": entry.previous_write_id}
         body = compress_body(entry.body)
         if len(body) <= _INLINE_BYTES_MAX:
-            item["body"] = {"B": body}
+            item["body"] = body
         else:
-            path = self._bodies.put(entry.first_number, entry.write_id, body)
-            item["bodyObject"] = {"S": path}
-        writes = [
-            {"Update": self._move_head(entry)},
-            {
-                "Put": {
-                    "TableName": self._table_name,
-                    "Item": item,
-                    "ConditionExpression": "attribute_not_exists(#item)",
-                    "ExpressionAttributeNames": {"#item": "item"},
-                }
-            },
-        ]
+            item["bodyObject"] = self._bodies.put(entry.first_number, entry.write_id, body)
+        put = self._items.put_write(item, "attribute_not_exists(#item)")
         try:
-            token = entry.write_id
-            write_together(self._client, self._what, writes, ClientRequestToken=token)
+            self._items.transact([self._move_head(entry), put], token=entry.write_id)
         except ConflictError as error:
             raise ConflictError(f"transaction {entry.first_number} is taken: {error}") from error
 
     def trim(self, up_to: int) -> None:
         """See the port."""
         for page in self._pages(_entry_key(0), _entry_key(up_to)):
-            old = [item for item in page if int(item["last"]["N"]) <= up_to]
+            old = [item for item in page if item["last"] <= up_to]
             if old:
-                self._raise_trimmed(max(int(item["last"]["N"]) for item in old))
+                self._raise(_HEAD, "trimmed", max(item["last"] for item in old))
                 self._delete_entries(old)
 
     def cursor(self, follower: str) -> int:
         """See the port."""
-        return _number(self._get(_CURSOR + follower), "position")
+        return int(self._get(_CURSOR + follower).get("position", 0))
 
     def advance(self, follower: str, to: int) -> None:
         """See the port."""
@@ -200,48 +190,33 @@ class DynamoTransactionLog:
         if number > head:
             return True  # an append under way may be about to name it
         item = self._get(_entry_key(number))
-        return item is not None and item.get("bodyObject") == {"S": path}
+        return bool(item.get("bodyObject") == path)
 
     def _head(self) -> tuple[int, int]:
         item = self._get(_HEAD)
-        return _number(item, "head"), _number(item, "trimmed")
+        return item.get("head", 0), item.get("trimmed", 0)
 
-    def _move_head(self, entry: LogEntry) -> Item:
+    def _move_head(self, entry: LogEntry) -> Write:
         before = entry.first_number - 1
+        values: Item = {"last": entry.last_number, "writeId": entry.write_id}
         condition = "#head = :before" if before else "attribute_not_exists(#head)"
-        values = {":last": {"N": str(entry.last_number)}, ":write": {"S": entry.write_id}}
         if before:
-            values[":before"] = {"N": str(before)}
+            values["before"] = before
         if entry.previous_write_id is not None:
-            # An older version moves the head without them.
-            condition += " AND (attribute_not_exists(#at) OR #at <> :before OR #write = :previous)"
-            values[":previous"] = {"S": entry.previous_write_id}
-        return {
-            "TableName": self._table_name,
-            "Key": self._key(_HEAD),
-            "UpdateExpression": "SET #head = :last, #at = :last, #write = :write",
-            "ConditionExpression": condition,
-            "ExpressionAttributeNames": {"#head": "head", "#at": "writeAt", "#write": "writeId"},
-            "ExpressionAttributeValues": values,
-        }
-
-    def _raise_trimmed(self, to: int) -> None:
-        self._raise(_HEAD, "trimmed", to)
+            # An older version moves the head without `writeAt` and `writeId`.
+            condition += (
+                " AND (attribute_not_exists(#writeAt) OR #writeAt <> :before"
+                " OR #writeId = :previous)"
+            )
+            values["previous"] = entry.previous_write_id
+        change = "SET #head = :last, #writeAt = :last, #writeId = :writeId"
+        return self._items.update_write(self._key(_HEAD), change, condition, values)
 
     def _raise(self, item: str, attribute: str, to: int) -> None:
         """Sets the number unless it is that high already."""
-        try:
-            with translated(self._what):
-                self._client.update_item(
-                    TableName=self._table_name,
-                    Key=self._key(item),
-                    UpdateExpression="SET #n = :to",
-                    ConditionExpression="attribute_not_exists(#n) OR #n < :to",
-                    ExpressionAttributeNames={"#n": attribute},
-                    ExpressionAttributeValues={":to": {"N": str(to)}},
-                )
-        except RefusedError:
-            return
+        condition = f"attribute_not_exists(#{attribute}) OR #{attribute} < :to"
+        with suppress(RefusedError):
+            self._items.update(self._key(item), f"SET #{attribute} = :to", condition, {"to": to})
 
     def _entries_after(self, after: int, limit: int) -> list[LogEntry]:
         """Fewer than the limit where their bodies are big. None if the next one is missing."""
@@ -255,7 +230,7 @@ class DynamoTransactionLog:
         if not entries:
             # The head and its entry appear at once to single reads, but not always to a range.
             found = self._get(_entry_key(after + 1))
-            return [] if found is None else [self._entry(found)]
+            return [self._entry(found)] if found else []
         return entries
 
     def _items_after(self, after: int, limit: int) -> Iterator[Item]:
@@ -266,58 +241,41 @@ class DynamoTransactionLog:
                 if left == 0 or _first_number(item) != expected:
                     return
                 yield item
-                expected, left = int(item["last"]["N"]) + 1, left - 1
+                expected, left = item["last"] + 1, left - 1
 
     def _entry(self, item: Item) -> LogEntry:
         first = _first_number(item)
         if "bodyObject" in item:
-            body = self._bodies.get(item["bodyObject"]["S"])
+            body = self._bodies.get(item["bodyObject"])
         else:
-            body = bytes(item["body"]["B"])
+            body = item["body"]
         return LogEntry(
             first,
-            int(item["last"]["N"]),
-            int(item["time"]["N"]),
-            item["writeId"]["S"],
+            item["last"],
+            item["time"],
+            item["writeId"],
             decompress_body(first, body),
-            int(item["format"]["N"]),
-            item["previous"]["S"] if "previous" in item else None,
+            item["format"],
+            item.get("previous"),
         )
 
     def _delete_entries(self, items: Sequence[Item]) -> None:
-        self._bodies.delete([i["bodyObject"]["S"] for i in items if "bodyObject" in i])
+        self._bodies.delete([i["bodyObject"] for i in items if "bodyObject" in i])
         keys = [{name: item[name] for name in ("tableId", "item")} for item in items]
-        with translated(self._what):
-            delete_items(self._client, self._table_name, keys)
+        self._items.delete(keys)
 
     def _pages(self, low: str, high: str, limit: int | None = None) -> Iterator[list[Item]]:
-        """The items between, in order."""
-        query: Item = {
-            "TableName": self._table_name,
-            "KeyConditionExpression": "#table = :table AND #item BETWEEN :low AND :high",
-            "ExpressionAttributeNames": {"#table": "tableId", "#item": "item"},
-            "ExpressionAttributeValues": {
-                ":table": {"S": self._table_id},
-                ":low": {"S": low},
-                ":high": {"S": high},
-            },
-            "ConsistentRead": True,
-        }
-        if limit is not None:
-            query["Limit"] = limit
-        with translated(self._what):
-            yield from query_pages(self._client, query)
+        """Yields the items between, in order."""
+        condition = "#tableId = :tableId AND #item BETWEEN :low AND :high"
+        values = {"tableId": self._table_id, "low": low, "high": high}
+        return self._items.query_pages(condition, values, page_size=limit)
 
-    def _get(self, item: str) -> Item | None:
-        with translated(self._what):
-            answer = self._client.get_item(
-                TableName=self._table_name, Key=self._key(item), ConsistentRead=True
-            )
-        found: Item | None = answer.get("Item")
-        return found
+    def _get(self, item: str) -> Item:
+        """Returns the item, empty if it does not exist."""
+        return self._items.get(self._key(item)) or {}
 
     def _key(self, item: str) -> Item:
-        return {"tableId": {"S": self._table_id}, "item": {"S": item}}
+        return {"tableId": self._table_id, "item": item}
 
 
 def _check_trimmed(after: int, trimmed: int) -> None:
@@ -330,9 +288,4 @@ def _entry_key(number: int) -> str:
 
 
 def _first_number(item: Item) -> int:
-    return int(item["item"]["S"].removeprefix(_ENTRY))
-
-
-def _number(item: Item | None, name: str) -> int:
-    """0 where there is none."""
-    return int(item[name]["N"]) if item is not None and name in item else 0
+    return int(item["item"].removeprefix(_ENTRY))

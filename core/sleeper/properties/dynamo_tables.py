@@ -6,7 +6,7 @@ What is asked of each, and how:
   number, in order (a range of one table's items).
 - *table index*: by name, by id (by key); online or offline tables by name (a range).
 - *trackers*: all events of one job or task (its items); what happened last, by kind (the
-  index `recent`, newest first, a few ranges beside each other, see `tracker_items`).
+  index `recent`, newest first, a few ranges beside each other, see `aws.trackers`).
 - *query tracker*: a query, a subquery (by key); the newest queries (the index `recent`).
 - *files for the ingest batcher*: by key; those of a table that wait (the index `waiting`).
 """

@@ -15,9 +15,16 @@ def tables(dynamo_server: DynamoServer) -> DynamoTables:
     return dynamo_server.make_tables()
 
 
+def paginate_by(client: Any, inner: Any, operation: str) -> Any:
+    """Returns a paginator of `inner` whose requests go through `client`."""
+    paginator = inner.get_paginator(operation)
+    paginator._method = getattr(client, operation)
+    return paginator
+
+
 @dataclass
 class FaultyClient:
-    """A client of which the next call of some operation fails, before or after it was done."""
+    """A client that fails the next call of an operation, before or after its effect."""
 
     inner: Any
     failures: dict[str, list[tuple[Exception, bool]]] = field(default_factory=dict)
@@ -37,3 +44,6 @@ class FaultyClient:
             return answer
 
         return call
+
+    def get_paginator(self, operation: str) -> Any:
+        return paginate_by(self, self.inner, operation)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from sleeper.aws.file_requests import DynamoFileRequests
-from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
+from sleeper.aws.trackers import DynamoJobTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.jobs.event import JobEvent, JobKind, JobStep
 from sleeper.jobs.file_requests import FileRequest

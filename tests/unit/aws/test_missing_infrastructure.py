@@ -10,12 +10,11 @@ from moto import mock_aws
 from sleeper.aws.code_objects import CodeObjects
 from sleeper.aws.errors import MissingResourceError
 from sleeper.aws.file_requests import DynamoFileRequests
-from sleeper.aws.job_tracker import DynamoJobTracker
 from sleeper.aws.property_files import PropertyFiles
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
-from sleeper.aws.task_tracker import DynamoTaskTracker
+from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.errors import NotFoundError
 from sleeper.jobs.event import JobEvent, JobKind, JobStep

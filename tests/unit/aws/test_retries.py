@@ -12,7 +12,7 @@ import pytest
 
 from sleeper import retries as retrying
 from sleeper.aws import clients
-from sleeper.aws.dynamo_batches import delete_items
+from sleeper.aws.dynamo import DynamoItems
 from sleeper.errors import UnavailableError
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE, retry_as_job, retry_seconds
 from sleeper.storage import bucket as buckets
@@ -143,11 +143,11 @@ def test_a_job_outlasts_throttling(monkeypatch: pytest.MonkeyPatch) -> None:
             return {"UnprocessedItems": RequestItems if self.calls < 20 else {}}
 
     monkeypatch.setenv(RETRY_VARIABLE, str(JOB_RETRY_SECONDS))
-    delete_items(Throttled(), "table", [{"k": {"S": "1"}}])
+    DynamoItems(Throttled(), "table", "items").delete([{"k": "1"}])
     assert len(waits) == 19
     monkeypatch.delenv(RETRY_VARIABLE)
     with pytest.raises(UnavailableError, match="throttled"):
-        delete_items(Throttled(), "table", [{"k": {"S": "1"}}])
+        DynamoItems(Throttled(), "table", "items").delete([{"k": "1"}])
 
 
 def test_a_process_that_works_on_jobs_says_so_to_its_children() -> None:

@@ -11,7 +11,7 @@ from sleeper.properties.deployed import TABLE_ID_INDEX, TABLE_NAME_INDEX, TABLE_
 from sleeper.tables.table_index import mark_table_deleting, rename_table, set_table_online
 from sleeper.tables.table_ref import TableId, TableRef
 from tests.servers.dynoxide import DynamoTables
-from tests.unit.aws.conftest import FaultyClient
+from tests.unit.aws.conftest import FaultyClient, paginate_by
 from tests.unit.aws.test_errors import client_error
 
 A = TableRef(TableId("0000000a"), "apples")
@@ -120,6 +120,9 @@ def test_a_table_that_goes_online_or_offline_meanwhile_is_listed_once(
                 return answer
 
             return asked
+
+        def get_paginator(self, operation: str) -> Any:
+            return paginate_by(self, tables.client, operation)
 
     listed = index_of(tables, Meanwhile()).list()
     assert [t.id for t in listed] == [A.id, B.id]

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sleeper.aws.job_tracker import DynamoJobTracker
-from sleeper.aws.task_tracker import DynamoTaskTracker
+from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
 from sleeper.errors import UnavailableError
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.status import JobState
