@@ -1,6 +1,6 @@
 """Creates the compaction jobs that tables need."""
 
-from sleeper.compaction.job_creation import create_compaction_jobs_of
+from sleeper.compaction.plan import create_table_jobs
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.reports.metric import Metric
@@ -14,7 +14,7 @@ def handler(instance: Instance, event: Event) -> Failures:
     """Takes ids of tables off their FIFO queue."""
 
     def operate(ref: TableRef) -> None:
-        done = create_compaction_jobs_of(instance, ref)
+        done = create_table_jobs(instance, ref)
         if done.did_anything:
             counts = {
                 Metric.COMPACTION_JOBS_CREATED: done.created,

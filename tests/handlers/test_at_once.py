@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sleeper.api import Instance as OpenInstance
-from sleeper.compaction.job_creation import create_compaction_jobs_of
+from sleeper.compaction.plan import create_table_jobs
 from sleeper.garbage_collection.service import (
     collect_garbage_of,
     collect_orphans_of,
@@ -72,7 +72,7 @@ def test_operations_that_run_at_once_do_no_harm(instance: Instance, table: Table
     at_once(instance, lambda own: send_splits_once(own, table))
     at_once(instance, lambda own: _split_all(own))
     for _ in range(3):
-        at_once(instance, lambda own: create_compaction_jobs_of(own, table))
+        at_once(instance, lambda own: create_table_jobs(own, table))
         work_off(instance)
         at_once(instance, lambda own: collect_garbage_of(own, table))
         at_once(instance, lambda own: collect_orphans_of(own, table))

@@ -13,7 +13,7 @@ import pytest
 from sleeper.admin.tables import delete_table
 from sleeper.clock import system_clock
 from sleeper.compaction.job import compaction_job_from_json
-from sleeper.compaction.job_creation import compact_table
+from sleeper.compaction.plan import compact_table
 from sleeper.compaction.service import run_compaction_message
 from sleeper.errors import StateMovedOnError, UnavailableError
 from sleeper.files.data_file import DataFile, new_data_path

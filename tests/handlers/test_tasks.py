@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from sleeper.api import open_instance
-from sleeper.compaction.job_creation import compact_table
+from sleeper.compaction.plan import compact_table
 from sleeper.ingest.service import ingest_rows, submit_ingest
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind

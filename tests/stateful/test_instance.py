@@ -32,7 +32,7 @@ from hypothesis.stateful import (
 
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.clock import system_clock
-from sleeper.compaction.job_creation import create_compaction_jobs_of
+from sleeper.compaction.plan import create_table_jobs
 from sleeper.compaction.service import run_compaction_message
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.garbage_collection.service import (
@@ -337,7 +337,7 @@ class InstanceMachine(RuleBasedStateMachine):
     @rule(full=st.booleans(), crash_at=crash)
     def create_compaction_jobs(self, full: bool, crash_at: int | None) -> None:
         ref = self.raw.tables.index.by_name(NAME)
-        self.attempt(crash_at, lambda i: create_compaction_jobs_of(i, ref, full))
+        self.attempt(crash_at, lambda i: create_table_jobs(i, ref, full))
 
     @rule(
         rows=rows,
@@ -556,7 +556,7 @@ class InstanceMachine(RuleBasedStateMachine):
             # Leases and what is in flight run out in this time.
             self.clock.now_ms += 61 * MINUTE_MS
             send_splits_of(self.raw, ref, sent_at, self.number())
-            made = create_compaction_jobs_of(self.raw, ref)
+            made = create_table_jobs(self.raw, ref)
             worked = False
             while _run_one(self.raw):
                 worked = True
@@ -592,7 +592,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def nothing_is_locked(self) -> None:
         ref = self.raw.tables.index.by_name(NAME)
-        create_compaction_jobs_of(self.raw, ref, full=True)
+        create_table_jobs(self.raw, ref, full=True)
         while _run_one(self.raw):
             pass
         with self.state.reading() as state:

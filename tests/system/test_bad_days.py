@@ -14,7 +14,7 @@ import pytest
 
 from sleeper.admin.tables import create_table, set_table_properties
 from sleeper.clock import system_clock
-from sleeper.compaction.job_creation import compact_table
+from sleeper.compaction.plan import compact_table
 from sleeper.errors import (
     ConflictError,
     DataError,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sleeper.compaction.job_creation import compact_table
+from sleeper.compaction.plan import compact_table
 from sleeper.ingest.service import ingest_paths
 from sleeper.instance import Instance
 from sleeper.query.request import Query

@@ -21,7 +21,7 @@ import pytest
 
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
-from sleeper.compaction.job_creation import create_compaction_jobs_of
+from sleeper.compaction.plan import create_table_jobs
 from sleeper.garbage_collection.service import collect_table, collect_table_orphans
 from sleeper.ingest.service import submit_ingest
 from sleeper.instance import Instance
@@ -55,7 +55,7 @@ SHAPE = """
 import sys
 from sleeper.garbage_collection.service import collect_table
 from sleeper.opening import open_instance
-from sleeper.compaction.job_creation import compact_table
+from sleeper.compaction.plan import compact_table
 from sleeper.splitting.service import split_table
 instance = open_instance(sys.argv[1])
 while True:
@@ -206,7 +206,7 @@ def nothing_stays(instance: Instance) -> None:
     assert not any(task.running for task in instance.jobs.tasks.recent(limit=10_000))
     later = open_local_instance(Path(instance.where), lambda: system_clock() + 14 * DAY_MS)
     # Here no process is left that could hold anything, and every lease has run out.
-    create_compaction_jobs_of(later, ref, full=True)
+    create_table_jobs(later, ref, full=True)
     worker = Worker(later, "task", threading.Event())
     while worker.run_one():
         pass

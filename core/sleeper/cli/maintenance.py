@@ -57,7 +57,7 @@ def compact(
     """
     with opened(context) as instance:
         instance.table(name)
-        from sleeper.compaction.job_creation import compact_table
+        from sleeper.compaction.plan import compact_table
 
         done = compact_table(instance, name, full)
         note(f"{counted(done.created, 'compaction job')} created")

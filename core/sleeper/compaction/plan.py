@@ -1,26 +1,30 @@
-"""Creates the compaction jobs of one table: release, push down, select, assign, dispatch.
+"""Creates compaction jobs: release, push down, select, assign, dispatch.
 
-Each step is an entry of the log, or repeats harmlessly, so that a creation that dies
-anywhere is followed by one that goes on: assigned jobs that were never dispatched are
-dispatched by the next.
+Each step is an entry of the log or idempotent. If a creation dies, the next one continues: it
+dispatches jobs that are assigned but not dispatched.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 from sleeper.clock import Clock, iso_time, system_clock
 from sleeper.compaction.job import CompactionJob, new_compaction_job_id
-from sleeper.compaction.strategy import Selection, select, selector_of
+from sleeper.compaction.strategy import Selection, select, selector_for
+from sleeper.errors import InvalidRequestError
 from sleeper.files.data_file import DataFile, FileReference
+from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobStep
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.tracker import JobTracker
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Range, Region
 from sleeper.properties.engine import COMPACTION_LEASE_SECONDS
 from sleeper.properties.table import COMPACTION_JOBS_MAX
 from sleeper.properties.values import TableProperties
+from sleeper.runs.commit_route import is_committer_behind
 from sleeper.schema.model import Schema, next_key_value
 from sleeper.statestore.reading.job_queries import AssignedJob
 from sleeper.statestore.reading.table_state import TableState
@@ -28,163 +32,27 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment, ReleaseJobs
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
-from sleeper.tables.table_ref import TableId
+from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
 
-_JOBS_AT_A_TIME = 500
-SendMessages = Callable[[Sequence[str]], object]
-"""Puts messages on the queue of compaction jobs, durably."""
+logger = logging.getLogger(__name__)
 
-
-def dispatch(
-    jobs: Sequence[CompactionJob],
-    tracker: JobTracker,
-    send: SendMessages,
-    clock: Clock,
-) -> None:
-    """Sends the jobs and records that they were created, some hundred at a time."""
-    for start in range(0, len(jobs), _JOBS_AT_A_TIME):
-        some = jobs[start : start + _JOBS_AT_A_TIME]
-        send([job.to_json() for job in some])
-        now_ms = clock()
-        tracker.record(*(_creation(job, now_ms) for job in some))
-
-
-def _creation(job: CompactionJob, now_ms: int) -> JobEvent:
-    return JobEvent(
-        job.table_id,
-        job.id,
-        JobKind.COMPACTION,
-        JobStep.CREATED,
-        max(now_ms, job.created_ms),
-        inputs=len(job.inputs),
-    )
-
-
-def undispatched(table_id: TableId, store: StateStore, tracker: JobTracker) -> list[CompactionJob]:
-    """Jobs that hold files, but that the tracker has never heard of."""
-    found: list[CompactionJob] = []
-    with store.reading() as state:
-        assigned = state.jobs.assigned()
-        while some := list(islice(assigned, _JOBS_AT_A_TIME)):
-            unknown = set(tracker.unknown(table_id, [job.id for job in some]))
-            found += (
-                CompactionJob(j.id, table_id, j.partition_id, j.inputs, j.assigned_time_ms)
-                for j in some
-                if j.id in unknown
-            )
-    return found
-
-
-_JOBS_PER_ENTRY = 500
-
-
-def release_expired_jobs(
-    table_id: TableId, store: StateStore, tracker: JobTracker, clock: Clock
-) -> int:
-    """Frees their files by entries and records them as failed. Returns how many.
-
-    A job that was renewed or committed meanwhile is none of them.
-    """
-    with store.reading() as state:
-        expired = state.jobs.expired(state.moment(clock()))
-    released = 0
-    for start in range(0, len(expired), _JOBS_PER_ENTRY):
-        some = expired[start : start + _JOBS_PER_ENTRY]
-        store.commit(ReleaseJobs(tuple(job.id for job in some)))
-        freed = _freed(store, some)
-        now_ms = clock()
-        tracker.record(*(_failure(table_id, job, now_ms) for job in freed))
-        released += len(freed)
-    return released
-
-
-def _freed(store: StateStore, jobs: list[AssignedJob]) -> list[AssignedJob]:
-    with store.reading() as state:
-        return [
-            job
-            for job in jobs
-            if state.jobs.get(job.id) is None
-            and state.jobs.applied(job.id, CommitCompaction.kind) is None
-        ]
-
-
-def _failure(table_id: TableId, job: AssignedJob, now_ms: int) -> JobEvent:
-    reason = f"its lease ran out at {iso_time(job.lease_expiry_ms)}: its files were released"
-    return JobEvent(table_id, job.id, JobKind.COMPACTION, JobStep.FAILED, now_ms, reasons=(reason,))
-
-
+_JOBS_PER_BATCH = 500
+_FILES_PER_ENTRY = 5_000
 _REFERENCES_PER_READ = 500
 _REFERENCES_PER_ENTRY = 2_000
 
-
-def push_down_references(store: StateStore) -> int:
-    """Pushes down all that are not assigned. Returns how many references went.
-
-    File by file, in entries of some thousand new references. What cannot move now, because
-    another writer was first, is left for the next time.
-    """
-    moved = 0
-    while True:
-        with store.reading() as state:
-            moves = [
-                _move(state, file, reference)
-                for file, reference in state.files.on_split_partitions(_REFERENCES_PER_READ)
-            ]
-        applied = 0
-        for entry in _entries_push_down(moves):
-            (outcome,) = store.commit(PushDownReferences(entry))
-            applied += 0 if outcome.number is None else len(entry)
-        moved += applied
-        # Where nothing went, asking again would give the same references.
-        if len(moves) < _REFERENCES_PER_READ or not applied:
-            return moved
-
-
-def _move(state: TableState, file: DataFile, reference: FileReference) -> ReferenceMove:
-    source = state.partitions.get(reference.partition_id).region
-    keys = _region_of_bounds(state.schema, file).intersect(source)
-    leaves = state.partitions.leaves_overlapping([keys] if keys is not None else [])
-    rows = _evenly(reference.rows, [leaf.id for leaf in leaves])
-    return ReferenceMove(file.path, reference.partition_id, rows)
-
-
-def _region_of_bounds(schema: Schema, file: DataFile) -> Region:
-    """The smallest region that holds every row of the file."""
-    bounds = zip(schema.row_keys, file.smallest_key, file.largest_key, strict=True)
-    return Region(tuple(Range(low, next_key_value(f, high)) for f, low, high in bounds))
-
-
-def _evenly(rows: int, leaves: list[PartitionId]) -> tuple[tuple[PartitionId, int], ...]:
-    """At least one row each: a reference of no rows would seem worth nothing to compact."""
-    share, rest = divmod(rows, max(1, len(leaves)))
-    return tuple(
-        (leaf, max(1, share + (1 if place < rest else 0))) for place, leaf in enumerate(leaves)
-    )
-
-
-def _entries_push_down(moves: list[ReferenceMove]) -> Iterator[tuple[ReferenceMove, ...]]:
-    entry: list[ReferenceMove] = []
-    size = 0
-    for move in moves:
-        if entry and size + len(move.to) > _REFERENCES_PER_ENTRY:
-            yield tuple(entry)
-            entry, size = [], 0
-        entry.append(move)
-        size += len(move.to)
-    if entry:
-        yield tuple(entry)
-
-
-logger = logging.getLogger(__name__)
-_FILES_PER_ENTRY = 5_000
+SendMessages = Callable[[Sequence[str]], object]
+"""Sends messages to the queue of compaction jobs, durably."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class CreationReport:
-    """What one creation did. `dispatched_again` were assigned by one that died.
+    """The result of one creation.
 
-    `is_waiting`: it did nothing, because commits of earlier jobs still wait.
+    `dispatched_again` counts jobs that an earlier creation assigned but did not dispatch.
+    `is_waiting` is true if the creation was skipped because the committer is behind.
     """
 
     released: int
@@ -200,6 +68,35 @@ class CreationReport:
         )
 
 
+def compact_table(instance: Instance, name: str, full: bool = False) -> CreationReport:
+    """Creates the compaction jobs that the table needs and sends them to the queue.
+
+    `full` compacts all files of every leaf. InvalidRequestError if the table is offline.
+    """
+    ref = instance.tables.index.by_name(name)
+    if not ref.online:
+        raise InvalidRequestError(f"table {name!r} is offline: it is not compacted")
+    return create_table_jobs(instance, ref, full)
+
+
+def create_table_jobs(instance: Instance, ref: TableRef, full: bool = False) -> CreationReport:
+    """Creates and sends the jobs of one table, none while the committer is behind."""
+    if is_committer_behind(instance):
+        logger.warning("compaction job creation skipped", extra={"table": ref.id})
+        return CreationReport(0, 0, 0, 0, is_waiting=True)
+    table = OpenTable(instance, ref)
+    return create_compaction_jobs(
+        ref.id,
+        table.state,
+        table.properties(),
+        instance.jobs.tracker,
+        instance.jobs.queue(QueueName.COMPACTION).send_all,
+        instance.clock,
+        full,
+        instance.code,
+    )
+
+
 def create_compaction_jobs(
     table_id: TableId,
     store: StateStore,
@@ -210,22 +107,21 @@ def create_compaction_jobs(
     full: bool = False,
     code: UserCode = BUILT_IN_CODE,
 ) -> CreationReport:
-    """Creates what jobs the table needs now; `full` takes all files of every leaf.
+    """Creates the jobs of an online table.
 
-    The caller leaves offline tables alone. If the table's strategy fails, which is
-    UserCodeError, no file is assigned; what came before repeats harmlessly.
+    If the table's strategy fails with UserCodeError, no file is assigned.
     """
     released = release_expired_jobs(table_id, store, tracker, clock)
-    again = undispatched(table_id, store, tracker)
+    again = find_undispatched(table_id, store, tracker)
     dispatch(again, tracker, send, clock)
     pushed_down = push_down_references(store)
     with store.reading() as state:
         room = properties.get(COMPACTION_JOBS_MAX) - state.jobs.count()
-        selections = select(state.files.by_leaf(), selector_of(properties, code, full), room)
+        selections = select(state.files.by_leaf(), selector_for(properties, code, full), room)
     lease_ms = properties.get(COMPACTION_LEASE_SECONDS) * 1000
     created = 0
-    for entry in _entries(selections):
-        jobs = assign(table_id, store, entry, lease_ms, clock)
+    for batch in _batches(selections, lambda each: len(each.inputs), _FILES_PER_ENTRY):
+        jobs = assign(table_id, store, batch, lease_ms, clock)
         dispatch(jobs, tracker, send, clock)
         created += len(jobs)
     if released or again or created or pushed_down:
@@ -236,6 +132,77 @@ def create_compaction_jobs(
     return CreationReport(released, pushed_down, created, len(again))
 
 
+def release_expired_jobs(
+    table_id: TableId, store: StateStore, tracker: JobTracker, clock: Clock
+) -> int:
+    """Releases the files of expired jobs and records the jobs as failed. Returns their number.
+
+    Jobs that are renewed or committed concurrently do not count.
+    """
+    with store.reading() as state:
+        expired = state.jobs.expired(state.moment(clock()))
+    released = 0
+    for start in range(0, len(expired), _JOBS_PER_BATCH):
+        batch = expired[start : start + _JOBS_PER_BATCH]
+        store.commit(ReleaseJobs(tuple(job.id for job in batch)))
+        with store.reading() as state:
+            freed = [
+                job
+                for job in batch
+                if state.jobs.get(job.id) is None
+                and state.jobs.applied(job.id, CommitCompaction.kind) is None
+            ]
+        now_ms = clock()
+        tracker.record(*(_expiry_event(table_id, job, now_ms) for job in freed))
+        released += len(freed)
+    return released
+
+
+def _expiry_event(table_id: TableId, job: AssignedJob, now_ms: int) -> JobEvent:
+    reason = f"its lease ran out at {iso_time(job.lease_expiry_ms)}: its files were released"
+    return JobEvent(table_id, job.id, JobKind.COMPACTION, JobStep.FAILED, now_ms, reasons=(reason,))
+
+
+def find_undispatched(
+    table_id: TableId, store: StateStore, tracker: JobTracker
+) -> list[CompactionJob]:
+    """Returns the jobs that hold files and are unknown to the tracker."""
+    undispatched: list[CompactionJob] = []
+    with store.reading() as state:
+        assigned = state.jobs.assigned()
+        while batch := list(islice(assigned, _JOBS_PER_BATCH)):
+            unknown = set(tracker.unknown(table_id, [job.id for job in batch]))
+            undispatched += (
+                CompactionJob(j.id, table_id, j.partition_id, j.inputs, j.assigned_time_ms)
+                for j in batch
+                if j.id in unknown
+            )
+    return undispatched
+
+
+def dispatch(
+    jobs: Sequence[CompactionJob], tracker: JobTracker, send: SendMessages, clock: Clock
+) -> None:
+    """Sends the jobs and records them as created, in batches."""
+    for start in range(0, len(jobs), _JOBS_PER_BATCH):
+        batch = jobs[start : start + _JOBS_PER_BATCH]
+        send([job.to_json() for job in batch])
+        now_ms = clock()
+        tracker.record(
+            *(
+                JobEvent(
+                    job.table_id,
+                    job.id,
+                    JobKind.COMPACTION,
+                    JobStep.CREATED,
+                    max(now_ms, job.created_ms),
+                    inputs=len(job.inputs),
+                )
+                for job in batch
+            )
+        )
+
+
 def assign(
     table_id: TableId,
     store: StateStore,
@@ -243,9 +210,9 @@ def assign(
     lease_ms: int,
     clock: Clock = system_clock,
 ) -> list[CompactionJob]:
-    """Gives each selection to a new job under a lease, in one entry. Returns those it was given.
+    """Assigns each selection to a new job under a lease, in one entry. Returns the jobs.
 
-    If another writer took some of the files meanwhile, each job is tried by itself.
+    If files were assigned or removed concurrently, each job is assigned separately.
     """
     with store.reading() as state:
         now_ms = state.moment(clock())
@@ -258,20 +225,66 @@ def assign(
     if not outcome.refused:
         return jobs
     if len(jobs) == 1:
-        logger.info("no job: %s", outcome.reason, extra={"table": table_id})
+        logger.info("compaction job not assigned: %s", outcome.reason, extra={"table": table_id})
         return []
     outcomes = store.commit(*(AssignFiles((claim,)) for claim in claims))
     return [job for job, o in zip(jobs, outcomes, strict=True) if not o.refused]
 
 
-def _entries(selections: Sequence[Selection]) -> Iterator[list[Selection]]:
-    entry: list[Selection] = []
-    files = 0
-    for selection in selections:
-        if entry and files + len(selection.inputs) > _FILES_PER_ENTRY:
-            yield entry
-            entry, files = [], 0
-        entry.append(selection)
-        files += len(selection.inputs)
-    if entry:
-        yield entry
+def push_down_references(store: StateStore) -> int:
+    """Moves unassigned references of split partitions to the leaves. Returns their number.
+
+    Each entry moves whole files, up to some thousand new references. References that a
+    concurrent commit changes stay for the next call.
+    """
+    moved = 0
+    while True:
+        with store.reading() as state:
+            moves = [
+                _plan_move(state, file, reference)
+                for file, reference in state.files.on_split_partitions(_REFERENCES_PER_READ)
+            ]
+        applied = 0
+        for entry in _batches(moves, lambda move: len(move.to), _REFERENCES_PER_ENTRY):
+            (outcome,) = store.commit(PushDownReferences(tuple(entry)))
+            applied += 0 if outcome.number is None else len(entry)
+        moved += applied
+        # Without progress, another read would return the same references.
+        if len(moves) < _REFERENCES_PER_READ or not applied:
+            return moved
+
+
+def _plan_move(state: TableState, file: DataFile, reference: FileReference) -> ReferenceMove:
+    source = state.partitions.get(reference.partition_id).region
+    keys = _key_region(state.schema, file).intersect(source)
+    leaves = state.partitions.leaves_overlapping([keys] if keys is not None else [])
+    rows = _share_rows(reference.rows, [leaf.id for leaf in leaves])
+    return ReferenceMove(file.path, reference.partition_id, rows)
+
+
+def _key_region(schema: Schema, file: DataFile) -> Region:
+    """Returns the smallest region that holds every row of the file."""
+    bounds = zip(schema.row_keys, file.smallest_key, file.largest_key, strict=True)
+    return Region(tuple(Range(low, next_key_value(f, high)) for f, low, high in bounds))
+
+
+def _share_rows(rows: int, leaves: list[PartitionId]) -> tuple[tuple[PartitionId, int], ...]:
+    """Divides rows evenly. Each leaf gets at least one, so that strategies see the reference."""
+    share, rest = divmod(rows, max(1, len(leaves)))
+    return tuple(
+        (leaf, max(1, share + (1 if place < rest else 0))) for place, leaf in enumerate(leaves)
+    )
+
+
+def _batches(items: Sequence[T], size: Callable[[T], int], size_max: int) -> Iterator[list[T]]:
+    """Cuts the items into lists of at most this total size, or of one larger item."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        if batch and total + size(item) > size_max:
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
+    if batch:
+        yield batch

@@ -1,4 +1,4 @@
-"""Runs compaction jobs of the tables of an instance."""
+"""Runs the compaction jobs of messages."""
 
 from sleeper.compaction.job import compaction_job_from_json
 from sleeper.compaction.run import CompactionSettings, run_compaction
@@ -14,7 +14,7 @@ from sleeper.tables.table_index import find_table
 def run_compaction_message(
     instance: Instance, body: str, task_id: str | None = None
 ) -> tuple[int, int]:
-    """Runs the job of a message; returns rows read and written."""
+    """Runs the job of a message. Returns the numbers of rows read and written."""
     job = compaction_job_from_json(body)
     table = OpenTable(instance, find_table(instance.tables.index, None, job.table_id))
     properties = table.properties()

@@ -1,8 +1,7 @@
-"""Which files of a partition to compact together.
+"""Selection of the files to compact together.
 
-A strategy looks at the unassigned files of one leaf and answers with groups of them, each
-to become one job. A file alone is never a group. Those here are registered by name
-(`sleeper.user_code.name`), as those of users are.
+A strategy groups the unassigned files of one leaf. Each group of two or more files becomes a
+job. Strategies are registered by name (`sleeper.user_code.name`), like those of users.
 """
 
 import heapq
@@ -25,7 +24,7 @@ from sleeper.user_code.name import CodeKind
 
 @dataclass(frozen=True, slots=True)
 class FileSize:
-    """A file of the partition, with the rows that lie in it."""
+    """A file and the number of its rows in the partition."""
 
     path: str
     rows: int
@@ -33,7 +32,7 @@ class FileSize:
 
 @dataclass(frozen=True, slots=True)
 class StrategySettings:
-    """What a table's properties say to its strategy."""
+    """The settings of a strategy, from a table's properties."""
 
     files_per_job_max: int = 12
     size_ratio: float = 3.0
@@ -44,7 +43,7 @@ Strategy = Callable[[Sequence[FileSize], StrategySettings], list[list[FileSize]]
 
 
 def basic_groups(files: Sequence[FileSize], settings: StrategySettings) -> list[list[FileSize]]:
-    """Full groups of `files_per_job_max` files, smallest first."""
+    """Returns full groups of `files_per_job_max` files, smallest first."""
     size = settings.files_per_job_max
     ordered = _by_size(files)
     whole = len(ordered) - len(ordered) % size
@@ -54,13 +53,13 @@ def basic_groups(files: Sequence[FileSize], settings: StrategySettings) -> list[
 def size_ratio_groups(
     files: Sequence[FileSize], settings: StrategySettings
 ) -> list[list[FileSize]]:
-    """Groups in which the largest file is small beside the others together.
+    """Returns groups whose largest file is small compared to the sum of the others.
 
     Files in order of size are cut into runs of `files_per_job_max`. A run is a group if the
-    rows of all but its largest are at least `size_ratio` times the rows of the largest;
-    otherwise its largest is left out and the rest is tried. So each compaction of a row puts
-    it into a file that is larger by a constant factor, and a row is rewritten a logarithmic
-    number of times.
+    rows of all files but the largest are at least `size_ratio` times the rows of the largest.
+    Otherwise the run without its largest file is tested. Each compaction thus moves a row into
+    a file that is larger by a constant factor, so a row is rewritten a logarithmic number of
+    times.
     """
     groups = []
     ordered = _by_size(files)
@@ -80,7 +79,7 @@ def whole_leaf_groups(
     files: Sequence[FileSize],
     settings: StrategySettings,  # noqa: ARG001
 ) -> list[list[FileSize]]:
-    """All files of the leaf in one job, however many: a full compaction."""
+    """Returns one group of all files of the leaf, for a full compaction."""
     return [_by_size(files)] if len(files) > 1 else []
 
 
@@ -95,7 +94,7 @@ def _is_even(run: Sequence[FileSize], ratio: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Files of one leaf to be compacted together."""
+    """Files of one leaf to compact together."""
 
     partition_id: PartitionId
     inputs: tuple[str, ...]
@@ -103,14 +102,14 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A strategy by its name, with what the table's properties tell it."""
+    """A strategy with its name and settings."""
 
     name: str
     strategy: Strategy
     settings: StrategySettings
 
     def groups(self, partition_id: PartitionId, files: Sequence[FileSize]) -> list[tuple[str, ...]]:
-        """The paths that go together. UserCodeError names the strategy if that cannot be."""
+        """Returns the groups as paths. UserCodeError if the strategy or its answer fails."""
         try:
             answer = self.strategy(files, self.settings)
             groups = [tuple(file.path for file in group) for group in answer]
@@ -134,10 +133,10 @@ class Selector:
         )
 
 
-def selector_of(properties: TableProperties, code: UserCode, full: bool = False) -> Selector:
-    """The table's own, or for a full compaction the one that takes whole leaves.
+def selector_for(properties: TableProperties, code: UserCode, full: bool = False) -> Selector:
+    """Returns the table's strategy, or the one for a full compaction.
 
-    InvalidRequestError if none of that name is registered.
+    InvalidRequestError if the name is not registered.
     """
     name = properties.get(COMPACTION_STRATEGY)
     strategy = whole_leaf_groups if full else code.load(CodeKind.STRATEGY, name)
@@ -154,19 +153,17 @@ def select(
     selector: Selector,
     jobs_max: int,
 ) -> list[Selection]:
-    """At most so many jobs. Where there would be more, leaves with the most files come first.
-
-    A leaf that has to wait gathers files until its turn comes.
-    """
+    """Returns at most `jobs_max` selections, of the leaves with the most files first."""
     if jobs_max <= 0:
         return []
-    found = heapq.nlargest(jobs_max, _all(leaves, selector), key=lambda each: each[0])
-    return [selection for _, selection in found]
+    ranked = heapq.nlargest(jobs_max, _select_all(leaves, selector), key=lambda each: each[0])
+    return [selection for _, selection in ranked]
 
 
-def _all(
+def _select_all(
     leaves: Iterable[tuple[PartitionId, Sequence[PartitionFile]]], selector: Selector
 ) -> Iterator[tuple[int, Selection]]:
+    """Yields each selection after the number of unassigned files of its leaf."""
     for partition_id, files in leaves:
         free = [FileSize(f.path, f.rows) for f in files if f.job_id is None]
         if len(free) < 2:

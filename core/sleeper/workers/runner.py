@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sleeper.compaction.job_creation import create_compaction_jobs_of
+from sleeper.compaction.plan import create_table_jobs
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.garbage_collection.service import (
     collect_table,
@@ -338,7 +338,7 @@ class _Runner:
             self._status = replace(self._status, splits_sent=self._status.splits_sent + splits)
             memory.looked_at = -1
             return True
-        jobs = create_compaction_jobs_of(self._instance, ref)
+        jobs = create_table_jobs(self._instance, ref)
         self._status = replace(
             self._status, compactions_created=self._status.compactions_created + jobs.created
         )

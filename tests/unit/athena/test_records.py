@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.athena.connector import SpillBucket
 from sleeper.athena.service import answer
-from sleeper.compaction.job_creation import compact_table
+from sleeper.compaction.plan import compact_table
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.garbage_collection.service import collect_table
 from sleeper.ingest.service import ingest_rows

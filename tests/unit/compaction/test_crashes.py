@@ -1,4 +1,4 @@
-"""A process that dies at any port call of creating and running compactions breaks nothing."""
+"""Kills at every port call of creating and running compactions."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ from tests.unit.conftest import MakeTable
 CALLS_MAX = 300
 
 
-def dying(
+def kill_at_each_call(
     make_table: MakeTable, prepare: Callable[[RealTable], None], work: Callable[[RealTable], object]
 ):
-    """The table after the work died at its first port call, then at its second, and so on."""
+    """Yields the table after the work died at its first port call, its second, and so on."""
     for die_at in range(CALLS_MAX):
         table = make_table()
         prepare(table)
@@ -30,7 +30,7 @@ def dying(
     pytest.fail(f"there are more than {CALLS_MAX} port calls")
 
 
-def four_files_of_a_split_partition(table: RealTable) -> None:
+def prepare_split_partition(table: RealTable) -> None:
     table.set(
         sleeper__table__compaction__strategy__class="BasicCompactionStrategy",
         sleeper__table__compaction__files__batch__size=2,
@@ -44,8 +44,8 @@ def four_files_of_a_split_partition(table: RealTable) -> None:
 EXPECTED_KEYS = sorted([(k,) for k in range(10)] * 2)
 
 
-def check_whole_and_free(table: RealTable) -> None:
-    """Nothing lost, nothing doubled, nothing locked: the work is done by whoever comes next."""
+def check_recovery(table: RealTable) -> None:
+    """Checks that the next creation completes the work without lost, duplicate or locked rows."""
     assert table.row_keys() == EXPECTED_KEYS
     table.create_jobs()
     table.run_all()
@@ -60,32 +60,32 @@ def check_whole_and_free(table: RealTable) -> None:
     assert table.row_keys() == EXPECTED_KEYS
 
 
-def test_creating_jobs_may_die_anywhere(make_table: MakeTable) -> None:
+def test_killed_creation_loses_no_rows_and_locks_no_files(make_table: MakeTable) -> None:
     deaths = 0
-    for table in dying(make_table, four_files_of_a_split_partition, RealTable.create_jobs):
+    for table in kill_at_each_call(make_table, prepare_split_partition, RealTable.create_jobs):
         deaths += 1
-        check_whole_and_free(table)
+        check_recovery(table)
     assert deaths > 10
 
 
-def test_running_jobs_may_die_anywhere(make_table: MakeTable) -> None:
+def test_killed_run_loses_no_rows_and_locks_no_files(make_table: MakeTable) -> None:
     def prepare(table: RealTable) -> None:
-        four_files_of_a_split_partition(table)
+        prepare_split_partition(table)
         table.create_jobs()
 
     deaths = 0
-    for table in dying(make_table, prepare, RealTable.run_all):
+    for table in kill_at_each_call(make_table, prepare, RealTable.run_all):
         deaths += 1
-        check_whole_and_free(table)
+        check_recovery(table)
     assert deaths > 20
 
 
-def test_releasing_jobs_may_die_anywhere(make_table: MakeTable) -> None:
+def test_killed_release_loses_no_rows_and_locks_no_files(make_table: MakeTable) -> None:
     def prepare(table: RealTable) -> None:
-        four_files_of_a_split_partition(table)
+        prepare_split_partition(table)
         table.create_jobs()
         table.messages.clear()
         table.clock.pass_minutes(61)
 
-    for table in dying(make_table, prepare, RealTable.create_jobs):
-        check_whole_and_free(table)
+    for table in kill_at_each_call(make_table, prepare, RealTable.create_jobs):
+        check_recovery(table)

@@ -1,4 +1,4 @@
-"""Creating compaction jobs: what is pushed down, released, assigned and sent, and when."""
+"""Creation of compaction jobs: push down, release, assignment and dispatch."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -28,14 +28,14 @@ def rows_of_leaves(table: RealTable) -> dict[str, list[int]]:
         return {p: [f.rows for f in files] for p, files in state.files.by_leaf()}
 
 
-def basic(table: RealTable, files: int = 2) -> RealTable:
+def set_basic_strategy(table: RealTable, files: int = 2) -> RealTable:
     return table.set(
         sleeper__table__compaction__strategy__class="BasicCompactionStrategy",
         sleeper__table__compaction__files__batch__size=files,
     )
 
 
-def test_references_of_a_split_partition_go_to_the_leaves_that_hold_keys_of_the_file(
+def test_push_down_moves_references_to_leaves_within_key_bounds(
     table: RealTable,
 ) -> None:
     table.ingest(range(10))
@@ -49,7 +49,7 @@ def test_references_of_a_split_partition_go_to_the_leaves_that_hold_keys_of_the_
     assert push_down_references(table.store) == 0
 
 
-def test_references_go_down_several_levels_and_never_with_no_rows(table: RealTable) -> None:
+def test_push_down_crosses_levels_with_at_least_one_row_each(table: RealTable) -> None:
     table.ingest([1, 31])
     left, right = table.split_at(ROOT, 20)
     table.split_at(left, 10)
@@ -58,7 +58,7 @@ def test_references_go_down_several_levels_and_never_with_no_rows(table: RealTab
     assert sorted(rows_of_leaves(table).values()) == [[1], [1], [1], [1]]
 
 
-def test_references_are_pushed_down_by_the_bounds_of_every_key_field(
+def test_push_down_uses_bounds_of_every_key_field(
     make_table: MakeTable,
 ) -> None:
     schema = Schema(
@@ -76,8 +76,8 @@ def test_references_are_pushed_down_by_the_bounds_of_every_key_field(
     assert table.rows() == before
 
 
-def test_a_reference_that_is_assigned_stays_where_its_job_holds_it(table: RealTable) -> None:
-    basic(table)
+def test_push_down_leaves_assigned_references(table: RealTable) -> None:
+    set_basic_strategy(table)
     table.ingest(range(10))
     table.ingest(range(10))
     table.ingest(range(10, 30))
@@ -90,7 +90,7 @@ def test_a_reference_that_is_assigned_stays_where_its_job_holds_it(table: RealTa
     assert rows_of_leaves(table) == {left: [10], right: [20, 10]}
 
 
-def test_many_references_go_in_bounded_entries(make_table: MakeTable) -> None:
+def test_push_down_commits_bounded_entries(make_table: MakeTable) -> None:
     table = make_table()
     for i in range(30):
         table.ingest([0, 1000 + i])
@@ -105,7 +105,7 @@ def test_many_references_go_in_bounded_entries(make_table: MakeTable) -> None:
     assert sum(map(len, rows_of_leaves(table).values())) == 30 * 121
 
 
-def test_a_split_between_looking_and_pushing_down_loses_no_row(table: RealTable) -> None:
+def test_concurrent_split_during_push_down_loses_no_row(table: RealTable) -> None:
     table.ingest(range(100))
     left, right = table.split_at(ROOT, 50)
     before = table.rows()
@@ -117,7 +117,7 @@ def test_a_split_between_looking_and_pushing_down_loses_no_row(table: RealTable)
     assert table.rows() == before
 
 
-def test_a_compaction_that_takes_the_file_between_looking_and_pushing_down_keeps_it(
+def test_concurrent_assignment_during_push_down_keeps_its_file(
     table: RealTable,
 ) -> None:
     (file,) = table.ingest(range(100))
@@ -131,16 +131,16 @@ def test_a_compaction_that_takes_the_file_between_looking_and_pushing_down_keeps
 
 
 def test_jobs_are_assigned_then_sent_then_recorded(table: RealTable) -> None:
-    basic(table)
+    set_basic_strategy(table)
     paths = [f.path for _ in range(2) for f in table.ingest(range(10))]
     held_when_sent = []
     send = table.send
 
-    def look_and_send(bodies: Sequence[str]) -> None:
+    def record_and_send(bodies: Sequence[str]) -> None:
         held_when_sent.extend(table.assigned())
         send(bodies)
 
-    table.send = look_and_send  # type: ignore[method-assign]
+    table.send = record_and_send  # type: ignore[method-assign]
     assert table.create_jobs() == CreationReport(0, 0, 1, 0)
     (job,) = table.jobs_sent()
     assert held_when_sent == [job.id]
@@ -150,10 +150,10 @@ def test_jobs_are_assigned_then_sent_then_recorded(table: RealTable) -> None:
     assert table.create_jobs() == CreationReport(0, 0, 0, 0)
 
 
-def test_rule_4_jobs_that_were_assigned_but_never_sent_are_sent_by_the_next_creation(
+def test_rule_4_next_creation_dispatches_assigned_jobs(
     table: RealTable,
 ) -> None:
-    basic(table)
+    set_basic_strategy(table)
     for _ in range(2):
         table.ingest(range(10))
 
@@ -169,8 +169,8 @@ def test_rule_4_jobs_that_were_assigned_but_never_sent_are_sent_by_the_next_crea
     assert table.jobs_sent()[0].inputs == tuple(f.path for f in table.files())
 
 
-def test_rule_4_jobs_whose_lease_ran_out_give_their_files_to_new_jobs(table: RealTable) -> None:
-    basic(table)
+def test_rule_4_expired_jobs_release_their_files_to_new_jobs(table: RealTable) -> None:
+    set_basic_strategy(table)
     for _ in range(2):
         table.ingest(range(10))
     table.create_jobs()
@@ -189,8 +189,8 @@ def test_rule_4_jobs_whose_lease_ran_out_give_their_files_to_new_jobs(table: Rea
     assert table.run(new).rows_written == 20
 
 
-def test_a_lease_renewed_just_before_the_release_keeps_its_files(table: RealTable) -> None:
-    basic(table)
+def test_concurrent_renewal_prevents_the_release(table: RealTable) -> None:
+    set_basic_strategy(table)
     for _ in range(2):
         table.ingest(range(10))
     table.create_jobs()
@@ -203,8 +203,8 @@ def test_a_lease_renewed_just_before_the_release_keeps_its_files(table: RealTabl
     assert table.run(job).rows_written == 20
 
 
-def test_a_commit_just_before_the_release_is_no_failure(table: RealTable) -> None:
-    basic(table)
+def test_concurrent_commit_prevents_the_release(table: RealTable) -> None:
+    set_basic_strategy(table)
     for _ in range(2):
         table.ingest(range(10))
     table.create_jobs()
@@ -215,31 +215,31 @@ def test_a_commit_just_before_the_release_is_no_failure(table: RealTable) -> Non
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.COMMITTED
 
 
-def test_jobs_that_lose_a_race_for_their_files_do_not_keep_others_from_theirs(
+def test_refused_assignment_does_not_refuse_other_jobs(
     make_table: MakeTable,
 ) -> None:
-    table = basic(make_table(split_points=[10, 20]))
+    table = set_basic_strategy(make_table(split_points=[10, 20]))
     for _ in range(2):
         table.ingest([1, 11, 21], strategy=FileStrategy.ONE_FILE_PER_LEAF)
-    other = basic(table)
-    table.watched.before_commit.append((AssignFiles, lambda: take_one(other)))
+    other = set_basic_strategy(table)
+    table.watched.before_commit.append((AssignFiles, lambda: assign_one_file(other)))
     assert table.create_jobs() == CreationReport(0, 0, 2, 0)
     assert len(table.assigned()) == 3
     table.run_all()
     assert len(table.assigned()) == 1
 
 
-def take_one(table: RealTable) -> None:
+def assign_one_file(table: RealTable) -> None:
     with table.store.reading() as state:
         partition_id, files = next(state.files.by_leaf())
     claim = JobAssignment("other", partition_id, (files[0].path,), table.clock() + 10**6)
     table.store.commit_or_raise(AssignFiles((claim,)))
 
 
-def test_the_creation_limit_counts_jobs_that_exist_and_takes_full_leaves_first(
+def test_creation_limit_counts_existing_jobs_and_prefers_full_leaves(
     make_table: MakeTable,
 ) -> None:
-    table = basic(make_table(split_points=[10, 20]))
+    table = set_basic_strategy(make_table(split_points=[10, 20]))
     table.set(sleeper__table__compaction__job__creation__limit=1)
     for keys in ([1, 11], [1, 11], [11, 21], [21]):
         table.ingest(keys, strategy=FileStrategy.ONE_FILE_PER_LEAF)
@@ -251,7 +251,7 @@ def test_the_creation_limit_counts_jobs_that_exist_and_takes_full_leaves_first(
     assert table.create_jobs().created == 1
 
 
-def test_a_full_compaction_leaves_one_file_in_every_leaf(make_table: MakeTable) -> None:
+def test_full_compaction_leaves_one_file_in_every_leaf(make_table: MakeTable) -> None:
     table = make_table(split_points=[10])
     for start in range(0, 20, 3):
         table.ingest(range(start, start + 5))
@@ -262,12 +262,12 @@ def test_a_full_compaction_leaves_one_file_in_every_leaf(make_table: MakeTable) 
     assert table.rows() == before
 
 
-def test_a_table_without_files_gets_no_jobs(table: RealTable) -> None:
+def test_empty_table_needs_no_jobs(table: RealTable) -> None:
     assert table.create_jobs() == CreationReport(0, 0, 0, 0)
     assert table.create_jobs(full=True) == CreationReport(0, 0, 0, 0)
 
 
-def test_a_partition_gets_no_more_size_ratio_jobs_at_once_than_the_table_says(
+def test_size_ratio_jobs_per_partition_are_limited(
     table: RealTable,
 ) -> None:
     most = "compaction__strategy__sizeratio__max__concurrent__jobs__per__partition"
@@ -280,8 +280,8 @@ def test_a_partition_gets_no_more_size_ratio_jobs_at_once_than_the_table_says(
     assert table.create_jobs().created == 1
 
 
-def test_partition_ids_of_messages_are_those_of_the_tree(table: RealTable) -> None:
-    basic(table)
+def test_messages_contain_partition_ids_of_the_tree(table: RealTable) -> None:
+    set_basic_strategy(table)
     for _ in range(2):
         table.ingest(range(10))
     table.create_jobs()

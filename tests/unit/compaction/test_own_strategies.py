@@ -1,4 +1,4 @@
-"""Compaction strategies of users: what they may answer, and what a wrong answer does."""
+"""Users' compaction strategies: valid and invalid answers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ Files = Sequence[FileSize]
 
 
 class OneStrategy:
-    """In the place of `UserCode`."""
+    """A fake of `UserCode` with one strategy."""
 
     def __init__(self, strategy: Callable[..., Any]) -> None:
         self._strategy = strategy
@@ -50,7 +50,7 @@ def table(make_table: MakeTable) -> RealTable:
     return made
 
 
-def test_its_groups_become_jobs(table: RealTable) -> None:
+def test_groups_become_jobs(table: RealTable) -> None:
     seen: list[tuple[int, int]] = []
 
     def pairs(files: Files, settings: StrategySettings) -> list[tuple[FileSize, ...]]:
@@ -66,27 +66,27 @@ def raises(files: Files, settings: StrategySettings) -> Any:
     raise RuntimeError("no idea")
 
 
-def leaves_nothing(files: Files, settings: StrategySettings) -> Any:
+def returns_none(files: Files, settings: StrategySettings) -> Any:
     return None
 
 
-def invents(files: Files, settings: StrategySettings) -> Any:
+def returns_unknown(files: Files, settings: StrategySettings) -> Any:
     return [[files[0], FileSize("elsewhere.parquet", 1)]]
 
 
-def overlaps(files: Files, settings: StrategySettings) -> Any:
+def returns_overlap(files: Files, settings: StrategySettings) -> Any:
     return [files[:2], files[1:3]]
 
 
-def repeats(files: Files, settings: StrategySettings) -> Any:
+def returns_duplicate(files: Files, settings: StrategySettings) -> Any:
     return [[files[0], files[0]]]
 
 
-def is_lonely(files: Files, settings: StrategySettings) -> Any:
+def returns_one_file(files: Files, settings: StrategySettings) -> Any:
     return [[files[0]]]
 
 
-def talks(files: Files, settings: StrategySettings) -> Any:
+def returns_text(files: Files, settings: StrategySettings) -> Any:
     return ["ab"]
 
 
@@ -94,33 +94,36 @@ def talks(files: Files, settings: StrategySettings) -> Any:
     ("strategy", "reason"),
     [
         (raises, "RuntimeError: no idea"),
-        (leaves_nothing, "TypeError: 'NoneType' object is not iterable"),
-        (invents, "it gave file elsewhere.parquet, which it was not given or gave before"),
-        (overlaps, "it gave file .*, which it was not given or gave before"),
-        (repeats, "it gave file .*, which it was not given or gave before"),
-        (is_lonely, "it gave a group of 1 files"),
-        (talks, "AttributeError: 'str' object has no attribute 'path'"),
+        (returns_none, "TypeError: 'NoneType' object is not iterable"),
+        (
+            returns_unknown,
+            "it gave file elsewhere.parquet, which it was not given or gave before",
+        ),
+        (returns_overlap, "it gave file .*, which it was not given or gave before"),
+        (returns_duplicate, "it gave file .*, which it was not given or gave before"),
+        (returns_one_file, "it gave a group of 1 files"),
+        (returns_text, "AttributeError: 'str' object has no attribute 'path'"),
     ],
 )
-def test_a_wrong_answer_for_one_leaf_assigns_nothing_at_all(
+def test_invalid_answer_for_one_leaf_assigns_nothing(
     table: RealTable, strategy: Any, reason: str
 ) -> None:
-    asked: list[int] = []
+    calls: list[int] = []
 
-    def right_at_first(files: Files, settings: StrategySettings) -> Any:
-        asked.append(len(files))
-        return [list(files)] if len(asked) == 1 else strategy(files, settings)
+    def valid_at_first(files: Files, settings: StrategySettings) -> Any:
+        calls.append(len(files))
+        return [list(files)] if len(calls) == 1 else strategy(files, settings)
 
     with pytest.raises(
         UserCodeError, match=f"compaction strategy 'mine' on partition .*: {reason}"
     ):
-        create(table, right_at_first)
-    assert len(asked) == 2
+        create(table, valid_at_first)
+    assert len(calls) == 2
     assert (table.assigned(), table.messages) == ([], [])
     assert not any(isinstance(t, AssignFiles) for t in table.watched.committed)
 
 
-def test_a_name_that_is_not_registered_assigns_nothing(table: RealTable) -> None:
+def test_unregistered_strategy_assigns_nothing(table: RealTable) -> None:
     table.set(sleeper__table__compaction__strategy__class="mine")
     with pytest.raises(InvalidRequestError, match="no compaction strategy 'mine' is registered"):
         table.create_jobs()

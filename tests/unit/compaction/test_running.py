@@ -1,4 +1,4 @@
-"""Running compaction jobs: what they write, and what becomes of runs that come too late."""
+"""Runs of compaction jobs: output, concurrency, lease and damage."""
 
 import contextlib
 import time
@@ -34,8 +34,8 @@ from tests.unit.conftest import MakeTable
 UNCHANGED = ProcessingStep(NO_PROCESSING, 0)
 
 
-def with_job(table: RealTable, files: int = 2, rows: int = 10) -> CompactionJob:
-    """The table after some ingests, with one job for all their files."""
+def create_job(table: RealTable, files: int = 2, rows: int = 10) -> CompactionJob:
+    """Ingests some files and creates one job for all of them."""
     for i in range(files):
         table.ingest(range(i, i + rows))
     table.create_jobs(full=True)
@@ -46,8 +46,8 @@ def release(table: RealTable, job: CompactionJob) -> None:
     table.store.commit_or_raise(ReleaseJobs((job.id,), given_up=True))
 
 
-def test_the_rows_of_all_inputs_are_in_one_output_in_order(table: RealTable) -> None:
-    job = with_job(table, files=5, rows=100)
+def test_output_contains_the_rows_of_all_inputs_in_order(table: RealTable) -> None:
+    job = create_job(table, files=5, rows=100)
     before = table.rows()
     result = table.run(job)
     (file,) = table.files()
@@ -64,21 +64,21 @@ def test_the_rows_of_all_inputs_are_in_one_output_in_order(table: RealTable) -> 
     assert status.last_run.task_id == "task"
 
 
-def test_a_message_that_comes_again_after_the_commit_is_already_done(table: RealTable) -> None:
-    job = with_job(table)
+def test_redelivered_message_after_the_commit_is_already_done(table: RealTable) -> None:
+    job = create_job(table)
     table.run(job)
     written = table.paths_on_disk()
     runs = len(table.tracker.job(TABLE_ID, job.id).runs)
     assert table.run(job).already_done
-    # It did not begin to run again: the tracker would show a run without an end.
+    # A second run would appear in the tracker without an end.
     assert len(table.tracker.job(TABLE_ID, job.id).runs) == runs
     assert table.paths_on_disk() == written
 
 
-def test_a_commit_that_was_never_recorded_is_recorded_when_the_message_comes_again(
+def test_redelivery_records_an_unrecorded_commit(
     table: RealTable,
 ) -> None:
-    job = with_job(table)
+    job = create_job(table)
     table.tracker.record = lambda *_: None  # type: ignore[method-assign]
     table.run(job)
     table.open_again()
@@ -87,7 +87,7 @@ def test_a_commit_that_was_never_recorded_is_recorded_when_the_message_comes_aga
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.COMMITTED
 
 
-def test_only_the_partitions_rows_of_a_shared_file_are_taken(make_table: MakeTable) -> None:
+def test_only_rows_of_the_partition_are_compacted(make_table: MakeTable) -> None:
     table = make_table(split_points=[10])
     for _ in range(3):
         table.ingest(range(20))
@@ -102,7 +102,7 @@ def test_only_the_partitions_rows_of_a_shared_file_are_taken(make_table: MakeTab
     assert len(table.files()) == 2
 
 
-def test_a_merge_of_inputs_sorts_nothing(make_table: MakeTable) -> None:
+def test_merge_plan_does_not_sort(make_table: MakeTable) -> None:
     table = make_table(split_points=[10])
     for _ in range(3):
         table.ingest(range(20))
@@ -117,7 +117,7 @@ def test_a_merge_of_inputs_sorts_nothing(make_table: MakeTable) -> None:
     assert plan.count("DataSourceExec") == 3
 
 
-def test_a_whole_files_keys_are_not_looked_at(make_table: MakeTable) -> None:
+def test_file_inside_the_partition_has_no_predicate(make_table: MakeTable) -> None:
     table = make_table(split_points=[10])
     table.ingest([1, 2])
     table.ingest([1, 12])
@@ -128,19 +128,19 @@ def test_a_whole_files_keys_are_not_looked_at(make_table: MakeTable) -> None:
     assert [i.regions for i in request.inputs] == [None, (leaf.region,)]
 
 
-def test_more_files_than_a_merge_opens_go_in_passes(make_table: MakeTable) -> None:
+def test_many_files_are_merged_in_passes(make_table: MakeTable) -> None:
     table = make_table(engine_changes={"merge_files_max": 3})
-    job = with_job(table, files=11)
+    job = create_job(table, files=11)
     before = table.rows()
     assert table.run(job).rows_written == 110
     assert table.rows() == before
     assert not list(table.engine.spill_folder.iterdir())
 
 
-def test_a_split_meanwhile_leaves_the_output_where_it_was_until_it_is_pushed_down(
+def test_concurrent_split_leaves_the_output_until_push_down(
     table: RealTable,
 ) -> None:
-    job = with_job(table)
+    job = create_job(table)
     before = table.rows()
     table.watched.before_commit.append((CommitCompaction, lambda: table.split_at(ROOT, 5)))
     table.run(job)
@@ -153,8 +153,8 @@ def test_a_split_meanwhile_leaves_the_output_where_it_was_until_it_is_pushed_dow
     assert table.rows() == before
 
 
-def test_a_job_released_just_before_its_commit_changes_nothing(table: RealTable) -> None:
-    job = with_job(table)
+def test_job_released_before_its_commit_changes_nothing(table: RealTable) -> None:
+    job = create_job(table)
     before, files = table.rows(), table.files()
     table.watched.before_commit.append((CommitCompaction, lambda: release(table, job)))
     with pytest.raises(StateMovedOnError, match="does not hold its files any more"):
@@ -164,8 +164,8 @@ def test_a_job_released_just_before_its_commit_changes_nothing(table: RealTable)
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.FAILED
 
 
-def test_two_runs_of_one_job_commit_once(table: RealTable) -> None:
-    job = with_job(table)
+def test_concurrent_runs_of_one_job_commit_once(table: RealTable) -> None:
+    job = create_job(table)
     before = table.rows()
     results = []
     table.watched.before_commit.append((CommitCompaction, lambda: results.append(table.run(job))))
@@ -175,14 +175,14 @@ def test_two_runs_of_one_job_commit_once(table: RealTable) -> None:
     assert table.rows() == before
 
 
-def test_a_lease_that_ran_out_but_was_not_released_still_commits(table: RealTable) -> None:
-    job = with_job(table)
+def test_expired_lease_without_release_commits(table: RealTable) -> None:
+    job = create_job(table)
     table.watched.before_commit.append((CommitCompaction, lambda: table.clock.pass_minutes(120)))
     assert table.run(job).rows_written == 20
 
 
-def test_a_run_begins_by_renewing_a_lease_that_has_nearly_run_out(table: RealTable) -> None:
-    job = with_job(table)
+def test_run_renews_the_lease_first(table: RealTable) -> None:
+    job = create_job(table)
     table.clock.pass_minutes(59)
     renewed = []
 
@@ -197,15 +197,15 @@ def test_a_run_begins_by_renewing_a_lease_that_has_nearly_run_out(table: RealTab
     assert renewed == [3_600_000]
 
 
-def test_the_lease_is_renewed_while_a_run_goes_on(table: RealTable) -> None:
-    job = with_job(table)
+def test_lease_is_renewed_periodically(table: RealTable) -> None:
+    job = create_job(table)
     with Lease(table.store, job.id, 0.06, table.clock) as lease:
         for _ in range(200):
             table.clock.pass_minutes(1)
             renewals = [t for t in table.watched.committed if isinstance(t, RenewLeases)]
             if len(renewals) > 2:
                 break
-            lease_wait()
+            wait_briefly()
     lease.check()
     table.clock.pass_minutes(1)
     with table.store.reading() as state:
@@ -214,21 +214,19 @@ def test_the_lease_is_renewed_while_a_run_goes_on(table: RealTable) -> None:
     assert len(renewals) > 2
 
 
-def lease_wait() -> None:
+def wait_briefly() -> None:
     time.sleep(0.01)
 
 
-def test_a_run_whose_job_is_released_stops_without_writing_on(
-    table: RealTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = with_job(table)
+def test_run_of_a_released_job_stops(table: RealTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = create_job(table)
     taken = []
 
     def slow(*arguments: Any) -> None:
         *_, on_rows = arguments
         release(table, job)
         for _ in range(500):
-            lease_wait()
+            wait_briefly()
             taken.append(1)
             on_rows(1)
 
@@ -238,15 +236,15 @@ def test_a_run_whose_job_is_released_stops_without_writing_on(
     assert len(taken) < 400
 
 
-def test_a_lease_outlives_a_state_store_that_does_not_answer_once(table: RealTable) -> None:
-    job = with_job(table)
+def test_lease_survives_one_failed_renewal(table: RealTable) -> None:
+    job = create_job(table)
     lease = Lease(table.store, job.id, 0.06, table.clock)
     commit = table.watched.commit_or_raise
     failures = iter([None, UnavailableError("busy"), None, None])
-    asked = []
+    renewals_tried = []
 
     def flaky(transaction: Any) -> Any:
-        asked.append(transaction)
+        renewals_tried.append(transaction)
         error = next(failures, None)
         if error is not None:
             raise error
@@ -255,32 +253,32 @@ def test_a_lease_outlives_a_state_store_that_does_not_answer_once(table: RealTab
     table.watched.commit_or_raise = flaky  # type: ignore[method-assign]
     with lease:
         for _ in range(200):
-            if len(asked) > 2:
+            if len(renewals_tried) > 2:
                 break
-            lease_wait()
+            wait_briefly()
     lease.check()
-    assert len(asked) > 2
+    assert len(renewals_tried) > 2
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone", "not parquet"])
-def test_a_damaged_input_fails_the_run_by_its_name(table: RealTable, damage: str) -> None:
-    job = with_job(table, files=3, rows=2000)
+def test_error_names_the_damaged_input(table: RealTable, damage: str) -> None:
+    job = create_job(table, files=3, rows=2000)
     bad = table.files()[1].path
-    spoil(table.root.folder / bad, damage)
+    damage_file(table.root.folder / bad, damage)
     with pytest.raises(DataError, match=bad):
         table.run(job)
     status = table.tracker.job(TABLE_ID, job.id)
     assert status.state is JobState.FAILED
     assert bad in status.reasons[0]
     assert len(table.files()) == 3
-    # A damaged file is not tried again at once, but nor is anything locked for long.
+    # The files stay assigned until the lease expires, which delays the next try.
     assert table.assigned() == [job.id]
     table.clock.pass_minutes(61)
     assert table.create_jobs().released == 1
 
 
-def test_a_flipped_bit_that_decodes_is_never_compacted(table: RealTable) -> None:
-    job = with_job(table, rows=1000)
+def test_decodable_bit_flip_is_never_compacted(table: RealTable) -> None:
+    job = create_job(table, rows=1000)
     bad = table.files()[1]
     before = table.rows()
     path = table.root.folder / bad.path
@@ -291,7 +289,7 @@ def test_a_flipped_bit_that_decodes_is_never_compacted(table: RealTable) -> None
             if table.rows() != before:
                 break
     else:
-        raise AssertionError("every flip is noticed")
+        raise AssertionError("no flip decodes")
     on_disk = table.paths_on_disk()
     with pytest.raises(DataError, match=f"{bad.path} is damaged: bytes .* their checksum"):
         table.run(job)
@@ -303,12 +301,12 @@ def test_a_flipped_bit_that_decodes_is_never_compacted(table: RealTable) -> None
     assert table.rows() == before
 
 
-def spoil(path: Path, damage: str) -> None:
+def damage_file(path: Path, damage: str) -> None:
     content = path.read_bytes()
     if damage == "cut":
         path.write_bytes(content[: len(content) // 2])
     elif damage == "changed":
-        # The head of the first page: inside a page nobody would notice, without checksums.
+        # The header of the first page. Without checksums, damage inside a page is invisible.
         path.write_bytes(content[:4] + b"\xff" * 64 + content[68:])
     elif damage == "gone":
         path.unlink()
@@ -316,8 +314,8 @@ def spoil(path: Path, damage: str) -> None:
         path.write_text("a,b\n1,2\n")
 
 
-def test_an_input_with_fewer_rows_than_the_state_says_loses_nothing(table: RealTable) -> None:
-    job = with_job(table)
+def test_input_with_missing_rows_is_not_compacted(table: RealTable) -> None:
+    job = create_job(table)
     _, second = table.files()
     folder = table.root.folder
     short = table.ingest([1])[0]
@@ -329,15 +327,15 @@ def test_an_input_with_fewer_rows_than_the_state_says_loses_nothing(table: RealT
     assert len(table.files()) == 3
 
 
-def test_files_that_went_because_another_job_had_them_are_no_damage(
+def test_files_collected_after_a_release_are_not_damage(
     table: RealTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = with_job(table)
+    job = create_job(table)
     table.set(sleeper__table__gc__delay__minutes=0)
     write = running.write_output
     once = [True]
 
-    def lose_everything(*arguments: Any) -> DataFile | None:
+    def collect_inputs(*arguments: Any) -> DataFile | None:
         if once:
             once.clear()
             release(table, job)
@@ -345,16 +343,16 @@ def test_files_that_went_because_another_job_had_them_are_no_damage(
             table.collect()
         return write(*arguments)
 
-    monkeypatch.setattr(running, "write_output", lose_everything)
+    monkeypatch.setattr(running, "write_output", collect_inputs)
     with pytest.raises(StateMovedOnError, match="holds no files any more"):
         table.run(job)
     assert len(table.rows()) == 20
 
 
-def test_a_full_disk_lets_the_message_return(
+def test_full_disk_is_unavailable_and_retried(
     table: RealTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = with_job(table)
+    job = create_job(table)
 
     def full(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
@@ -368,8 +366,8 @@ def test_a_full_disk_lets_the_message_return(
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.COMMITTED
 
 
-def test_a_tracker_that_does_not_answer_fails_no_run(table: RealTable) -> None:
-    job = with_job(table)
+def test_failed_tracker_does_not_fail_the_run(table: RealTable) -> None:
+    job = create_job(table)
 
     def fail(*_: Any) -> None:
         raise UnavailableError("no tracker")
@@ -378,7 +376,7 @@ def test_a_tracker_that_does_not_answer_fails_no_run(table: RealTable) -> None:
     assert table.run(job).rows_written == 20
 
 
-def test_inputs_without_a_row_of_the_partition_leave_no_file(table: RealTable) -> None:
+def test_inputs_without_rows_of_the_partition_leave_no_file(table: RealTable) -> None:
     table.ingest([1, 31])
     table.ingest([2, 32])
     left, _ = table.split_at(ROOT, 20)
@@ -390,8 +388,8 @@ def test_inputs_without_a_row_of_the_partition_leave_no_file(table: RealTable) -
     assert table.assigned() == []
 
 
-def test_a_compaction_run_older_than_half_the_orphan_age_is_refused(table: RealTable) -> None:
-    job = with_job(table)
+def test_run_older_than_half_the_orphan_age_is_refused(table: RealTable) -> None:
+    job = create_job(table)
     days = 7 * 24 * 60
     table.watched.before_commit.append(
         (CommitCompaction, lambda: table.clock.pass_minutes(days + 1))
@@ -401,7 +399,7 @@ def test_a_compaction_run_older_than_half_the_orphan_age_is_refused(table: RealT
     assert len(table.files()) == 2
 
 
-def test_messages_survive_their_json_and_others_are_refused() -> None:
+def test_message_json_round_trip_and_refusals() -> None:
     job = CompactionJob("j", TABLE_ID, ROOT, ("a", "b"), 5)
     assert compaction_job_from_json(job.to_json()) == job
     many = replace(job, inputs=tuple(map(str, range(2000))))
@@ -411,7 +409,7 @@ def test_messages_survive_their_json_and_others_are_refused() -> None:
             compaction_job_from_json(body)
 
 
-def test_the_engine_really_is_asked_for_its_plan() -> None:
-    # The plan test above is only worth something if a plan that sorts would say so.
+def test_plan_text_shows_a_sort() -> None:
+    # The plan test above depends on the name of the sort node.
     frame = SessionContext().from_pydict({"a": [2, 1]}).sort_by("a")
     assert "SortExec" in str(frame.execution_plan().display_indent())

@@ -1,4 +1,4 @@
-"""Strategies: sizes in, groups out."""
+"""Strategies as functions from file sizes to groups."""
 
 from functools import partial
 
@@ -41,18 +41,18 @@ def sizes(groups: list[list[FileSize]]) -> list[list[int]]:
         ([1, 50, 50, 50, 50], [[1, 50, 50, 50, 50]]),
     ],
 )
-def test_size_ratio_takes_groups_whose_largest_is_small_beside_the_rest(
+def test_size_ratio_groups_have_a_small_largest_file(
     rows: list[int], expected: list[list[int]]
 ) -> None:
     assert sizes(size_ratio_groups(files(*rows), StrategySettings())) == expected
 
 
-def test_basic_takes_full_groups_smallest_first() -> None:
+def test_basic_groups_are_full_and_start_with_the_smallest() -> None:
     settings = StrategySettings(files_per_job_max=3)
     assert sizes(basic_groups(files(9, 1, 5, 3, 7, 2, 8), settings)) == [[1, 2, 3], [5, 7, 8]]
 
 
-def test_a_full_compaction_takes_all_files_but_never_one_alone() -> None:
+def test_whole_leaf_group_needs_two_files() -> None:
     assert sizes(whole_leaf_groups(files(9, 1, 5), StrategySettings(2))) == [[1, 5, 9]]
     assert whole_leaf_groups(files(9), StrategySettings()) == []
 
@@ -62,7 +62,7 @@ def test_a_full_compaction_takes_all_files_but_never_one_alone() -> None:
     st.lists(st.integers(0, 10**9), max_size=60),
     st.integers(2, 12),
 )
-def test_no_strategy_takes_a_file_twice_or_alone(
+def test_groups_are_disjoint_and_have_two_or_more_files(
     strategy: Strategy, rows: list[int], most: int
 ) -> None:
     groups = strategy(files(*rows), StrategySettings(files_per_job_max=most))
@@ -71,7 +71,7 @@ def test_no_strategy_takes_a_file_twice_or_alone(
     assert all(len(g) > 1 for g in groups)
 
 
-def test_strategies_are_found_by_registered_name_only() -> None:
+def test_strategies_load_by_registered_name_only() -> None:
     load = partial(BUILT_IN_CODE.load, CodeKind.STRATEGY)
     assert load("BasicCompactionStrategy") is basic_groups
     assert load("SizeRatioCompactionStrategy") is size_ratio_groups

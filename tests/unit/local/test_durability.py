@@ -16,7 +16,7 @@ from sleeper.admin.code import add_wheels
 from sleeper.admin.tables import set_table_properties
 from sleeper.bulk_export.service import export_table
 from sleeper.cli.query import RowFormat, row_sink
-from sleeper.compaction.job_creation import compact_table
+from sleeper.compaction.plan import compact_table
 from sleeper.datafiles.sources.files import Rejects
 from sleeper.garbage_collection.service import snapshot_table
 from sleeper.ingest.service import ingest_rows

@@ -87,7 +87,7 @@ from typing import Any
 import pytest
 
 from sleeper.clock import system_clock
-from sleeper.compaction.job_creation import compact_table
+from sleeper.compaction.plan import compact_table
 from sleeper.datafiles.merge import plan as merging
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.ingest.service import ingest_paths, submit_ingest
