@@ -1,0 +1,102 @@
+"""Bytes of the transaction log and of commit messages, as earlier versions wrote them."""
+
+from dataclasses import replace
+
+from sleeper.files.data_file import DataFile
+from sleeper.jobs.event import JobKind, JobRunRef
+from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, PartitionId
+from sleeper.partitions.region import Range, Region
+from sleeper.schema.json import schema_to_json
+from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.statestore.commit_message import CommitMessage, commit_message_from_json
+from sleeper.statestore.log import LogEntry
+from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.bar_runs import BarRuns
+from sleeper.statestore.transactions.change_processing import ChangeProcessing
+from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
+from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
+from sleeper.statestore.transactions.commit_compaction import CommitCompaction
+from sleeper.statestore.transactions.compaction_jobs import (
+    AssignFiles,
+    JobAssignment,
+    ReleaseJobs,
+    RenewLeases,
+    ShortenLeases,
+)
+from sleeper.statestore.transactions.holds import (
+    CreateFollower,
+    CreateHold,
+    DeleteFollower,
+    ReleaseHold,
+    RenewHold,
+)
+from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.log_time import AcceptTime
+from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
+from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
+from sleeper.tables.table_ref import TableId
+from tests.approved.approval import check_approved
+
+SCHEMA = Schema(
+    (Field("key", PrimitiveType.STRING), Field("hash", PrimitiveType.BYTE_ARRAY)),
+    (Field("n", PrimitiveType.LONG),),
+    (Field("text", PrimitiveType.STRING, True),),
+)
+ROOT = ROOT_PARTITION_ID
+LEFT, RIGHT = PartitionId("left"), PartitionId("right")
+ALL_HASHES = Range(b"", None)
+TREE = (
+    Partition(ROOT, Region((Range("", None), ALL_HASHES)), None, False),
+    Partition(LEFT, Region((Range("", "m"), ALL_HASHES)), ROOT),
+    Partition(RIGHT, Region((Range("m", None), ALL_HASHES)), ROOT),
+)
+FILE = DataFile("t/data/a.parquet", 10, 1_234, ("ä", b"\0\xff"), ('z"', b""), 1)
+SIDECARS = replace(FILE, path="t/data/b.parquet", sidecars=(".sketches", ".filter"))
+TRANSACTIONS = [
+    InitialiseTable(schema_to_json(SCHEMA), TREE, '{"filters":"ageOff(n,1)"}', 3, "i"),
+    InitialiseTable(schema_to_json(SCHEMA), TREE[:1], id="i"),
+    AddFiles("job", 1, (NewFile(FILE, ((LEFT, 3), (RIGHT, 7))), NewFile(SIDECARS, ((ROOT, 10),)))),
+    AddFiles("job", 1, (), "request"),
+    PushDownReferences((ReferenceMove("a", ROOT, ((LEFT, 3), (RIGHT, 0))),), "i"),
+    AssignFiles((JobAssignment("j", ROOT, ("a", "b"), 7), JobAssignment("k", LEFT, (), 8)), "i"),
+    RenewLeases(("j", "k"), 3, "i"),
+    ShortenLeases(("j",), 3, "i"),
+    ReleaseJobs(("j",), True, "i"),
+    ReleaseJobs((), id="i"),
+    CommitCompaction("j", ROOT, ("a", "b"), SIDECARS, 5),
+    CommitCompaction("j", ROOT, ("a",), None, 5),
+    SplitPartition(ROOT, TREE[1:], "i"),
+    MarkUnsplittable(ROOT, 3, "i"),
+    CollectFiles(("a", "b"), 3, (("f@2", 4), ("g@3", 5)), "i"),
+    CollectFiles(("a",), 3, id="i"),
+    FilesCollected(("a",), "i"),
+    CreateHold("h", "owner", 3, 4),
+    RenewHold("h", 3, "i"),
+    ReleaseHold("h", "i"),
+    CreateFollower("f", 3, "i"),
+    DeleteFollower("f", "i"),
+    ChangeProcessing("", "sum(n)", "Mine", "config", "i"),
+    ChangeProcessing(id="i"),
+    BarRuns(3, "i"),
+    AcceptTime(3, "i"),
+]
+
+
+def test_transactions_keep_their_bytes():
+    lines = [encode(t).line for t in TRANSACTIONS]
+    assert {t.kind for t in TRANSACTIONS} == KINDS.keys()
+    check_approved("transactions.jsonl", "".join(f"{line}\n" for line in lines))
+    entry = LogEntry(1, len(lines), 0, "w", "\n".join(lines))
+    assert [decoded.transaction for decoded in decode_entry(entry)] == TRANSACTIONS
+
+
+def test_commit_messages_keep_their_bytes():
+    run = JobRunRef(TableId("t"), "j", JobKind.COMPACTION, "r", "task")
+    line = encode(TRANSACTIONS[-1]).line
+    messages = [
+        CommitMessage(TableId("t"), run, (line, line)),
+        CommitMessage(TableId("t"), JobRunRef(TableId("t"), "j", JobKind.INGEST, "r"), (line,)),
+        CommitMessage(TableId("t"), None, None, f"t/commits/{'0' * 32}.json"),
+    ]
+    check_approved("commit-messages.jsonl", "".join(f"{m.to_json()}\n" for m in messages))
+    assert [commit_message_from_json(m.to_json()) for m in messages] == messages
