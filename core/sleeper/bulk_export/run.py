@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError
+from sleeper.json_codec import JsonCodec
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Region
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.add_files import partition_from_json, partition_to_json
 from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
@@ -29,6 +29,9 @@ class ExportPlan:
 
     version: int
     leaves: tuple[Partition, ...]
+
+
+_PLAN_CODEC = JsonCodec(ExportPlan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +90,8 @@ def plan_export(folder: ExportFolder, state: StateStore) -> ExportPlan:
     with state.reading() as now:
         plan = ExportPlan(now.version, tuple(now.partitions.leaves()))
         oldest = now.oldest_version
-    if not folder.root.create(folder.path(_PLAN), _plan_to_bytes(plan)):
-        plan = _plan_from_json(folder.read_json(_PLAN))
+    if not folder.root.create(folder.path(_PLAN), json.dumps(_PLAN_CODEC.to_json(plan)).encode()):
+        plan = _PLAN_CODEC.from_json(folder.read_json(_PLAN), "export plan", DataError)
     if plan.version < oldest:
         raise InvalidRequestError(
             f"export {folder.export_id} was begun at version {plan.version}, and the oldest that "
@@ -125,12 +128,3 @@ def _in_threads(
     finally:
         # The first failure ends it all.
         executor.shutdown(cancel_futures=True)
-
-
-def _plan_to_bytes(plan: ExportPlan) -> bytes:
-    leaves = [partition_to_json(leaf) for leaf in plan.leaves]
-    return json.dumps({"version": plan.version, "leaves": leaves}).encode()
-
-
-def _plan_from_json(raw: Any) -> ExportPlan:
-    return ExportPlan(raw["version"], tuple(partition_from_json(leaf) for leaf in raw["leaves"]))

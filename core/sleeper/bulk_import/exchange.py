@@ -20,9 +20,12 @@ from sleeper.datafiles.merge.sort import sort_batches
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.datafiles.write.route import RangeRouter
+from sleeper.json_codec import JsonCodec
 from sleeper.schema.model import Schema
-from sleeper.statestore.transactions.add_files import NewFile, file_from_json, file_to_json
+from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.storage.location import DataRoot
+
+_NEW_FILE = JsonCodec(NewFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +58,13 @@ def write_slot(
 
 
 def new_file_to_json(new: NewFile) -> str:
-    """As it goes to the driver."""
-    references = [list(reference) for reference in new.rows_by_partition]
-    return json.dumps({**file_to_json(new.file), "references": references})
+    """Returns the file as a task sends it to the driver."""
+    return json.dumps(_NEW_FILE.to_json(new))
 
 
 def new_file_from_json(text: str) -> NewFile:
-    """Reads what `new_file_to_json` wrote."""
-    raw = json.loads(text)
-    return NewFile(file_from_json(raw), tuple((p, rows) for p, rows in raw["references"]))
+    """Reads the text of `new_file_to_json`."""
+    return _NEW_FILE.from_json(json.loads(text), "new file")
 
 
 # Of the memory: what is read, its sorted copy, and what the engine takes to sort it.

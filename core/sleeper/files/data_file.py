@@ -3,7 +3,9 @@
 import re
 import uuid
 from dataclasses import dataclass
+from typing import Annotated
 
+from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
 from sleeper.schema.model import Key
 
@@ -37,12 +39,12 @@ class DataFile:
     path: str
     rows: int
     bytes: int
-    smallest_key: Key
-    largest_key: Key
-    schema_version: int = 1
-    sidecars: tuple[str, ...] = ()
-    smallest_number: int | None = None
-    largest_number: int | None = None
+    smallest_key: Annotated[Key, Member("smallest")]
+    largest_key: Annotated[Key, Member("largest")]
+    schema_version: Annotated[int, Member("schema")] = 1
+    sidecars: Annotated[tuple[str, ...], Member(optional=True)] = ()
+    smallest_number: Annotated[int | None, Member(stored=False)] = None
+    largest_number: Annotated[int | None, Member(stored=False)] = None
 
 
 @dataclass(frozen=True, slots=True)

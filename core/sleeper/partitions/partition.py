@@ -5,9 +5,10 @@ import math
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NewType
+from typing import Annotated, NewType
 
 from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import Member
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.schema.model import KeyValue, Schema, check_key_value, precedes
 
@@ -20,9 +21,9 @@ class Partition:
     """A region of the key space. A leaf has no children; the root has no parent."""
 
     id: PartitionId
-    region: Region
-    parent_id: PartitionId | None = None
-    is_leaf: bool = True
+    region: Annotated[Region, Member(flat=True, last=True)]
+    parent_id: Annotated[PartitionId | None, Member("parent")] = None
+    is_leaf: Annotated[bool, Member("leaf")] = True
 
 
 def new_partition_id() -> PartitionId:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import AsList
 from sleeper.schema.model import (
     Field,
     Key,
@@ -54,7 +56,7 @@ class Range:
 class Region:
     """One range per row key field, in schema order."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[Annotated[Range, AsList], ...]
 
     def contains(self, key: Key) -> bool:
         return all(r.contains(v) for r, v in zip(self.ranges, key, strict=True))

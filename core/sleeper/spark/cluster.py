@@ -28,9 +28,10 @@ from sleeper.bulk_import.run import Exchange
 from sleeper.bulk_import.slots import slot_of_task, task_count
 from sleeper.bulk_import.splits import InputSplit
 from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.json_codec import JsonCodec
 from sleeper.schema.model import Schema
 from sleeper.spark.failures import marked_errors, task_errors
-from sleeper.statestore.transactions.add_files import NewFile, key_from_json, key_to_json
+from sleeper.statestore.transactions.add_files import NewFile
 
 # Batches between Spark and Python are cut by rows, and a piece is one of up to 4 MiB.
 _PIECES_PER_BATCH = 8
@@ -40,6 +41,8 @@ _TRIED_AT_ONCE = 20
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 _TEXT = "found string"
 _PIECE = "task int, body binary"
+
+_SAMPLE = JsonCodec(SplitSample)
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -64,16 +67,12 @@ class SparkCluster:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     found = sample_split(splits[number], schema, keys_max)
-                    keys = [key_to_json(key) for key in found.keys]
-                    yield json.dumps([found.rows, found.bytes, keys])
+                    yield json.dumps(_SAMPLE.to_json(found))
 
         with task_errors():
             numbers = _numbers(self.session, len(splits))
             texts = numbers.mapInArrow(_texts(sample), _TEXT).collect()
-        raw = [json.loads(row[0]) for row in texts]
-        return [
-            SplitSample(rows, size, tuple(map(key_from_json, keys))) for rows, size, keys in raw
-        ]
+        return [_SAMPLE.from_json(json.loads(row[0]), "sample") for row in texts]
 
     def write(self, exchange: Exchange) -> list[NewFile]:
         """See the port."""

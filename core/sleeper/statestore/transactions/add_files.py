@@ -1,14 +1,12 @@
 """Ingests and bulk imports become durable: a job's files, all at once."""
 
-import base64
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
 from sleeper.clock import iso_time
 from sleeper.files.data_file import DataFile, run_start_of
-from sleeper.partitions.partition import Partition, PartitionId
-from sleeper.partitions.region import Range, Region
-from sleeper.schema.model import Key, KeyValue
+from sleeper.json_codec import Member
+from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.file_rows import fault_of, find_file, insert_file
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict, refused
@@ -16,69 +14,12 @@ from sleeper.statestore.partition_rows import PartitionRow, ancestor_keys, find_
 from sleeper.statestore.transactions.transaction import Transaction
 
 
-def value_to_json(value: KeyValue | None) -> Any:
-    return {"b": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
-
-
-def value_from_json(raw: Any) -> Any:
-    return base64.b64decode(raw["b"]) if isinstance(raw, dict) else raw
-
-
-def key_to_json(key: Key) -> list[Any]:
-    return [value_to_json(v) for v in key]
-
-
-def key_from_json(raw: list[Any]) -> Key:
-    return tuple(value_from_json(v) for v in raw)
-
-
-def file_to_json(file: DataFile) -> dict[str, Any]:
-    """Without the numbers of its content, which the state store gives."""
-    raw: dict[str, Any] = {
-        "path": file.path,
-        "rows": file.rows,
-        "bytes": file.bytes,
-        "smallest": key_to_json(file.smallest_key),
-        "largest": key_to_json(file.largest_key),
-        "schema": file.schema_version,
-    }
-    if file.sidecars:
-        raw["sidecars"] = list(file.sidecars)
-    return raw
-
-
-def file_from_json(raw: dict[str, Any]) -> DataFile:
-    return DataFile(
-        raw["path"],
-        raw["rows"],
-        raw["bytes"],
-        key_from_json(raw["smallest"]),
-        key_from_json(raw["largest"]),
-        raw["schema"],
-        tuple(raw.get("sidecars", ())),
-    )
-
-
-def partition_to_json(partition: Partition) -> dict[str, Any]:
-    return {
-        "id": partition.id,
-        "parent": partition.parent_id,
-        "leaf": partition.is_leaf,
-        "ranges": [[value_to_json(r.min), value_to_json(r.max)] for r in partition.region.ranges],
-    }
-
-
-def partition_from_json(raw: dict[str, Any]) -> Partition:
-    ranges = (Range(value_from_json(low), value_from_json(high)) for low, high in raw["ranges"])
-    return Partition(raw["id"], Region(tuple(ranges)), raw["parent"], raw["leaf"])
-
-
 @dataclass(frozen=True, slots=True)
 class NewFile:
     """A file with how many of its rows lie in which partition; together all its rows."""
 
-    file: DataFile
-    rows_by_partition: tuple[tuple[PartitionId, int], ...]
+    file: Annotated[DataFile, Member(flat=True)]
+    rows_by_partition: Annotated[tuple[tuple[PartitionId, int], ...], Member("references")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +34,9 @@ class AddFiles(Transaction):
 
     kind: ClassVar[str] = "add_files"
     id: str
-    run_start_ms: int
+    run_start_ms: Annotated[int, Member("run_start")]
     files: tuple[NewFile, ...]
-    request: str | None = None
+    request: Annotated[str | None, Member(optional=True)] = None
 
     def validate(self, fold: Fold) -> Verdict:
         fault = fault_of_run(fold, self.run_start_ms, [n.file.path for n in self.files])
@@ -114,26 +55,6 @@ class AddFiles(Transaction):
                 assert partition is not None
                 references.append((partition.key, rows))
             insert_file(fold, new.file, (number, number), references)
-
-    def to_json(self) -> dict[str, Any]:
-        raw: dict[str, Any] = {
-            "run_start": self.run_start_ms,
-            "files": [
-                {**file_to_json(n.file), "references": [list(r) for r in n.rows_by_partition]}
-                for n in self.files
-            ],
-        }
-        if self.request is not None:
-            raw["request"] = self.request
-        return raw
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        files = (
-            NewFile(file_from_json(f), tuple((p, rows) for p, rows in f["references"]))
-            for f in raw["files"]
-        )
-        return cls(transaction_id, raw["run_start"], tuple(files), raw.get("request"))
 
 
 def fault_of_run(fold: Fold, run_start_ms: int, paths: list[str]) -> str | None:

@@ -1,8 +1,9 @@
 """Bars runs that began before a time from ever committing."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
+from sleeper.json_codec import Member
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
 from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
@@ -19,7 +20,7 @@ class BarRuns(Transaction):
 
     kind: ClassVar[str] = "bar_runs"
     remembered: ClassVar[bool] = False
-    before_ms: int
+    before_ms: Annotated[int, Member("before")]
     id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
@@ -35,10 +36,3 @@ class BarRuns(Transaction):
 
     def apply(self, fold: Fold) -> None:
         fold.run_bar_ms = self.before_ms
-
-    def to_json(self) -> dict[str, Any]:
-        return {"before": self.before_ms}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(raw["before"], transaction_id)

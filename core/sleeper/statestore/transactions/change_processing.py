@@ -1,9 +1,10 @@
 """A table's filters, aggregations or iterator are changed."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
 from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import Member
 from sleeper.processing.check import check_table_processing
 from sleeper.processing.model import Processing
 from sleeper.processing.text import (
@@ -31,10 +32,10 @@ class ChangeProcessing(Transaction):
 
     kind: ClassVar[str] = "change_processing"
     json_version: ClassVar[int] = 2
-    filters: str | None = None
-    aggregations: str | None = None
-    iterator: str | None = None
-    iterator_config: str | None = None
+    filters: Annotated[str | None, Member(optional=True)] = None
+    aggregations: Annotated[str | None, Member(optional=True)] = None
+    iterator: Annotated[str | None, Member(optional=True)] = None
+    iterator_config: Annotated[str | None, Member(optional=True)] = None
     id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
@@ -66,25 +67,6 @@ class ChangeProcessing(Transaction):
             if self.aggregations is None
             else parse_aggregations(self.aggregations),
             iterator_call(name, config),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        raw = {
-            "filters": self.filters,
-            "aggregations": self.aggregations,
-            "iterator": self.iterator,
-            "iterator_config": self.iterator_config,
-        }
-        return {name: text for name, text in raw.items() if text is not None}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(
-            raw.get("filters"),
-            raw.get("aggregations"),
-            raw.get("iterator"),
-            raw.get("iterator_config"),
-            transaction_id,
         )
 
 

@@ -4,9 +4,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sleeper.errors import DataError, InvalidRequestError
+from sleeper.json_codec import JsonCodec
 from sleeper.statestore.log import ENTRY_FORMAT_VERSION, LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.bar_runs import BarRuns
@@ -58,6 +58,7 @@ KINDS: dict[str, type[Transaction]] = {
     )
 }
 
+_CODECS = {kind: JsonCodec(t) for kind, t in KINDS.items()}
 _FINGERPRINT_BYTES = 12
 
 
@@ -76,7 +77,7 @@ def encode(transaction: Transaction) -> EncodedTransaction:
         "kind": transaction.kind,
         "version": transaction.json_version,
         "id": transaction.id,
-        **transaction.to_json(),
+        **_CODECS[transaction.kind].to_json(transaction),
     }
     line = json.dumps(raw, separators=(",", ":"))
     return EncodedTransaction(transaction, line, _fingerprint(transaction, line))
@@ -98,33 +99,27 @@ def decode_entry(entry: LogEntry) -> Sequence[EncodedTransaction]:
 
 
 def decode_line(line: str) -> EncodedTransaction:
-    """A transaction that was sent. InvalidRequestError if it is none.
+    """Returns the transaction of a message. InvalidRequestError if the line is none.
 
-    DataError if this version cannot know what it means.
+    DataError if a newer version wrote it.
     """
     try:
-        return _decode(line)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise InvalidRequestError(f"a transaction cannot be read: {error!r}") from error
+        raw = json.loads(line)
+        kind, version, _ = raw["kind"], raw["version"], raw["id"]
+        is_known = kind in KINDS and version <= KINDS[kind].json_version
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidRequestError(f"transaction cannot be read: {error!r}") from error
+    if not is_known:
+        raise DataError(f"transaction {kind!r} of version {version} is from a newer version")
+    transaction = _CODECS[kind].from_json(raw, f"transaction {kind!r}")
+    return EncodedTransaction(transaction, line, _fingerprint(transaction, line))
 
 
 def _decode_logged(line: str, number: int) -> EncodedTransaction:
     try:
-        return _decode(line)
-    except (DataError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"transaction {number} cannot be read: {error!r}") from error
-
-
-def _decode(line: str) -> EncodedTransaction:
-    raw: dict[str, Any] = json.loads(line)
-    kind, version = raw["kind"], raw["version"]
-    found = KINDS.get(kind)
-    if found is None or version > found.json_version:
-        raise DataError(
-            f"a {kind!r} of version {version} is unknown here: a newer version wrote it"
-        )
-    transaction = found.from_json(raw["id"], raw)
-    return EncodedTransaction(transaction, line, _fingerprint(transaction, line))
+        return decode_line(line)
+    except (DataError, InvalidRequestError) as error:
+        raise DataError(f"transaction {number} cannot be read: {error}") from error
 
 
 def fingerprint_of_request(request: str) -> bytes:

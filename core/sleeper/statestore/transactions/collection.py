@@ -1,7 +1,7 @@
 """Files without references are collected, in two steps with the deletion between them."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from sleeper.statestore.file_rows import find_file
 from sleeper.statestore.fold import Fold
@@ -76,18 +76,6 @@ class CollectFiles(Transaction):
                 return f"follower {name} is at version {position}, below {self.horizon}"
         return None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "paths": list(self.paths),
-            "horizon": self.horizon,
-            "cursors": [list(c) for c in self.cursors],
-        }
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        cursors = tuple((key, at) for key, at in raw["cursors"])
-        return cls(tuple(raw["paths"]), raw["horizon"], cursors, transaction_id)
-
 
 @dataclass(frozen=True, slots=True)
 class FilesCollected(Transaction):
@@ -110,10 +98,3 @@ class FilesCollected(Transaction):
             file = find_file(fold, path)
             if file is not None:
                 fold.run("DELETE FROM files WHERE key = ?", (file.key,))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"paths": list(self.paths)}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(tuple(raw["paths"]), transaction_id)

@@ -1,15 +1,16 @@
 """A compaction's output takes the place of its inputs, in one partition."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
 from sleeper.files.data_file import DataFile
+from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.file_rows import fault_of, find_file, insert_file, remove_reference
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict, refused
 from sleeper.statestore.partition_rows import find_partition
-from sleeper.statestore.transactions.add_files import fault_of_run, file_from_json, file_to_json
+from sleeper.statestore.transactions.add_files import fault_of_run
 from sleeper.statestore.transactions.compaction_jobs import forget_job
 from sleeper.statestore.transactions.transaction import Transaction
 
@@ -25,10 +26,10 @@ class CommitCompaction(Transaction):
 
     kind: ClassVar[str] = "commit_compaction"
     id: str
-    partition_id: PartitionId
+    partition_id: Annotated[PartitionId, Member("partition")]
     inputs: tuple[str, ...]
     output: DataFile | None
-    run_start_ms: int
+    run_start_ms: Annotated[int, Member("run_start")]
 
     def validate(self, fold: Fold) -> Verdict:
         partition = find_partition(fold, self.partition_id)
@@ -62,24 +63,6 @@ class CommitCompaction(Transaction):
             numbers = (min(smallest), max(largest))
             insert_file(fold, self.output, numbers, [(partition.key, self.output.rows)])
         forget_job(fold, self.id)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "partition": self.partition_id,
-            "inputs": list(self.inputs),
-            "output": self.output and file_to_json(self.output),
-            "run_start": self.run_start_ms,
-        }
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(
-            transaction_id,
-            raw["partition"],
-            tuple(raw["inputs"]),
-            raw["output"] and file_from_json(raw["output"]),
-            raw["run_start"],
-        )
 
 
 def _held_paths(fold: Fold, job_id: str, partition: int) -> set[str] | None:

@@ -1,8 +1,9 @@
 """Files are assigned to compaction jobs under a lease, and freed again."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
+from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.file_rows import find_file
 from sleeper.statestore.fold import Fold
@@ -18,10 +19,10 @@ JOB_KIND = "compaction_job"
 class JobAssignment:
     """A compaction job's claim on a partition's references to these files, until it expires."""
 
-    job_id: str
-    partition_id: PartitionId
+    job_id: Annotated[str, Member("id")]
+    partition_id: Annotated[PartitionId, Member("partition")]
     inputs: tuple[str, ...]
-    lease_expiry_ms: int
+    lease_expiry_ms: Annotated[int, Member("lease_expiry")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +67,6 @@ class AssignFiles(Transaction):
                 )
             fold.remember(job.job_id, JOB_KIND, b"")
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "jobs": [
-                {
-                    "id": j.job_id,
-                    "partition": j.partition_id,
-                    "inputs": list(j.inputs),
-                    "lease_expiry": j.lease_expiry_ms,
-                }
-                for j in self.jobs
-            ]
-        }
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        jobs = (
-            JobAssignment(j["id"], j["partition"], tuple(j["inputs"]), j["lease_expiry"])
-            for j in raw["jobs"]
-        )
-        return cls(tuple(jobs), transaction_id)
-
 
 @dataclass(frozen=True, slots=True)
 class RenewLeases(Transaction):
@@ -94,8 +74,8 @@ class RenewLeases(Transaction):
 
     kind: ClassVar[str] = "renew_leases"
     remembered: ClassVar[bool] = False
-    job_ids: tuple[str, ...]
-    lease_expiry_ms: int
+    job_ids: Annotated[tuple[str, ...], Member("jobs")]
+    lease_expiry_ms: Annotated[int, Member("lease_expiry")]
     id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
@@ -114,13 +94,6 @@ class RenewLeases(Transaction):
                 (self.lease_expiry_ms, job_id),
             )
 
-    def to_json(self) -> dict[str, Any]:
-        return {"jobs": list(self.job_ids), "lease_expiry": self.lease_expiry_ms}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(tuple(raw["jobs"]), raw["lease_expiry"], transaction_id)
-
 
 @dataclass(frozen=True, slots=True)
 class ShortenLeases(Transaction):
@@ -132,8 +105,8 @@ class ShortenLeases(Transaction):
 
     kind: ClassVar[str] = "shorten_leases"
     remembered: ClassVar[bool] = False
-    job_ids: tuple[str, ...]
-    lease_expiry_ms: int
+    job_ids: Annotated[tuple[str, ...], Member("jobs")]
+    lease_expiry_ms: Annotated[int, Member("lease_expiry")]
     id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
@@ -149,13 +122,6 @@ class ShortenLeases(Transaction):
                 (self.lease_expiry_ms, job_id),
             )
 
-    def to_json(self) -> dict[str, Any]:
-        return {"jobs": list(self.job_ids), "lease_expiry": self.lease_expiry_ms}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(tuple(raw["jobs"]), raw["lease_expiry"], transaction_id)
-
 
 @dataclass(frozen=True, slots=True)
 class ReleaseJobs(Transaction):
@@ -166,7 +132,7 @@ class ReleaseJobs(Transaction):
 
     kind: ClassVar[str] = "release_jobs"
     remembered: ClassVar[bool] = False
-    job_ids: tuple[str, ...]
+    job_ids: Annotated[tuple[str, ...], Member("jobs")]
     given_up: bool = False
     id: str = field(default_factory=new_transaction_id)
 
@@ -184,13 +150,6 @@ class ReleaseJobs(Transaction):
             expiry = _lease_expiry(fold, job_id)
             if expiry is not None and (self.given_up or expiry <= fold.time_ms):
                 forget_job(fold, job_id)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"jobs": list(self.job_ids), "given_up": self.given_up}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(tuple(raw["jobs"]), raw["given_up"], transaction_id)
 
 
 def forget_job(fold: Fold, job_id: str) -> None:

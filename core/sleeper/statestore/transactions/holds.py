@@ -1,8 +1,9 @@
 """Claims on versions: holds, which expire, and followers, which read on."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
+from sleeper.json_codec import Member
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
 from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
@@ -29,8 +30,8 @@ class CreateHold(Transaction):
     remembered: ClassVar[bool] = False
     id: str
     owner: str
-    version: int
-    expiry_ms: int
+    version: Annotated[int, Member("holds")]
+    expiry_ms: Annotated[int, Member("expiry")]
 
     def validate(self, fold: Fold) -> Verdict:
         fault = fault_of_version(fold, self.version)
@@ -52,13 +53,6 @@ class CreateHold(Transaction):
             (self.id, self.owner, self.version, self.expiry_ms),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {"owner": self.owner, "holds": self.version, "expiry": self.expiry_ms}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(transaction_id, raw["owner"], raw["holds"], raw["expiry"])
-
 
 @dataclass(frozen=True, slots=True)
 class RenewHold(Transaction):
@@ -66,8 +60,8 @@ class RenewHold(Transaction):
 
     kind: ClassVar[str] = "renew_hold"
     remembered: ClassVar[bool] = False
-    hold_id: str
-    expiry_ms: int
+    hold_id: Annotated[str, Member("hold")]
+    expiry_ms: Annotated[int, Member("expiry")]
     id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
@@ -82,13 +76,6 @@ class RenewHold(Transaction):
     def apply(self, fold: Fold) -> None:
         fold.run("UPDATE holds SET expiry = ? WHERE id = ?", (self.expiry_ms, self.hold_id))
 
-    def to_json(self) -> dict[str, Any]:
-        return {"hold": self.hold_id, "expiry": self.expiry_ms}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(raw["hold"], raw["expiry"], transaction_id)
-
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHold(Transaction):
@@ -96,7 +83,7 @@ class ReleaseHold(Transaction):
 
     kind: ClassVar[str] = "release_hold"
     remembered: ClassVar[bool] = False
-    hold_id: str
+    hold_id: Annotated[str, Member("hold")]
     id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
@@ -106,13 +93,6 @@ class ReleaseHold(Transaction):
 
     def apply(self, fold: Fold) -> None:
         fold.run("DELETE FROM holds WHERE id = ?", (self.hold_id,))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"hold": self.hold_id}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(raw["hold"], transaction_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +115,6 @@ class CreateFollower(Transaction):
         cursor_key = f"{self.name}@{fold.next_number}"
         fold.run("INSERT INTO followers VALUES (?, ?, ?)", (self.name, cursor_key, self.start))
 
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "start": self.start}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(raw["name"], raw["start"], transaction_id)
-
 
 @dataclass(frozen=True, slots=True)
 class DeleteFollower(Transaction):
@@ -159,10 +132,3 @@ class DeleteFollower(Transaction):
 
     def apply(self, fold: Fold) -> None:
         fold.run("DELETE FROM followers WHERE name = ?", (self.name,))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(raw["name"], transaction_id)

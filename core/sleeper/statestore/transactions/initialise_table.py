@@ -1,9 +1,10 @@
 """The first transaction of a table."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
 from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import Member
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import whole_region
 from sleeper.processing.check import check_table_processing
@@ -14,7 +15,6 @@ from sleeper.statestore.outcome import APPLY, Verdict, refused
 from sleeper.statestore.partition_rows import insert_partition
 from sleeper.statestore.tables import create_keyed_tables
 from sleeper.statestore.tiling import fault_of_subtree
-from sleeper.statestore.transactions.add_files import partition_from_json, partition_to_json
 from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
 
 ORPHAN_AGE_DAYS = 14
@@ -28,9 +28,9 @@ class InitialiseTable(Transaction):
     """
 
     kind: ClassVar[str] = "initialise_table"
-    schema_json: str
-    partitions: tuple[Partition, ...]
-    processing_json: str = "{}"
+    schema_json: Annotated[str, Member("schema")]
+    partitions: Annotated[tuple[Partition, ...], Member(last=True)]
+    processing_json: Annotated[str, Member("processing")] = "{}"
     orphan_age_days: int = ORPHAN_AGE_DAYS
     id: str = field(default_factory=new_transaction_id)
 
@@ -62,21 +62,3 @@ class InitialiseTable(Transaction):
         for partition in self.partitions:
             parent = None if partition.parent_id is None else keys[partition.parent_id]
             keys[partition.id] = insert_partition(fold, partition, parent)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": self.schema_json,
-            "processing": self.processing_json,
-            "orphan_age_days": self.orphan_age_days,
-            "partitions": [partition_to_json(p) for p in self.partitions],
-        }
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(
-            raw["schema"],
-            tuple(partition_from_json(p) for p in raw["partitions"]),
-            raw["processing"],
-            raw["orphan_age_days"],
-            transaction_id,
-        )

@@ -1,8 +1,9 @@
 """Accepts a time that is far ahead of the log's."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
+from sleeper.json_codec import Member
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict
 from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
@@ -19,7 +20,7 @@ class AcceptTime(Transaction):
 
     kind: ClassVar[str] = "accept_time"
     remembered: ClassVar[bool] = False
-    time_ms: int
+    time_ms: Annotated[int, Member("time")]
     id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:  # noqa: ARG002 (any state will do)
@@ -27,10 +28,3 @@ class AcceptTime(Transaction):
 
     def apply(self, fold: Fold) -> None:
         """Changes nothing: the entry has a time, as every entry has."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {"time": self.time_ms}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(raw["time"], transaction_id)

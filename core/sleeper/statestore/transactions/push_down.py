@@ -3,8 +3,9 @@
 import json
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
+from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.file_rows import FileRow, find_file, insert_reference, remove_reference
 from sleeper.statestore.fold import Fold
@@ -18,7 +19,7 @@ class ReferenceMove:
     """A file's reference goes from a partition to some below it, each with estimated rows."""
 
     path: str
-    from_partition_id: PartitionId
+    from_partition_id: Annotated[PartitionId, Member("from")]
     to: tuple[tuple[PartitionId, int], ...]
 
 
@@ -62,22 +63,6 @@ class PushDownReferences(Transaction):
                 (len(move.to), file.key),
             )
             remove_reference(fold, source.key, file.key)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "moves": [
-                {"path": m.path, "from": m.from_partition_id, "to": [list(t) for t in m.to]}
-                for m in self.moves
-            ]
-        }
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        moves = (
-            ReferenceMove(m["path"], m["from"], tuple((p, rows) for p, rows in m["to"]))
-            for m in raw["moves"]
-        )
-        return cls(tuple(moves), transaction_id)
 
 
 def _movable(fold: Fold, move: ReferenceMove) -> tuple[PartitionRow, FileRow] | None:

@@ -1,14 +1,14 @@
 """A leaf is split, or found to be unsplittable."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Annotated, ClassVar
 
+from sleeper.json_codec import Member
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
 from sleeper.statestore.partition_rows import find_partition, insert_partition
 from sleeper.statestore.tiling import fault_of_subtree
-from sleeper.statestore.transactions.add_files import partition_from_json, partition_to_json
 from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
 
 SPLIT_LEVELS_MAX = 8
@@ -22,7 +22,7 @@ class SplitPartition(Transaction):
     """
 
     kind: ClassVar[str] = "split_partition"
-    partition_id: PartitionId
+    partition_id: Annotated[PartitionId, Member("partition")]
     descendants: tuple[Partition, ...]
     id: str = field(default_factory=new_transaction_id)
 
@@ -50,17 +50,6 @@ class SplitPartition(Transaction):
             assert partition.parent_id is not None
             keys[partition.id] = insert_partition(fold, partition, keys[partition.parent_id])
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "partition": self.partition_id,
-            "descendants": [partition_to_json(p) for p in self.descendants],
-        }
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        descendants = tuple(partition_from_json(p) for p in raw["descendants"])
-        return cls(raw["partition"], descendants, transaction_id)
-
 
 @dataclass(frozen=True, slots=True)
 class MarkUnsplittable(Transaction):
@@ -68,7 +57,7 @@ class MarkUnsplittable(Transaction):
 
     kind: ClassVar[str] = "mark_unsplittable"
     remembered: ClassVar[bool] = False
-    partition_id: PartitionId
+    partition_id: Annotated[PartitionId, Member("partition")]
     judged_at: int
     id: str = field(default_factory=new_transaction_id)
 
@@ -87,10 +76,3 @@ class MarkUnsplittable(Transaction):
         leaf = find_partition(fold, self.partition_id)
         assert leaf is not None
         fold.run("INSERT OR REPLACE INTO unsplittable VALUES (?, ?)", (leaf.key, self.judged_at))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"partition": self.partition_id, "judged_at": self.judged_at}
-
-    @classmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        return cls(raw["partition"], raw["judged_at"], transaction_id)

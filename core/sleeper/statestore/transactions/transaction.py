@@ -2,7 +2,7 @@
 
 import uuid
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import Verdict
@@ -35,12 +35,3 @@ class Transaction(ABC):
     @abstractmethod
     def apply(self, fold: Fold) -> None:
         """Changes the fold. Called after `validate` said so, here or where it was logged."""
-
-    @abstractmethod
-    def to_json(self) -> dict[str, Any]:
-        """Its fields, but for id, kind and version, as JSON."""
-
-    @classmethod
-    @abstractmethod
-    def from_json(cls, transaction_id: str, raw: dict[str, Any]) -> Self:
-        """The opposite of `to_json`."""

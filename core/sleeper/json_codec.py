@@ -1,0 +1,297 @@
+"""The JSON form of dataclasses, derived from their type annotations.
+
+A dataclass is an object with one member per field, in field order. A tuple is a list, an enum its
+value, and bytes are `{"b": <base64>}`. `Member` in an annotation changes how a field is stored:
+
+    @dataclass(frozen=True)
+    class Lease:
+        job_ids: Annotated[tuple[str, ...], Member("jobs")]
+        owner: Annotated[str | None, Member(optional=True)] = None
+
+Readers ignore unknown members, so that newer versions can add some.
+"""
+
+import base64
+import dataclasses
+import itertools
+import types
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Annotated, Any, Generic, NewType, TypeVar, Union, get_args, get_origin
+from typing import get_type_hints as type_hints
+
+from sleeper.errors import InvalidRequestError, SleeperError
+
+T = TypeVar("T")
+Encoder = Callable[[Any], Any]
+Decoder = Callable[[Any], Any]
+_SHOWN_CHARACTERS_MAX = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Member:
+    """How a field is stored, if not under its own name at its own place.
+
+    An `optional` member is left out if it has the field's default, and may be missing or null.
+    A `flat` dataclass puts its members into the enclosing object. A `last` member follows all
+    others. A field that is not `stored` always has its default when read.
+    """
+
+    name: str | None = None
+    optional: bool = False
+    flat: bool = False
+    last: bool = False
+    stored: bool = True
+
+
+class AsList:
+    """Marks a dataclass that is stored as the list of its fields' values."""
+
+
+class JsonCodec(Generic[T]):
+    """Converts dataclass instances to JSON values and back. Members have the fields' names."""
+
+    def __init__(self, cls: type[T], rename: Callable[[str], str] = str) -> None:
+        self._encode, self._decode = _object_codec(cls, rename)
+
+    def to_json(self, value: T) -> dict[str, Any]:
+        """Returns the members in their order."""
+        encoded: dict[str, Any] = self._encode(value)
+        return encoded
+
+    def from_json(
+        self, raw: Any, what: str, error_type: type[SleeperError] = InvalidRequestError
+    ) -> T:
+        """Returns the instance. An error names `what`, the member and the expected type.
+
+        Errors that the class itself raises pass through.
+        """
+        try:
+            decoded: T = self._decode(raw)
+        except _MismatchError as error:
+            raise error_type(f"{what}: {error}") from None
+        return decoded
+
+
+def camel_case(name: str) -> str:
+    """Returns `table_id` as `tableId`."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+class _MismatchError(Exception):
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.path: list[str] = []
+
+    def __str__(self) -> str:
+        path = "".join(reversed(self.path)).removeprefix(".")
+        return f'"{path}" {self.problem}' if path else f"it {self.problem}"
+
+
+_MISSING: Any = object()
+
+
+def _mismatch(raw: Any, expected: str) -> _MismatchError:
+    if raw is _MISSING:
+        return _MismatchError(f"is missing (expected {expected})")
+    return _MismatchError(f"is {repr(raw)[:_SHOWN_CHARACTERS_MAX]} (expected {expected})")
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _present(raw: Any) -> Any:
+    if raw is _MISSING:
+        raise _mismatch(raw, "any value")
+    return raw
+
+
+def _codec(hint: Any, rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        codec = _list_codec if AsList in hint.__metadata__ else _codec
+        return codec(arguments[0], rename)
+    if origin is tuple:
+        return _tuple_codec(arguments, rename)
+    if origin in (Union, types.UnionType):
+        return _union_codec(arguments, rename)
+    if isinstance(hint, NewType):
+        return _codec(hint.__supertype__, rename)
+    if hint is Any:
+        return _unchanged, _present
+    if hint is bytes:
+        return (lambda value: {"b": base64.b64encode(value).decode()}), _decode_bytes
+    if dataclasses.is_dataclass(hint):
+        return _object_codec(hint, rename)
+    if issubclass(hint, Enum):
+        return _enum_codec(hint)
+    return _unchanged, _scalar_decoder(hint)
+
+
+_SCALARS = {str: "text", int: "a whole number", bool: "true or false", type(None): "null"}
+
+
+def _scalar_decoder(scalar: type) -> Decoder:
+    expected = _SCALARS[scalar]
+
+    def decode(raw: Any) -> Any:
+        # bool is a subclass of int.
+        if type(raw) is not scalar:
+            raise _mismatch(raw, expected)
+        return raw
+
+    return decode
+
+
+def _decode_bytes(raw: Any) -> bytes:
+    try:
+        return base64.b64decode(raw["b"], validate=True)
+    except (TypeError, KeyError, ValueError):
+        raise _mismatch(raw, 'an object with base64 as "b"') from None
+
+
+def _enum_codec(enum: type[Enum]) -> tuple[Encoder, Decoder]:
+    by_value = {each.value: each for each in enum}
+
+    def decode(raw: Any) -> Enum:
+        try:
+            return by_value[raw]
+        except (KeyError, TypeError):
+            raise _mismatch(raw, f"one of {', '.join(map(str, by_value))}") from None
+
+    return (lambda value: value.value), decode
+
+
+def _union_codec(choices: tuple[Any, ...], rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
+    types_present = [each for each in choices if each is not type(None)]
+    if len(types_present) == 1:
+        encode_present, decode_present = _codec(types_present[0], rename)
+        return (
+            (lambda value: None if value is None else encode_present(value)),
+            (lambda raw: None if raw is None else decode_present(raw)),
+        )
+    codecs = {each: _codec(each, rename) for each in choices}
+
+    def decode(raw: Any) -> Any:
+        problems = []
+        for _, decode_choice in codecs.values():
+            try:
+                return decode_choice(raw)
+            except _MismatchError as error:
+                problems.append(error.problem.rpartition("(expected ")[2].removesuffix(")"))
+        raise _mismatch(raw, " or ".join(problems))
+
+    return (lambda value: codecs[type(value)][0](value)), decode
+
+
+def _tuple_codec(
+    arguments: tuple[Any, ...], rename: Callable[[str], str]
+) -> tuple[Encoder, Decoder]:
+    if arguments[-1] is Ellipsis:
+        encode_each, decode_each = _codec(arguments[0], rename)
+        if encode_each is _unchanged:
+            return list, _sequence_decoder(itertools.repeat(decode_each), None)
+        return (
+            (lambda values: [encode_each(value) for value in values]),
+            _sequence_decoder(itertools.repeat(decode_each), None),
+        )
+    codecs = [_codec(each, rename) for each in arguments]
+    return (
+        (lambda values: [encode(each) for (encode, _), each in zip(codecs, values, strict=True)]),
+        _sequence_decoder([decode for _, decode in codecs], len(codecs)),
+    )
+
+
+def _sequence_decoder(decoders: Iterable[Decoder], length: int | None) -> Decoder:
+    expected = "a list" if length is None else f"a list of {length}"
+
+    def decode(raw: Any) -> Any:
+        if type(raw) is not list or length not in (None, len(raw)):
+            raise _mismatch(raw, expected)
+        values: list[Any] = []
+        try:
+            # The length of `values` is the place of an error.
+            for each, decode_each in zip(raw, decoders, strict=False):
+                values.append(decode_each(each))
+        except _MismatchError as error:
+            error.path.append(f"[{len(values)}]")
+            raise
+        return tuple(values)
+
+    return decode
+
+
+def _list_codec(cls: Any, rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
+    names = [each.name for each in dataclasses.fields(cls)]
+    hints = type_hints(cls, include_extras=True)
+    encode, decode = _tuple_codec(tuple(hints[name] for name in names), rename)
+    return (
+        (lambda value: encode([getattr(value, name) for name in names])),
+        (lambda raw: cls(*decode(raw))),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _FieldCodec:
+    attribute: str
+    name: str
+    member: Member
+    default: Any
+    encode: Encoder
+    decode: Decoder
+
+
+def _field_codecs(cls: Any, rename: Callable[[str], str]) -> list[_FieldCodec]:
+    hints = type_hints(cls, include_extras=True)
+    codecs = []
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        marks = (m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Member))
+        member = next(marks, Member())
+        if member.stored:
+            name = member.name or rename(field.name)
+            encode, decode = _codec(hint, rename)
+            codecs.append(_FieldCodec(field.name, name, member, field.default, encode, decode))
+    # The sort is stable, so other members keep their order.
+    return sorted(codecs, key=lambda codec: codec.member.last)
+
+
+def _object_codec(cls: Any, rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
+    codecs = _field_codecs(cls, rename)
+
+    def encode(value: Any) -> dict[str, Any]:
+        raw: dict[str, Any] = {}
+        for codec in codecs:
+            content = getattr(value, codec.attribute)
+            if codec.member.flat:
+                raw.update(codec.encode(content))
+            elif not (codec.member.optional and content == codec.default):
+                raw[codec.name] = codec.encode(content)
+        return raw
+
+    return encode, _object_decoder(cls, codecs)
+
+
+def _object_decoder(cls: Any, codecs: list[_FieldCodec]) -> Decoder:
+    def decode(raw: Any) -> Any:
+        if type(raw) is not dict:
+            raise _mismatch(raw, "an object")
+        values: dict[str, Any] = {}
+        for codec in codecs:
+            if codec.member.flat:
+                values[codec.attribute] = codec.decode(raw)
+                continue
+            content = raw.get(codec.name, _MISSING)
+            if codec.member.optional and (content is None or content is _MISSING):
+                continue
+            try:
+                values[codec.attribute] = codec.decode(content)
+            except _MismatchError as error:
+                error.path.append(f".{codec.name}")
+                raise
+        return cls(**values)
+
+    return decode
