@@ -296,4 +296,4 @@ def test_the_warnings_of_a_change_are_of_what_was_changed() -> None:
 def test_a_change_that_needs_a_redeploy_says_so() -> None:
     after = instance_properties({"sleeper.id": "me", "sleeper.vpc": "v"})
     (warning,) = change_warnings({"sleeper.vpc": "v", "sleeper.local.workers": "2"}, after)
-    assert warning.startswith("property sleeper.vpc takes effect when the instance is deployed")
+    assert warning.startswith("property sleeper.vpc takes effect at the next deployment")

@@ -92,7 +92,7 @@ def test_a_driver_that_is_killed_and_started_again(
         done, half = divmod(stored_rows(instance), ROWS)
         assert half == 0
     Import(instance, source, "local[2]", f"j{done}").end()
-    assert "was done before" in Import(instance, source, "local[2]", f"j{done}").end()
+    assert "was already committed" in Import(instance, source, "local[2]", f"j{done}").end()
     check_stored(instance, ROWS, times=done + 1)
     left = len(data_files(instance))
     collected = collect_what_is_left(instance)

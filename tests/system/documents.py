@@ -36,7 +36,7 @@ _HERE_DOCUMENT = re.compile(r"<<\s*'?(\w+)'?")
 _NEEDS_A_SHELL = re.compile(r"[|<>;&`$*~]")
 _VARYING = (
     # What a run says meanwhile, every ten seconds.
-    (re.compile(r"^(nothing to do now|.* running, .* waiting)\n", re.MULTILINE), ""),
+    (re.compile(r"^(idle|.* running, .* waiting)\n", re.MULTILINE), ""),
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b"), "<time>"),
     (re.compile(r"\b\d{13}-[0-9a-f]{16}\b"), "<id>"),
     (re.compile(r"\b([0-9a-f]{32}|[0-9a-f]{24}|[0-9a-f]{16}|[0-9a-f]{12}|[0-9a-f]{8})\b"), "<id>"),

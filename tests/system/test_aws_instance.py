@@ -288,7 +288,7 @@ def test_properties_are_set_with_a_warning_and_those_of_the_deployment_are_not(
     sleeper: Sleeper, deployed: AwsInstance, instance: Instance
 ) -> None:
     changed = ok(sleeper("instance", "set", "sleeper.ingest.task.cpu=1024"))
-    assert "takes effect when the instance is deployed again" in changed.stderr
+    assert "takes effect at the next deployment" in changed.stderr
     assert ok(sleeper("instance", "get", "sleeper.ingest.task.cpu")).stdout == "1024\n"
     assert "warning" not in ok(sleeper("instance", "set", "sleeper.gc.batch.size=7")).stderr
     url = DEPLOYED_QUEUES["ingest"].url.name
@@ -314,7 +314,7 @@ def test_schedules_are_paused_and_resumed(sleeper: Sleeper, instance: Instance) 
 
     assert ok(sleeper("pause")).stdout.splitlines() == list(rules)
     assert states() == {"DISABLED"}
-    assert "2 schedules resumed" in ok(sleeper("resume")).stderr
+    assert "resumed 2 schedules" in ok(sleeper("resume")).stderr
     assert states() == {"ENABLED"}
 
 

@@ -75,7 +75,7 @@ def test_a_message_exports_to_the_bucket_for_exports(
 def test_a_command_exports_to_any_place_in_s3(aws: AwsInstance, table: sleeper.Table) -> None:
     place = f"s3://{aws.source_bucket}/out/today"
     command = ["--instance", aws.where, "bulk-export", "t", "--export-id", "e1"]
-    for said in ("30 rows in 3 files", "was done before"):
+    for said in ("30 rows in 3 files", "is already complete"):
         done = CliRunner().invoke(app, [*command, "--output", f"{place}/"])
         assert (done.exit_code, said in done.stderr) == (0, True), done.stderr
         assert done.stdout.strip() == f"{place}/{table._instance.table('t').ref.id}/e1"

@@ -89,14 +89,14 @@ def test_flights_go_in_take_shape_and_come_out(sleeper: CommandLine, data: Prepa
     assert (job["job"], job["state"], job["rows_written"]) == ("winter", "committed", expected)
 
     again = sleeper("ingest", "flights", *data.table("flights").files[:2], "--job-id", "winter")
-    assert "was done before" in again.stderr
+    assert "was already committed" in again.stderr
     submitted = sleeper("ingest", "flights", data.table("flights").files[2], "--submit")
     job_id = submitted.stdout.strip()
     sleeper("table", "set", "flights", "sleeper.table.partition.splitting.threshold=30000")
 
     ran = sleeper("run", "--until-idle", "--workers", "2")
     assert ran.stdout == ""
-    assert "nothing is left to do" in ran.stderr
+    assert "no work left" in ran.stderr
 
     jobs = {row["job"]: row for row in sleeper.rows("report", "ingest-jobs", "--output", "json")}
     assert jobs[job_id]["state"] == "committed"
@@ -206,7 +206,7 @@ def test_parquet_is_not_for_a_terminal(flights: CommandLine) -> None:
     os.close(theirs)
     os.close(ours)
     assert query.returncode == 2
-    assert b"parquet is not for a terminal" in said
+    assert b"cannot write Parquet to a terminal" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -42,8 +42,8 @@ def remove_wheel(instance: Instance, name: str) -> str:
         users = _users(instance, point.kind, point.name)
         if users:
             raise InvalidRequestError(
-                f"{point.kind.noun} {point.name!r} of {wheel.file_name} is used by "
-                f"{', '.join(users)}: set it otherwise first"
+                f"{point.kind.noun} {point.name!r} of {wheel.file_name} is in use by "
+                f"{', '.join(users)}: change that first"
             )
     registry.remove(wheel.file_name)
     return wheel.file_name

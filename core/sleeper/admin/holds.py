@@ -26,12 +26,12 @@ def create_follower(
     """
     if not follower.strip() or not follower.isprintable() or len(follower) > _NAME_LENGTH_MAX:
         raise InvalidRequestError(
-            f"follower name {follower[:40]!r}: 1 to {_NAME_LENGTH_MAX} printable characters are "
-            "allowed"
+            f"invalid follower name: {follower[:40]!r} "
+            f"(expected 1 to {_NAME_LENGTH_MAX} printable characters)"
         )
     store = instance.table(table_name).state
     if follower in {f.name for f in store.followers()}:
-        raise ConflictError(f"table {table_name!r} has a follower {follower!r} already")
+        raise ConflictError(f"table {table_name!r} already has a follower {follower!r}")
     with store.reading() as state:
         version = int(state.number) if start is None else start
         state.check_changes_after(version)

@@ -31,7 +31,9 @@ def get_instance_property(instance: Instance, property_name: str) -> str:
     """The property's value as it is in force, as text; empty if it is unset."""
     declaration = declared(property_name)
     if declaration.scope is not Scope.INSTANCE:
-        raise InvalidRequestError(f"property {property_name} is one of tables")
+        raise InvalidRequestError(
+            f"property {property_name} is a table property (expected an instance property)"
+        )
     value = instance.properties().get(declaration)
     return "" if value is None else declaration.kind.format(value)
 

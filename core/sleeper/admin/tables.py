@@ -158,8 +158,8 @@ def set_table_properties(
     for copy in _PUBLISHED_COPIES:
         if copy in changes:
             raise InvalidRequestError(
-                f"property {copy} is a published copy: use `sleeper table rename`, "
-                "`online` or `offline`; a schema cannot be set"
+                f"property {copy} cannot be set: use `sleeper table rename`, "
+                "`online` or `offline` (a schema cannot be changed)"
             )
     table = instance.table(name)
     after = table.properties().with_values(changes)  # refused here, if one is wrong
@@ -268,7 +268,7 @@ def parse_split_points(
             points.append(_split_point(line, field.type, is_base64))
         except (ValueError, binascii.Error) as error:
             raise InvalidRequestError(
-                f"{where}, line {number}: {line!r} is no value of field {field.name!r}: {error}"
+                f"{where}, line {number}: invalid value of field {field.name!r}: {line!r}: {error}"
             ) from error
     return points
 

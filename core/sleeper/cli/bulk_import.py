@@ -56,7 +56,7 @@ def bulk_export(
         begun = time.monotonic()
         result = export_table(instance, name, output, export_id)
     if result.done_before:
-        note(f"export {result.export_id} was done before: nothing was changed")
+        note(f"export {result.export_id} is already complete: nothing changed")
     else:
         seconds = time.monotonic() - begun
         note(

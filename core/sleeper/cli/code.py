@@ -35,7 +35,7 @@ def add(
         added = add_wheels(instance, wheels)
         print_listings([report_code(instance).listing()], output)
         for wheel in added:
-            note(f"{wheel.file_name} is added")
+            note(f"added {wheel.file_name}")
 
 
 @commands.command("list")
@@ -66,4 +66,4 @@ def remove(
     with opened(context) as instance:
         from sleeper.admin.code import remove_wheel
 
-        note(f"{remove_wheel(instance, name)} is removed")
+        note(f"removed {remove_wheel(instance, name)}")

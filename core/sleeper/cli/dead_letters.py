@@ -6,6 +6,7 @@ import typer
 
 from sleeper.cli.opened import opened
 from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
+from sleeper.reports.output import counted
 
 commands = typer.Typer(
     help="Messages that were received too often: list them, put them back, delete them.",
@@ -52,7 +53,7 @@ def redrive(context: typer.Context, queue: QueueArgument) -> None:
         from sleeper.reports.dead_letters import redrive_dead_letters
 
         number = redrive_dead_letters(instance, queue)
-        note(f"{number:,} dead letter{'' if number == 1 else 's'} put back on queue {queue}")
+        note(f"returned {counted(number, 'dead letter')} to queue {queue}")
 
 
 @commands.command("delete")
@@ -71,4 +72,4 @@ def delete(
         from sleeper.reports.dead_letters import delete_dead_letter
 
         delete_dead_letter(instance, queue, message_id)
-        note(f"dead letter {message_id} is deleted")
+        note(f"deleted dead letter {message_id}")

@@ -62,7 +62,7 @@ def _one_line(error: Exception) -> str:
     if isinstance(error, SleeperError | OSError):
         return text
     kind = type(error).__name__
-    return f"unexpected {kind}: {text} ({DEBUG_VARIABLE}=1 shows where it came from)"
+    return f"unexpected {kind}: {text} (set {DEBUG_VARIABLE}=1 for a traceback)"
 
 
 def _let_output_go() -> None:

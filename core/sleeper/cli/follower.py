@@ -45,7 +45,7 @@ def create(
         from sleeper.admin.holds import create_follower
 
         version = create_follower(instance, name, follower, start)
-        note(f"follower {follower} of table {name} keeps what came after transaction {version:,}")
+        note(f"created follower {follower} of table {name} at transaction {version:,}")
 
 
 @commands.command("list")
@@ -80,4 +80,4 @@ def delete(
         from sleeper.admin.holds import delete_follower
 
         delete_follower(instance, name, follower)
-        note(f"follower {follower} of table {name} is deleted")
+        note(f"deleted follower {follower} of table {name}")

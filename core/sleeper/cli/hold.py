@@ -45,4 +45,4 @@ def release(
         from sleeper.admin.holds import release_hold
 
         release_hold(instance, name, hold_id)
-        note(f"hold {hold_id} is released")
+        note(f"released hold {hold_id}")

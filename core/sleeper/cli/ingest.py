@@ -80,7 +80,7 @@ def ingest(
             from sleeper.ingest_batcher.service import submit_to_batcher
 
             count = submit_to_batcher(instance, name, files)
-            note(f"{counted(count, 'file')} handed to the ingest batcher")
+            note(f"submitted {counted(count, 'file')} to the ingest batcher")
             return
         from sleeper.jobs.ingest_job import new_job_id
 

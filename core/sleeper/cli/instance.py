@@ -43,7 +43,7 @@ def _switch(context: typer.Context, on: bool) -> None:
         rules = instance.switch_schedules(on)
         for rule in rules:
             typer.echo(rule)
-        note(f"{counted(len(rules), 'schedule')} {'resumed' if on else 'paused'}")
+        note(f"{'resumed' if on else 'paused'} {counted(len(rules), 'schedule')}")
 
 
 commands = typer.Typer(help="Make an instance and set its properties.", no_args_is_help=True)
@@ -78,7 +78,7 @@ def create(
 
     made = make_instance(context.obj, instance_id, values)
     with opened(context) as instance:
-        note(f"instance {made} is made in {instance.where}")
+        note(f"created instance {made} in {instance.where}")
         warn(instance.properties().warnings())
 
 

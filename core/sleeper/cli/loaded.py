@@ -50,7 +50,7 @@ def repeatable(context: typer.Context, arguments: Sequence[str], job_id: str) ->
         is_default = where is None or where == os.environ.get("SLEEPER_INSTANCE")
         command = [*([] if is_default else ["--instance", where]), *arguments, "--job-id", job_id]
         note(
-            f"{arguments[0]} not confirmed; repeating it under its job id adds no row twice: "
+            f"{arguments[0]} not confirmed; to retry without adding rows twice, run: "
             f"sleeper {shlex.join(command)}"
         )
         raise
@@ -60,8 +60,8 @@ def summary(result: Loaded, name: str, seconds: float) -> str:
     """The line that tells of it; `name` is the table's."""
     if result.done_before:
         return (
-            f"job {result.job_id} was done before, by transaction {result.number:,}: "
-            "nothing was changed"
+            f"job {result.job_id} was already committed by transaction {result.number:,}: "
+            "nothing changed"
         )
     rate = f", {result.rows / seconds:,.0f} rows/s" if result.rows else ""
     return (

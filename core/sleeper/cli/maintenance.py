@@ -34,9 +34,9 @@ def take(context: typer.Context, name: TableName) -> None:
 
         taken = snapshot_table(instance, instance.tables.index.by_name(name), always=True)
         assert taken is not None
-        note(f"the state at transaction {taken.number:,} is stored")
+        note(f"stored a snapshot at transaction {taken.number:,}")
         if taken.trimmed_to:
-            note(f"the log is trimmed up to transaction {taken.trimmed_to:,}")
+            note(f"trimmed the log up to transaction {taken.trimmed_to:,}")
 
 
 def compact(
@@ -60,15 +60,15 @@ def compact(
         from sleeper.compaction.plan import compact_table
 
         done = compact_table(instance, name, full)
-        note(f"{counted(done.created, 'compaction job')} created")
+        note(f"created {counted(done.created, 'compaction job')}")
         if done.is_waiting:
-            note("too many commits of earlier jobs wait for the committer: try again later")
+            note("the commit queue has a backlog: try again later")
         if done.references_pushed_down:
-            note(f"{counted(done.references_pushed_down, 'reference')} pushed down to leaves")
+            note(f"pushed {counted(done.references_pushed_down, 'reference')} down to leaves")
         if done.released:
-            note(f"{counted(done.released, 'job')} released whose lease had expired")
+            note(f"released {counted(done.released, 'job')} with expired leases")
         if done.dispatched_again:
-            note(f"{counted(done.dispatched_again, 'job')} sent again")
+            note(f"resent {counted(done.dispatched_again, 'job')}")
 
 
 def split(context: typer.Context, name: TableName) -> None:
@@ -88,7 +88,7 @@ def split(context: typer.Context, name: TableName) -> None:
             note(f"  {status.value}: {number:,}")
         leaves = sum(each.leaves for each in results)
         if leaves:
-            note(f"{counted(leaves, 'new leaf', 'new leaves')}")
+            note(f"created {counted(leaves, 'leaf', 'leaves')}")
 
 
 def gc(
@@ -112,22 +112,21 @@ def gc(
         from sleeper.garbage_collection.service import collect_table, collect_table_orphans
 
         done = collect_table(instance, name, dry_run)
-        verb = "would be deleted" if dry_run else "deleted"
+        verb = "would delete" if dry_run else "deleted"
         _print_paths(done.paths)
-        note(f"{counted(done.files, 'file')} of {done.bytes:,} bytes {verb}")
+        note(f"{verb} {counted(done.files, 'file')} ({done.bytes:,} bytes)")
         _note_versions(done)
         if orphans:
             left = collect_table_orphans(instance, name, dry_run)
             _print_paths(left.paths)
-            what = counted(left.objects, "object")
-            note(f"{what} of {left.bytes:,} bytes, left by dead runs, {verb}")
+            note(f"{verb} {counted(left.objects, 'orphaned object')} ({left.bytes:,} bytes)")
 
 
 def _note_versions(done: "CollectionReport") -> None:
     if done.held_back_by is not None:
-        note(f"others are kept for {done.held_back_by}")
+        note(f"kept other files for {done.held_back_by}")
     if done.horizon_after > done.horizon_before:
-        note(f"versions from {done.horizon_after:,} on can be read")
+        note(f"oldest readable version: {done.horizon_after:,}")
 
 
 def _print_paths(paths: list[str]) -> None:

@@ -56,7 +56,7 @@ def show(
         report, place = show_query(instance, query_id)
         print_listings([report.listing()], output)
         if place is not None:
-            note(f"its rows are in {place}")
+            note(f"results: {place}")
 
 
 def _read(path: Path) -> str:

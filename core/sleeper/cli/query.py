@@ -48,7 +48,9 @@ def row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO]:
     """What to write to. A file appears under its name when all rows are in it."""
     if file is None:
         if row_format is RowFormat.PARQUET and sys.stdout.isatty():
-            raise typer.BadParameter("parquet is not for a terminal: give --output FILE, or a pipe")
+            raise typer.BadParameter(
+                "cannot write Parquet to a terminal: use --output FILE or a pipe"
+            )
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
     elif file.exists() and not file.is_file():  # a pipe or a device

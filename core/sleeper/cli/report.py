@@ -47,4 +47,4 @@ def report(
         listings = gather(instance, what, table, rows_max)
         print_listings(listings, output)
         if not listings:
-            note("there are no tables")
+            note("no tables")

@@ -22,7 +22,7 @@ def region_of_key_text(schema: Schema, text: str) -> Region:
     if len(values) != len(schema.row_keys):
         names = ",".join(f.name for f in schema.row_keys)
         raise InvalidRequestError(
-            f"key {text!r} has {len(values)} values: one per row key field is needed ({names})"
+            f"key {text!r} has {len(values)} values (expected one per row key field: {names})"
         )
     return key_region(schema, [_value(f, v) for f, v in zip(schema.row_keys, values, strict=True)])
 
@@ -35,7 +35,7 @@ def region_of_range_text(schema: Schema, text: str) -> Region:
     ends = _cells(text, ":")
     if len(ends) != 2:
         raise InvalidRequestError(
-            f"range {text!r} is not MIN:MAX; quote a value that has a colon in it"
+            f"invalid range: {text!r} (expected MIN:MAX; quote a value that contains a colon)"
         )
     field = schema.row_keys[0]
     low, high = (_value(field, end) if end else None for end in ends)
@@ -46,7 +46,7 @@ def _cells(text: str, separator: str) -> list[str]:
     try:
         (cells,) = csv.reader([text], delimiter=separator, strict=True) if text else [[""]]
     except (csv.Error, ValueError) as error:
-        raise InvalidRequestError(f"{text!r} is not quoted as CSV is: {error}") from error
+        raise InvalidRequestError(f"invalid CSV quoting: {text!r}: {error}") from error
     return cells
 
 
@@ -101,5 +101,5 @@ def _names(columns: str | None) -> tuple[str, ...] | None:
     try:
         (names,) = csv.reader([columns], strict=True)
     except (csv.Error, ValueError) as error:
-        raise InvalidRequestError(f"columns {columns!r} are not quoted as CSV is") from error
+        raise InvalidRequestError(f"invalid CSV quoting of columns: {columns!r}") from error
     return tuple(name.strip() for name in names)

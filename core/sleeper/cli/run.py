@@ -49,12 +49,12 @@ def summary_of_run(status: "RunStatus") -> str:
     """What a run did, in a line."""
     parts = [
         f"{counted(status.compactions_created, 'compaction job')} created",
-        f"{counted(status.splits_sent, 'leaf', 'leaves')} sent to be split",
+        f"{counted(status.splits_sent, 'leaf', 'leaves')} queued for splitting",
         f"{counted(status.files_collected, 'file')} collected",
     ]
     if status.workers_died:
         parts.append(f"{counted(status.workers_died, 'worker')} died")
-    end = "nothing is left to do" if status.idle else "there may be more to do"
+    end = "no work left" if status.idle else "work may remain"
     return f"{', '.join(parts)} in {status.seconds:.1f} s; {end}"
 
 
@@ -65,13 +65,13 @@ def _now(status: "RunStatus") -> str:
         for queue, waiting in status.waiting.items()
         if waiting or status.running.get(queue)
     ]
-    return "; ".join(queues) or "nothing to do now"
+    return "; ".join(queues) or "idle"
 
 
 def run(
     context: typer.Context,
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Stop when nothing is left to do.")
+        bool, typer.Option("--until-idle", help="Stop when no work is left.")
     ] = False,
     workers: Annotated[
         int | None,

@@ -12,8 +12,8 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         name = name.strip()
         if not equals or not name:
-            raise typer.BadParameter(f"{text!r} is not PROPERTY=VALUE")
+            raise typer.BadParameter(f"invalid setting: {text!r} (expected PROPERTY=VALUE)")
         if name in settings:
-            raise typer.BadParameter(f"property {name} is given twice")
+            raise typer.BadParameter(f"duplicate property: {name}")
         settings[name] = value
     return settings

@@ -60,7 +60,7 @@ def create(
         from sleeper.admin.tables import create_table_from_files
 
         properties = create_table_from_files(instance, name, schema, values, split_points)
-        note(f"table {name} is made")
+        note(f"created table {name}")
         warn(properties.warnings())
 
 
@@ -133,7 +133,7 @@ def rename_table(
         from sleeper.admin.tables import rename
 
         rename(instance, old, new)
-        note(f"table {old} is now {new}")
+        note(f"renamed table {old} to {new}")
 
 
 @commands.command("delete")
@@ -157,7 +157,7 @@ def delete(
         if not yes and sys.stdin.isatty():
             typer.confirm(f"delete table {name} and all its rows?", abort=True, err=True)
         delete_table(instance, name)
-        note(f"table {name} is being deleted")
+        note(f"deleting table {name}")
 
 
 @commands.command("online")
@@ -187,7 +187,7 @@ def _set_online(context: typer.Context, name: str, is_online: bool) -> None:
         from sleeper.admin.tables import set_online
 
         set_online(instance, name, is_online)
-        note(f"table {name} is {'online' if is_online else 'offline'}")
+        note(f"table {name} is now {'online' if is_online else 'offline'}")
 
 
 @commands.command("accept-time")

@@ -17,7 +17,7 @@ from sleeper.statestore.store import StateStore
 _COLUMNS = (
     Column("path", "File", ColumnKind.PATH),
     Column("row_group", "Row group", ColumnKind.COUNT),
-    Column("fault", "What is wrong"),
+    Column("fault", "Fault"),
 )
 
 
@@ -42,7 +42,7 @@ class CheckReport:
 
     def listing(self) -> Listing:
         """A row for each thing that is wrong."""
-        verdict = "all is well" if not self.findings else counted(len(self.findings), "fault")
+        verdict = "no faults" if not self.findings else counted(len(self.findings), "fault")
         return Listing(
             name="check",
             summary=(

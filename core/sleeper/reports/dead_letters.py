@@ -101,4 +101,4 @@ def _queue(instance: Instance, name: str) -> QueueName:
         if each.value == name:
             return each
     names = ", ".join(each.value for each in instance.jobs.queues)
-    raise NotFoundError(f"no queue {name!r}; queues are {names}")
+    raise NotFoundError(f"unknown queue: {name!r} (expected one of {names})")

@@ -54,7 +54,7 @@ class JobsReport:
             summary=f"{summary}: {parts}" if parts else summary,
             columns=_COLUMNS,
             rows=tuple(self._row(job) for job in self.jobs),
-            note=f"there are older {noun}s: see --limit" if self.is_cut else None,
+            note=f"older {noun}s exist: see --limit" if self.is_cut else None,
         )
 
     def _silence_of(self, job: JobStatus) -> str | None:

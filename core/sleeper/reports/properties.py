@@ -110,8 +110,8 @@ def change_warnings(
         declaration = INSTANCE_PROPERTIES.find(name)
         if declaration is not None and declaration.redeploy:
             told.append(
-                f"property {name} takes effect when the instance is deployed again, "
-                "a local one when `sleeper run` starts again"
+                f"property {name} takes effect at the next deployment "
+                "(local instance: when `sleeper run` next starts)"
             )
     return tuple(told)
 

@@ -49,7 +49,7 @@ class QueriesReport:
                 )
                 for query in self.queries
             ),
-            note="there are older queries: see --limit" if self.is_cut else None,
+            note="older queries exist: see --limit" if self.is_cut else None,
         )
 
 

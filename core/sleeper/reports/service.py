@@ -92,7 +92,7 @@ def _of_tables(
         try:
             yield gather(instance.tables.state(table.id), table.name)
         except SleeperError as error:
-            logger.warning("table %s cannot be read: %s", table.name, error)
+            logger.warning("could not read table %s: %s", table.name, error)
 
 
 def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limit: int) -> Listing:

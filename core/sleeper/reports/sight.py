@@ -32,8 +32,8 @@ def check_sees_report(
     for table in tables:
         if restriction_for(table, caller) != NO_RESTRICTION:
             raise InvalidRequestError(
-                f"reports are for callers who may see all of what they are of, and {caller!r} may "
-                f"not see all of table {table.ref.name!r}"
+                f"caller {caller!r} may not see all of table {table.ref.name!r} "
+                "(reports require unrestricted access)"
             )
 
 
@@ -41,8 +41,8 @@ def check_sees_rows(table: OpenTable, caller: str) -> None:
     """InvalidRequestError if the caller may not see all of the table's rows and fields."""
     if restriction_for(table, caller) != NO_RESTRICTION:
         raise InvalidRequestError(
-            f"caller {caller!r} may not export table {table.ref.name!r}: exports are for callers "
-            "who may see all of it"
+            f"caller {caller!r} may not see all of table {table.ref.name!r} "
+            "(exports require unrestricted access)"
         )
 
 

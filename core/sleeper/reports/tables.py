@@ -161,6 +161,6 @@ def gather_tables(
         try:
             totals[table.id] = totals_of(table.id)
         except SleeperError as error:
-            logger.warning("table %s cannot be read: %s", table.name, error)
+            logger.warning("could not read table %s: %s", table.name, error)
             unreadable.add(table.id)
     return TablesReport(shown, len(wanted) - len(shown), totals, frozenset(unreadable))

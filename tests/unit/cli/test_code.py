@@ -43,7 +43,7 @@ def wheel(tmp_path: Path) -> Path:
 
 def test_wheels_are_added_listed_and_removed(sleeper: Sleeper, wheel: Path) -> None:
     done = sleeper("code", "add", wheel, "--output", "json")
-    assert (done.status, done.stderr) == (0, "my_code-1.0-py3-none-any.whl is added\n")
+    assert (done.status, done.stderr) == (0, "added my_code-1.0-py3-none-any.whl\n")
     rows = [row for row in done.rows if row["wheel"] is not None]
     assert [(r["name"], r["kind"], r["object"]) for r in rows] == [
         ("Mine", "iterator", "my_code:Whole"),
@@ -51,9 +51,7 @@ def test_wheels_are_added_listed_and_removed(sleeper: Sleeper, wheel: Path) -> N
     ]
     assert {r["name"] for r in sleeper("code", "list", "-o", "json").rows} > {"SumByKey", "Mine"}
     assert "2 names in 1 wheel, 6 come with the product" in sleeper("code", "list").stdout
-    assert (
-        sleeper("code", "remove", "my_code").stderr == "my_code-1.0-py3-none-any.whl is removed\n"
-    )
+    assert sleeper("code", "remove", "my_code").stderr == "removed my_code-1.0-py3-none-any.whl\n"
     assert sleeper("code", "remove", "my_code").stderr == (
         "error: no wheel 'my_code' is added; there are: none\n"
     )
@@ -108,12 +106,12 @@ def test_a_wheel_whose_names_are_used_stays(cities: Sleeper, wheel: Path) -> Non
         assert cities("table", "set", "cities", setting).status == 0
         done = cities("code", "remove", "my_code")
         assert done.status == 1
-        assert "is used by table cities: set it otherwise first" in done.stderr
+        assert "is in use by table cities: change that first" in done.stderr
         assert cities("table", "set", "cities", unset).status == 0
     for name in ("iterator.class.name=Mine", "compaction.strategy.class=pick"):
         default = f"sleeper.default.table.{name}"
         assert cities("instance", "set", default).status == 0
-        assert "used by property sleeper.default" in cities("code", "remove", "my_code").stderr
+        assert "in use by property sleeper.default" in cities("code", "remove", "my_code").stderr
         assert cities("instance", "set", default.partition("=")[0] + "=").status == 0
     assert cities("instance", "set", "sleeper.default.table.iterator.class.name=No").status == 1
     assert cities("code", "remove", "my_code").status == 0

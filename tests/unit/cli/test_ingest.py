@@ -33,7 +33,7 @@ def test_a_job_that_comes_again_changes_nothing(cities: Sleeper, rows_file: Path
     cities("ingest", "cities", rows_file, "--job-id", "j1")
     again = cities("ingest", "cities", rows_file, "--job-id", "j1")
     assert again.status == 0
-    assert again.stderr == "job j1 was done before, by transaction 2: nothing was changed\n"
+    assert again.stderr == "job j1 was already committed by transaction 2: nothing changed\n"
     (table,) = cities("table", "list", "--output", "json").rows
     assert table["rows"] == 3
 
@@ -105,14 +105,14 @@ def test_rows_set_aside_stay_when_the_job_comes_again(
     command = ("ingest", "cities", rows_file, "--job-id", "j1", "--rejects", rejects)
     assert cities(*command).status == 0
     (line,) = rejects.read_text().splitlines()
-    assert "done before" in cities(*command).stderr
+    assert "already committed" in cities(*command).stderr
     assert rejects.read_text() == f"{line}\n"
 
 
 def test_files_handed_to_the_batcher_wait_for_their_job(cities: Sleeper, rows_file: Path) -> None:
     done = cities("ingest", "cities", rows_file, "--batch")
     assert (done.status, done.stdout) == (0, "")
-    assert done.stderr == "1 file handed to the ingest batcher\n"
+    assert done.stderr == "submitted 1 file to the ingest batcher\n"
     assert cities("report", "ingest-jobs", "--output", "json").rows == []
     assert cities("ingest", "cities", "nowhere.csv", "--batch").status == 1
     assert cities("ingest", "cities", rows_file, "--batch", "--submit").status == 2
@@ -145,11 +145,11 @@ def test_an_ingest_that_did_not_finish_says_how_to_repeat_it_safely(
     assert (failed.status, failed.stdout) == (status, "")
     said, _, end = failed.stderr.partition("\n")
     assert end == last
-    begin = "ingest not confirmed; repeating it under its job id adds no row twice: sleeper "
+    begin = "ingest not confirmed; to retry without adding rows twice, run: sleeper "
     assert said.startswith(begin)
     again = cities(*shlex.split(said.removeprefix(begin)))
     assert again.status == 0
-    assert "was done before" in again.stderr
+    assert "was already committed" in again.stderr
     (table,) = cities("table", "list", "--output", "json").rows
     assert table["rows"] == 3
 

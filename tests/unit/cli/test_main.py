@@ -74,8 +74,7 @@ def test_an_unexpected_error_is_one_line_that_says_how_to_see_more(
     done = sleeper("table", "list")
     assert (done.status, done.stdout) == (1, "")
     assert done.stderr == (
-        "error: unexpected ZeroDivisionError: of nothing "
-        "(SLEEPER_DEBUG=1 shows where it came from)\n"
+        "error: unexpected ZeroDivisionError: of nothing (set SLEEPER_DEBUG=1 for a traceback)\n"
     )
 
 
@@ -164,7 +163,7 @@ def test_the_page_of_commands_is_what_the_commands_say() -> None:
 def test_a_property_of_the_instance_is_read(sleeper: Sleeper) -> None:
     assert sleeper("instance", "get", "sleeper.id").stdout == "me\n"
     assert sleeper("instance", "get", "sleeper.vpc").stdout == "\n"
-    assert "is one of tables" in sleeper("instance", "get", "sleeper.table.name").stderr
+    assert "is a table property" in sleeper("instance", "get", "sleeper.table.name").stderr
     assert "is no property" in sleeper("instance", "get", "sleeper.vcp").stderr
 
 

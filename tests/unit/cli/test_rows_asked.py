@@ -84,18 +84,18 @@ def test_columns_keep_their_order_and_may_be_quoted() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"keys": ["a"]}, "key 'a' has 1 values: one per row key field is needed (string,long)"),
+        ({"keys": ["a"]}, "key 'a' has 1 values (expected one per row key field: string,long)"),
         ({"keys": ["a,1,2"]}, "has 3 values"),
         ({"keys": ["a,one"]}, "field 'long': 'one' is not a whole number"),
         ({"keys": [f"a,{2**63}"]}, "field 'long': 9223372036854775808 does not fit LongType"),
-        ({"keys": ['"a,1']}, "is not quoted as CSV is"),
-        ({"ranges": ["a"]}, "range 'a' is not MIN:MAX"),
-        ({"ranges": ["a:b:c"]}, "range 'a:b:c' is not MIN:MAX"),
+        ({"keys": ['"a,1']}, "invalid CSV quoting: "),
+        ({"ranges": ["a"]}, "invalid range: 'a' (expected MIN:MAX"),
+        ({"ranges": ["a:b:c"]}, "invalid range: 'a:b:c' (expected MIN:MAX"),
         ({"ranges": ["b:a"]}, "range of field 'string' holds nothing"),
         ({"regions": ["{"]}, "region '{' is not JSON"),
         ({"regions": ["[]"]}, "region must be a JSON object"),
         ({"regions": ['{"v": {}}']}, "region names 'v', which is no row key field"),
-        ({"columns": '"a'}, "columns '\"a' are not quoted as CSV is"),
+        ({"columns": '"a'}, "invalid CSV quoting of columns: '\"a'"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(arguments: dict[str, list[str]], said: str) -> None:

@@ -44,8 +44,8 @@ def test_a_run_tells_what_it_is_at_now_and_then_and_what_it_did(
     assert (done.status, done.stdout) == (0, "")
     assert done.stderr.splitlines() == [
         "ingest 1 running, 2 waiting",
-        "3 compaction jobs created, 1 leaf sent to be split, 1,200 files collected, "
-        "1 worker died in 12.3 s; nothing is left to do",
+        "3 compaction jobs created, 1 leaf queued for splitting, 1,200 files collected, "
+        "1 worker died in 12.3 s; no work left",
     ]
 
 
@@ -57,8 +57,8 @@ def test_interrupting_a_run_that_goes_on_for_ever_is_its_end(
     assert done.status == 0
     assert done.stderr.splitlines()[1:] == [
         "stopped",
-        "0 compaction jobs created, 0 leaves sent to be split, 0 files collected in 11.0 s; "
-        "there may be more to do",
+        "0 compaction jobs created, 0 leaves queued for splitting, 0 files collected in 11.0 s; "
+        "work may remain",
     ]
 
 

@@ -29,7 +29,7 @@ def test_a_table_is_made_shown_renamed_and_deleted(cities: Sleeper) -> None:
     (row,) = cities("table", "list", "--output", "json").rows
     assert (row["name"], row["online"]) == ("towns", False)
     assert cities("table", "online", "towns").status == 0
-    assert cities("table", "delete", "towns").stderr == "table towns is being deleted\n"
+    assert cities("table", "delete", "towns").stderr == "deleting table towns\n"
     (row,) = cities("table", "list", "--output", "json").rows
     assert row["state"] == "deleting"
     assert cities("table", "show", "towns").status == 1
@@ -94,7 +94,7 @@ def test_properties_list_all_with_where_they_are_set(cities: Sleeper) -> None:
 def test_an_instance_property_that_needs_a_redeploy_says_so(sleeper: Sleeper) -> None:
     done = sleeper("instance", "set", "sleeper.orphan.period.hours=2")
     assert done.status == 0
-    assert "takes effect when the instance is deployed again" in done.stderr
+    assert "takes effect at the next deployment" in done.stderr
     rows = sleeper("instance", "properties", "--output", "json").rows
     assert {"sleeper.orphan.period.hours": "2"}.items() <= {
         r["property"]: r["value"] for r in rows
@@ -137,7 +137,7 @@ def test_a_split_point_that_is_wrong_is_named_with_its_line(
     points.write_text("1\ntwo\n")
     done = sleeper("table", "create", "a", "--schema", schema, "--split-points", points)
     assert done.status == 1
-    assert f"split points file {points}, line 2: 'two' is no value of field 'k'" in done.stderr
+    assert f"split points file {points}, line 2: invalid value of field 'k': 'two'" in done.stderr
 
 
 def test_a_name_that_is_taken_is_refused(cities: Sleeper, schema_file: Path) -> None:

@@ -51,7 +51,7 @@ def test_reports_escape_values() -> None:
 def test_errors_and_notes_escape_what_they_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit), failures_told():
         raise NotFoundError(f"no table {_TITLE}")
-    note(f"table {_TITLE} is made\nnext")
+    note(f"created table {_TITLE}\nnext")
     said = capsys.readouterr().err
     assert is_safe(said)
-    assert said == f"error: no table {_SHOWN}\ntable {_SHOWN} is made\nnext\n"
+    assert said == f"error: no table {_SHOWN}\ncreated table {_SHOWN}\nnext\n"

@@ -60,7 +60,7 @@ def test_tables_are_listed_beside_one_whose_state_cannot_be_read(
     assert rows["good"]["state"] == "active"
     assert rows["hurt"]["leaves"] is None
     assert rows["hurt"]["state"] == "unreadable"
-    assert "table hurt cannot be read: " in caplog.text
+    assert "could not read table hurt: " in caplog.text
     assert "state.db" in caplog.text
 
 
@@ -69,7 +69,7 @@ def test_reports_on_all_tables_leave_out_one_whose_state_cannot_be_read(
     hurt: Instance, kind: ReportKind, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert len(report(hurt, kind)) == 1
-    assert "table hurt cannot be read: " in caplog.text
+    assert "could not read table hurt: " in caplog.text
     with pytest.raises(DataError, match=r"state\.db"):
         report(hurt, kind, "hurt")
 
