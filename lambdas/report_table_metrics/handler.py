@@ -2,7 +2,7 @@
 
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
-from sleeper.reports.service import table_metrics
+from sleeper.reports.metric import gather_table_metrics
 from sleeper.tables.table_ref import TableRef
 from sleeper.workers.lambda_function import Event, lambda_function, put_metrics
 from sleeper.workers.message_batch import Failures, run_for_tables
@@ -13,6 +13,6 @@ def handler(instance: Instance, event: Event) -> Failures:
     """Takes ids of tables off their FIFO queue."""
 
     def operate(ref: TableRef) -> None:
-        put_metrics(instance, ref.name, table_metrics(instance, ref))
+        put_metrics(instance, ref.name, gather_table_metrics(instance.tables.state(ref.id)))
 
     return run_for_tables(event, instance, QueueName.TABLE_METRICS, operate)

@@ -12,16 +12,14 @@ from sleeper.jobs.status import fold_jobs, fold_tasks
 from sleeper.partitions.partition import Partition, PartitionId, split_region
 from sleeper.partitions.region import whole_region
 from sleeper.properties.values import TableProperties, instance_properties, table_properties
-from sleeper.reports.dead_letters import DeadLettersReport
-from sleeper.reports.files import FilesReport, ReportedFile
-from sleeper.reports.jobs import JobsReport
+from sleeper.reports.jobs import JobsReport, TasksReport
 from sleeper.reports.output import OUTPUTS, Column, ColumnKind, Listing
 from sleeper.reports.partitions import PartitionsReport, ReportedPartition
-from sleeper.reports.properties import ChangesReport, change_warnings, gather_table_properties
+from sleeper.reports.properties import ChangesReport, collect_warnings, gather_table_properties
 from sleeper.reports.queries import QueriesReport, QueryReport
-from sleeper.reports.state import StateReport
+from sleeper.reports.queues import DeadLettersReport
+from sleeper.reports.state import FilesReport, ReportedFile, StateReport
 from sleeper.reports.tables import TableReport, TablesReport
-from sleeper.reports.tasks import TasksReport
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
 from sleeper.statestore.reading.collection_queries import Follower, Hold
@@ -212,7 +210,7 @@ def some_changes() -> ChangesReport:
         tuple(changes),
         gather_table_properties(before, "flights"),
         gather_table_properties(after, "flights"),
-        change_warnings(changes, after),
+        collect_warnings(changes, after),
     )
 
 
@@ -262,7 +260,7 @@ LISTINGS = {
     **{name: report.listing() for name, report in some_reports_on_state().items()},
     "holds": some_state().holds_listing(),
     "followers": some_state().followers_listing(),
-    "queries": QueriesReport(some_queries(), {"0000000a": "flights"}, is_cut=True).listing(),
+    "queries": QueriesReport(some_queries(), {"0000000a": "flights"}, is_truncated=True).listing(),
     "query": QueryReport(some_queries()[1], some_subqueries()).listing(),
     **dict(zip(("table", "schema", "properties"), some_table().listings(), strict=True)),
     "changes": some_changes().listing(),
@@ -295,5 +293,5 @@ def test_the_warnings_of_a_change_are_of_what_was_changed() -> None:
 
 def test_a_change_that_needs_a_redeploy_says_so() -> None:
     after = instance_properties({"sleeper.id": "me", "sleeper.vpc": "v"})
-    (warning,) = change_warnings({"sleeper.vpc": "v", "sleeper.local.workers": "2"}, after)
+    (warning,) = collect_warnings({"sleeper.vpc": "v", "sleeper.local.workers": "2"}, after)
     assert warning.startswith("property sleeper.vpc takes effect at the next deployment")

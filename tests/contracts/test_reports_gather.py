@@ -2,10 +2,9 @@
 
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.tracker import JobTracker, TaskTracker
-from sleeper.reports.dead_letters import gather_dead_letters
-from sleeper.reports.jobs import gather_jobs
+from sleeper.reports.jobs import gather_jobs, gather_tasks
+from sleeper.reports.queues import gather_dead_letters
 from sleeper.reports.tables import gather_tables
-from sleeper.reports.tasks import gather_tasks
 from sleeper.tables.table_index import TableIndex, mark_table_deleting
 from sleeper.tables.table_ref import TableId, TableRef
 from tests.contracts.conftest import Queues, Store

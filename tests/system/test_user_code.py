@@ -14,7 +14,7 @@ from sleeper.admin.code import add_wheels
 from sleeper.admin.tables import set_table_properties
 from sleeper.instance import Instance
 from sleeper.opening import make_instance, open_instance
-from sleeper.reports.kind import ReportKind
+from sleeper.reports.output import ReportKind
 from sleeper.reports.service import report
 from sleeper.user_code.registry import unpacked_on_path
 from sleeper.workers.runner import run_instance

@@ -11,7 +11,7 @@ from sleeper.properties.values import check_set_by_user, declared
 from sleeper.reports.properties import (
     ChangesReport,
     PropertiesReport,
-    change_warnings,
+    collect_warnings,
     gather_instance_properties,
     gather_table_properties,
 )
@@ -48,7 +48,7 @@ def change_instance_properties(instance: Instance, changes: Mapping[str, str]) -
         tuple(changes),
         before,
         gather_instance_properties(after, instance.where),
-        change_warnings(changes, after),
+        collect_warnings(changes, after),
     )
 
 
@@ -62,5 +62,5 @@ def change_table_properties(
         tuple(changes),
         before,
         gather_table_properties(after, name),
-        change_warnings(changes, after),
+        collect_warnings(changes, after),
     )

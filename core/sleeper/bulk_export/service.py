@@ -30,7 +30,7 @@ from sleeper.query.request import Query
 from sleeper.query.rows.output import write_parquet
 from sleeper.query.run import run_query
 from sleeper.query.service import query_table
-from sleeper.reports.sight import check_sees_rows
+from sleeper.reports.access import check_export_access
 from sleeper.runs.task import own_task
 from sleeper.runs.tracked_job import RunEnd, TrackedJob
 from sleeper.storage.bucket import Bucket, is_s3_url, split_s3_url
@@ -72,7 +72,7 @@ def run_bulk_export_message(
         raise
     table = _table_of(instance, job)
     try:
-        check_sees_rows(table, message.sender)
+        check_export_access(table, message.sender)
     except InvalidRequestError as error:
         TrackedJob(instance, JobKind.BULK_EXPORT, table.ref.id, job.id).reject(error)
         raise

@@ -14,7 +14,7 @@ from sleeper.cli.table import TableName
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.ingest_job import new_job_id
 from sleeper.jobs.process import interrupted_by_sigterm
-from sleeper.reports.output import counted
+from sleeper.reports.output import pluralize
 
 
 def bulk_export(
@@ -60,7 +60,7 @@ def bulk_export(
     else:
         seconds = time.monotonic() - begun
         note(
-            f"{counted(result.rows, 'row')} in {counted(result.files, 'file')} of {name} at "
+            f"{pluralize(result.rows, 'row')} in {pluralize(result.files, 'file')} of {name} at "
             f"version {result.version:,}, {seconds:.1f} s (export {result.export_id})"
         )
     typer.echo(result.location)

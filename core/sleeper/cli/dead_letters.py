@@ -6,7 +6,7 @@ import typer
 
 from sleeper.cli.opened import opened
 from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
-from sleeper.reports.output import counted
+from sleeper.reports.output import pluralize
 
 commands = typer.Typer(
     help="Messages that were received too often: list them, put them back, delete them.",
@@ -36,7 +36,7 @@ def list_letters(
       sleeper dead-letters list ingest
     """
     with opened(context) as instance:
-        from sleeper.reports.dead_letters import list_dead_letters
+        from sleeper.reports.queues import list_dead_letters
 
         print_listings([list_dead_letters(instance, queue, limit)], output)
 
@@ -50,10 +50,10 @@ def redrive(context: typer.Context, queue: QueueArgument) -> None:
       sleeper dead-letters redrive ingest
     """
     with opened(context) as instance:
-        from sleeper.reports.dead_letters import redrive_dead_letters
+        from sleeper.reports.queues import redrive_dead_letters
 
         number = redrive_dead_letters(instance, queue)
-        note(f"returned {counted(number, 'dead letter')} to queue {queue}")
+        note(f"returned {pluralize(number, 'dead letter')} to queue {queue}")
 
 
 @commands.command("delete")
@@ -69,7 +69,7 @@ def delete(
       sleeper dead-letters delete ingest 5f0c6e9d
     """
     with opened(context) as instance:
-        from sleeper.reports.dead_letters import delete_dead_letter
+        from sleeper.reports.queues import delete_dead_letter
 
         delete_dead_letter(instance, queue, message_id)
         note(f"deleted dead letter {message_id}")

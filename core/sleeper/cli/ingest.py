@@ -13,7 +13,7 @@ from sleeper.cli.output import note
 from sleeper.cli.progress import ingest_progress
 from sleeper.cli.table import TableName
 from sleeper.jobs.process import interrupted_by_sigterm
-from sleeper.reports.output import counted
+from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -80,7 +80,7 @@ def ingest(
             from sleeper.ingest_batcher.service import submit_to_batcher
 
             count = submit_to_batcher(instance, name, files)
-            note(f"submitted {counted(count, 'file')} to the ingest batcher")
+            note(f"submitted {pluralize(count, 'file')} to the ingest batcher")
             return
         from sleeper.jobs.ingest_job import new_job_id
 
@@ -121,4 +121,4 @@ def _ingest_now(
         result = ingest_paths(instance, name, files, job_id, aside, progress)
     note(summary(result, name, time.monotonic() - begun))
     if aside is not None and aside.count:
-        note(f"{counted(aside.count, 'row')} rejected: see {rejects}")
+        note(f"{pluralize(aside.count, 'row')} rejected: see {rejects}")

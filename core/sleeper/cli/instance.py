@@ -9,7 +9,7 @@ from sleeper.cli.opened import opened
 from sleeper.cli.output import OutputKind, OutputOption, note, print_listings, warn
 from sleeper.cli.settings import parse_settings
 from sleeper.errors import InvalidRequestError
-from sleeper.reports.output import counted
+from sleeper.reports.output import pluralize
 
 
 def pause(context: typer.Context) -> None:
@@ -43,7 +43,7 @@ def _switch(context: typer.Context, on: bool) -> None:
         rules = instance.switch_schedules(on)
         for rule in rules:
             typer.echo(rule)
-        note(f"{'resumed' if on else 'paused'} {counted(len(rules), 'schedule')}")
+        note(f"{'resumed' if on else 'paused'} {pluralize(len(rules), 'schedule')}")
 
 
 commands = typer.Typer(help="Make an instance and set its properties.", no_args_is_help=True)

@@ -10,7 +10,7 @@ import typer
 
 from sleeper.cli.output import note
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.reports.output import counted
+from sleeper.reports.output import pluralize
 
 JobId = Annotated[
     str | None,
@@ -65,6 +65,6 @@ def summary(result: Loaded, name: str, seconds: float) -> str:
         )
     rate = f", {result.rows / seconds:,.0f} rows/s" if result.rows else ""
     return (
-        f"{counted(result.rows, 'row')} in {counted(result.files, 'file')} into {name}: "
+        f"{pluralize(result.rows, 'row')} in {pluralize(result.files, 'file')} into {name}: "
         f"transaction {result.number or 0:,}, {seconds:.1f} s{rate} (job {result.job_id})"
     )

@@ -8,7 +8,7 @@ import typer
 from sleeper.cli.opened import opened
 from sleeper.cli.output import note
 from sleeper.cli.table import TableName
-from sleeper.reports.output import counted
+from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
     from sleeper.garbage_collection.collection import CollectionReport
@@ -60,15 +60,15 @@ def compact(
         from sleeper.compaction.plan import compact_table
 
         done = compact_table(instance, name, full)
-        note(f"created {counted(done.created, 'compaction job')}")
+        note(f"created {pluralize(done.created, 'compaction job')}")
         if done.is_waiting:
             note("the commit queue has a backlog: try again later")
         if done.references_pushed_down:
-            note(f"pushed {counted(done.references_pushed_down, 'reference')} down to leaves")
+            note(f"pushed {pluralize(done.references_pushed_down, 'reference')} down to leaves")
         if done.released:
-            note(f"released {counted(done.released, 'job')} with expired leases")
+            note(f"released {pluralize(done.released, 'job')} with expired leases")
         if done.dispatched_again:
-            note(f"resent {counted(done.dispatched_again, 'job')}")
+            note(f"resent {pluralize(done.dispatched_again, 'job')}")
 
 
 def split(context: typer.Context, name: TableName) -> None:
@@ -83,12 +83,12 @@ def split(context: typer.Context, name: TableName) -> None:
         from sleeper.splitting.service import split_table
 
         results = split_table(instance, name)
-        note(f"{counted(len(results), 'leaf', 'leaves')} over the threshold")
+        note(f"{pluralize(len(results), 'leaf', 'leaves')} over the threshold")
         for status, number in Counter(each.status for each in results).items():
             note(f"  {status.value}: {number:,}")
         leaves = sum(each.leaves for each in results)
         if leaves:
-            note(f"created {counted(leaves, 'leaf', 'leaves')}")
+            note(f"created {pluralize(leaves, 'leaf', 'leaves')}")
 
 
 def gc(
@@ -114,12 +114,12 @@ def gc(
         done = collect_table(instance, name, dry_run)
         verb = "would delete" if dry_run else "deleted"
         _print_paths(done.paths)
-        note(f"{verb} {counted(done.files, 'file')} ({done.bytes:,} bytes)")
+        note(f"{verb} {pluralize(done.files, 'file')} ({done.bytes:,} bytes)")
         _note_versions(done)
         if orphans:
             left = collect_table_orphans(instance, name, dry_run)
             _print_paths(left.paths)
-            note(f"{verb} {counted(left.objects, 'orphaned object')} ({left.bytes:,} bytes)")
+            note(f"{verb} {pluralize(left.objects, 'orphaned object')} ({left.bytes:,} bytes)")
 
 
 def _note_versions(done: "CollectionReport") -> None:

@@ -16,7 +16,7 @@ from sleeper.cli.opened import opened
 from sleeper.cli.output import OutputKind, note, print_listings
 from sleeper.cli.table import TableName
 from sleeper.errors import UnavailableError, reason_of
-from sleeper.reports.output import counted
+from sleeper.reports.output import pluralize
 from sleeper.storage.disk import sync_folder
 
 if TYPE_CHECKING:
@@ -250,10 +250,10 @@ def _explain(
     with opened(context) as instance:
         from sleeper.query.service import explain_statement
         from sleeper.query.sql.as_of import as_of_texts
-        from sleeper.reports.explanation import explanation_listing
+        from sleeper.reports.queries import list_reads
 
         explanation = explain_statement(instance, statement, as_of_texts(as_of))
-        print_listings([explanation_listing(explanation)], kind)
+        print_listings([list_reads(explanation)], kind)
 
 
 def _print_rows(
@@ -266,4 +266,4 @@ def _print_rows(
     chosen = RowFormat.of(row_format, output)
     with result, row_sink(chosen, output) as sink:
         rows = ROW_OUTPUTS[chosen](result.schema, result, sink)
-    note(f"{counted(rows, 'row')}, {(time.monotonic() - begun) * 1000:,.0f} ms")
+    note(f"{pluralize(rows, 'row')}, {(time.monotonic() - begun) * 1000:,.0f} ms")

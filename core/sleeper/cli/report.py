@@ -7,7 +7,7 @@ import typer
 from sleeper.cli.completion import table_names
 from sleeper.cli.opened import opened
 from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
-from sleeper.reports.kind import ReportKind
+from sleeper.reports.output import ReportKind
 
 _TEXT_ROWS = 100
 

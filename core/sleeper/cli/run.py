@@ -10,7 +10,7 @@ import typer
 from sleeper.cli.opened import opened
 from sleeper.cli.output import note
 from sleeper.jobs.process import interrupted_by_sigterm
-from sleeper.reports.output import counted
+from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
     from sleeper.workers.runner import RunStatus
@@ -48,12 +48,12 @@ def run_progress(latest: "list[RunStatus]") -> Iterator[Callable[["RunStatus"], 
 def summary_of_run(status: "RunStatus") -> str:
     """What a run did, in a line."""
     parts = [
-        f"{counted(status.compactions_created, 'compaction job')} created",
-        f"{counted(status.splits_sent, 'leaf', 'leaves')} queued for splitting",
-        f"{counted(status.files_collected, 'file')} collected",
+        f"{pluralize(status.compactions_created, 'compaction job')} created",
+        f"{pluralize(status.splits_sent, 'leaf', 'leaves')} queued for splitting",
+        f"{pluralize(status.files_collected, 'file')} collected",
     ]
     if status.workers_died:
-        parts.append(f"{counted(status.workers_died, 'worker')} died")
+        parts.append(f"{pluralize(status.workers_died, 'worker')} died")
     end = "no work left" if status.idle else "work may remain"
     return f"{', '.join(parts)} in {status.seconds:.1f} s; {end}"
 

@@ -11,7 +11,7 @@ from sleeper.cli.opened import opened
 from sleeper.cli.output import OutputKind, OutputOption, note, print_listings, warn
 from sleeper.cli.progress import rows_progress
 from sleeper.cli.settings import parse_settings
-from sleeper.reports.kind import ReportKind
+from sleeper.reports.output import ReportKind
 
 commands = typer.Typer(help="Make tables, look at them, change them.", no_args_is_help=True)
 

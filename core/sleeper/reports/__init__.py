@@ -1,6 +1,6 @@
-"""What people ask of an instance's state.
+"""Reports on the state of an instance.
 
-A report gathers from ports into a frozen dataclass, and that turns into a *listing*:
-named columns and rows of plain values. A listing is written as text for people or as
-JSON lines for programs. A new report writes neither: it only says its columns and rows.
+A report reads ports into a frozen dataclass, which turns into a *listing*: named columns and
+rows of plain values. `output` writes every listing, as text or as JSON lines, so a new report
+only declares its columns and rows.
 """

@@ -10,7 +10,7 @@ from sleeper.instance import Instance
 from sleeper.partitions.partition import Partition
 from sleeper.properties.engine import QUERY_HOLD_SECONDS
 from sleeper.query.hold import VersionHold
-from sleeper.reports.output import Column, ColumnKind, Listing, counted
+from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 
@@ -23,7 +23,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong with a file; `row_group` is None if it is with all of it."""
+    """A fault of a file; `row_group` is None if it concerns the whole file."""
 
     path: str
     row_group: int | None
@@ -32,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What was read of a table at a version, and what is wrong with it."""
+    """The files and rows checked at a version of a table, and their faults."""
 
     table: str
     version: int
@@ -41,27 +41,28 @@ class CheckReport:
     findings: Sequence[Finding]
 
     def listing(self) -> Listing:
-        """A row for each thing that is wrong."""
-        verdict = "no faults" if not self.findings else counted(len(self.findings), "fault")
+        """Returns a row per fault."""
+        verdict = "no faults" if not self.findings else pluralize(len(self.findings), "fault")
         return Listing(
             name="check",
             summary=(
-                f"table {self.table} at version {self.version:,}: {counted(self.files, 'file')}, "
-                f"{counted(self.rows, 'row')} read: {verdict}"
+                f"table {self.table} at version {self.version:,}: {pluralize(self.files, 'file')}, "
+                f"{pluralize(self.rows, 'row')} read: {verdict}"
             ),
             columns=_COLUMNS,
             rows=tuple((f.path, f.row_group, f.fault) for f in self.findings),
         )
 
 
-OnRows = Callable[[int, int], None]
-"""Hears how many rows were read, and how many there are in all."""
-
-
 def check_table(
-    instance: Instance, name: str, on_rows: OnRows = lambda _done, _total: None
+    instance: Instance,
+    name: str,
+    on_rows: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> CheckReport:
-    """Reads every data file of the table's newest version, under a hold."""
+    """Checks every data file of the newest version, which a hold keeps readable.
+
+    `on_rows` receives the number of rows read and the total.
+    """
     table = instance.table(name)
     store = table.state
     with store.reading() as state:
@@ -82,40 +83,40 @@ def check_table(
     findings: list[FileFault] = []
     try:
         for path in paths:
-            expected = _expected(store, version, path)
+            expected = _describe_file(store, version, path)
             if expected is not None:
                 findings += verify_file(instance.storage.root, schema, expected, count)
     finally:
         hold.release()
-    found = tuple(Finding(f.path, f.row_group, f.fault) for f in findings)
-    return CheckReport(name, version, len(paths), done, found)
+    faults = tuple(Finding(f.path, f.row_group, f.fault) for f in findings)
+    return CheckReport(name, version, len(paths), done, faults)
 
 
-def _expected(store: StateStore, version: int, path: str) -> ExpectedFile | None:
-    """The file, with partitions whose rows in it are known exactly."""
+def _describe_file(store: StateStore, version: int, path: str) -> ExpectedFile | None:
+    """Returns the file with the partitions whose row counts in it are exact."""
     with store.reading(version) as state:
         file = state.files.get(path)
-        partitions = _partitions_of(state, path)
+        partitions = _find_partitions(state, path)
     if file is None:
         return None
     if len(partitions) == 1 and f"/partition_{partitions[0][0].id}/" in path:
-        # References are pushed down only, so this one is where the file was written to.
+        # References only move down the tree, so this one is that of the file's first version.
         return ExpectedFile(file, partitions)
-    return ExpectedFile(file, _partitions_at_first(store, file))
+    return ExpectedFile(file, _find_first_partitions(store, file))
 
 
-def _partitions_at_first(store: StateStore, file: DataFile) -> tuple[tuple[Partition, int], ...]:
-    """Of the version that an ingest made: later references are estimates."""
+def _find_first_partitions(store: StateStore, file: DataFile) -> tuple[tuple[Partition, int], ...]:
+    """Returns the partitions at the version that added the file; later counts are estimates."""
     if file.largest_number is None:
         return ()
     try:
         with store.reading(file.largest_number) as state:
-            return _partitions_of(state, file.path)
+            return _find_partitions(state, file.path)
     except (InvalidRequestError, StateMovedOnError):
-        # Below the horizon: nobody knows any more.
+        # The version is below the horizon.
         return ()
 
 
-def _partitions_of(state: TableState, path: str) -> tuple[tuple[Partition, int], ...]:
-    found = state.files.references_to([path])
-    return tuple((state.partitions.get(r.partition_id), r.rows) for r in found)
+def _find_partitions(state: TableState, path: str) -> tuple[tuple[Partition, int], ...]:
+    references = state.files.references_to([path])
+    return tuple((state.partitions.get(r.partition_id), r.rows) for r in references)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sleeper.reports.output import Column, ColumnKind, Listing, counted
+from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.user_code.name import BUILT_IN, CodeKind
 from sleeper.user_code.wheel import Wheel
 
@@ -32,10 +32,10 @@ class CodeReport:
             )
         ]
         own = [(p.name, p.kind.noun, p.place, None, None, None) for p in BUILT_IN]
-        names = counted(len(rows), "name")
+        names = pluralize(len(rows), "name")
         return Listing(
             name="code",
-            summary=f"{names} in {counted(len(self.wheels), 'wheel')}, "
+            summary=f"{names} in {pluralize(len(self.wheels), 'wheel')}, "
             f"{len(own)} come with the product",
             columns=_COLUMNS,
             rows=(*rows, *own),

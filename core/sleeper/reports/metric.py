@@ -1,4 +1,4 @@
-"""Metrics that functions write for CloudWatch, and by what they are told apart. Loads nothing."""
+"""CloudWatch metrics and their dimensions."""
 
 from enum import Enum
 
@@ -6,11 +6,11 @@ from sleeper.statestore.store import StateStore
 
 NAMESPACE = "Sleeper"
 INSTANCE, TABLE, TASK_KIND = "instance", "table", "kind"
-"""Dimensions: every metric has the instance, and either the table or the kind of task."""
+"""Dimensions: every metric has the instance, and either the table or the task kind."""
 
 
 class Metric(Enum):
-    """What is counted. One word of a name is one word of the reports."""
+    """Names of the metrics."""
 
     ROWS = "Rows"
     BYTES = "Bytes"
@@ -37,11 +37,11 @@ class Metric(Enum):
 
 
 TASK_METRICS = (Metric.TASKS_RUNNING, Metric.TASKS_STARTED)
-"""Those of a kind of task; all others are of a table."""
+"""Metrics per task kind; all others are per table."""
 
 
 def gather_table_metrics(store: StateStore) -> dict[Metric, int]:
-    """Counts at the newest version."""
+    """Reads the metrics of a table at its newest version."""
     with store.reading() as state:
         totals, jobs = state.files.totals(), state.jobs.count()
         return {

@@ -1,9 +1,9 @@
-"""Writing listings: as text for people, or as JSON lines for programs."""
+"""Listings, and their output as text or as JSON lines."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from shutil import get_terminal_size
 from typing import TextIO, Union
 
@@ -11,11 +11,29 @@ from sleeper.clock import iso_time
 from sleeper.query.printable import printable
 
 Value = Union[str, int, float, bool, None, Sequence["Value"], Mapping[str, "Value"]]  # noqa: UP007
-"""What JSON can hold."""
+"""A JSON value."""
+
+
+class ReportKind(StrEnum):
+    """Names of the reports."""
+
+    TABLES = "tables"
+    FILES = "files"
+    PARTITIONS = "partitions"
+    STATE = "state"
+    INGEST_JOBS = "ingest-jobs"
+    BULK_IMPORT_JOBS = "bulk-import-jobs"
+    BULK_EXPORT_JOBS = "bulk-export-jobs"
+    COMPACTION_JOBS = "compaction-jobs"
+    TASKS = "tasks"
+    QUERIES = "queries"
+    QUEUES = "queues"
+    DEAD_LETTERS = "dead-letters"
+    ALL = "all"
 
 
 class ColumnKind(Enum):
-    """How a person reads a column's values."""
+    """The format of a column's values in text output."""
 
     TEXT = "text"
     COUNT = "count"
@@ -24,12 +42,12 @@ class ColumnKind(Enum):
     TIME = "time"
     """Milliseconds since the epoch."""
     PATH = "path"
-    """People read the name of the file; JSON has all of it."""
+    """Text output has the file name only; JSON output has the whole path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its JSON member, and what stands over it in text."""
+    """A column: its JSON member and its heading in text output."""
 
     name: str
     heading: str
@@ -38,10 +56,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Rows with a value, or None, for each column. `summary` is for people.
+    """Rows with a value or None per column.
 
-    So are `drawing`, lines that text shows in the place of the rows, and `note`, which
-    says what is left out.
+    Text output only: `summary` is the first line, `drawing` has lines that replace the rows, and
+    `note` describes omitted rows.
     """
 
     name: str
@@ -52,14 +70,14 @@ class Listing:
     note: str | None = None
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Such as `1 table` and `2 tables`."""
+def pluralize(number: int, noun: str, plural: str | None = None) -> str:
+    """Returns the number with its noun, such as `1 table` or `2 tables`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def note_of_more(total: int, shown: int, noun: str) -> str | None:
-    """What to say of those that a limit left out; None if it left out none."""
-    return f"{counted(total - shown, 'more ' + noun)}: see --limit" if total > shown else None
+def describe_omission(total: int, shown: int, noun: str) -> str | None:
+    """Returns a note on the rows that a limit omitted, or None if it omitted none."""
+    return f"{pluralize(total - shown, 'more ' + noun)}: see --limit" if total > shown else None
 
 
 Output = Callable[[Listing, TextIO], None]
@@ -68,29 +86,29 @@ _WIDTH_WITHOUT_TERMINAL = 1000
 
 
 def write_text(listing: Listing, stream: TextIO) -> None:
-    """A summary line, a drawing or a table if there are rows, and what is left out.
-
-    Fits a table to the terminal, if it is one.
-    """
+    """Writes the summary, the drawing or table, and the note; a table fits the terminal."""
     stream.write(f"{printable(listing.summary)}\n")
     if listing.drawing:
         stream.writelines(f"{printable(line)}\n" for line in listing.drawing)
     elif listing.rows:
-        from sleeper.reports.text_table import text_table
+        # rich takes 0.1 s to load, which JSON output saves.
+        from sleeper.reports.text_table import format_table
 
-        stream.write(text_table(listing, _width_of(stream)))
+        is_terminal = stream.isatty()
+        width = get_terminal_size().columns if is_terminal else _WIDTH_WITHOUT_TERMINAL
+        stream.write(format_table(listing, width))
     if listing.note:
         stream.write(f"({printable(listing.note)})\n")
 
 
 def write_json(listing: Listing, stream: TextIO) -> None:
-    """One JSON object a row; `report` names the listing. Times are ISO 8601 in UTC."""
+    """Writes one JSON object per row; `report` names the listing. Times are ISO 8601 in UTC."""
     for members in json_rows(listing):
         stream.write(json.dumps({"report": listing.name, **members}, ensure_ascii=False) + "\n")
 
 
 def json_rows(listing: Listing) -> Iterator[dict[str, Value]]:
-    """The rows as JSON has them, by column."""
+    """Returns each row as JSON members by column name."""
     for row in listing.rows:
         yield {
             column.name: iso_time(value)
@@ -101,8 +119,4 @@ def json_rows(listing: Listing) -> Iterator[dict[str, Value]]:
 
 
 OUTPUTS: dict[str, Output] = {"text": write_text, "json": write_json}
-"""By the name that the command line takes."""
-
-
-def _width_of(stream: TextIO) -> int:
-    return get_terminal_size().columns if stream.isatty() else _WIDTH_WITHOUT_TERMINAL
+"""Writers by their names on the command line."""

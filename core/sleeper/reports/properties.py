@@ -1,4 +1,4 @@
-"""The reports on properties: those in force, and what a change changed."""
+"""The reports on effective properties and on changes to them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from typing import Any
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES, Property
 from sleeper.properties.values import InstanceProperties, TableProperties
-from sleeper.reports.output import Column, Listing, counted
+from sleeper.reports.output import Column, Listing, pluralize
 
 _COLUMNS = (Column("property", "Property"), Column("value", "Value"), Column("set_in", "Set in"))
 _CHANGE_COLUMNS = (
@@ -18,8 +18,8 @@ _CHANGE_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class PropertyInForce:
-    """A property's value as text, and where it is set: `table`, `instance`, or nowhere."""
+class EffectiveProperty:
+    """A property's value as text, and its origin: `table`, `instance`, or None for the default."""
 
     name: str
     value: str
@@ -28,31 +28,31 @@ class PropertyInForce:
 
 @dataclass(frozen=True, slots=True)
 class PropertiesReport:
-    """Properties of `owner`, in the order in which they are declared."""
+    """Properties of `owner`, in order of declaration."""
 
     name: str
     owner: str
-    properties: tuple[PropertyInForce, ...]
+    properties: tuple[EffectiveProperty, ...]
 
     def only_set(self) -> "PropertiesReport":
-        """Without those that are at their default."""
+        """Returns the report without properties at their defaults."""
         return replace(self, properties=tuple(p for p in self.properties if p.set_in))
 
     def without(self, names: Iterable[str]) -> "PropertiesReport":
-        """Without these."""
-        left_out = set(names)
-        return replace(self, properties=tuple(p for p in self.properties if p.name not in left_out))
+        """Returns the report without the named properties."""
+        omitted = set(names)
+        return replace(self, properties=tuple(p for p in self.properties if p.name not in omitted))
 
     def value(self, name: str) -> str:
-        """The value of that property; empty if there is none."""
+        """Returns the value of a property, or an empty string if it is unknown."""
         return next((p.value for p in self.properties if p.name == name), "")
 
     def listing(self) -> Listing:
-        """A row for each property."""
+        """Returns a row per property."""
         number = sum(p.set_in is not None for p in self.properties)
         return Listing(
             name=self.name,
-            summary=f"{self.owner}: {counted(number, 'property', 'properties')} set",
+            summary=f"{self.owner}: {pluralize(number, 'property', 'properties')} set",
             columns=_COLUMNS,
             rows=tuple((p.name, p.value, p.set_in) for p in self.properties),
         )
@@ -60,7 +60,7 @@ class PropertiesReport:
 
 @dataclass(frozen=True, slots=True)
 class ChangesReport:
-    """What became of the properties `names`, and what a person should know of it."""
+    """Properties before and after a change of those in `names`, with warnings."""
 
     names: tuple[str, ...]
     before: PropertiesReport
@@ -68,55 +68,59 @@ class ChangesReport:
     warnings: tuple[str, ...]
 
     def listing(self) -> Listing:
-        """A row for each property that was given, changed or not."""
+        """Returns a row per property in `names`, changed or not."""
         rows = tuple((n, self.before.value(n), self.after.value(n)) for n in self.names)
         changed = sum(before != after for _, before, after in rows)
         return Listing(
             name="changes",
-            summary=f"{counted(changed, 'property', 'properties')} of {self.after.owner} changed",
+            summary=f"{pluralize(changed, 'property', 'properties')} of {self.after.owner} changed",
             columns=_CHANGE_COLUMNS,
             rows=rows,
         )
 
 
 def gather_instance_properties(properties: InstanceProperties, where: str) -> PropertiesReport:
-    """Every property of the instance."""
-    found = [
-        PropertyInForce(
-            p.name, _text(properties, p), "instance" if properties.values.get(p.name) else None
+    """Returns all properties of the instance."""
+    effective = [
+        EffectiveProperty(
+            p.name,
+            _format_value(properties, p),
+            "instance" if properties.values.get(p.name) else None,
         )
         for p in INSTANCE_PROPERTIES
     ]
-    found += _ignored(properties.values, [p.name for p in found], "instance")
-    return PropertiesReport("instance-properties", f"instance {where}", tuple(found))
+    effective += _list_ignored(properties.values, [p.name for p in effective], "instance")
+    return PropertiesReport("instance-properties", f"instance {where}", tuple(effective))
 
 
 def gather_table_properties(properties: TableProperties, table_name: str) -> PropertiesReport:
-    """Every property of the table."""
-    found = [
-        PropertyInForce(p.name, _text(properties, p), _place_of(properties, p))
+    """Returns all properties of the table."""
+    effective = [
+        EffectiveProperty(p.name, _format_value(properties, p), _find_origin(properties, p))
         for p in TABLE_PROPERTIES
     ]
-    found += _ignored(properties.values, [p.name for p in found], "table")
-    return PropertiesReport("table-properties", f"table {table_name}", tuple(found))
+    effective += _list_ignored(properties.values, [p.name for p in effective], "table")
+    return PropertiesReport("table-properties", f"table {table_name}", tuple(effective))
 
 
-def change_warnings(
+def collect_warnings(
     changes: Mapping[str, str], after: InstanceProperties | TableProperties
 ) -> tuple[str, ...]:
-    """What a person who made these changes should know."""
-    told = [w for w in after.warnings() if any(name in w.split() for name in changes)]
+    """Returns the warnings that concern the changed properties."""
+    warnings = [w for w in after.warnings() if any(name in w.split() for name in changes)]
     for name in changes:
         declaration = INSTANCE_PROPERTIES.find(name)
         if declaration is not None and declaration.redeploy:
-            told.append(
+            warnings.append(
                 f"property {name} takes effect at the next deployment "
                 "(local instance: when `sleeper run` next starts)"
             )
-    return tuple(told)
+    return tuple(warnings)
 
 
-def _text(properties: InstanceProperties | TableProperties, declaration: Property[Any]) -> str:
+def _format_value(
+    properties: InstanceProperties | TableProperties, declaration: Property[Any]
+) -> str:
     try:
         value = properties.get(declaration)
     except InvalidRequestError:  # required, and not set
@@ -124,7 +128,7 @@ def _text(properties: InstanceProperties | TableProperties, declaration: Propert
     return "" if value is None else declaration.kind.format(value)
 
 
-def _place_of(properties: TableProperties, declaration: Property[Any]) -> str | None:
+def _find_origin(properties: TableProperties, declaration: Property[Any]) -> str | None:
     if properties.values.get(declaration.name):
         return "table"
     from_instance = declaration.default_from
@@ -133,6 +137,8 @@ def _place_of(properties: TableProperties, declaration: Property[Any]) -> str | 
     return None
 
 
-def _ignored(values: Mapping[str, str], known: Iterable[str], place: str) -> list[PropertyInForce]:
-    left = sorted(values.keys() - set(known))
-    return [PropertyInForce(name, values[name], f"{place}, ignored") for name in left]
+def _list_ignored(
+    values: Mapping[str, str], known: Iterable[str], origin: str
+) -> list[EffectiveProperty]:
+    ignored = sorted(values.keys() - set(known))
+    return [EffectiveProperty(name, values[name], f"{origin}, ignored") for name in ignored]

@@ -1,13 +1,17 @@
-"""The report on queries that came as messages."""
+"""The reports on queries: those of the query service, and the reads of an SQL statement."""
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING
 
 from sleeper.jobs.query_tracker import QueryHistory, QueryState, QueryStatus
-from sleeper.reports.output import Column, ColumnKind, Listing, counted
+from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableState
+
+if TYPE_CHECKING:
+    from sleeper.query.sql.explain import SqlExplanation
 
 _COLUMNS = (
     Column("query", "Query"),
@@ -17,23 +21,39 @@ _COLUMNS = (
     Column("updated", "Updated", ColumnKind.TIME),
     Column("reason", "Reason"),
 )
+_EXPLANATION_COLUMNS = (
+    Column("table", "Table"),
+    Column("version", "Version", ColumnKind.COUNT),
+    Column("leaves", "Leaves", ColumnKind.COUNT),
+    Column("leaves_of", "of", ColumnKind.COUNT),
+    Column("files", "Files", ColumnKind.COUNT),
+    Column("files_of", "of", ColumnKind.COUNT),
+    Column("bytes", "Bytes", ColumnKind.BYTES),
+    Column("bytes_of", "of", ColumnKind.BYTES),
+    Column("bytes_read", "Read", ColumnKind.BYTES),
+    Column("pages", "Pages", ColumnKind.COUNT),
+    Column("pages_of", "of", ColumnKind.COUNT),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class QueriesReport:
-    """The latest queries, newest first, with the names of their tables."""
+    """The latest queries, newest first, with the names of their tables.
+
+    `is_truncated` if older queries exist.
+    """
 
     queries: tuple[QueryStatus, ...]
     table_names: Mapping[str, str]
-    is_cut: bool = False
+    is_truncated: bool = False
 
     def listing(self) -> Listing:
-        """A row for each query."""
+        """Returns a row per query."""
         states = Counter(query.state for query in self.queries)
         parts = ", ".join(
             f"{states[s]:,} {s.value.lower().replace('_', ' ')}" for s in QueryState if states[s]
         )
-        summary = counted(len(self.queries), "query", "queries")
+        summary = pluralize(len(self.queries), "query", "queries")
         return Listing(
             name="queries",
             summary=f"{summary}: {parts}" if parts else summary,
@@ -49,7 +69,7 @@ class QueriesReport:
                 )
                 for query in self.queries
             ),
-            note="older queries exist: see --limit" if self.is_cut else None,
+            note="older queries exist: see --limit" if self.is_truncated else None,
         )
 
 
@@ -61,13 +81,13 @@ class QueryReport:
     subqueries: tuple[QueryStatus, ...]
 
     def listing(self) -> Listing:
-        """A row for the query, as the subquery `-`, and for each subquery."""
+        """Returns a row for the query, as subquery `-`, and a row per subquery."""
         query = self.query
-        rows = counted(query.row_count, "row")
-        parts = counted(len(self.subqueries), "subquery", "subqueries")
+        rows = pluralize(query.row_count, "row")
+        subqueries = pluralize(len(self.subqueries), "subquery", "subqueries")
         return Listing(
             name="query",
-            summary=f"query {query.query_id} is {query.state.value}, {rows} of {parts}",
+            summary=f"query {query.query_id} is {query.state.value}, {rows} from {subqueries}",
             columns=(Column("subquery", "Subquery"), *_COLUMNS[2:]),
             rows=tuple(
                 (each.sub_query_id, each.state.value, each.row_count, each.updated_ms, each.error)
@@ -77,18 +97,29 @@ class QueryReport:
 
 
 def gather_query(history: QueryHistory, query_id: str) -> QueryReport:
-    """Asks the tracker. NotFoundError if it knows of no such query."""
+    """Reads a query and its subqueries. NotFoundError if the id is unknown."""
     return QueryReport(history.query(query_id), history.subqueries(query_id))
 
 
 def gather_queries(
     history: QueryHistory, index: TableIndex, table_id: str | None, limit: int
 ) -> QueriesReport:
-    """Asks the tracker for the latest queries, and the index for the names of tables."""
+    """Reads the latest queries, of one table if `table_id` is given."""
     tables = index.list(TableState.DELETING) + index.list()
     queries = history.recent(limit + 1)
     return QueriesReport(
         tuple(q for q in queries[:limit] if table_id in {None, q.table_id}),
         {table.id: table.name for table in tables},
         len(queries) > limit,
+    )
+
+
+def list_reads(explanation: "SqlExplanation") -> Listing:
+    """Lists what an SQL statement read: a row per table."""
+    return Listing(
+        name="explanation",
+        summary=f"{pluralize(explanation.rows, 'row')} in {explanation.seconds * 1000:,.0f} ms, "
+        "read from:",
+        columns=_EXPLANATION_COLUMNS,
+        rows=tuple(astuple(reads) for reads in explanation.reads),
     )

@@ -1,4 +1,4 @@
-"""Reports on an instance: asks its ports and its tables' states."""
+"""Reports on an instance, read through its ports."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -8,17 +8,13 @@ from sleeper.errors import NotFoundError, SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
-from sleeper.reports.dead_letters import gather_queues, list_dead_letters
-from sleeper.reports.files import gather_files
-from sleeper.reports.jobs import gather_jobs
-from sleeper.reports.kind import ReportKind
-from sleeper.reports.metric import Metric, gather_table_metrics
-from sleeper.reports.output import Listing
+from sleeper.reports.jobs import gather_jobs, gather_tasks
+from sleeper.reports.output import Listing, ReportKind
 from sleeper.reports.partitions import gather_partitions
 from sleeper.reports.queries import QueriesReport, gather_queries
-from sleeper.reports.state import StateReport, gather_state
+from sleeper.reports.queues import gather_queues, list_dead_letters
+from sleeper.reports.state import StateReport, gather_files, gather_state
 from sleeper.reports.tables import TableReport, gather_table, gather_tables
-from sleeper.reports.tasks import gather_tasks
 from sleeper.runs import heartbeat
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
@@ -38,55 +34,48 @@ _JOB_KINDS = {
 def report(
     instance: Instance, kind: ReportKind, table_name: str | None = None, limit: int | None = None
 ) -> tuple[Listing, ...]:
-    """What there is to say, of one table if it is named. `limit` bounds each listing's rows.
+    """Returns the listings of a report, of one table or of all, with up to `limit` rows each.
 
-    NotFoundError if there is no table of that name.
+    NotFoundError if no table has the name.
     """
-    chosen = instance.tables.index.by_name(table_name) if table_name is not None else None
+    ref = instance.tables.index.by_name(table_name) if table_name is not None else None
     rows_max = _ALL_ROWS if limit is None else limit
     kinds = [k for k in ReportKind if k is not ReportKind.ALL] if kind is ReportKind.ALL else [kind]
-    return tuple(
-        listing for each in kinds for listing in _listings(instance, each, chosen, rows_max)
-    )
+    return tuple(listing for each in kinds for listing in _report(instance, each, ref, rows_max))
 
 
 def report_table(instance: Instance, name: str) -> TableReport:
-    """What a table is, and what it holds."""
+    """Reports a table's schema, totals and properties."""
     table = instance.table(name)
     return gather_table(table.ref, table.state, table.properties())
 
 
 def report_state(instance: Instance, name: str) -> StateReport:
-    """The versions of a table, and who needs them."""
+    """Reports a table's versions, and the holds and followers that retain them."""
     return gather_state(instance.table(name).state, name)
 
 
-def table_metrics(instance: Instance, ref: TableRef) -> dict[Metric, int]:
-    """Counts of what the table holds."""
-    return gather_table_metrics(instance.tables.state(ref.id))
-
-
-def _listings(
-    instance: Instance, kind: ReportKind, chosen: TableRef | None, limit: int
+def _report(
+    instance: Instance, kind: ReportKind, ref: TableRef | None, limit: int
 ) -> Iterable[Listing]:
     match kind:
         case ReportKind.FILES:
-            return _of_tables(instance, chosen, lambda s, n: gather_files(s, n, limit).listing())
+            return _report_tables(instance, ref, lambda s, n: gather_files(s, n, limit).listing())
         case ReportKind.PARTITIONS:
-            return _of_tables(
-                instance, chosen, lambda s, n: gather_partitions(s, n, limit).listing()
+            return _report_tables(
+                instance, ref, lambda s, n: gather_partitions(s, n, limit).listing()
             )
         case ReportKind.STATE:
-            return _of_tables(instance, chosen, lambda s, n: gather_state(s, n).listing())
+            return _report_tables(instance, ref, lambda s, n: gather_state(s, n).listing())
         case _:
-            return (_listing(instance, kind, chosen, limit),)
+            return (_report_instance(instance, kind, ref, limit),)
 
 
-def _of_tables(
-    instance: Instance, chosen: TableRef | None, gather: Callable[[StateStore, str], Listing]
+def _report_tables(
+    instance: Instance, ref: TableRef | None, gather: Callable[[StateStore, str], Listing]
 ) -> Iterator[Listing]:
-    if chosen is not None:
-        yield gather(instance.tables.state(chosen.id), chosen.name)
+    if ref is not None:
+        yield gather(instance.tables.state(ref.id), ref.name)
         return
     for table in instance.tables.index.list():
         try:
@@ -95,35 +84,34 @@ def _of_tables(
             logger.warning("could not read table %s: %s", table.name, error)
 
 
-def _listing(instance: Instance, kind: ReportKind, chosen: TableRef | None, limit: int) -> Listing:
-    of_table = chosen.id if chosen is not None else None
+def _report_instance(
+    instance: Instance, kind: ReportKind, ref: TableRef | None, limit: int
+) -> Listing:
+    index, jobs = instance.tables.index, instance.jobs
+    table_id = ref.id if ref is not None else None
     match kind:
         case ReportKind.TABLES:
-            totals_of = partial(_totals_of, instance)
-            return gather_tables(instance.tables.index, of_table, limit, totals_of).listing()
+            return gather_tables(index, table_id, limit, partial(_read_totals, instance)).listing()
         case _ if kind in _JOB_KINDS:
-            silence_of = partial(_silence_of, instance, instance.clock())
+            describe_loss = partial(_describe_loss, instance, instance.clock())
             job_kind = _JOB_KINDS[kind]
             return gather_jobs(
-                instance.jobs.tracker, instance.tables.index, job_kind, silence_of, of_table, limit
+                jobs.tracker, index, job_kind, describe_loss, table_id, limit
             ).listing()
         case ReportKind.TASKS:
-            silence_of_task = partial(heartbeat.silence_of_task, instance, instance.clock())
-            return gather_tasks(instance.jobs.tasks, silence_of_task, limit=limit).listing()
+            describe_task_loss = partial(heartbeat.silence_of_task, instance, instance.clock())
+            return gather_tasks(jobs.tasks, describe_task_loss, limit=limit).listing()
         case ReportKind.QUEUES:
-            queues = {name.value: instance.jobs.queue(name) for name in instance.jobs.queues}
-            return gather_queues(queues).listing()
+            return gather_queues({name.value: jobs.queue(name) for name in jobs.queues}).listing()
         case ReportKind.DEAD_LETTERS:
             return list_dead_letters(instance, limit=limit)
         case _:
-            if QueueName.QUERY not in instance.jobs.queues:
+            if QueueName.QUERY not in jobs.queues:
                 return QueriesReport((), {}).listing()
-            history = instance.queries.tracker()
-            return gather_queries(history, instance.tables.index, of_table, limit).listing()
+            return gather_queries(instance.queries.tracker(), index, table_id, limit).listing()
 
 
-def _silence_of(instance: Instance, now_ms: int, task_id: str) -> str | None:
-    """Of a task by its id."""
+def _describe_loss(instance: Instance, now_ms: int, task_id: str) -> str | None:
     if not instance.jobs.heartbeats:
         return None
     try:
@@ -133,6 +121,6 @@ def _silence_of(instance: Instance, now_ms: int, task_id: str) -> str | None:
     return heartbeat.silence_of_task(instance, now_ms, task)
 
 
-def _totals_of(instance: Instance, table_id: TableId) -> Totals:
+def _read_totals(instance: Instance, table_id: TableId) -> Totals:
     with instance.tables.state(table_id).reading() as state:
         return state.files.totals()

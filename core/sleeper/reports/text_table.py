@@ -1,4 +1,4 @@
-"""Lays a listing's rows out for people, in the width that there is."""
+"""Text tables of listings, fitted to a width."""
 
 import io
 import json
@@ -19,49 +19,49 @@ _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _TEXT_LENGTH_MAX = 100
 _GAP = 2
 _DATE_LENGTH = len("2026-01-31")
-# Longer words, such as ids, are broken where the terminal is narrow.
-_WORD_LENGTH_KEPT = 12
+# A narrow terminal wraps longer words, such as ids.
+_UNBROKEN_LENGTH_MAX = 12
 
 
-def text_table(listing: Listing, width: int) -> str:
-    """The rows under their headings, or where that is too wide, each row as lines of its own.
+def format_table(listing: Listing, width: int) -> str:
+    """Returns the rows under their headings, or one line per value if the table is too wide.
 
-    Columns that have no value in any row are left out. Times are in UTC, to the second.
+    Omits columns without a value in any row. Times are in UTC, to the second.
     """
     columns = [
-        (column, [_as_text(column, row[i]) for row in listing.rows])
+        (column, [_format_value(column, row[i]) for row in listing.rows])
         for i, column in enumerate(listing.columns)
     ]
-    told = [(column, texts) for column, texts in columns if any(texts)]
-    widths = _column_widths(told, width)
-    return _records(told) if widths is None else _table(told, widths)
+    columns = [(column, texts) for column, texts in columns if any(texts)]
+    widths = _fit_widths(columns, width)
+    return _format_records(columns) if widths is None else _format_columns(columns, widths)
 
 
-def _column_widths(columns: Sequence[tuple[Column, list[str]]], width: int) -> list[int] | None:
-    """How wide each column is so that all fit; None if they cannot."""
-    widest = [max(map(cell_len, [c.heading, *texts])) for c, texts in columns]
-    least = [_least_width(column, texts) for column, texts in columns]
-    excess = sum(widest) + _GAP * (len(columns) - 1) - width
+def _fit_widths(columns: Sequence[tuple[Column, list[str]]], width: int) -> list[int] | None:
+    """Returns column widths that fit into `width`, or None if none do."""
+    widths = [max(map(cell_len, [c.heading, *texts])) for c, texts in columns]
+    minima = [_width_min(column, texts) for column, texts in columns]
+    excess = sum(widths) + _GAP * (len(columns) - 1) - width
     while excess > 0:
-        can_shrink = [i for i, w in enumerate(widest) if w > least[i]]
-        if not can_shrink:
+        reducible = [i for i, w in enumerate(widths) if w > minima[i]]
+        if not reducible:
             return None
-        widest[max(can_shrink, key=widest.__getitem__)] -= 1
+        widths[max(reducible, key=widths.__getitem__)] -= 1
         excess -= 1
-    return widest
+    return widths
 
 
-def _least_width(column: Column, texts: list[str]) -> int:
-    """How narrow the column may get: numbers and words are not broken, times after the date."""
+def _width_min(column: Column, texts: list[str]) -> int:
+    """Returns the width that keeps numbers, dates and short words on one line."""
     longest, heading = max(map(cell_len, texts)), max(map(cell_len, column.heading.split()))
     if column.kind in _NUMERIC:
         return max(longest, heading)
-    kept = _DATE_LENGTH if column.kind is ColumnKind.TIME else _WORD_LENGTH_KEPT
-    return max(min(longest, kept), heading)
+    unbroken = _DATE_LENGTH if column.kind is ColumnKind.TIME else _UNBROKEN_LENGTH_MAX
+    return max(min(longest, unbroken), heading)
 
 
-def _table(columns: Sequence[tuple[Column, list[str]]], widths: Sequence[int]) -> str:
-    # The gap is a space after each column and the box's own between two.
+def _format_columns(columns: Sequence[tuple[Column, list[str]]], widths: Sequence[int]) -> str:
+    # rich adds a space between columns to the padding of one, so the gap is two.
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for (column, _), width in zip(columns, widths, strict=True):
         justify: JustifyMethod = "right" if column.kind in _NUMERIC else "left"
@@ -74,8 +74,8 @@ def _table(columns: Sequence[tuple[Column, list[str]]], widths: Sequence[int]) -
     return "".join(line.rstrip() + "\n" for line in buffer.getvalue().splitlines())
 
 
-def _records(columns: Sequence[tuple[Column, list[str]]]) -> str:
-    """A line for each value, and an empty one between rows."""
+def _format_records(columns: Sequence[tuple[Column, list[str]]]) -> str:
+    """Returns one line per value, with an empty line between rows."""
     heading_width = max(cell_len(column.heading) for column, _ in columns)
     records = [
         "".join(
@@ -88,7 +88,7 @@ def _records(columns: Sequence[tuple[Column, list[str]]]) -> str:
     return "\n".join(records)
 
 
-def _as_text(column: Column, value: Value) -> str:
+def _format_value(column: Column, value: Value) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -103,7 +103,7 @@ def _as_text(column: Column, value: Value) -> str:
         case ColumnKind.TIME:
             return iso_time(int(value))[:19].replace("T", " ")
         case ColumnKind.BYTES:
-            return _byte_text(value)
+            return _format_bytes(value)
         case ColumnKind.SECONDS:
             return f"{value:,.1f}"
         case _:
@@ -111,16 +111,13 @@ def _as_text(column: Column, value: Value) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A line of its own would break the row."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= _TEXT_LENGTH_MAX else line[: _TEXT_LENGTH_MAX - 1] + "…"
 
 
-def _byte_text(count: float) -> str:
+def _format_bytes(count: float) -> str:
     power = 0
     while count >= 1024 and power < len(_BYTE_UNITS) - 1:
         count /= 1024
         power += 1
-    return (
-        f"{count:,.0f} {_BYTE_UNITS[power]}" if power == 0 else f"{count:,.1f} {_BYTE_UNITS[power]}"
-    )
+    return f"{count:,.{min(power, 1)}f} {_BYTE_UNITS[power]}"

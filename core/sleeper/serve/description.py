@@ -3,7 +3,7 @@
 from typing import Any
 
 from sleeper import __version__
-from sleeper.reports.kind import ReportKind
+from sleeper.reports.output import ReportKind
 from sleeper.serve.row_formats import ROW_FORMATS
 
 Json = dict[str, Any]

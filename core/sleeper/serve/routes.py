@@ -17,11 +17,11 @@ from sleeper.instance import Instance
 from sleeper.processing.restriction import NO_RESTRICTION, visible_schema
 from sleeper.properties.table import AGGREGATIONS, FILTERS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG
 from sleeper.query.messages.query import QUERY_TYPE, query_message_from_json
+from sleeper.query.service import restriction_for
 from sleeper.query_service.submit import submit_query
-from sleeper.reports.kind import ReportKind
-from sleeper.reports.output import Listing, json_rows
+from sleeper.reports.access import check_query_access, check_report_access
+from sleeper.reports.output import Listing, ReportKind, json_rows
 from sleeper.reports.service import report, report_table
-from sleeper.reports.sight import check_sees_query, check_sees_report, sight_of
 from sleeper.schema.json import schema_to_json
 from sleeper.serve.access import caller_of
 from sleeper.serve.bodies import json_body
@@ -89,7 +89,7 @@ class Routes:
         return {"tables": [{"name": r.name, "id": r.id, "online": r.online} for r in refs]}
 
     def _table(self, name: str, caller: str) -> dict[str, Any]:
-        sight = sight_of(self.instance, name, caller)
+        sight = restriction_for(self.instance.table(name), caller)
         found = report_table(self.instance, name)
         schema = visible_schema(sight, found.schema)
         told = {
@@ -118,13 +118,13 @@ class Routes:
     def _status(
         self, kind: ReportKind, table: str | None, limit: int, caller: str
     ) -> dict[str, Any]:
-        check_sees_report(self.instance, kind, table, caller)
+        check_report_access(self.instance, kind, table, caller)
         listings = report(self.instance, kind, table, limit)
         return {"reports": [_listing(each) for each in listings]}
 
     def _query(self, query_id: str, caller: str) -> dict[str, Any]:
         status = self.instance.queries.tracker().query(query_id)
-        check_sees_query(self.instance, status, caller)
+        check_query_access(self.instance, status, caller)
         return {
             "queryId": status.query_id,
             "state": status.state.value,

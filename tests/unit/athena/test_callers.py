@@ -14,8 +14,8 @@ from sleeper.jobs.queue import Message
 from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.service import restriction_for
-from sleeper.reports.kind import ReportKind
-from sleeper.reports.sight import check_sees_report
+from sleeper.reports.access import check_report_access
+from sleeper.reports.output import ReportKind
 
 SCHEMA = '{"rowKeyFields":[{"name":"k","type":"IntType"}]}'
 CALLERS = {"some": {"valueFields": []}, "all": {}}
@@ -34,11 +34,11 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
 
 
 def test_reports_of_one_table_are_for_those_who_see_all_of_it(instance: Instance) -> None:
-    check_sees_report(instance, ReportKind.FILES, "open", "some")
-    check_sees_report(instance, ReportKind.FILES, "guarded", "all")
+    check_report_access(instance, ReportKind.FILES, "open", "some")
+    check_report_access(instance, ReportKind.FILES, "guarded", "all")
     for kind, table in ((ReportKind.FILES, "guarded"), (ReportKind.FILES, None)):
         with pytest.raises(InvalidRequestError, match="'some' may not see all"):
-            check_sees_report(instance, kind, table, "some")
+            check_report_access(instance, kind, table, "some")
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_reports_of_one_table_are_for_those_who_see_all_of_it(instance: Instance
 def test_reports_that_are_of_no_table_are_for_those_who_see_every_table(
     instance: Instance, kind: ReportKind
 ) -> None:
-    check_sees_report(instance, kind, "open", "all")
+    check_report_access(instance, kind, "open", "all")
     with pytest.raises(InvalidRequestError, match="'some' may not see all"):
-        check_sees_report(instance, kind, "open", "some")
+        check_report_access(instance, kind, "open", "some")
 
 
 @pytest.mark.parametrize("lines_kept", ["", "id", "name"])

@@ -6,7 +6,7 @@ import pytest
 
 from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance
-from sleeper.reports.kind import ReportKind
+from sleeper.reports.output import ReportKind
 from sleeper.statestore.transactions.holds import CreateFollower, CreateHold
 from tests.unit.cli.conftest import Sleeper
 

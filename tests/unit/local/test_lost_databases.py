@@ -11,7 +11,7 @@ from sleeper.errors import DataError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.local.folder import open_instance_folder
 from sleeper.local.instance import make_local_instance, open_local_instance
-from sleeper.reports.kind import ReportKind
+from sleeper.reports.output import ReportKind
 from sleeper.reports.service import report
 
 SCHEMA = json.dumps({"rowKeyFields": [{"name": "k", "type": "LongType"}]})

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.partitions.partition import Partition, tree_from_split_points
-from sleeper.reports.partitions import draw_tree, in_tree_order
+from sleeper.reports.partitions import draw_tree, walk_tree
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
 SCHEMA = Schema((Field("k", PrimitiveType.LONG),))
@@ -21,7 +21,7 @@ class Drawn:
 
 
 def drawn(partitions: list[Partition]) -> list[Drawn]:
-    return [Drawn(p, depth) for depth, p in in_tree_order(partitions)]
+    return [Drawn(p, depth) for depth, p in walk_tree(partitions)]
 
 
 @given(st.sets(st.integers(-1000, 1000), max_size=40), st.randoms())
@@ -52,7 +52,7 @@ def test_a_stem_ends_at_the_last_child(points: set[int]) -> None:
 
 def test_leaves_are_in_key_order() -> None:
     partitions = tree_from_split_points(SCHEMA, range(10, 200, 10))
-    leaves = [p for _, p in in_tree_order(partitions) if p.is_leaf]
+    leaves = [p for _, p in walk_tree(partitions) if p.is_leaf]
     assert leaves == sorted(leaves, key=lambda p: p.region.ranges[0].min)
 
 
@@ -61,16 +61,16 @@ def test_a_tree_deeper_than_pythons_stack_is_drawn() -> None:
     chain = [root]
     for i in range(3000):
         chain.append(Partition(f"p{i}", root.region, chain[-1].id))  # type: ignore[arg-type]
-    assert [depth for depth, _ in in_tree_order(chain)] == list(range(3001))
+    assert [depth for depth, _ in walk_tree(chain)] == list(range(3001))
     assert len(draw_tree(SCHEMA, drawn(chain))) == 3001
 
 
 def test_bars_are_as_long_as_leaves_have_rows() -> None:
     partitions = tree_from_split_points(SCHEMA, [0, 10])
-    leaves = [p for _, p in in_tree_order(partitions) if p.is_leaf]
+    leaves = [p for _, p in walk_tree(partitions) if p.is_leaf]
     rows = dict(zip((p.id for p in leaves), (100, 50, 1), strict=True))
     tree = [
         Drawn(p, depth, rows.get(p.id, 0), 0, 1 if p.is_leaf else 0)
-        for depth, p in in_tree_order(partitions)
+        for depth, p in walk_tree(partitions)
     ]
     assert [line.count("█") for line in draw_tree(SCHEMA, tree) if "█" in line] == [20, 10, 1]

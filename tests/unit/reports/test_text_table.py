@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from sleeper.reports.output import Column, ColumnKind, Listing, Value
-from sleeper.reports.text_table import text_table
+from sleeper.reports.text_table import format_table
 
 WIDE = 1000
 _VALUES: dict[ColumnKind, st.SearchStrategy[Value]] = {
@@ -33,7 +33,7 @@ def squeezed(text: str) -> str:
 def test_a_table_fits_the_width_or_gives_way_to_a_line_for_each_value(
     listing: Listing, width: int
 ) -> None:
-    narrow = text_table(listing, width)
+    narrow = format_table(listing, width)
     if "─" in narrow:
         assert max(cell_len(line) for line in narrow.splitlines()) <= width
     else:
@@ -43,7 +43,7 @@ def test_a_table_fits_the_width_or_gives_way_to_a_line_for_each_value(
 
 @given(listings(), st.integers(20, 200))
 def test_nothing_is_lost_in_a_narrow_one(listing: Listing, width: int) -> None:
-    wide, narrow = squeezed(text_table(listing, WIDE)), squeezed(text_table(listing, width))
+    wide, narrow = squeezed(format_table(listing, WIDE)), squeezed(format_table(listing, width))
     for heading in (f"Column{i}" for i in range(len(listing.columns))):
         wide, narrow = wide.replace(heading, ""), narrow.replace(heading, "")
     for heading_part in ("Column", "─", "…"):
@@ -56,16 +56,16 @@ def test_nothing_is_lost_in_a_narrow_one(listing: Listing, width: int) -> None:
 def test_numbers_are_never_broken() -> None:
     columns = (Column("a", "A"), Column("n", "N", ColumnKind.COUNT))
     listing = Listing("some", "some", columns, (("x" * 60, 123_456_789),))
-    assert text_table(listing, 25).splitlines() == [
+    assert format_table(listing, 25).splitlines() == [
         "A                       N",
         "─────────────────────────",
         "xxxxxxxxxxxx  123,456,789",
         *["xxxxxxxxxxxx"] * 4,
     ]
-    assert text_table(listing, 24).splitlines() == [f"A  {'x' * 60}", "N  123,456,789"]
+    assert format_table(listing, 24).splitlines() == [f"A  {'x' * 60}", "N  123,456,789"]
 
 
 def test_a_column_without_any_value_is_left_out() -> None:
     columns = (Column("a", "A"), Column("b", "B"), Column("n", "N", ColumnKind.COUNT))
     listing = Listing("some", "some", columns, (("x", None, 0), ("y", "", None)))
-    assert text_table(listing, 80).splitlines() == ["A  N", "────", "x  0", "y"]
+    assert format_table(listing, 80).splitlines() == ["A  N", "────", "x  0", "y"]

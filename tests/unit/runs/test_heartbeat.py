@@ -15,7 +15,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import make_local_instance, open_local_instance
-from sleeper.reports.kind import ReportKind
+from sleeper.reports.output import ReportKind
 from sleeper.reports.service import report
 from sleeper.runs import heartbeat
 from sleeper.runs.task import own_task
@@ -142,7 +142,7 @@ def test_a_task_that_fell_silent_is_lost_when_its_message_is_back_on_the_queue(
     jobs = rows(on_aws, ReportKind.INGEST_JOBS)
     assert jobs["job of alive"]["state"] == "running"
     assert jobs["job of killed"]["state"] == "lost"
-    assert jobs["job of killed"]["reason"] == "its task was last heard of 16 minutes ago"
+    assert jobs["job of killed"]["reason"] == "lost task: last heard of 16 minutes ago"
     (listing,) = report(on_aws, ReportKind.TASKS)
     assert listing.summary == "2 tasks, 1 running, 1 lost"
     (listing,) = report(on_aws, ReportKind.INGEST_JOBS)
