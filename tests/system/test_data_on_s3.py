@@ -28,8 +28,8 @@ from sleeper.ingest.parts import begin_parts, write_part
 from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files, ingest_files
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import tree_from_split_points
-from sleeper.query.distributed.change_feed import plan_feed, read_feed_piece
-from sleeper.query.distributed.pieces import plan_pieces, read_piece
+from sleeper.query.distributed.change_feed import plan_feed
+from sleeper.query.distributed.read import plan_read, read_part
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.run import run_query
@@ -250,14 +250,11 @@ def test_what_other_processes_read_and_write_takes_no_state(
     target = begin_parts(ingest_table, rows.schema, "(rows)")
     new = write_part(target, iter([rows]), "(part)", table.root, table.engine)
     assert commit_new_files(ingest_table, "j", target.run_start_ms, new, "request").rows == 2
-    shared, pieces = plan_pieces(Query(), opened(table), engine, "tests", 1)
-    feed_schema, feed = plan_feed(table.store, 0, table.number(), Query(), 1)
+    planned = plan_read(Query(), opened(table), engine, "tests", 1)
+    feed = plan_feed(table.store, 0, table.number(), Query(), 1)
     version = table.number()
-    (piece,), (new_files,) = pieces, feed
-    for batches in (
-        read_piece(shared, piece, table.root, TableIterators(), engine),
-        read_feed_piece(feed_schema, Query(), new_files, table.root, engine),
-    ):
+    for read, (part,) in (planned, feed):
+        batches = read_part(read, part, table.root, TableIterators(), engine)
         assert pa.Table.from_batches(batches).to_pydict() == {"key": [1, 2], "v": ["a", "b"]}
     assert table.number() == version
 

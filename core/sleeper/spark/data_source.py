@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sleeper.query.distributed.service import plan_scan, read_scan
+from sleeper.query.distributed.read import plan_table_read, read_table_part
 from sleeper.query.service import schema_of
 from sleeper.spark import options as asked
 from sleeper.spark.opened import opened
@@ -35,22 +35,22 @@ class SleeperReader(DataSourceReader):
         instance, name = opened(self._where), asked.table_named(options)
         schema = schema_of(instance, name)
         query = replace(asked.query_asked(options, schema), columns=columns_of(declared, schema))
-        self._scan, self._pieces = plan_scan(
+        self._read, self._parts = plan_table_read(
             instance.table(name), query, _OWNER, asked.partition_bytes(options)
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_pieces": []}
+        return self.__dict__ | {"_parts": []}
 
     def partitions(self) -> list[InputPartition]:
         """One for each leaf, or for a few small ones."""
-        return [InputPartition(piece) for piece in self._pieces]
+        return [InputPartition(part) for part in self._parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of the leaves, in key order."""
         # Where there is no partition, Spark makes one with nothing in it.
         if partition.value is not None:
-            rows = read_scan(opened(self._where), self._scan, partition.value)
+            rows = read_table_part(opened(self._where), self._read, partition.value)
             yield from exactly(rows, arrow_of_spark(self._declared))
 
 

@@ -20,8 +20,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from sleeper.errors import InvalidRequestError
-from sleeper.query.distributed.follow import Followed, TableFollower
-from sleeper.query.distributed.service import read_feed_scan
+from sleeper.query.distributed.follow import TableFollower
+from sleeper.query.distributed.read import read_table_part
 from sleeper.query.request import Query
 from sleeper.query.service import schema_of
 from sleeper.spark import options as asked
@@ -70,23 +70,23 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The files that came in between; a few small ones together."""
-        scans = self._following().scans(
+        parts = self._following().parts(
             self._version(start),
             self._version(end),
             self._asked(),
             asked.partition_bytes(self._options),
         )
-        return [InputPartition(scan) for scan in scans]
+        return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows as they were ingested, each file's in key order."""
         if partition.value is not None:
-            rows = read_feed_scan(opened(self._where), partition.value)
+            rows = read_table_part(opened(self._where), *partition.value)
             yield from exactly(rows, arrow_of_spark(self._declared))
 
     def commit(self, end: Offset) -> None:
         """Spark does not come back to what is before the offset."""
-        self._following().has_read(self._version(end))
+        self._following().advance(self._version(end))
 
     def stop(self) -> None:
         if self._follower is not None:
@@ -95,9 +95,8 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _following(self) -> TableFollower:
         if self._follower is None:
             table = opened(self._where).table(self._name)
-            self._follower = TableFollower(
-                Followed(table, self._options.get("follower") or None, _OWNER)
-            )
+            name = self._options.get("follower") or None
+            self._follower = TableFollower(table, name, _OWNER)
         return self._follower
 
     def _offset(self, version: int) -> dict[str, Any]:

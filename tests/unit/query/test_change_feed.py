@@ -1,4 +1,4 @@
-"""The change feed: every ingested row once, in pieces between versions."""
+"""The change feed: every ingested row once, in parts between versions."""
 
 import pickle
 import time
@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations
-from sleeper.query.distributed.change_feed import next_version, plan_feed, read_feed_piece
-from sleeper.query.distributed.feed_claim import FollowerClaim, HoldClaim
+from sleeper.query.distributed.change_feed import next_version, plan_feed
+from sleeper.query.distributed.follow import FollowerClaim, HoldClaim
+from sleeper.query.distributed.read import read_part
 from sleeper.query.engine import QueryEngine, QuerySettings
 from sleeper.query.request import Query, region_of_range
 from sleeper.schema.model import Field, PrimitiveType, Schema
@@ -29,14 +31,14 @@ EVERYTHING = Query()
 
 
 def keys_between(
-    table: RealTable, start: int, end: int, query: Query = EVERYTHING, piece_bytes: int = 1
+    table: RealTable, start: int, end: int, query: Query = EVERYTHING, part_bytes: int = 1
 ) -> list[int]:
     engine = QueryEngine(QuerySettings(table.engine), table.clock)
-    schema, pieces = plan_feed(table.store, start, end, query, piece_bytes)
+    read, parts = plan_feed(table.store, start, end, query, part_bytes)
     return [
         row["key"]
-        for piece in pickle.loads(pickle.dumps(pieces))
-        for batch in read_feed_piece(schema, query, piece, table.root, engine)
+        for part in pickle.loads(pickle.dumps(parts))
+        for batch in read_part(read, part, table.root, TableIterators(), engine)
         for row in batch.to_pylist()
     ]
 
@@ -50,7 +52,7 @@ def followed(table: RealTable, files_max: int | None = None) -> list[list[int]]:
     return found
 
 
-def test_rows_come_once_and_what_compactions_make_of_them_does_not(make_table: MakeTable) -> None:
+def test_the_feed_has_each_ingested_row_once_and_no_compacted_files(make_table: MakeTable) -> None:
     table = make_table(split_points=[50])
     table.ingest(range(0, 100, 2))
     table.ingest(range(1, 100, 2), strategy=BY_LEAF)
@@ -60,14 +62,14 @@ def test_rows_come_once_and_what_compactions_make_of_them_does_not(make_table: M
     assert [len(batch) for batch in followed(table, files_max=1)] == [50, 50, 1]
 
 
-def test_a_transaction_is_never_torn_by_the_number_of_files(make_table: MakeTable) -> None:
+def test_the_file_limit_never_splits_a_transaction(make_table: MakeTable) -> None:
     table = make_table(split_points=[10, 20, 30])
     table.ingest(range(40), strategy=BY_LEAF)
     table.ingest(range(40, 50))
     assert [len(batch) for batch in followed(table, files_max=2)] == [40, 10]
 
 
-def test_nothing_but_new_files_moves_the_feed(table: RealTable) -> None:
+def test_only_new_files_advance_the_feed(table: RealTable) -> None:
     table.ingest(range(10))
     start = table.number()
     table.store.commit_or_raise(AddFiles("no rows", table.clock(), ()))
@@ -76,7 +78,7 @@ def test_nothing_but_new_files_moves_the_feed(table: RealTable) -> None:
     assert next_version(table.store, start, 5, None) == start
 
 
-def test_a_long_quiet_time_moves_it_on(table: RealTable) -> None:
+def test_many_transactions_without_files_advance_the_feed(table: RealTable) -> None:
     table.ingest(range(10))
     start = table.number()
     table.store.commit(*(AddFiles(f"job-{n}", table.clock(), ()) for n in range(1000)))
@@ -85,7 +87,7 @@ def test_a_long_quiet_time_moves_it_on(table: RealTable) -> None:
     assert keys_between(table, start, end) == []
 
 
-def test_it_stops_at_the_version_that_is_not_to_be_passed(table: RealTable) -> None:
+def test_the_feed_stops_at_the_last_version(table: RealTable) -> None:
     table.ingest([1])
     last = table.number()
     table.ingest([2])
@@ -93,25 +95,25 @@ def test_it_stops_at_the_version_that_is_not_to_be_passed(table: RealTable) -> N
     assert next_version(table.store, last, None, last) == last
 
 
-def test_small_files_go_together(table: RealTable) -> None:
+def test_small_files_are_grouped(table: RealTable) -> None:
     for key in range(4):
         table.ingest([key])
-    _, pieces = plan_feed(table.store, 0, table.number(), Query(), 10**6)
-    assert [len(p.scans) for p in pieces] == [4]
-    _, pieces = plan_feed(table.store, 0, table.number(), Query(), 1)
-    assert [len(p.scans) for p in pieces] == [1, 1, 1, 1]
+    _, parts = plan_feed(table.store, 0, table.number(), Query(), 10**6)
+    assert [len(p.leaves) for p in parts] == [4]
+    _, parts = plan_feed(table.store, 0, table.number(), Query(), 1)
+    assert [len(p.leaves) for p in parts] == [1, 1, 1, 1]
 
 
-def test_regions_and_columns_narrow_it(table: RealTable) -> None:
+def test_regions_and_columns_restrict_the_feed(table: RealTable) -> None:
     table.ingest(range(10))
     table.ingest(range(10, 20))
     query = Query((region_of_range(LONG_SCHEMA, 8, 10),), ("key",))
     assert keys_between(table, 0, table.number(), query) == [8, 9]
-    _, pieces = plan_feed(table.store, 0, table.number(), query, 1)
-    assert len(pieces) == 1
+    _, parts = plan_feed(table.store, 0, table.number(), query, 1)
+    assert len(parts) == 1
 
 
-def test_rows_come_as_they_were_ingested_not_as_they_add_up(make_table: MakeTable) -> None:
+def test_the_feed_skips_aggregations(make_table: MakeTable) -> None:
     schema = Schema((Field("key", PrimitiveType.LONG),), (), (Field("n", PrimitiveType.LONG),))
     adding = Processing(aggregations=parse_aggregations("sum(n)"))
     table = make_table(schema=schema, processing=adding)
@@ -122,7 +124,7 @@ def test_rows_come_as_they_were_ingested_not_as_they_add_up(make_table: MakeTabl
     assert keys_between(table, 0, table.number()) == [1, 1]
 
 
-def test_a_start_whose_files_were_collected_is_refused_by_the_oldest(table: RealTable) -> None:
+def test_a_collected_start_is_refused_with_the_oldest_version(table: RealTable) -> None:
     _compacted_and_collected(table)
     with pytest.raises(InvalidRequestError, match=r"from version \d+ on"):
         next_version(table.store, 0, 5, None)
@@ -130,34 +132,34 @@ def test_a_start_whose_files_were_collected_is_refused_by_the_oldest(table: Real
         plan_feed(table.store, 0, table.number(), Query(), 1)
 
 
-def test_a_start_that_is_not_reached_is_refused(table: RealTable) -> None:
+def test_a_future_start_is_refused(table: RealTable) -> None:
     with pytest.raises(InvalidRequestError, match="not reached"):
         next_version(table.store, 1000, 5, None)
 
 
-def test_a_follower_keeps_the_files_however_long_it_takes(table: RealTable) -> None:
+def test_a_follower_keeps_the_files_without_a_time_limit(table: RealTable) -> None:
     claim = FollowerClaim(table.store, "f")
     claim.keep(claim.begin(1))
     _compacted_and_collected(table, files=0)
     assert len(keys_between(table, 1, table.number())) == 20
-    claim.has_read(table.number())
+    claim.advance(table.number())
     assert table.collect().files > 0
 
 
-def test_a_new_reader_goes_on_where_its_follower_is(table: RealTable) -> None:
+def test_a_new_reader_continues_at_its_follower_s_position(table: RealTable) -> None:
     claim = FollowerClaim(table.store, "f")
     claim.keep(claim.begin(1))
     table.ingest([1])
-    claim.has_read(table.number())
+    claim.advance(table.number())
     assert FollowerClaim(table.store, "f").begin(1) == table.number()
 
 
-def test_a_follower_that_was_deleted_is_made_anew(table: RealTable) -> None:
+def test_a_deleted_follower_is_created_again(table: RealTable) -> None:
     claim = FollowerClaim(table.store, "f")
     claim.keep(1)
     table.store.commit_or_raise(DeleteFollower("f"))
     table.ingest([1])
-    claim.has_read(table.number())
+    claim.advance(table.number())
     claim.keep(table.number())
     assert [f.position for f in table.store.followers()] == [table.number() - 1]
 
@@ -180,8 +182,8 @@ def test_a_hold_moves_with_its_reader_and_expires_after_it_stops(table: RealTabl
     assert not _hold_expires_after(table, table.clock() + 3600 * 1000)
 
 
-def test_a_hold_is_renewed_while_its_reader_is_busy_with_a_long_batch(table: RealTable) -> None:
-    """Spark asks for no offset during a micro-batch, so only a timer can renew the hold."""
+def test_a_hold_is_renewed_during_a_long_batch(table: RealTable) -> None:
+    """Spark requests no offset during a micro-batch, so only a timer can renew the hold."""
     start = table.number()
     table.ingest(range(10))
     claim = HoldClaim(table.store, 1, table.clock, "tests")
@@ -202,7 +204,7 @@ def _hold_expires_after(table: RealTable, moment_ms: int) -> bool:
         return any(hold.expiry_ms > moment_ms for hold in state.collection.holds())
 
 
-def test_a_hold_comes_too_late_for_what_is_collected(table: RealTable) -> None:
+def test_a_hold_on_a_collected_version_is_refused(table: RealTable) -> None:
     _compacted_and_collected(table)
     with pytest.raises(InvalidRequestError, match=r"from version \d+ on"):
         HoldClaim(table.store, 3600, table.clock, "tests").keep(1)
@@ -213,7 +215,7 @@ def test_a_hold_comes_too_late_for_what_is_collected(table: RealTable) -> None:
     steps=st.lists(st.sampled_from(["ingest", "leaves", "compact", "split"]), max_size=7),
     files_max=st.sampled_from([1, 2, 100]),
 )
-def test_whatever_happens_a_follower_gets_every_row_once(
+def test_a_follower_reads_every_row_once_despite_other_writers(
     steps: list[str], files_max: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     table = RealTable(tmp_path_factory.mktemp("feed"), split_points=[50])
@@ -234,7 +236,7 @@ def test_whatever_happens_a_follower_gets_every_row_once(
                 table.split_all(threshold=30)
         end = next_version(table.store, start, files_max, None)
         found += keys_between(table, start, end)
-        claim.has_read(start)  # Spark tells of an offset one batch later
+        claim.advance(start)  # Spark commits an offset one batch later
         start = end
     while (end := next_version(table.store, start, files_max, None)) != start:
         found += keys_between(table, start, end)

@@ -1,47 +1,134 @@
-"""The change feed of a table for a reader that comes back for more."""
+"""Readers that follow the change feed of a table, and the claims that keep its files for them.
+
+A *follower* keeps the files while its reader is away, until an operator deletes it. Without one,
+a hold moves along with the reader, and keeps the files while the reader runs and for the hold's
+time afterwards.
+"""
 
 import time
-from dataclasses import dataclass
+from typing import Protocol
 
+from sleeper.clock import Clock
+from sleeper.errors import NotFoundError
 from sleeper.instance import OpenTable
-from sleeper.query.distributed.change_feed import check_feed_start, next_version
-from sleeper.query.distributed.feed_claim import FeedClaim, FollowerClaim, HoldClaim
-from sleeper.query.distributed.service import FeedScan, plan_feed_scans
+from sleeper.query.distributed.change_feed import check_feed_start, next_version, plan_feed
+from sleeper.query.distributed.plan import Part
+from sleeper.query.distributed.read import TableRead
+from sleeper.query.hold import VersionHold
 from sleeper.query.request import Query
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.holds import CreateFollower
 from sleeper.tables.table_ref import TableId
 
-# Who asks in a loop is not let ask the state more often while nothing comes.
-_SECONDS_BETWEEN_LOOKS = 0.5
+# Limits how often a polling reader reads the state while nothing is new.
+_SECONDS_BETWEEN_POLLS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """A table to follow, and by whom: a follower's name, or an owner of holds."""
+class FeedClaim(Protocol):
+    """Keeps the changes after the version that a reader has reached."""
 
-    table: OpenTable
-    follower: str | None
-    owner: str
+    def begin(self, version: int) -> int:
+        """Returns the version from which a new reader starts, given the version it requests."""
 
-    def claim(self) -> FeedClaim:
-        """What keeps the feed's files."""
-        state, instance = self.table.state, self.table.instance
-        if self.follower is not None:
-            return FollowerClaim(state, self.follower)
-        seconds = instance.queries.engine().settings.hold_seconds
-        return HoldClaim(state, seconds, instance.clock, self.owner)
+    def keep(self, version: int) -> None:
+        """Keeps the changes after the version. Cheap if they are kept already.
+
+        StateMovedOnError or InvalidRequestError if they are gone.
+        """
+
+    def advance(self, version: int) -> None:
+        """Records that the reader needs no changes up to the version any more."""
+
+    def release(self) -> None:
+        """Records that the reader stops."""
+
+
+class FollowerClaim:
+    """A named follower, created on first use, which keeps its reader's position."""
+
+    def __init__(self, store: StateStore, name: str) -> None:
+        self._store = store
+        self._name = name
+        self._exists = False
+
+    def begin(self, version: int) -> int:
+        """Returns the follower's position if it exists: an earlier start may have failed late."""
+        positions = [f.position for f in self._store.followers() if f.name == self._name]
+        return positions[0] if positions else version
+
+    def keep(self, version: int) -> None:
+        if self._exists:
+            return
+        if all(f.name != self._name for f in self._store.followers()):
+            self._store.commit_or_raise(CreateFollower(self._name, version))
+        self._exists = True
+
+    def advance(self, version: int) -> None:
+        try:
+            self._store.advance_follower(self._name, version)
+        except NotFoundError:
+            # An operator deleted it under a running reader, which creates it again.
+            self._exists = False
+
+    def release(self) -> None:
+        """Does nothing: a follower outlives its readers."""
+
+
+class HoldClaim:
+    """A hold that is renewed in the background and moves along with its reader.
+
+    Spark requests offsets only between micro-batches, so a timer renews the hold in a long one.
+    """
+
+    def __init__(self, store: StateStore, seconds: int, clock: Clock, owner: str) -> None:
+        self._store = store
+        self._seconds = seconds
+        self._clock = clock
+        self._owner = owner
+        self._hold: VersionHold | None = None
+        self._move_ms = 0
+
+    def begin(self, version: int) -> int:
+        return version
+
+    def keep(self, version: int) -> None:
+        """Moves the hold to the version, at most once in a third of the hold's time."""
+        if self._hold is not None and self._clock() < self._move_ms:
+            return
+        check_feed_start(self._store, version)
+        hold = VersionHold(self._store, version, self._seconds, self._clock, self._owner)
+        hold.take()
+        if self._hold is not None:
+            self._hold.release()
+        self._hold = hold
+        self._move_ms = self._clock() + self._seconds * 1000 // 3
+
+    def advance(self, version: int) -> None:
+        """Does nothing: `keep` moves the hold."""
+
+    def release(self) -> None:
+        """Lets the hold expire, so that a stream that restarts soon can continue."""
+        if self._hold is not None:
+            self._hold.leave()
+            self._hold = None
 
 
 class TableFollower:
-    """Tells how far to read next, and keeps what is still to be read."""
+    """A reader of a table's change feed, under a follower's name or an owner's hold."""
 
-    def __init__(self, followed: Followed) -> None:
-        self._table = followed.table
-        self._claim = followed.claim()
-        self._nothing_at = -_SECONDS_BETWEEN_LOOKS
+    def __init__(self, table: OpenTable, follower: str | None, owner: str) -> None:
+        self._table = table
+        self._claim: FeedClaim
+        if follower is not None:
+            self._claim = FollowerClaim(table.state, follower)
+        else:
+            seconds = table.instance.queries.engine().settings.hold_seconds
+            self._claim = HoldClaim(table.state, seconds, table.instance.clock, owner)
+        self._idle_since = -_SECONDS_BETWEEN_POLLS
 
     @property
     def table_id(self) -> TableId:
-        """Which table it is, whatever it is called."""
+        """The table's id, which stays the same when the table is renamed."""
         return self._table.ref.id
 
     @property
@@ -51,36 +138,39 @@ class TableFollower:
             return int(state.number)
 
     def begin(self, start: int) -> int:
-        """Where to start the first time, if `start` is what is wanted. It is kept from now on."""
+        """Returns the version to start from, given the version requested, and keeps it."""
         version = self._claim.begin(start)
         check_feed_start(self._table.state, version)
         self._claim.keep(version)
         return version
 
     def next_version(self, start: int, files_max: int | None, last: int | None) -> int:
-        """Up to which version to read, `start` if there is nothing yet.
+        """Returns the version up to which to read, `start` if nothing is new.
 
-        StateMovedOnError if there is nothing more to come, because the table was deleted.
+        StateMovedOnError if the table was deleted.
         """
         self._claim.keep(start)
-        if time.monotonic() - self._nothing_at < _SECONDS_BETWEEN_LOOKS:
+        if time.monotonic() - self._idle_since < _SECONDS_BETWEEN_POLLS:
             return start
-        found = next_version(self._table.state, start, files_max, last)
-        if found == start:
-            self._nothing_at = time.monotonic()
-            # Nothing ever comes of a table that is gone.
+        version = next_version(self._table.state, start, files_max, last)
+        if version == start:
+            self._idle_since = time.monotonic()
+            # A deleted table never has changes, so a reader would wait forever.
             self._table.check_active()
-        return found
+        return version
 
-    def scans(self, start: int, end: int, query: Query, bytes_per_piece: int) -> list[FeedScan]:
-        """What came after `start`, up to `end`."""
+    def parts(
+        self, start: int, end: int, query: Query, part_bytes: int
+    ) -> list[tuple[TableRead, Part]]:
+        """Plans a read of the changes after `start`, up to `end`, and returns its parts."""
         self._claim.keep(start)
-        return plan_feed_scans(self._table, start, end, query, bytes_per_piece)
+        read, parts = plan_feed(self._table.state, start, end, query, part_bytes)
+        return [(TableRead(self._table.ref, read), part) for part in parts]
 
-    def has_read(self, end: int) -> None:
-        """Nothing up to `end` is asked for again."""
-        self._claim.has_read(end)
+    def advance(self, end: int) -> None:
+        """Records that changes up to `end` are not read again."""
+        self._claim.advance(end)
 
     def close(self) -> None:
-        """The reader stops, perhaps to come back."""
+        """Ends the reading; another reader may continue it."""
         self._claim.release()

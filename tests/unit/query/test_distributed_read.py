@@ -1,4 +1,4 @@
-"""Queries in pieces: together they are the query, whatever happens to the table meanwhile."""
+"""Reads in parts: their rows are those of the query, whatever other writers do meanwhile."""
 
 import pickle
 from collections.abc import Callable
@@ -9,8 +9,9 @@ import pytest
 from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError
-from sleeper.query.distributed.pieces import PiecedQuery, QueryPiece, plan_pieces, read_piece
-from sleeper.query.distributed.shared_hold import HoldRenewal
+from sleeper.query.distributed.hold import HoldRenewal
+from sleeper.query.distributed.plan import Part
+from sleeper.query.distributed.read import Read, plan_read, read_part
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.query.run import run_query
@@ -24,7 +25,7 @@ HOLD_SECONDS = 3600
 
 @pytest.fixture
 def split(make_table: Callable[..., RealTable]) -> RealTable:
-    """Four leaves; a file over all of them, one in each, and one that was there before a split."""
+    """Four leaves; a file over all of them, one in each, and one from before a split."""
     table = make_table(split_points=[100, 200])
     table.ingest(range(0, 400, 3))
     table.ingest(range(1, 400, 3), strategy=BY_LEAF)
@@ -39,72 +40,72 @@ def engine_of(table: RealTable) -> QueryEngine:
 
 
 def planned(
-    table: RealTable, query: Query = EVERYTHING, piece_bytes: int = 1
-) -> tuple[PiecedQuery, list[QueryPiece]]:
+    table: RealTable, query: Query = EVERYTHING, part_bytes: int = 1
+) -> tuple[Read, list[Part]]:
     opened = QueryTable("t", table.store, table.root)
-    found = plan_pieces(query, opened, engine_of(table), "tests", piece_bytes)
-    return pickle.loads(pickle.dumps(found))  # other processes get it so
+    plan = plan_read(query, opened, engine_of(table), "tests", part_bytes)
+    return pickle.loads(pickle.dumps(plan))  # as other processes receive it
 
 
-def rows(table: RealTable, shared: PiecedQuery, piece: QueryPiece) -> list[tuple[Any, ...]]:
+def rows(table: RealTable, read: Read, part: Part) -> list[tuple[Any, ...]]:
     engine = engine_of(table)
-    batches = list(read_piece(shared, piece, table.root, TableIterators(), engine))
-    assert {b.schema for b in batches} <= {shared.schema}
+    batches = list(read_part(read, part, table.root, TableIterators(), engine))
+    assert {b.schema for b in batches} <= {read.schema}
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
-def all_rows(table: RealTable, query: Query = EVERYTHING, piece_bytes: int = 1) -> list[Any]:
-    shared, pieces = planned(table, query, piece_bytes)
-    return [row for piece in pieces for row in rows(table, shared, piece)]
+def all_rows(table: RealTable, query: Query = EVERYTHING, part_bytes: int = 1) -> list[Any]:
+    read, parts = planned(table, query, part_bytes)
+    return [row for part in parts for row in rows(table, read, part)]
 
 
-@pytest.mark.parametrize("piece_bytes", [1, 3000, 1_000_000])
-def test_the_pieces_together_are_the_query_in_its_order(split: RealTable, piece_bytes: int) -> None:
+@pytest.mark.parametrize("part_bytes", [1, 3000, 1_000_000])
+def test_parts_give_the_query_s_rows_in_its_order(split: RealTable, part_bytes: int) -> None:
     query = Query((region_of_range(LONG_SCHEMA, 50, 350),), ("v", "key"))
     whole = run_query(query, QueryTable("t", split.store, split.root), engine_of(split))
     expected = [tuple(row.values()) for row in whole.read_all().to_pylist()]
-    assert all_rows(split, query, piece_bytes) == expected
+    assert all_rows(split, query, part_bytes) == expected
     assert len(expected) == 300
 
 
-def test_each_leaf_is_a_piece_and_small_ones_go_together(split: RealTable) -> None:
+def test_each_leaf_is_a_part_and_small_leaves_are_grouped(split: RealTable) -> None:
     assert [len(p.leaves) for p in planned(split)[1]] == [1, 1, 1, 1]
-    assert [len(p.leaves) for p in planned(split, piece_bytes=10**9)[1]] == [4]
+    assert [len(p.leaves) for p in planned(split, part_bytes=10**9)[1]] == [4]
 
 
-def test_a_shared_file_counts_in_part_in_each_leaf_that_reads_it(split: RealTable) -> None:
+def test_a_shared_file_counts_in_equal_shares(split: RealTable) -> None:
     total = sum(file.bytes for file in split.files())
-    assert len(planned(split, piece_bytes=total)[1]) == 1
+    assert len(planned(split, part_bytes=total)[1]) == 1
 
 
-def test_only_leaves_are_read_that_the_ranges_touch(split: RealTable) -> None:
+def test_only_leaves_that_overlap_the_regions_are_read(split: RealTable) -> None:
     query = Query(regions_of_keys(LONG_SCHEMA, [(105,), (399,)]))
-    _, pieces = planned(split, query)
-    (second, fourth) = (p.leaves[0].leaf_ids for p in pieces)
+    _, parts = planned(split, query)
+    (second, fourth) = (p.leaves[0].leaf_ids for p in parts)
     ids = [leaf.id for leaf in split.leaves()]
     assert {*second, *fourth} <= {*ids}
     assert [row[0] for row in all_rows(split, query)] == [105, 399]
 
 
-def test_nothing_to_read_takes_no_hold(split: RealTable) -> None:
+def test_an_empty_read_takes_no_hold(split: RealTable) -> None:
     before = split.number()
-    shared, pieces = planned(split, Query(regions_of_keys(LONG_SCHEMA, [(1000,)])))
-    assert (shared.hold, pieces, split.number()) == (None, [], before)
+    read, parts = planned(split, Query(regions_of_keys(LONG_SCHEMA, [(1000,)])))
+    assert (read.hold, parts, split.number()) == (None, [], before)
 
 
-def test_what_was_planned_can_be_read_after_compaction_and_collection(split: RealTable) -> None:
+def test_a_planned_read_survives_compaction_and_collection(split: RealTable) -> None:
     expected = split.rows()
-    shared, pieces = planned(split)
+    read, parts = planned(split)
     split.ingest(range(1000, 1010))
     split.compact(full=True)
     split.clock.pass_minutes(30)
     assert split.collect().files == 0
-    assert sorted(row for p in pieces for row in rows(split, shared, p)) == expected
+    assert sorted(row for p in parts for row in rows(split, read, p)) == expected
     split.clock.pass_minutes(31)
     assert split.collect().files > 0
 
 
-def test_short_queries_one_after_another_share_a_hold(split: RealTable) -> None:
+def test_successive_short_reads_share_a_hold(split: RealTable) -> None:
     first, _ = planned(split)
     number = split.number()
     split.clock.pass_minutes(19)
@@ -116,38 +117,38 @@ def test_short_queries_one_after_another_share_a_hold(split: RealTable) -> None:
     assert split.number() == number + 1
 
 
-def test_a_reader_that_goes_on_renews_and_one_that_is_early_does_not_ask(split: RealTable) -> None:
-    shared, pieces = planned(split)
-    assert shared.hold is not None
+def test_a_long_read_renews_its_hold_and_a_short_one_opens_no_state(split: RealTable) -> None:
+    read, parts = planned(split)
+    assert read.hold is not None
 
     def refuse() -> Any:
         raise AssertionError("the state was opened")
 
-    with HoldRenewal(shared.hold, refuse, split.clock):
+    with HoldRenewal(read.hold, refuse, split.clock):
         pass
     split.clock.pass_minutes(25)
-    with HoldRenewal(shared.hold, lambda: split.store, split.clock):
+    with HoldRenewal(read.hold, lambda: split.store, split.clock):
         split.clock.pass_minutes(58)
         split.compact(full=True)
         split.clock.pass_minutes(1)
         assert split.collect().files == 0
-        assert len([row for p in pieces for row in rows(split, shared, p)]) == 400
+        assert len([row for p in parts for row in rows(split, read, p)]) == 400
 
 
-def test_a_version_that_nobody_kept_is_refused_with_what_to_do(split: RealTable) -> None:
-    shared, _ = planned(split)
-    assert shared.hold is not None
+def test_a_collected_version_is_refused_with_advice(split: RealTable) -> None:
+    read, _ = planned(split)
+    assert read.hold is not None
     split.compact(full=True)
     split.clock.pass_minutes(70)
     assert split.collect().files > 0
     with (
         pytest.raises(StateMovedOnError, match="load the table again"),
-        HoldRenewal(shared.hold, lambda: split.store, split.clock),
+        HoldRenewal(read.hold, lambda: split.store, split.clock),
     ):
         pass
 
 
-def test_a_renewal_in_the_background_comes_before_the_hold_ends(
+def test_background_renewal_precedes_the_hold_s_expiry(
     split: RealTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
@@ -168,9 +169,9 @@ def test_a_renewal_in_the_background_comes_before_the_hold_ends(
 
     timers: list[NoTimer] = []
     monkeypatch.setattr("threading.Timer", NoTimer)
-    shared, _ = planned(split)
-    assert shared.hold is not None
-    with HoldRenewal(shared.hold, lambda: split.store, split.clock):
+    read, _ = planned(split)
+    assert read.hold is not None
+    with HoldRenewal(read.hold, lambda: split.store, split.clock):
         before = split.number()
         split.clock.now_ms += int(waits[0] * 1000)
         timers[0].action()
@@ -178,7 +179,7 @@ def test_a_renewal_in_the_background_comes_before_the_hold_ends(
     assert waits == [HOLD_SECONDS / 3, HOLD_SECONDS / 3]
 
 
-def test_a_collection_between_plan_and_hold_makes_it_plan_again(split: RealTable) -> None:
+def test_a_collection_between_plan_and_hold_repeats_the_plan(split: RealTable) -> None:
     split.compact(full=True)
     split.clock.pass_minutes(70)
 
@@ -192,7 +193,7 @@ def test_a_collection_between_plan_and_hold_makes_it_plan_again(split: RealTable
     assert len(all_rows(split)) == 410
 
 
-def test_an_old_version_that_is_gone_is_refused(split: RealTable) -> None:
+def test_a_collected_old_version_is_refused(split: RealTable) -> None:
     version = split.number()
     split.compact(full=True)
     split.clock.pass_minutes(70)

@@ -1,0 +1,159 @@
+"""Holds of reads that several processes execute.
+
+A hold keeps the files of a version from garbage collection until it expires.
+
+A hold with an id that all processes know (a query message's, an Athena query's) is created by the
+planner; any process renews it, and the one that ends the read releases it. Renewals within the
+same third of the hold's time write one log entry.
+
+A *shared hold* belongs to an owner rather than to one read. A planner reuses a hold of the same
+owner on the same version or an earlier one, and a process that still reads after a third of the
+time makes sure of another. So many short reads, and a long read by many processes, write few log
+entries. Nobody releases a shared hold, because no process knows when the last one ends.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from sleeper.clock import Clock
+from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
+from sleeper.statestore.transactions.transaction import new_transaction_id
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+_ATTEMPTS_MAX = 5
+
+
+def retry_after_collection(attempt: Callable[[], T]) -> T:
+    """Returns the attempt's result, and repeats it if a collection removed its version."""
+    for _ in range(_ATTEMPTS_MAX - 1):
+        try:
+            return attempt()
+        except StateMovedOnError as error:
+            logger.info("version collected before it was held, planning again: %s", error)
+    return attempt()
+
+
+def hold_expiry_ms(store: StateStore, now_ms: int, seconds: int) -> int:
+    """Returns a time from one to one and a third of the seconds away, constant for a third."""
+    with store.reading() as state:
+        moment = state.moment(now_ms)
+    period = max(1, seconds * 1000 // 3)
+    return (moment // period + 4) * period
+
+
+def renew_hold(store: StateStore, hold_id: str, expiry_ms: int) -> None:
+    """Extends the hold to the expiry. Logs errors: a read whose files are gone fails itself."""
+    try:
+        store.commit_or_raise(RenewHold(hold_id, expiry_ms))
+    except SleeperError as error:
+        logger.warning("could not renew hold %s: %s", hold_id, error)
+
+
+def release_hold(store: StateStore, hold_id: str) -> None:
+    """Releases the hold. Logs errors: a hold that is not released expires."""
+    try:
+        store.commit(ReleaseHold(hold_id))
+    except SleeperError as error:
+        logger.warning("could not release hold %s: %s", hold_id, error)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedHold:
+    """A claim on a version until `until_ms`, which planners send to the reading processes."""
+
+    owner: str
+    version: int
+    seconds: int
+    until_ms: int
+
+    @property
+    def renewal_ms(self) -> int:
+        """The time after which a process that needs the version must renew the hold."""
+        return self.until_ms - self.seconds * 2000 // 3
+
+
+def take_shared_hold(
+    store: StateStore, version: int, seconds: int, clock: Clock, owner: str
+) -> SharedHold:
+    """Returns a hold that lasts at least two thirds of the time, a new one if necessary.
+
+    StateMovedOnError if files of the version may have been collected.
+    """
+    with store.reading() as state:
+        now_ms = state.moment(clock())
+        until_ms = [
+            hold.expiry_ms
+            for hold in state.collection.holds()
+            if hold.owner == owner and hold.version <= version
+        ]
+    hold = SharedHold(owner, version, seconds, max(until_ms, default=0))
+    if now_ms < hold.renewal_ms:
+        return hold
+    hold = replace(hold, until_ms=now_ms + seconds * 1000)
+    store.commit_or_raise(CreateHold(new_transaction_id(), owner, version, hold.until_ms))
+    return hold
+
+
+class HoldRenewal:
+    """A context that keeps the version of a shared hold while this process reads it.
+
+    Opening a state may cost a download, so `open_store` is called only when a renewal is due.
+    """
+
+    def __init__(
+        self, hold: SharedHold, open_store: Callable[[], StateStore], clock: Clock
+    ) -> None:
+        self._hold = hold
+        self._open_store = open_store
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._is_over = False
+
+    def __enter__(self) -> None:
+        """StateMovedOnError if the hold expired and files of the version may be gone."""
+        if self._clock() >= self._hold.renewal_ms:
+            self._renew()
+        with self._lock:
+            self._start_timer()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._is_over = True
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _renew(self) -> None:
+        hold = self._hold
+        try:
+            self._hold = take_shared_hold(
+                self._open_store(), hold.version, hold.seconds, self._clock, hold.owner
+            )
+        except (InvalidRequestError, StateMovedOnError) as error:
+            raise StateMovedOnError(
+                f"the hold on version {hold.version} expired after {hold.seconds} s without a "
+                f"read, load the table again: {error}"
+            ) from error
+
+    def _renew_late(self) -> None:
+        try:
+            self._renew()
+        except SleeperError as error:
+            # A read whose files are gone fails itself.
+            logger.warning("could not renew hold on version %d: %s", self._hold.version, error)
+            self._hold = replace(self._hold, until_ms=self._clock() + self._hold.seconds * 1000)
+        with self._lock:
+            if not self._is_over:
+                self._start_timer()
+
+    def _start_timer(self) -> None:
+        seconds = max(self._hold.renewal_ms - self._clock(), 0) / 1000
+        self._timer = threading.Timer(seconds, self._renew_late)
+        self._timer.daemon = True
+        self._timer.start()

@@ -1,0 +1,123 @@
+"""Reads of a table that other processes execute, such as Spark's executors.
+
+A *read* is planned once, at one version and one time, under a shared hold, and divided into
+*parts*. A process needs the read, one part and the instance's data files, but no table state.
+The rows of all parts are the rows of the query, each once.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from sleeper.datafiles.merge.bound_iterator import TableIterators
+from sleeper.errors import StateMovedOnError
+from sleeper.instance import Instance, OpenTable
+from sleeper.query.distributed.hold import (
+    HoldRenewal,
+    SharedHold,
+    retry_after_collection,
+    take_shared_hold,
+)
+from sleeper.query.distributed.plan import Part, parts_of_leaves
+from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.query.interruption import TimeLimit
+from sleeper.query.key_filters import narrowed
+from sleeper.query.plan import QueryPlan
+from sleeper.query.request import Query
+from sleeper.query.run import plan_of_query, result_schema, rows_of, steps_of
+from sleeper.query.service import iterators_of, query_table
+from sleeper.storage.location import DataRoot
+from sleeper.tables.table_ref import TableRef
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The properties that all parts of a read share.
+
+    `plan` has no leaves. `hold` is None if there is nothing to read, or if the reader of a
+    change feed holds its version.
+    """
+
+    query: Query
+    plan: QueryPlan
+    now_ms: int
+    hold: SharedHold | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the rows."""
+        return result_schema(self.plan.schema, self.query.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """A read with the table that it reads."""
+
+    ref: TableRef
+    read: Read
+
+
+def plan_table_read(
+    table: OpenTable, query: Query, owner: str, part_bytes: int
+) -> tuple[TableRead, list[Part]]:
+    """Plans the query at its version, or at the newest version, and holds it for the owner."""
+    engine = table.instance.queries.engine()
+    read, parts = plan_read(query, query_table(table), engine, owner, part_bytes)
+    return TableRead(table.ref, read), parts
+
+
+def read_table_part(instance: Instance, read: TableRead, part: Part) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of the part, and renews the read's hold meanwhile.
+
+    NotFoundError if the table has been deleted.
+    """
+    table = OpenTable(instance, read.ref)
+    root, engine = instance.storage.root, instance.queries.engine()
+    with ExitStack() as stack:
+        try:
+            hold = read.read.hold
+            if hold is not None:
+                stack.enter_context(HoldRenewal(hold, lambda: table.state, instance.clock))
+            yield from read_part(read.read, part, root, iterators_of(table), engine)
+        except StateMovedOnError:
+            table.check_active()
+            raise
+
+
+def plan_read(
+    query: Query, table: QueryTable, engine: QueryEngine, owner: str, part_bytes: int
+) -> tuple[Read, list[Part]]:
+    """Plans the query, holds its version, and groups leaves into parts of `part_bytes`.
+
+    InvalidRequestError if the query does not fit the schema, or its version cannot be read.
+    """
+
+    def attempt() -> tuple[Read, list[Part]]:
+        plan = narrowed(
+            plan_of_query(query, table),
+            lambda file: engine.key_filters.get(table.root, file),
+            lambda files: engine.key_filters.load(table.root, files),
+        )
+        now_ms = plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
+        # Raises here what would otherwise fail in every process.
+        steps_of(plan, query, table.iterators, now_ms)
+        hold = None
+        if plan.leaves:
+            seconds = engine.settings.hold_seconds
+            hold = take_shared_hold(table.store, plan.version, seconds, engine.clock, owner)
+        read = Read(query, replace(plan, leaves=()), now_ms, hold)
+        return read, parts_of_leaves(plan.leaves, part_bytes)
+
+    return retry_after_collection(attempt)
+
+
+def read_part(
+    read: Read, part: Part, root: DataRoot, iterators: TableIterators, engine: QueryEngine
+) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of the part in key order, as batches of the read's schema."""
+    steps = steps_of(read.plan, read.query, iterators, read.now_ms)
+    plan = replace(read.plan, leaves=part.leaves)
+    limit = TimeLimit.from_now(engine.settings.seconds_max)
+    yield from rows_of(plan, read.query, root, engine, read.schema, steps, limit)
