@@ -88,5 +88,5 @@ def test_a_ping_is_answered_by_both(aws: Lambda, spilled: Bucket) -> None:
 def test_what_is_refused_is_raised_with_its_reason(aws: Lambda, spilled: Bucket) -> None:
     with pytest.raises(NotFoundError, match="no table is called 'events'"):
         aws.call(functions.athena_metadata, request("GetTableRequest"))
-    with pytest.raises(InvalidRequestError, match="needs a member '@type'"):
+    with pytest.raises(InvalidRequestError, match="member '@type' is nothing"):
         aws.call(functions.athena_records, {"query": "SELECT 1"})

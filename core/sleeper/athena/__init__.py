@@ -1,20 +1,18 @@
-"""Athena's federated queries: requests of its protocol in, schemas, splits and rows out.
+"""Federated queries of Athena: answers requests with schemas, splits and rows.
 
-A *connector* answers for one instance. Athena asks it for schemas, which are two: `sleeper`,
-whose rows passed through the table's filters, aggregations and iterator, and, unless the
-properties hide it, `sleeper_raw`, whose rows are those of the files as they lie there. Then
-it asks for a table's columns, for its *layout* (whether there is anything to read) and for
-its *splits*. A split is a region of one leaf at one version, which a hold keeps readable;
-Athena reads splits in parallel. The rows of a split come back in the answer, or, where there
-are many, as *blocks* that are *spilled* to a bucket and named in the answer.
+A *connector* serves one instance. It has two schemas: the rows of `sleeper` have passed through
+the table's filters, aggregations and iterator; the rows of `sleeper_raw`, which the properties
+can hide, are those of the files. Athena requests a table's columns, its *layout* (whether it has
+rows for the query) and its *splits*. A split is a region of one or more leaves at one version,
+under a hold; Athena reads splits in parallel. A response contains the rows of a split, or names
+the *blocks* that were *spilled* to a bucket.
 
-What must hold: all splits of a query are of one version. A split read twice gives the same
-rows, and each run spills to names of its own. Rows that do not meet the constraints of the
-request are left out, all others are there. Memory is bounded by the engine's pool and one
-block.
+Invariants: all splits of a query are of one version. Two reads of a split return the same rows,
+and spill under different keys. A read returns exactly the rows that meet the constraints. Memory
+is bounded by the engine's pool and one block.
 
-The protocol is that of Athena's query federation SDK, whose source is its only description
+The source of Athena's query federation SDK is the only description of the protocol
 (awslabs/aws-athena-query-federation, `athena-federation-sdk`: `serde`, `data/S3BlockSpiller`,
 `security/AesGcmBlockCrypto`, and the JSON files of its tests); docs/design/0012-athena.md
-says which facts were taken from where.
+cites it fact by fact.
 """

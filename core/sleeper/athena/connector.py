@@ -1,17 +1,30 @@
-"""What a connector needs of its instance, and where each request is answered."""
+"""The connector of an instance, and the names by which Athena calls its schemas and tables.
 
-from collections.abc import Callable
+Athena's names are all in lower case.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import pyarrow as pa
+
+from sleeper.athena.requests import TableName
+from sleeper.datafiles.arrow import arrow_schema
+from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.schema.model import Schema
 from sleeper.storage.location import DataRoot
 from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableRef
 
+_PROCESSED = "sleeper"
+RAW = "sleeper_raw"
+
 
 @dataclass(frozen=True, slots=True)
 class SpillBucket:
-    """Where blocks are spilled: a bucket's name, and the place that it is."""
+    """A bucket for spilled blocks: its name, and its root."""
 
     name: str
     root: DataRoot
@@ -19,9 +32,10 @@ class SpillBucket:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorSettings:
-    """Properties `sleeper.athena.*`. A split reads about `split_bytes` of data files.
+    """Properties `sleeper.athena.*`.
 
-    It is a part of one leaf, or at most so many leaves, each of which may be many files.
+    A split reads about `split_bytes` of data files: part of one leaf, or at most
+    `leaves_per_split` leaves, each of which may have many files.
     """
 
     hold_seconds: int = 3600
@@ -34,10 +48,71 @@ class ConnectorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """The tables of an instance, and what reads them. Keep one for the process's life."""
+    """The tables of an instance and the engine that reads them. One serves many requests."""
 
     tables: TableIndex
     open_table: Callable[[TableRef], QueryTable]
     engine: Callable[[], QueryEngine]
     spill: SpillBucket
     settings: ConnectorSettings = ConnectorSettings()
+
+    @property
+    def schema_names(self) -> tuple[str, ...]:
+        """The schemas, which Athena calls databases; raw rows only if the settings allow."""
+        return (_PROCESSED, RAW) if self.settings.shows_raw else (_PROCESSED,)
+
+    def check_schema_name(self, name: str) -> str:
+        """Returns the name. NotFoundError, listing the schemas, if none has it."""
+        if name not in self.schema_names:
+            raise NotFoundError(f"no schema {name!r}: there is {' and '.join(self.schema_names)}")
+        return name
+
+    def table_names(self) -> list[str]:
+        """Returns Athena's names of the tables, in order, each once."""
+        return sorted({table.name.lower() for table in self.tables.list()})
+
+    def find_table(self, name: TableName) -> TableRef:
+        """Returns the table of the name, preferably the one with exactly this name.
+
+        NotFoundError if there is none, InvalidRequestError if the name is ambiguous.
+        """
+        self.check_schema_name(name.schema_name)
+        lower = name.table_name.lower()
+        tables = [table for table in self.tables.list() if table.name.lower() == lower]
+        exact = [table for table in tables if table.name == name.table_name]
+        if len(tables) > 1 and not exact:
+            names = " and ".join(repr(table.name) for table in tables)
+            raise InvalidRequestError(
+                f"Athena has names in lower case only, and {lower!r} may be {names}"
+            )
+        if not tables:
+            raise NotFoundError(f"no table is called {name.table_name!r}")
+        return (exact or tables)[0]
+
+
+def athena_schema(schema: Schema) -> pa.Schema:
+    """Returns the table's columns for Athena. InvalidRequestError if two names are one to it."""
+    _fields_by_lower_name(schema)
+    return pa.schema([field.with_name(field.name.lower()) for field in arrow_schema(schema)])
+
+
+def fields_by_athena_name(schema: Schema, names: Iterable[str]) -> dict[str, str]:
+    """Returns field names by Athena's names. InvalidRequestError if a name has no field."""
+    fields = _fields_by_lower_name(schema)
+    found = {}
+    for name in names:
+        if name.lower() not in fields:
+            raise InvalidRequestError(f"no column {name!r}: there are {', '.join(fields)}")
+        found[name] = fields[name.lower()]
+    return found
+
+
+def _fields_by_lower_name(schema: Schema) -> dict[str, str]:
+    names = [field.name for field in schema.fields]
+    counts = Counter(name.lower() for name in names)
+    ambiguous = [name for name in names if counts[name.lower()] > 1]
+    if ambiguous:
+        raise InvalidRequestError(
+            "Athena has names in lower case only, and cannot distinguish " + ", ".join(ambiguous)
+        )
+    return {name.lower(): name for name in names}

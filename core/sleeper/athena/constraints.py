@@ -1,4 +1,4 @@
-"""What a request asks of the rows: value sets by column, and a limit."""
+"""The constraints of a request: value sets by column, and a limit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,13 +7,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from sleeper.athena.blocks import block_from_json
-from sleeper.athena.members import member, number_member
+from sleeper.athena.encoding import block_from_json, member, number_member
 from sleeper.errors import InvalidRequestError
+
+_WHAT = "the request's constraints"
+# Members that filter or order rows in other ways. The connector does not offer these
+# capabilities, so Athena does not send them.
+_UNSUPPORTED = ("expression", "orderByClause")
 
 
 class Bound(Enum):
-    """Where a marker stands as to its value."""
+    """The position of a marker relative to its value."""
 
     BELOW = "BELOW"
     EXACTLY = "EXACTLY"
@@ -30,24 +34,24 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class ValueRange:
-    """Values from one marker to another."""
+    """The values between two markers."""
 
     low: Marker
     high: Marker
 
     @property
     def includes_low(self) -> bool:
-        """Whether the lower marker's own value is in the range."""
+        """Whether the range includes the lower marker's value."""
         return self.low.bound in (Bound.BELOW, Bound.EXACTLY)
 
     @property
     def includes_high(self) -> bool:
-        """Whether the upper marker's own value is in the range."""
+        """Whether the range includes the upper marker's value."""
         return self.high.bound in (Bound.EXACTLY, Bound.ABOVE)
 
     @property
     def single(self) -> pa.Scalar | None:
-        """The value, if it is the only one in the range."""
+        """The value of a range that has only one."""
         low, high = self.low.value, self.high.value
         if low is None or high is None or not (self.includes_low and self.includes_high):
             return None
@@ -73,7 +77,7 @@ class EquatableValueSet:
 
 @dataclass(frozen=True, slots=True)
 class AllOrNoneValueSet:
-    """Every value but null, or none; and null or not."""
+    """All values but null, or none; with or without null."""
 
     all: bool
     null_allowed: bool
@@ -82,8 +86,32 @@ class AllOrNoneValueSet:
 ValueSet = SortedRangeSet | EquatableValueSet | AllOrNoneValueSet
 
 
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Requires the columns, by Athena's names, to be in their value sets.
+
+    `limit` is a sufficient number of such rows of each split, None for all of them. It is None
+    also for a request with constraints of other kinds, which may need more rows.
+    """
+
+    summary: Mapping[str, ValueSet]
+    limit: int | None = None
+
+
+def constraints_from_json(raw: Any) -> Constraints:
+    """Parses constraints. InvalidRequestError names the invalid member."""
+    summary = {
+        column: value_set_from_json(column, each)
+        for column, each in member(raw, "summary", dict, _WHAT).items()
+    }
+    limit = number_member(raw, "limit", _WHAT) if raw.get("limit") is not None else -1
+    if limit < 0 or any(raw.get(name) for name in _UNSUPPORTED):
+        return Constraints(summary)
+    return Constraints(summary, limit)
+
+
 def value_set_from_json(column: str, raw: Any) -> ValueSet:
-    """InvalidRequestError names the column if it is no value set."""
+    """Parses a value set. InvalidRequestError names the column."""
     what = f"the constraint of column {column!r}"
     match member(raw, "@type", str, what):
         case "SortedRangeSet":
@@ -99,14 +127,12 @@ def value_set_from_json(column: str, raw: Any) -> ValueSet:
                 member(raw, "all", bool, what), member(raw, "nullAllowed", bool, what)
             )
         case other:
-            raise InvalidRequestError(f"{what} is of a kind that is not known: {other!r}")
+            raise InvalidRequestError(f"{what} is of an unknown kind: {other!r}")
 
 
 def _range(raw: Any, what: str) -> ValueRange:
-    return ValueRange(
-        _marker(member(raw, "low", dict, what), what),
-        _marker(member(raw, "high", dict, what), what),
-    )
+    low, high = (_marker(member(raw, name, dict, what), what) for name in ("low", "high"))
+    return ValueRange(low, high)
 
 
 def _marker(raw: dict[str, Any], what: str) -> Marker:
@@ -119,42 +145,12 @@ def _marker(raw: dict[str, Any], what: str) -> Marker:
         return Marker(None, bound)
     values = _column(raw, what)
     if len(values) != 1 or not values[0].is_valid:
-        raise InvalidRequestError(f"{what} has a marker of {len(values)} values, not one")
+        raise InvalidRequestError(f"{what} has a marker of {len(values)} values (expected one)")
     return Marker(values[0], bound)
 
 
 def _column(raw: dict[str, Any], what: str) -> pa.Array:
     block = block_from_json(member(raw, "valueBlock", dict, what), what)
     if block.num_columns != 1:
-        raise InvalidRequestError(f"{what} has values of {block.num_columns} columns, not of one")
+        raise InvalidRequestError(f"{what} has values of {block.num_columns} columns (expected 1)")
     return block.column(0)
-
-
-_WHAT = "the request's constraints"
-# What stands there if rows may be left out, or may be wanted in another order than ours, by
-# what is not looked at here. The connector does not offer to, so Athena does not send it.
-_BESIDE_THE_SUMMARY = ("expression", "orderByClause")
-
-
-@dataclass(frozen=True, slots=True)
-class Constraints:
-    """Rows whose columns are all in their value sets, by column name as Athena has it.
-
-    `limit` is how many such rows of each split are enough, None for all. Where a request
-    has more than value sets to say, more rows may be needed, so then it is None too.
-    """
-
-    summary: Mapping[str, ValueSet]
-    limit: int | None = None
-
-
-def constraints_from_json(raw: Any) -> Constraints:
-    """InvalidRequestError says what cannot be read."""
-    summary = {
-        column: value_set_from_json(column, each)
-        for column, each in member(raw, "summary", dict, _WHAT).items()
-    }
-    limit = number_member(raw, "limit", _WHAT) if raw.get("limit") is not None else -1
-    if limit < 0 or any(raw.get(name) for name in _BESIDE_THE_SUMMARY):
-        return Constraints(summary)
-    return Constraints(summary, limit)

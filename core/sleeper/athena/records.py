@@ -1,109 +1,45 @@
-"""Reads a split: rows of its region at its version that meet the constraints."""
+"""Reads a split: the rows of its region, at its version, that meet the constraints.
+
+The rows are in the response, or, if they are many, in blocks in the spill bucket.
+"""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from sleeper.athena.connector import Connector
-from sleeper.athena.constraints import (
-    AllOrNoneValueSet,
-    EquatableValueSet,
-    SortedRangeSet,
-    ValueRange,
-    ValueSet,
-)
-from sleeper.athena.key_ranges import key_regions
-from sleeper.athena.names import RAW, check_schema_name, fields_named
+from sleeper.athena.connector import RAW, Connector, SpillBucket, fields_by_athena_name
+from sleeper.athena.constraints import ValueSet
+from sleeper.athena.encoding import empty_batch, spilled_bytes
+from sleeper.athena.filters import filter_rows, key_regions
 from sleeper.athena.requests import ReadRecordsRequest
 from sleeper.athena.responses import ReadRecordsResponse, RemoteReadRecordsResponse
-from sleeper.athena.spill import Blocks
-from sleeper.athena.split import Split
-from sleeper.athena.splits import check_version_is_kept, named_by_field
+from sleeper.athena.split import SpillLocation, Split
+from sleeper.athena.splits import check_version_is_kept, constraints_by_field
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.partitions.json import region_from_json
 from sleeper.processing.restriction import visible_schema
+from sleeper.query.distributed.hold import renew_hold
 from sleeper.query.engine import QueryTable
 from sleeper.query.request import Query
 from sleeper.query.run import run_query
 from sleeper.schema.model import Schema
-from sleeper.statestore.transactions.holds import RenewHold
 from sleeper.tables.table_index import find_table
 
-
-def rows_within(batch: pa.RecordBatch, constraints: Mapping[str, ValueSet]) -> pa.RecordBatch:
-    """The rows that meet all constraints, which are by name of the batch's columns."""
-    masks = [column_mask(name, batch.column(name), each) for name, each in constraints.items()]
-    return batch.filter(reduce(pc.and_, masks)) if masks else batch
-
-
-def column_mask(name: str, column: pa.Array, values: ValueSet) -> pa.Array:
-    """For each value, null included, whether the set lets it through.
-
-    Lists and maps are told apart from null and nothing more, as in Athena's own SDK. A NaN
-    is greater than every number, again as there.
-    """
-    try:
-        let_through = _mask(column, values)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise InvalidRequestError(
-            f"the constraint of column {name!r} does not fit its type {column.type}: {error}"
-        ) from error
-    return pc.if_else(pc.is_null(column), values.null_allowed, let_through)
-
-
-def _mask(column: pa.Array, values: ValueSet) -> Any:
-    match values:
-        case AllOrNoneValueSet(is_all):
-            return is_all
-        case _ if pa.types.is_nested(column.type):
-            return True
-        case EquatableValueSet(listed, is_white_list):
-            among = _among(column, listed.cast(column.type))
-            return among if is_white_list else pc.invert(among)
-        case SortedRangeSet(ranges):
-            return _in_ranges(column, ranges)
-
-
-def _in_ranges(column: pa.Array, ranges: Iterable[ValueRange]) -> Any:
-    singles = [each.single for each in ranges if each.single is not None]
-    masks = [_in_range(column, each) for each in ranges if each.single is None]
-    if singles:
-        kind = column.type
-        masks.append(_among(column, pa.array([s.cast(kind).as_py() for s in singles], kind)))
-    return reduce(pc.or_, masks) if masks else False
-
-
-def _among(column: pa.Array, values: pa.Array) -> Any:
-    if pa.types.is_floating(column.type):
-        # A lookup tells -0.0 from 0.0, a comparison does not.
-        equal = [pc.equal(column, value) for value in values if value.is_valid]
-        return reduce(pc.or_, equal) if equal else False
-    return pc.is_in(column, value_set=values)
-
-
-def _in_range(column: pa.Array, within: ValueRange) -> Any:
-    mask = pc.is_valid(column)
-    low, high = within.low.value, within.high.value
-    if low is not None:
-        above = pc.greater_equal if within.includes_low else pc.greater
-        mask = pc.and_(mask, above(column, low.cast(column.type)))
-    if high is not None:
-        below = pc.less_equal if within.includes_high else pc.less
-        return pc.and_(mask, below(column, high.cast(column.type)))
-    return pc.or_(mask, pc.is_nan(column)) if pa.types.is_floating(column.type) else mask
-
-
+_MIB = 1024**2
+# A request may allow more than a function's memory.
+_BLOCK_BYTES_MAX = 16 * _MIB
+# A function's response has at most 6 MiB, and base64 takes a quarter of it.
+_INLINE_BYTES_MAX = 4 * _MIB
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """A query, and what is done with its rows: these constraints, these columns of it."""
+    """A query, and the constraints, columns and limit to apply to its rows."""
 
     query: Query
     remaining: Mapping[str, ValueSet]
@@ -114,22 +50,22 @@ class _Reading:
 def read_records(
     request: ReadRecordsRequest, connector: Connector
 ) -> ReadRecordsResponse | RemoteReadRecordsResponse:
-    """The split's rows, in the answer or spilled.
+    """Reads the split's rows, into the response or the spill bucket.
 
-    Constraints on row key fields choose what is read. All others are applied to what comes
-    out of the table's filters, aggregations and iterator. StateMovedOnError if the split's
-    version is not kept any more.
+    Constraints on row key fields restrict the read. All others apply to the rows after the
+    table's filters, aggregations and iterator. StateMovedOnError if the split's version is not
+    kept any more.
     """
     split = request.split
-    check_schema_name(request.table.schema_name, connector)
+    connector.check_schema_name(request.table.schema_name)
     if split.spill.bucket != connector.spill.name:
         raise InvalidRequestError(
-            f"the split would spill to bucket {split.spill.bucket!r}, not to "
-            f"{connector.spill.name!r} as this connector does"
+            f"the split's spill bucket is {split.spill.bucket!r} "
+            f"(expected {connector.spill.name!r})"
         )
     table = connector.open_table(find_table(connector.tables, None, split.table_id))
     schema = _schema_at(table, split, connector)
-    blocks = Blocks(
+    blocks = _Blocks(
         request.schema,
         split,
         connector.spill,
@@ -137,38 +73,35 @@ def read_records(
         request.inline_bytes_max,
     )
     for batch in _rows(table, _reading(request, schema), connector):
-        blocks.add(_as_asked(batch, request.schema))
+        blocks.add(_cast(batch, request.schema))
     inline = blocks.finish()
     if inline is not None:
-        return ReadRecordsResponse(request.asked.catalog, inline)
+        return ReadRecordsResponse(request.source.catalog, inline)
     return RemoteReadRecordsResponse(
-        request.asked.catalog, request.schema, blocks.spilled, split.encryption_key
+        request.source.catalog, request.schema, blocks.spilled, split.encryption_key
     )
 
 
 def _schema_at(table: QueryTable, split: Split, connector: Connector) -> Schema:
-    """The schema that readers see; and the hold on the split's version lasts longer from now on."""
+    """Returns the schema that readers see, and renews the hold on the split's version."""
     seconds = connector.settings.hold_seconds
     with table.store.reading() as state:
         check_version_is_kept(split.version, state.oldest_version, connector)
         schema = visible_schema(table.restriction, state.schema)
         now_ms = state.moment(connector.engine().clock())
-        held = [hold for hold in state.collection.holds() if hold.id == split.hold_id]
-    # Whoever reads next renews; else each of thousands of splits would.
-    if held and held[0].expiry_ms - now_ms < seconds * 500:
-        try:
-            table.store.commit_or_raise(RenewHold(split.hold_id, now_ms + seconds * 1000))
-        except StateMovedOnError as error:
-            logger.info("%s", error, extra={"table": table.name})
+        expiries = [h.expiry_ms for h in state.collection.holds() if h.id == split.hold_id]
+    # Renews only after half of the time, or each of thousands of splits would.
+    if expiries and expiries[0] - now_ms < seconds * 500:
+        renew_hold(table.store, split.hold_id, now_ms + seconds * 1000)
     return schema
 
 
 def _reading(request: ReadRecordsRequest, schema: Schema) -> _Reading:
-    summary = named_by_field(schema, request.constraints)
+    summary = constraints_by_field(schema, request.constraints)
     within = key_regions(schema, summary, region_from_json(schema, request.split.region))
     remaining = {name: each for name, each in summary.items() if name not in within.settled}
-    columns = tuple(fields_named(schema, request.schema.names).values())
-    # Of no columns at all, as for a count, one is needed to tell rows by.
+    columns = tuple(fields_by_athena_name(schema, request.schema.names).values())
+    # A request for no columns, such as a count, still needs one to count rows.
     needed = tuple(dict.fromkeys((*columns, *remaining))) or (schema.row_keys[0].name,)
     limit = request.constraints.limit
     query = Query(
@@ -187,11 +120,11 @@ def _rows(table: QueryTable, reading: _Reading, connector: Connector) -> Iterato
         # The split's hold keeps the version.
         with run_query(reading.query, table, connector.engine(), held=True) as rows:
             for batch in rows:
-                found = rows_within(batch, reading.remaining).select(reading.columns)
+                batch = filter_rows(batch, reading.remaining).select(reading.columns)
                 if left is not None:
-                    found = found.slice(0, left)
-                    left -= found.num_rows
-                yield found
+                    batch = batch.slice(0, left)
+                    left -= batch.num_rows
+                yield batch
                 if left == 0:
                     return
     except StateMovedOnError as error:
@@ -201,14 +134,83 @@ def _rows(table: QueryTable, reading: _Reading, connector: Connector) -> Iterato
         ) from error
 
 
-def _as_asked(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns under the names, and as the types, that Athena asks for."""
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns the columns with the names and types of the request."""
     if not batch.num_columns:
         return batch
     try:
         columns = [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise InvalidRequestError(
-            f"the request asks for other types than the table's: {error}"
-        ) from error
+        raise InvalidRequestError(f"the request has other types than the table: {error}") from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class _Blocks:
+    """Collects the rows of one read of a split into blocks, and spills full ones.
+
+    `spilled` are the blocks in the bucket. Athena may read a split twice at the same time, so
+    the keys of each read are unique: the split's key, a random id, the number of the block.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        split: Split,
+        bucket: SpillBucket,
+        block_bytes_max: int,
+        inline_bytes_max: int,
+    ) -> None:
+        self.spilled: list[SpillLocation] = []
+        self._schema = schema
+        self._split = split
+        self._bucket = bucket
+        self._block_bytes_max = max(min(block_bytes_max, _BLOCK_BYTES_MAX), 1)
+        self._inline_bytes_max = min(inline_bytes_max, _INLINE_BYTES_MAX)
+        self._run = uuid.uuid4().hex[:12]
+        self._kept: list[pa.RecordBatch] = []
+        self._kept_bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Adds rows of the schema, and spills the block if it is full."""
+        for part in _slices(batch, self._block_bytes_max):
+            if self._kept_bytes + part.nbytes > self._block_bytes_max:
+                self._spill()
+            self._kept.append(part)
+            self._kept_bytes += part.nbytes
+
+    def finish(self) -> pa.RecordBatch | None:
+        """Returns all rows if they fit the response; None if they are `spilled`."""
+        if not self.spilled and self._kept_bytes <= self._inline_bytes_max:
+            return self._join()
+        self._spill()
+        return None
+
+    def _spill(self) -> None:
+        if not self._kept:
+            return
+        key = f"{self._split.spill.key}.{self._run}.{len(self.spilled)}"
+        content = spilled_bytes(self._join())
+        secret = self._split.encryption_key
+        if secret is not None:
+            content = AESGCM(secret.key).encrypt(secret.nonce, content, None)
+        with self._bucket.root.sink(key) as sink:
+            sink.write(content)
+        self.spilled.append(SpillLocation(self._bucket.name, key, False))
+        self._kept, self._kept_bytes = [], 0
+
+    def _join(self) -> pa.RecordBatch:
+        if not self._kept:
+            return empty_batch(self._schema)
+        return pa.concat_batches(self._kept)
+
+
+def _slices(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """Yields slices of at most the bytes, or of one row."""
+    if batch.num_rows == 0:
+        return
+    if batch.nbytes <= bytes_max or batch.num_rows == 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _slices(batch.slice(0, half), bytes_max)
+    yield from _slices(batch.slice(half), bytes_max)

@@ -1,6 +1,6 @@
-"""The answers of the protocol.
+"""The responses of the protocol.
 
-The SDK reads an answer's members in one fixed order, so they are written in it.
+The SDK reads the members of a response in a fixed order, so they are written in this order.
 """
 
 from collections.abc import Sequence
@@ -9,34 +9,34 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from sleeper.athena.blocks import block_to_json, schema_to_text
-from sleeper.athena.requests import Asked, TableName
+from sleeper.athena.encoding import block_to_json, schema_to_text
+from sleeper.athena.requests import Source, TableName
 from sleeper.athena.split import EncryptionKey, SpillLocation, Split
 
 SERIALISATION_VERSION = 5
-# What the SDK says of itself (FederationCapabilities).
+# The value in the SDK (FederationCapabilities).
 _CAPABILITIES = 23
 _SOURCE_TYPE = "sleeper"
 
 
 class Response(Protocol):
-    """Any answer."""
+    """A response."""
 
     def to_json(self) -> dict[str, Any]:
-        """The answer's members, `@type` first."""
+        """Returns the members of the response, `@type` first."""
 
 
 @dataclass(frozen=True, slots=True)
 class PingResponse:
-    """That the connector is there, and which version of the protocol it speaks."""
+    """The connector's version of the protocol."""
 
-    asked: Asked
+    source: Source
 
     def to_json(self) -> dict[str, Any]:
         return {
             "@type": "PingResponse",
-            "catalogName": self.asked.catalog,
-            "queryId": self.asked.query_id,
+            "catalogName": self.source.catalog,
+            "queryId": self.source.query_id,
             "sourceType": _SOURCE_TYPE,
             "capabilities": _CAPABILITIES,
             "serDeVersion": SERIALISATION_VERSION,
@@ -45,7 +45,7 @@ class PingResponse:
 
 @dataclass(frozen=True, slots=True)
 class CapabilitiesResponse:
-    """What Athena may leave to the connector: value sets of columns, and limits."""
+    """The operations that the connector supports: value sets of columns, and limits."""
 
     catalog: str
     offered: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -79,7 +79,7 @@ class ListSchemasResponse:
 
 @dataclass(frozen=True, slots=True)
 class ListTablesResponse:
-    """`next_token` None: there are no more."""
+    """`next_token` is None on the last page."""
 
     catalog: str
     tables: Sequence[TableName]
@@ -96,7 +96,7 @@ class ListTablesResponse:
 
 @dataclass(frozen=True, slots=True)
 class GetTableResponse:
-    """A table's columns. There are no partition columns."""
+    """A table's columns, none of which is a partition column."""
 
     catalog: str
     table: TableName
@@ -114,7 +114,7 @@ class GetTableResponse:
 
 @dataclass(frozen=True, slots=True)
 class GetTableLayoutResponse:
-    """What Athena calls partitions: rows of a block. Without one nothing is read."""
+    """Athena's partitions, one per row of a block. Athena reads nothing if there are none."""
 
     catalog: str
     table: TableName
@@ -131,7 +131,7 @@ class GetTableLayoutResponse:
 
 @dataclass(frozen=True, slots=True)
 class GetSplitsResponse:
-    """`continuation` None: there are no more."""
+    """`continuation` is None on the last page."""
 
     catalog: str
     splits: Sequence[Split]
@@ -148,7 +148,7 @@ class GetSplitsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ReadRecordsResponse:
-    """All rows, in the answer."""
+    """A response that contains all rows."""
 
     catalog: str
     records: pa.RecordBatch
@@ -163,7 +163,7 @@ class ReadRecordsResponse:
 
 @dataclass(frozen=True, slots=True)
 class RemoteReadRecordsResponse:
-    """Where the rows are."""
+    """The places of spilled rows."""
 
     catalog: str
     schema: pa.Schema

@@ -5,14 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sleeper.athena.connector import Connector, ConnectorSettings, SpillBucket
-from sleeper.athena.names import (
-    athena_schema,
-    check_schema_name,
-    find_named,
-    schema_names,
-    table_names,
-)
+from sleeper.athena.connector import Connector, ConnectorSettings, SpillBucket, athena_schema
 from sleeper.athena.records import read_records
 from sleeper.athena.requests import (
     CapabilitiesRequest,
@@ -55,18 +48,18 @@ _PARTITIONS = pa.schema([pa.field("partitionId", pa.int32())])
 
 
 def answer(raw: Any, connector: Connector) -> dict[str, Any]:
-    """The answer to any request, as JSON objects. Raises errors of the product only."""
+    """Answers a request, as JSON objects. Raises only errors of `sleeper.errors`."""
     return _answer(request_from_json(raw), connector).to_json()
 
 
 def _answer(request: Request, connector: Connector) -> Response:
     match request:
         case PingRequest():
-            return PingResponse(request.asked)
+            return PingResponse(request.source)
         case CapabilitiesRequest():
-            return CapabilitiesResponse(request.asked.catalog)
+            return CapabilitiesResponse(request.source.catalog)
         case ListSchemasRequest():
-            return ListSchemasResponse(request.asked.catalog, schema_names(connector))
+            return ListSchemasResponse(request.source.catalog, connector.schema_names)
         case ListTablesRequest():
             return _tables(request, connector)
         case GetTableRequest():
@@ -74,43 +67,43 @@ def _answer(request: Request, connector: Connector) -> Response:
         case GetTableLayoutRequest():
             count = int(has_rows(request, connector))
             rows = pa.RecordBatch.from_pylist([{"partitionId": 1}] * count, _PARTITIONS)
-            return GetTableLayoutResponse(request.asked.catalog, request.table, rows)
+            return GetTableLayoutResponse(request.source.catalog, request.table, rows)
         case GetSplitsRequest():
-            return GetSplitsResponse(request.asked.catalog, *splits_page(request, connector))
+            return GetSplitsResponse(request.source.catalog, *splits_page(request, connector))
         case ReadRecordsRequest():
             return read_records(request, connector)
 
 
 def _tables(request: ListTablesRequest, connector: Connector) -> ListTablesResponse:
-    schema_name = check_schema_name(request.schema_name, connector)
-    names = table_names(connector.tables.list())
+    schema_name = connector.check_schema_name(request.schema_name)
+    names = connector.table_names()
     if request.next_token is not None:
         names = [name for name in names if name >= request.next_token]
-    page, more = names[: request.page_size], names[len(names[: request.page_size]) :]
+    page = names[: request.page_size]
     return ListTablesResponse(
-        request.asked.catalog,
+        request.source.catalog,
         [TableName(schema_name, name) for name in page],
-        more[0] if more else None,
+        names[len(page)] if len(page) < len(names) else None,
     )
 
 
 def _table(request: GetTableRequest, connector: Connector) -> GetTableResponse:
-    table = connector.open_table(find_named(connector, request.table))
+    table = connector.open_table(connector.find_table(request.table))
     with table.store.reading() as state:
         schema = athena_schema(visible_schema(table.restriction, state.schema))
-    return GetTableResponse(request.asked.catalog, request.table, schema)
+    return GetTableResponse(request.source.catalog, request.table, schema)
 
 
 ATHENA_CALLER = "athena"
-"""What a table's property of callers knows those by who ask through Athena."""
+"""The caller that stands for all users of Athena in a table's property of callers."""
 
 
 def athena_connector(instance: Instance) -> Connector:
-    """InvalidRequestError if the instance was deployed without a bucket to spill to."""
+    """Returns the connector. InvalidRequestError if the instance has no spill bucket."""
     properties = instance.properties()
     return Connector(
         instance.tables.index,
-        lambda ref: _as_athena_sees(OpenTable(instance, ref)),
+        lambda ref: _athena_table(OpenTable(instance, ref)),
         instance.queries.engine,
         SpillBucket(*_spill_bucket(instance)),
         ConnectorSettings(
@@ -123,24 +116,24 @@ def athena_connector(instance: Instance) -> Connector:
 
 
 def answer_athena(instance: Instance, request: Any) -> dict[str, Any]:
-    """The answer to a request of Athena's protocol, as JSON objects.
+    """Answers a request of Athena's protocol, as JSON objects.
 
-    The properties are read each time, so that a change reaches a function that is warm.
+    Reads the properties each time, so that a warm function applies changes.
     """
     return answer(request, athena_connector(instance))
 
 
-def _as_athena_sees(table: OpenTable) -> QueryTable:
-    """The table as Athena's readers see it, whoever they are.
+def _athena_table(table: OpenTable) -> QueryTable:
+    """Returns the table as all users of Athena see it.
 
-    Nothing that a request says of them can be relied on, because they invoke the functions
-    themselves. So they are not "everybody else" either: some may be callers that are named.
+    Users invoke the functions themselves, so a request's identity cannot be trusted. A table
+    for named callers must therefore name Athena: its default callers do not include Athena.
     """
     callers = table.properties().get(QUERY_CALLERS)
     if callers and ATHENA_CALLER not in parse_callers(callers):
         raise InvalidRequestError(
-            f"table {table.ref.name!r} is not open to all callers, and {QUERY_CALLERS.name} says "
-            f"nothing of {ATHENA_CALLER!r}"
+            f"table {table.ref.name!r} is not open to all callers, and {QUERY_CALLERS.name} does "
+            f"not name {ATHENA_CALLER!r}"
         )
     return query_table(table, ATHENA_CALLER)
 

@@ -1,6 +1,6 @@
-"""Splits: what one read of Athena's reads, and where it may spill.
+"""Splits: the part of a table that one Athena read covers, and its place for spilled blocks.
 
-A split's properties are texts, which Athena hands back as they are.
+A split's properties are texts that Athena returns unchanged.
 """
 
 import base64
@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from sleeper.athena.members import member, optional_text
+from sleeper.athena.encoding import member, optional_text
 from sleeper.errors import InvalidRequestError
 from sleeper.tables.table_ref import TableId
 
@@ -23,7 +23,7 @@ _SPILL_PREFIX = "athena"
 
 @dataclass(frozen=True, slots=True)
 class SpillLocation:
-    """An object of S3, or, for a split, what its blocks' keys begin with (`is_directory`)."""
+    """An object of S3, or the common prefix of the keys of a split's blocks (`is_directory`)."""
 
     bucket: str
     key: str
@@ -40,7 +40,7 @@ class SpillLocation:
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKey:
-    """An AES-GCM key of 16 bytes, and the nonce of 12 that the protocol has once per split."""
+    """An AES-GCM key of 16 bytes, and the nonce of 12, one per split in the protocol."""
 
     key: bytes
     nonce: bytes
@@ -52,7 +52,7 @@ class EncryptionKey:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rows of a table in a region at a version, which the hold keeps.
+    """The rows of a table in a region at a version, which the hold keeps.
 
     `region` is JSON as in docs/formats.md, "Regions and ranges".
     """
@@ -78,23 +78,23 @@ class Split:
 
 
 def new_spill_location(bucket: str, query_id: str) -> SpillLocation:
-    """A fresh place for a split's blocks, as the SDK lays them out: prefix, query, split."""
+    """Returns a new place for a split's blocks, in the SDK's layout: prefix, query, split."""
     return SpillLocation(bucket, f"{_SPILL_PREFIX}/{query_id}/{uuid.uuid4()}", True)
 
 
 def new_encryption_key() -> EncryptionKey:
-    """A fresh key and nonce."""
+    """Returns a new key and nonce."""
     return EncryptionKey(secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(_NONCE_BYTES))
 
 
 def split_from_json(raw: Any) -> Split:
-    """InvalidRequestError says what of the split cannot be read."""
+    """Parses a split. InvalidRequestError names the invalid member."""
     properties = member(raw, "properties", dict, _WHAT)
     try:
         version = int(member(properties, "version", str, _WHAT))
         region = json.loads(member(properties, "region", str, _WHAT))
     except ValueError as error:
-        raise InvalidRequestError(f"the split's properties cannot be read: {error}") from error
+        raise InvalidRequestError(f"the split's properties are invalid: {error}") from error
     return Split(
         _spill_location(member(raw, "spillLocation", dict, _WHAT)),
         encryption_key_from_json(raw.get("encryptionKey")),
@@ -106,7 +106,7 @@ def split_from_json(raw: Any) -> Split:
 
 
 def encryption_key_from_json(raw: Any) -> EncryptionKey | None:
-    """None if there is none. InvalidRequestError if it has not the length that it must have."""
+    """Parses a key, None if there is none. InvalidRequestError if its length is wrong."""
     if raw is None:
         return None
     what = "the split's encryption key"
@@ -121,8 +121,8 @@ def encryption_key_from_json(raw: Any) -> EncryptionKey | None:
         return None
     if len(found.key) != _KEY_BYTES or len(found.nonce) != _NONCE_BYTES:
         raise InvalidRequestError(
-            f"{what} has {len(found.key)} bytes and a nonce of {len(found.nonce)}: "
-            f"{_KEY_BYTES} and {_NONCE_BYTES} are needed"
+            f"{what} has {len(found.key)} bytes and a nonce of {len(found.nonce)} "
+            f"(expected {_KEY_BYTES} and {_NONCE_BYTES})"
         )
     return found
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.athena.constraints import value_set_from_json
-from sleeper.athena.records import column_mask, rows_within
+from sleeper.athena.filters import column_mask, filter_rows
 from sleeper.errors import InvalidRequestError
 from tests.unit.athena.protocol import among, block, from_to, ranges
 
@@ -134,7 +134,7 @@ def test_a_marker_of_milliseconds_fits_a_column_of_microseconds():
 
 def test_rows_must_meet_the_constraints_of_all_columns():
     batch = pa.record_batch({"a": [1, 2, 3, 4], "b": ["x", "y", None, "x"]})
-    found = rows_within(
+    found = filter_rows(
         batch,
         {
             "a": value_set_from_json("a", from_to(pa.int64(), 2, None)),
@@ -142,7 +142,7 @@ def test_rows_must_meet_the_constraints_of_all_columns():
         },
     )
     assert found.to_pydict() == {"a": [3, 4], "b": [None, "x"]}
-    assert rows_within(batch, {}) is batch
+    assert filter_rows(batch, {}) is batch
 
 
 def test_a_constraint_of_another_type_is_refused_by_its_column():
@@ -153,7 +153,7 @@ def test_a_constraint_of_another_type_is_refused_by_its_column():
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        ({"@type": "Regex"}, "not known: 'Regex'"),
+        ({"@type": "Regex"}, "unknown kind: 'Regex'"),
         ({"@type": "SortedRangeSet", "ranges": []}, "'nullAllowed'"),
         ({**ranges(pa.int64(), (1, "BESIDE", None, "BELOW"))}, "bound 'BESIDE'"),
         ({**among(pa.int64(), 1), "ranges": [{"low": 1}]}, "'low'"),

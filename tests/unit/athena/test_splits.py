@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from sleeper.admin.tables import create_table
-from sleeper.athena import splits
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.partitions.partition import subtree
+from sleeper.query.distributed import plan
 from sleeper.statestore.transactions.split_partition import SplitPartition
 from tests.unit.athena.protocol import Athena, Json, among, from_to
 
@@ -128,15 +128,15 @@ def test_splits_are_of_one_version_under_one_hold(athena: Athena, instance: Inst
     assert {split["properties"]["hold"] for split in splits} == {hold.id}
 
 
-@pytest.mark.parametrize("planned_at_once", [1, 500])
+@pytest.mark.parametrize("leaves_per_plan", [1, 500])
 def test_later_pages_are_of_the_version_of_the_first(
     athena: Athena,
     instance: Instance,
     table: str,
-    planned_at_once: int,
+    leaves_per_plan: int,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(splits, "_PLANNED_AT_ONCE", planned_at_once)
+    monkeypatch.setattr(plan, "_LEAVES_PER_PLAN", leaves_per_plan)
     connector = athena.connector
     paged = Athena(replace(connector, settings=replace(connector.settings, splits_per_page=2)))
     first = paged.splits_page(table, None, None)
@@ -149,7 +149,7 @@ def test_later_pages_are_of_the_version_of_the_first(
 
 
 def test_a_token_of_somebody_else_is_refused(athena: Athena, table: str):
-    with pytest.raises(InvalidRequestError, match=r"no continuation token .* 'next'"):
+    with pytest.raises(InvalidRequestError, match=r"not a continuation token .* 'next'"):
         athena.splits_page(table, None, "next")
 
 

@@ -16,7 +16,6 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError
@@ -24,19 +23,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
 from sleeper.statestore.transactions.transaction import new_transaction_id
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
-_ATTEMPTS_MAX = 5
-
-
-def retry_after_collection(attempt: Callable[[], T]) -> T:
-    """Returns the attempt's result, and repeats it if a collection removed its version."""
-    for _ in range(_ATTEMPTS_MAX - 1):
-        try:
-            return attempt()
-        except StateMovedOnError as error:
-            logger.info("version collected before it was held, planning again: %s", error)
-    return attempt()
 
 
 def hold_expiry_ms(store: StateStore, now_ms: int, seconds: int) -> int:

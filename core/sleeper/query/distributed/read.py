@@ -17,7 +17,6 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.query.distributed.hold import (
     HoldRenewal,
     SharedHold,
-    retry_after_collection,
     take_shared_hold,
 )
 from sleeper.query.distributed.plan import Part, parts_of_leaves
@@ -26,8 +25,9 @@ from sleeper.query.interruption import TimeLimit
 from sleeper.query.key_filters import narrowed
 from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query
-from sleeper.query.run import plan_of_query, result_schema, rows_of, steps_of
+from sleeper.query.run import RESTARTS, plan_of_query, result_schema, rows_of, steps_of
 from sleeper.query.service import iterators_of, query_table
+from sleeper.retries import retry
 from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableRef
 
@@ -110,7 +110,7 @@ def plan_read(
         read = Read(query, replace(plan, leaves=()), now_ms, hold)
         return read, parts_of_leaves(plan.leaves, part_bytes)
 
-    return retry_after_collection(attempt)
+    return retry(attempt, on=StateMovedOnError, backoff=RESTARTS)
 
 
 def read_part(

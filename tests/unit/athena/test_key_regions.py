@@ -7,10 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sleeper.athena import key_ranges
+from sleeper.athena import filters
 from sleeper.athena.constraints import value_set_from_json
-from sleeper.athena.key_ranges import key_regions
-from sleeper.athena.records import rows_within
+from sleeper.athena.filters import filter_rows, key_regions
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.athena.protocol import Json, among, block, from_to, ranges
@@ -73,7 +72,7 @@ def test_a_key_lies_in_the_regions_just_if_it_meets_the_settled_constraints(
         row = pa.RecordBatch.from_pydict(
             {name: pa.array([v], KINDS[name]) for name, v in zip(KINDS, key, strict=True)}
         )
-        meets = rows_within(row, settled).num_rows == 1
+        meets = filter_rows(row, settled).num_rows == 1
         assert sum(region.contains(key) for region in found.regions) == meets
 
 
@@ -85,7 +84,7 @@ def test_regions_lie_within_the_region_that_is_given():
 
 
 def test_too_many_regions_become_fewer_and_wider(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(key_ranges, "_REGIONS_MAX", 4)
+    monkeypatch.setattr(filters, "_REGIONS_MAX", 4)
     sets = {
         "n": value_set_from_json("n", among(pa.int32(), 1, 2, 5)),
         "s": value_set_from_json("s", among(pa.string(), "a", "c")),
