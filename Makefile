@@ -9,11 +9,11 @@ SHELL := /bin/bash
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 python := .venv/bin/python
-# Workers for the tests: one a core, and one because many tests wait for servers.
-TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
+# Workers of the tests: one per core, at most four.
+TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 # More arguments for pytest, such as `make unit ARGS='-k regions'`.
 ARGS ?=
-# Some tests take minutes: who has nothing left takes from others.
+# Some tests take minutes, so idle workers steal queued tests.
 pytest = $(python) -m pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
 
 # Runs a command and shows what it said only when it failed.
@@ -34,9 +34,9 @@ test: install .venv/.chromium ## Run every test, system tests included
 	@echo "==> all tests"
 	@$(pytest)
 
-unit: install ## Run the fast tests
+unit: install ## Run the fast tests of tests/unit and tests/contracts: less than a minute
 	@echo "==> fast tests"
-	@$(pytest) -m "not slow"
+	@$(pytest) -m "not slow" tests/unit tests/contracts
 
 check: install ## Lint, types, layers, dead code, stale generated files
 	@echo "==> ruff"

@@ -15,6 +15,8 @@ from tests.servers.dynoxide import DynamoServer, dynoxide
 from tests.servers.ministack import Ministack, ministack
 from tests.servers.seaweedfs import S3Server, seaweedfs
 
+pytest_plugins = ["tests.durations"]
+
 DATA_BUCKET = "table-data"
 SOURCE_BUCKET = "brought-along"
 

@@ -1,8 +1,12 @@
 """Wheels of a few lines, made with nothing but zipfile."""
 
+import contextlib
+import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from sleeper.user_code.registry import unpacked_on_path
 
 ITERATOR_HEAD = """
 class Whole:
@@ -61,3 +65,23 @@ def make_wheel(
             if not without or not name.endswith(without):
                 archive.writestr(zipfile.ZipInfo(name), text)
     return path
+
+
+@contextlib.contextmanager
+def isolated_user_code() -> Iterator[None]:
+    """Unloads the code of wheels on entry and on exit."""
+    _unload()
+    try:
+        yield
+    finally:
+        _unload()
+
+
+def _unload() -> None:
+    folders = unpacked_on_path()
+    for entry in folders:
+        sys.path.remove(entry)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if name.startswith(("my_code", "sleeper_example")) or file.startswith(tuple(folders)):
+            del sys.modules[name]

@@ -142,7 +142,6 @@ WORK = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", WORK)
 def test_a_task_that_is_told_to_stop_gives_its_job_back_and_the_next_one_runs_it(
     instance: Instance, start: Callable[[str], Task], tmp_path: Path, kind: JobKind
@@ -162,7 +161,6 @@ def test_a_task_that_is_told_to_stop_gives_its_job_back_and_the_next_one_runs_it
     assert_the_next_one_runs_it(instance, start, kind)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", WORK)
 def test_the_job_of_a_task_that_is_killed_is_run_by_the_next_one(
     instance: Instance, start: Callable[[str], Task], tmp_path: Path, kind: JobKind
@@ -189,7 +187,6 @@ def assert_the_next_one_runs_it(
     assert keys(instance).equals(pa.array(range(ROWS), pa.int64()))
 
 
-@pytest.mark.slow
 def test_a_task_that_waits_for_work_ends_on_sigterm_and_takes_nothing_with_it(
     instance: Instance, start: Callable[[str], Task]
 ) -> None:

@@ -6,8 +6,6 @@ import pytest
 
 from tests.infra.synthesis import Synthesis, as_list, synthesise
 
-pytestmark = pytest.mark.slow
-
 ROUTE = "AWS::ApiGatewayV2::Route"
 STAGE = "AWS::ApiGatewayV2::Stage"
 

@@ -9,8 +9,6 @@ import pytest
 from sleeper.properties.optional_stack import OptionalStack
 from tests.infra.synthesis import Resource, Synthesis, as_list, synthesise
 
-pytestmark = pytest.mark.slow
-
 SPILL = "sleeper-lake-1-athena-spill-"
 
 

@@ -13,8 +13,6 @@ from tests.approved.approval import check_approved
 from tests.infra.synthesis import ROOT, Synthesis, as_list, synthesise
 from tests.infra.test_templates import resource_lines
 
-pytestmark = pytest.mark.slow
-
 STACKS = {
     "EmrServerless": "EmrServerlessBulkImportStack",
     "Emr": "EmrBulkImportStack",

@@ -9,8 +9,6 @@ import pytest
 
 from stacks.constructs.code import ROOT, CodeBuild
 
-pytestmark = pytest.mark.slow
-
 # Unpacked, all layers together.
 LAMBDA_BYTES_MAX = 250 * 1024**2
 OF_IMAGES = {

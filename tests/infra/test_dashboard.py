@@ -19,8 +19,6 @@ from stacks.deployment import Deployment
 from tests.infra.synthesis import ROOT, Synthesis, synthesise
 from tests.real_table import RealTable
 
-pytestmark = pytest.mark.slow
-
 _SEARCHED = re.compile(
     r"SEARCH\('\{([^}]*)\} MetricName=\"(\w+)\" instance=\"(\w+)\"', '(\w+)', (\d+)\)"
 )

@@ -7,8 +7,6 @@ import pytest
 from sleeper.errors import InvalidRequestError
 from tests.infra.synthesis import ROOT, Synthesis, synthesise
 
-pytestmark = pytest.mark.slow
-
 
 def _synthesise(tmp_path: Path, text: str, **context: str) -> Synthesis:
     file = tmp_path / "instance.properties"

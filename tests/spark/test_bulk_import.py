@@ -133,7 +133,6 @@ def test_what_spark_itself_says_is_no_reason_to_reject(spark: SparkSession) -> N
         spark.sql("SELECT * FROM nowhere").collect()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3 * PATIENCE_SECONDS)
 def test_a_submitted_driver_runs_the_job_of_a_message(instance: Instance, tmp_path: Path) -> None:
     source = write(tmp_path / "in", 1000, files=1)

@@ -8,8 +8,6 @@ from pyspark.sql import SparkSession
 from tests.system.documents import ROOT
 from tests.system.test_docs import ON_SPARK, check_page, surroundings
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("page", sorted(ON_SPARK))
 def test_a_page_about_spark_says_what_its_examples_do(

@@ -35,7 +35,7 @@ from tests.spark.imports import (
 )
 from tests.spark.processes import command_of, executors, family, python_workers
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(6 * PATIENCE_SECONDS)]
+pytestmark = pytest.mark.timeout(6 * PATIENCE_SECONDS)
 
 ROWS = 400_000
 FIFTEEN_DAYS_MS = 15 * 24 * 3600 * 1000

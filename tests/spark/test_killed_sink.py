@@ -19,7 +19,7 @@ from tests.seeds import choose_seed
 from tests.spark.processes import kill_family
 from tests.spark.tables import NUMBERS, numbers_in
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 _ROOT = Path(__file__).parents[2]
 _KILLS, _KILLS_MIN = 20, 3

@@ -85,7 +85,6 @@ class Laps:
         return ", ".join(self._laps)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_lineitem_comes_back_as_it_went_in(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]

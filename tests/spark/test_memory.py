@@ -14,7 +14,7 @@ from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
 from tests.spark.imports import PATIENCE_SECONDS, SCHEMA, Import
 from tests.spark.processes import MIB, PeakMemory, python_workers
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(6 * PATIENCE_SECONDS)]
+pytestmark = pytest.mark.timeout(6 * PATIENCE_SECONDS)
 
 TASK_MEMORY_BYTES = 64 * MIB
 # Python with its libraries and what their allocators keep, and two times a task's memory.

@@ -26,8 +26,6 @@ from sleeper.spark.cluster import SparkCluster
 from tests.servers.aws_instance import AwsInstance
 from tests.spark.tables import NUMBERS, ingest_numbers, loaded, named, numbers_in
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def instance(aws: AwsInstance) -> Iterator[sleeper.Instance]:

@@ -11,8 +11,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-pytestmark = pytest.mark.slow
-
 _SETTING = "spark.sql.python.filterPushdown.enabled"
 
 

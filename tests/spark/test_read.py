@@ -12,8 +12,6 @@ from pyspark.sql import functions as f
 import sleeper
 from tests.spark.tables import NUMBERS, ingest_numbers, loaded
 
-pytestmark = pytest.mark.slow
-
 
 def test_every_type_comes_as_spark_has_it(spark: SparkSession, instance: sleeper.Instance) -> None:
     table = instance.create_table(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import SparkSession
 
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
@@ -43,7 +42,6 @@ with local_session("retries", "local[1]", Path(sys.argv[1]), {}) as spark:
 """
 
 
-@pytest.mark.slow
 def test_executors_retry_as_jobs_before_a_task_opens_a_bucket(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _PROGRAM, str(tmp_path)]
     # The driver's own time is not that of executors.

@@ -10,8 +10,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 import sleeper
 from tests.spark.tables import NUMBERS, ingest_numbers, named, numbers_in
 
-pytestmark = pytest.mark.slow
-
 
 def copy_what_there_is(
     spark: SparkSession,

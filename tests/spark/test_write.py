@@ -15,8 +15,6 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
 from tests.spark.tables import NUMBERS, ingest_numbers, loaded, named, numbers_in
 
-pytestmark = pytest.mark.slow
-
 
 def frame_of(spark: SparkSession, count: int, partitions: int = 3) -> DataFrame:
     return spark.range(count, numPartitions=partitions).selectExpr(

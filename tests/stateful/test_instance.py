@@ -639,9 +639,7 @@ def _table(rows: list[Row]) -> pa.Table:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(
-    ("examples", "steps"), [(20, 25), pytest.param(40, 50, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("examples", "steps"), [(20, 25), (40, 50)])
 @pytest.mark.timeout(900)  # a minute alone; its histories differ, and others use the processors
 def test_an_instance_agrees_with_its_model_whatever_happens(examples: int, steps: int) -> None:
     # To find the shortest history takes minutes; the blob repeats the one that was found.

@@ -47,7 +47,6 @@ def instance(
             yield opened
 
 
-@pytest.mark.slow
 def test_splits_are_planned_and_read_by_functions(instance: Instance) -> None:
     create_table(instance, "t", SCHEMA, split_points=[100, 200, 300])
     add_rows(instance, "t", *range(0, 400, 2))

@@ -192,7 +192,6 @@ for path in sys.argv[2:]:
 """
 
 
-@pytest.mark.slow
 def test_processes_that_ingest_the_same_jobs_at_once_take_each_in_once(
     instance: Instance, tmp_path: Path
 ) -> None:
@@ -359,7 +358,6 @@ for line in open("/proc/self/status"):
 """
 
 
-@pytest.mark.slow
 def test_a_leaf_of_a_thousand_files_is_compacted_in_512_mib(tmp_path: Path) -> None:
     """Rule 6. Files of 2,000 rows; a file alone takes some 2 MiB while it is open."""
     folder = tmp_path / "instance"

@@ -16,8 +16,6 @@ import pytest
 
 from demo.flights import UNKNOWN_AIRCRAFT, PreparedData, prepare
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
 FLIGHTS_OF_JANUARY = 27_004

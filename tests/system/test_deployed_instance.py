@@ -13,7 +13,7 @@ import pytest
 from tests.servers.ministack import Ministack
 from tests.system.deployed import DeployedInstance, deployed
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "deploy"
 

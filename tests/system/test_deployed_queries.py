@@ -47,7 +47,7 @@ from tests.system.visits import (
     visits,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 # As the page on clients calls them.
 INSTANCE_ID, UPLOADS = "mine", "uploads"

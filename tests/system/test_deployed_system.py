@@ -28,7 +28,7 @@ from tests.system.deployed import (
 from tests.system.launcher import Launcher, launcher
 from tests.system.roles import refusals_in
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = pytest.mark.timeout(1500)
 
 UPLOADS = "uploads"
 STACKS = (

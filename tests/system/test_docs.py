@@ -19,8 +19,6 @@ from tests.system.documents import (
     variables_of,
 )
 
-pytestmark = pytest.mark.slow
-
 _GENERATED = {"benchmarks.md", "commands.md", "properties.md", "python-reference.md"}
 # Run by tests/spark, which have a Spark.
 ON_SPARK = {"bulk-import.md", "spark.md"}

@@ -41,7 +41,6 @@ def run_task(deployed: AwsInstance, kind: str) -> None:
     subprocess.run(command, env=settings, check=True, timeout=TASK_SECONDS_MAX)
 
 
-@pytest.mark.slow
 def test_rules_get_a_table_into_shape(
     aws: Lambda, deployed: AwsInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,6 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
@@ -159,7 +158,6 @@ def stored(instance: Instance) -> Counter[tuple[int, str]]:
     return found
 
 
-@pytest.mark.slow
 def test_whatever_is_killed_every_row_is_there_once_and_nothing_stays(tmp_path: Path) -> None:
     seed = choose_seed()
     folder = tmp_path / "instance"

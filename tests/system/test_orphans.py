@@ -2,11 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
 import sleeper
-
-pytestmark = pytest.mark.slow
 
 _LONG_AGO_MS = 1_000_000_000_000
 

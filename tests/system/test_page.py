@@ -17,10 +17,9 @@ from tests.servers.serving import Serving, serving
 from tests.system.served_table import instance_with_rows
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="there is no chromium; `make test` installs it"),
-]
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="there is no chromium; `make test` installs it"
+)
 TOKEN = "a-token-of-some-length"
 
 

@@ -70,7 +70,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "instance"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="modes and limits of POSIX")
 def test_a_read_only_folder_can_be_read(folder: Path) -> None:
     close_folder(folder)
@@ -81,7 +80,6 @@ def test_a_read_only_folder_can_be_read(folder: Path) -> None:
         close_folder(folder, is_open=True)
 
 
-@pytest.mark.slow
 def test_a_read_only_folder_that_a_writer_has_open_can_be_read(folder: Path) -> None:
     instance = open_local_instance(folder)
     rows = pa.RecordBatch.from_pydict({"k": ["b"], "n": pa.array([2], pa.int32())})
@@ -95,7 +93,6 @@ def test_a_read_only_folder_that_a_writer_has_open_can_be_read(folder: Path) -> 
         instance.close()
 
 
-@pytest.mark.slow
 def test_a_folder_on_a_full_disk_can_be_read(folder: Path) -> None:
     for command in COMMANDS:
         assert sleeper(folder, *command, full_disk=True)

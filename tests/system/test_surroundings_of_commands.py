@@ -14,8 +14,6 @@ import pytest
 
 from sleeper.api import create_instance
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
 ROWS = 200_000

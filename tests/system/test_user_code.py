@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,12 +17,9 @@ from sleeper.instance import Instance
 from sleeper.opening import make_instance, open_instance
 from sleeper.reports.output import ReportKind
 from sleeper.reports.service import report
-from sleeper.user_code.registry import unpacked_on_path
 from sleeper.workers.runner import run_instance
 from tests.system.documents import ROOT
-from tests.wheels import make_wheel
-
-pytestmark = pytest.mark.slow
+from tests.wheels import isolated_user_code, make_wheel
 
 SCHEMA = {
     "rowKeyFields": [{"name": "key", "type": "LongType"}],
@@ -45,16 +43,9 @@ def never(files, settings): raise RuntimeError("cannot choose")
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    modules = set(sys.modules)
     make_instance(tmp_path / "here")
-    opened = open_instance(tmp_path / "here")
-    yield opened
-    opened.close()
-    for entry in unpacked_on_path():
-        sys.path.remove(entry)
-    for name in set(sys.modules) - modules:
-        if name.startswith(("my_code", "sleeper_example")):
-            del sys.modules[name]
+    with isolated_user_code(), closing(open_instance(tmp_path / "here")) as opened:
+        yield opened
 
 
 def make_table(instance: Instance, name: str, **properties: str) -> sleeper.Table:

@@ -4,14 +4,12 @@ import re
 from pathlib import Path
 
 import obstore
-import pytest
 
 from sleeper.storage.bucket import open_bucket
 from tests.servers.aws_instance import s3_client
 from tests.servers.seaweedfs import seaweedfs
 
 
-@pytest.mark.slow
 def test_no_volume_grows_once_the_server_is_ready(tmp_path: Path) -> None:
     """While volumes grow, puts fail."""
     log = tmp_path / "weed.log"
@@ -28,7 +26,6 @@ def test_no_volume_grows_once_the_server_is_ready(tmp_path: Path) -> None:
         assert grown() == before > 0
 
 
-@pytest.mark.slow
 def test_a_bucket_takes_one_volume(tmp_path: Path) -> None:
     """A run's tests make more than a hundred buckets, and the server's volumes are limited."""
     with seaweedfs(tmp_path) as server:

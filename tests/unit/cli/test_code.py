@@ -1,15 +1,13 @@
 """`sleeper code`, and properties that name what it registers."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sleeper.user_code.registry import unpacked_on_path
 from tests.unit.cli.conftest import Sleeper
-from tests.wheels import ITERATOR_HEAD, make_wheel
+from tests.wheels import ITERATOR_HEAD, isolated_user_code, make_wheel
 
 ITERATOR = "sleeper.table.iterator.class.name"
 CONFIG = "sleeper.table.iterator.config"
@@ -17,14 +15,9 @@ STRATEGY = "sleeper.table.compaction.strategy.class"
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays_loaded() -> Iterator[None]:
-    modules = set(sys.modules)
-    yield
-    for entry in unpacked_on_path():
-        sys.path.remove(entry)
-    for name in set(sys.modules) - modules:
-        if name.startswith("my_code"):
-            del sys.modules[name]
+def no_loaded_code() -> Iterator[None]:
+    with isolated_user_code():
+        yield
 
 
 @pytest.fixture

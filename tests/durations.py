@@ -1,0 +1,72 @@
+"""Recorded durations of tests, in seconds: `tests/durations.json`.
+
+Test files run in the order of their recorded durations, longest first, so that no worker of a
+parallel run ends alone with long tests. Recorded tests and tests against servers are marked
+`slow`.
+
+`make test ARGS=--record-durations` measures again. It replaces all entries of the test files
+that it runs, so it takes whole files on an otherwise idle machine.
+"""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+FILE = Path(__file__).with_name("durations.json")
+SECONDS_MIN = 0.3
+_SERVER_FIXTURES = {"s3_server", "dynamo_server", "ministack_server"}
+_SERVER_PARAMETERS = {"s3", "dynoxide", "ministack", "moto", "ecs"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-durations", action="store_true", help=f"write {FILE.name} from this run"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Recorder())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    recorded: dict[str, float] = json.loads(FILE.read_text())
+    for item in items:
+        if item.nodeid in recorded or _needs_server(item):
+            item.add_marker(pytest.mark.slow)
+    files: defaultdict[str, float] = defaultdict(float)
+    for test, seconds in recorded.items():
+        files[_file_of(test)] += seconds
+    items.sort(key=lambda item: -files[_file_of(item.nodeid)])
+
+
+def _needs_server(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function):
+        return False
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return not _SERVER_FIXTURES.isdisjoint(item.fixturenames) or any(
+        isinstance(each, str) and each in _SERVER_PARAMETERS for each in parameters
+    )
+
+
+class _Recorder:
+    """Sums the phases of each test, and writes the sums when the run ends."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        files = {_file_of(test) for test in self._seconds}
+        kept = {t: s for t, s in json.loads(FILE.read_text()).items() if _file_of(t) not in files}
+        measured = {t: round(s, 1) for t, s in self._seconds.items() if s >= SECONDS_MIN}
+        text = json.dumps(kept | measured, indent=0, sort_keys=True, ensure_ascii=False)
+        FILE.write_text(text + "\n")
+
+
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
