@@ -18,7 +18,7 @@ from sleeper.files.data_file import DataFile, new_data_path
 from sleeper.jobs.event import JobKind, JobRunRef, new_run_id
 from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.schema.json import schema_to_json
-from sleeper.statestore.commit_message import message_of
+from sleeper.statestore.commit_message import create_commit_message
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.tables.table_ref import TableRef
 
@@ -102,7 +102,7 @@ def _record(ref: TableRef) -> dict[str, Any]:
     return {
         "messageId": str(uuid.uuid4()),
         "receiptHandle": "receipt",
-        "body": message_of(run, added).to_json(),
+        "body": create_commit_message(run, added).to_json(),
         "attributes": {
             "ApproximateReceiveCount": "1",
             "SentTimestamp": str(start_ms),

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from sleeper.files.data_file import DataFile
-from sleeper.jobs.event import JobKind, JobRunRef
+from sleeper.jobs.event import JobKind
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, PartitionId
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.statestore.commit_message import CommitMessage, commit_message_from_json
+from sleeper.statestore.commit_message import CommitEvent, CommitMessage, commit_message_from_json
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.bar_runs import BarRuns
@@ -91,12 +91,12 @@ def test_transactions_keep_their_bytes():
 
 
 def test_commit_messages_keep_their_bytes():
-    run = JobRunRef(TableId("t"), "j", JobKind.COMPACTION, "r", "task")
+    run = CommitEvent(JobKind.COMPACTION, "j", "r", "task")
     line = encode(TRANSACTIONS[-1]).line
     messages = [
         CommitMessage(TableId("t"), run, (line, line)),
-        CommitMessage(TableId("t"), JobRunRef(TableId("t"), "j", JobKind.INGEST, "r"), (line,)),
-        CommitMessage(TableId("t"), None, None, f"t/commits/{'0' * 32}.json"),
+        CommitMessage(TableId("t"), CommitEvent(JobKind.INGEST, "j", "r", None), (line,)),
+        CommitMessage(TableId("t"), object_path=f"t/commits/{'0' * 32}.json"),
     ]
     check_approved("commit-messages.jsonl", "".join(f"{m.to_json()}\n" for m in messages))
     assert [commit_message_from_json(m.to_json()) for m in messages] == messages

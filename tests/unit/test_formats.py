@@ -26,7 +26,7 @@ from sleeper.query.messages.query import parse_query_message, query_of
 from sleeper.query.rows.json_text import json_lines
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
-from sleeper.statestore.commit_message import commit_message_from_json, transactions_of
+from sleeper.statestore.commit_message import commit_message_from_json, decode_transactions
 from sleeper.statestore.transactions.codec import KINDS, decode_line
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def _leaf_query(body: str) -> None:
 
 
 def _commit(body: str) -> None:
-    transactions_of(commit_message_from_json(body).lines or ())
+    decode_transactions(commit_message_from_json(body).lines or ())
 
 
 _READERS: dict[str, Callable[[str], Any]] = {

@@ -28,8 +28,8 @@ from sleeper.runs.retry import return_after, return_soon
 from sleeper.statestore.commit_message import (
     CommitMessage,
     commit_message_from_json,
-    lines_of_object,
-    transactions_of,
+    decode_transactions,
+    parse_commit_object,
 )
 from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.transactions.transaction import Transaction
@@ -184,8 +184,10 @@ def _commit_together(
 
 def _transactions_of(instance: Instance, commit: CommitMessage) -> list[Transaction]:
     if commit.object_path is not None:
-        return transactions_of(lines_of_object(instance.storage.root.read(commit.object_path)))
-    return transactions_of(commit.lines or ())
+        return decode_transactions(
+            parse_commit_object(instance.storage.root.read(commit.object_path))
+        )
+    return decode_transactions(commit.lines or ())
 
 
 def _settled(instance: Instance, wanted: _Wanted, outcomes: Sequence[Outcome]) -> _Settled:

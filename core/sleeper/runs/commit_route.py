@@ -14,8 +14,8 @@ from sleeper.statestore.commit_message import (
     MESSAGE_BYTES_MAX,
     CommitRun,
     commit_now,
-    in_object,
-    message_of,
+    create_commit_message,
+    move_to_object,
 )
 from sleeper.statestore.transactions.transaction import Transaction
 from sleeper.storage.bucket_folder import store_errors
@@ -39,10 +39,10 @@ def commit_later(instance: Instance) -> CommitRun:
     """Sends commits to the committer. What is too big for a message is put beside it first."""
 
     def send(run: JobRunRef, transaction: Transaction) -> None:
-        message = message_of(run, transaction)
+        message = create_commit_message(run, transaction)
         body = message.to_json()
         if len(body.encode()) > MESSAGE_BYTES_MAX:
-            message, content = in_object(message)
+            message, content = move_to_object(message)
             assert message.object_path is not None
             with store_errors(message.object_path):
                 obstore.put(instance.storage.root.store, message.object_path, content)

@@ -1,8 +1,6 @@
-"""Messages to the committer: what a run wants committed, and whom to tell of it.
+"""Commits of a run, by this process or by a message to the committer.
 
-`{"tableId": …, "event": {"kind", "jobId", "runId", "taskId"}, "transactions": [line…]}`, where a
-line is a transaction as it stands in the log. Instead of transactions there may be `"object"`, the
-path of an object below `<table id>/commits/` that holds them as a JSON list.
+The messages are specified in docs/formats.md, "Commit messages".
 """
 
 import json
@@ -10,11 +8,12 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeVar
 
 from sleeper.errors import ConflictError, InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.jobs.event import JobKind, JobRunRef
+from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.retries import Backoff, retry
 from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.store import StateStore
@@ -25,19 +24,19 @@ from sleeper.tables.table_ref import TableId
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 CommitRun = Callable[[JobRunRef, Transaction], Outcome | None]
-"""Commits what a run did. None if it is durably queued instead: then the committer tells
-the tracker what becomes of it, and the run's message may be deleted all the same.
+"""Commits a run's transaction. Returns None if the commit is durably queued: the committer then
+records the outcome with the job tracker, and the run's message may be deleted.
 
-UnavailableError if it is not known whether it was committed or queued: both may be repeated.
+UnavailableError if it is unknown whether it was committed or queued. Both are idempotent.
 """
 _BACKOFF = Backoff(seconds_first=0.25, seconds_max=10.0, jitter=0.5, seconds_total=60.0)
 
 
 def commit_until_known(commit: Callable[[], R]) -> R:
-    """Repeats a commit that was not answered, or that other writers were before, for a minute.
+    """Retries a commit after an UnavailableError or ConflictError, for a minute.
 
-    `commit` sends the same transaction each time, which the log applies once. Raises the last
-    UnavailableError or ConflictError.
+    `commit` sends the same transaction each time, and the log applies it once. Raises the last
+    error.
     """
     return retry(
         commit,
@@ -50,7 +49,7 @@ def commit_until_known(commit: Callable[[], R]) -> R:
 
 
 def commit_now(store: StateStore) -> CommitRun:
-    """Commits by this process."""
+    """Returns a function that commits in this process."""
 
     def commit(_: JobRunRef, transaction: Transaction) -> Outcome:
         (outcome,) = store.commit(transaction)
@@ -60,7 +59,7 @@ def commit_now(store: StateStore) -> CommitRun:
 
 
 def not_refused(transaction: Transaction, outcome: Outcome | None) -> Outcome | None:
-    """The outcome; StateMovedOnError with the reason if it is a refusal."""
+    """Returns the outcome. StateMovedOnError with the reason if it is a refusal."""
     if outcome is not None and outcome.refused:
         raise StateMovedOnError(f"{transaction.kind} {transaction.id}: {outcome.reason}")
     return outcome
@@ -70,107 +69,85 @@ MESSAGE_BYTES_MAX = 200 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class CommitMessage:
-    """A message as it is parsed, its transactions still as text.
+class CommitEvent:
+    """The run whose job status records the outcome."""
 
-    `lines` are None where they are in an object. `run` is whom to tell.
-    """
+    kind: JobKind
+    job_id: str
+    run_id: str
+    task_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitMessage:
+    """A message whose transactions are still text: `lines` of its own or of an object."""
 
     table_id: TableId
-    run: JobRunRef | None
-    lines: tuple[str, ...] | None
-    object_path: str | None = None
+    event: Annotated[CommitEvent | None, Member(optional=True)] = None
+    lines: Annotated[tuple[str, ...] | None, Member("transactions", optional=True)] = None
+    object_path: Annotated[str | None, Member("object", optional=True)] = None
+
+    @property
+    def run(self) -> JobRunRef | None:
+        """The run to record the outcome for, if any."""
+        event = self.event
+        return event and JobRunRef(
+            self.table_id, event.job_id, event.kind, event.run_id, event.task_id
+        )
 
     def to_json(self) -> str:
-        """The body of the message."""
-        raw: dict[str, Any] = {"tableId": self.table_id}
-        if self.run is not None:
-            raw["event"] = {
-                "kind": self.run.kind.value,
-                "jobId": self.run.job_id,
-                "runId": self.run.run_id,
-                "taskId": self.run.task_id,
-            }
-        if self.lines is not None:
-            raw["transactions"] = list(self.lines)
-        else:
-            raw["object"] = self.object_path
-        return json.dumps(raw, separators=(",", ":"))
+        """Returns the body of the message."""
+        return json.dumps(_CODEC.to_json(self), separators=(",", ":"))
 
 
-def message_of(run: JobRunRef, transaction: Transaction) -> CommitMessage:
-    """The message that has the run's transaction committed."""
-    return CommitMessage(run.table_id, run, (encode(transaction).line,))
+_CODEC = JsonCodec(CommitMessage, camel_case)
 
 
-def in_object(message: CommitMessage) -> tuple[CommitMessage, bytes]:
-    """The message that stands for one too big to send, and what its object holds."""
+def create_commit_message(run: JobRunRef, transaction: Transaction) -> CommitMessage:
+    """Returns the message that commits the run's transaction."""
+    event = CommitEvent(run.kind, run.job_id, run.run_id, run.task_id)
+    return CommitMessage(run.table_id, event, (encode(transaction).line,))
+
+
+def move_to_object(message: CommitMessage) -> tuple[CommitMessage, bytes]:
+    """Returns a message that names an object, and the content of the object."""
     path = f"{message.table_id}/commits/{uuid.uuid4().hex}.json"
     body = json.dumps(list(message.lines or ()), separators=(",", ":")).encode()
-    return CommitMessage(message.table_id, message.run, None, path), body
+    return replace(message, lines=None, object_path=path), body
 
 
 def commit_message_from_json(body: str) -> CommitMessage:
-    """Parses a message. InvalidRequestError if it names no table, or nothing to commit."""
-    raw = _parsed(body)
-    if not isinstance(raw, dict) or not isinstance(raw.get("tableId"), str):
-        raise InvalidRequestError('not a commit: "tableId" is missing')
-    table_id = TableId(raw["tableId"])
-    path, lines = raw.get("object"), raw.get("transactions")
-    if path is not None:
-        _check_path(table_id, path)
-        lines = None
-    elif not _is_lines(lines):
-        raise InvalidRequestError('not a commit: "transactions" must be a list of text')
-    return CommitMessage(
-        table_id, _run(table_id, raw.get("event")), None if lines is None else tuple(lines), path
-    )
+    """Parses a message. InvalidRequestError if it has no table or no transactions."""
+    message = _CODEC.from_json(_parse_json(body), "commit message")
+    if message.object_path is None:
+        if not message.lines:
+            raise InvalidRequestError('commit message: "transactions" is missing or empty')
+        return message
+    # The committer deletes the object, so the path of any other object is refused.
+    own_path = f"{re.escape(message.table_id)}/commits/[0-9a-f]{{32}}\\.json"
+    if not re.fullmatch(own_path, message.object_path):
+        raise InvalidRequestError(
+            f'commit message: "object" is {message.object_path[:200]!r} '
+            f"(expected an object of {message.table_id}/commits/)"
+        )
+    return replace(message, lines=None)
 
 
-def lines_of_object(body: bytes) -> tuple[str, ...]:
-    """The transactions that an object holds. InvalidRequestError if it holds none."""
-    lines = _parsed(body)
-    if not _is_lines(lines):
-        raise InvalidRequestError("the object of a commit must hold a list of text")
+def parse_commit_object(body: bytes) -> tuple[str, ...]:
+    """Returns the transactions of an object. InvalidRequestError if it has none."""
+    lines = _parse_json(body)
+    if not isinstance(lines, list) or not lines or not all(isinstance(x, str) for x in lines):
+        raise InvalidRequestError("commit object must be a list of text")
     return tuple(lines)
 
 
-def transactions_of(lines: Sequence[str]) -> list[Transaction]:
-    """What the lines say. InvalidRequestError if one is no transaction."""
+def decode_transactions(lines: Sequence[str]) -> list[Transaction]:
+    """Returns the transactions. InvalidRequestError if a line is none."""
     return [decode_line(line).transaction for line in lines]
 
 
-def _parsed(body: str | bytes) -> Any:
+def _parse_json(body: str | bytes) -> Any:
     try:
         return json.loads(body)
-    except ValueError as error:
-        raise InvalidRequestError(f"a commit is not JSON: {error}") from error
-
-
-def _check_path(table_id: TableId, path: Any) -> None:
-    """No other object: what a message names is deleted when it is done."""
-    own = f"{re.escape(table_id)}/commits/[0-9a-f]{{32}}\\.json"
-    if not isinstance(path, str) or not re.fullmatch(own, path):
-        raise InvalidRequestError(
-            f'not a commit: "object" must be one of {table_id}/commits/, not {str(path)[:200]!r}'
-        )
-
-
-def _is_lines(lines: Any) -> bool:
-    return isinstance(lines, list) and all(isinstance(line, str) for line in lines) and bool(lines)
-
-
-def _run(table_id: TableId, raw: Any) -> JobRunRef | None:
-    if raw is None:
-        return None
-    try:
-        task_id = raw["taskId"]
-        return JobRunRef(
-            table_id,
-            str(raw["jobId"]),
-            JobKind(raw["kind"]),
-            str(raw["runId"]),
-            None if task_id is None else str(task_id),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidRequestError(f'not a commit: "event" cannot be read: {error!r}') from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"commit message is not JSON: {error}") from error
