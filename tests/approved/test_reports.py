@@ -76,11 +76,11 @@ def some_tasks() -> TasksReport:
                     rows_written=27_004,
                 ),
                 TaskEvent("task-3", "compaction", TaskStep.STARTED, NOON + 4_000, process="14@3"),
-                TaskEvent("task-3", "compaction", TaskStep.HEARD, NOON + 64_000),
+                TaskEvent("task-3", "compaction", TaskStep.HEARTBEAT, NOON + 64_000),
                 TaskEvent("task-4", "compaction", TaskStep.STARTED, NOON + 5_000, process="15@3"),
             ]
         ),
-        {"task-4": "last heard of 31 minutes ago"},
+        {"task-4": "last heartbeat 31 minutes ago"},
     )
 
 

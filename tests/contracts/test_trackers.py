@@ -164,16 +164,16 @@ def test_an_end_that_a_task_told_itself_outranks_one_that_was_found(
     assert (task.ended_ms, task.reason, task.jobs) == (5_000, None, 2)
 
 
-def test_a_task_was_last_heard_of_at_the_latest_time_in_whatever_order_it_is_told(
+def test_the_latest_heartbeat_counts_whatever_the_order_of_events(
     task_tracker: Store[TaskTracker],
 ) -> None:
     task_tracker.port.record(BEGUN)
-    assert task_tracker.port.task("t1").heard_ms is None
+    assert task_tracker.port.task("t1").heartbeat_ms is None
     for at_ms in (3_000, 4_000, 2_000, 4_000):
-        task_tracker.port.record(replace(BEGUN, step=TaskStep.HEARD, process=None, at_ms=at_ms))
+        task_tracker.port.record(replace(BEGUN, step=TaskStep.HEARTBEAT, process=None, at_ms=at_ms))
     task = task_tracker.again().task("t1")
-    assert (task.heard_ms, task.started_ms, task.running) == (4_000, 1_000, True)
-    assert (task.process, task.silent_ms(10_000)) == ("12@34", 6_000)
+    assert (task.heartbeat_ms, task.started_ms, task.running) == (4_000, 1_000, True)
+    assert (task.process, task.heartbeat_age_ms(10_000)) == ("12@34", 6_000)
     task_tracker.port.record(replace(BEGUN, task_id="t2", at_ms=1_500))
     assert [t.task_id for t in task_tracker.port.recent()] == ["t2", "t1"]
     assert task_tracker.port.remove_before(3_500) == 1
@@ -194,7 +194,7 @@ def test_recent_tasks_are_newest_first_and_old_ones_forgotten(
         task_tracker.port.task("t2")
 
 
-def test_jobs_that_nothing_was_heard_of_are_told(job_tracker: Store[JobTracker]) -> None:
+def test_jobs_without_events_are_unknown(job_tracker: Store[JobTracker]) -> None:
     job_tracker.port.record(CREATED)
     assert job_tracker.again().unknown(TABLE, ["x", "j1", "a"]) == ("x", "a")
     assert job_tracker.port.unknown(TableId("0000000b"), ["j1"]) == ("j1",)

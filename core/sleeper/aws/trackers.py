@@ -186,7 +186,7 @@ class DynamoTaskTracker:
 
     def record(self, event: TaskEvent) -> None:
         """See the port."""
-        is_heartbeat = event.step is TaskStep.HEARD
+        is_heartbeat = event.step is TaskStep.HEARTBEAT
         item: Item = {
             "task": event.task_id,
             "event": event.step.value,

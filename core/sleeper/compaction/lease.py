@@ -1,22 +1,21 @@
 """Renewal of a running job's lease."""
 
-import logging
-import threading
 from typing import Self
 
 from sleeper.clock import Clock
-from sleeper.errors import ConflictError, SleeperError, UnavailableError
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.renewal import Renewal
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.compaction_jobs import RenewLeases
 
-logger = logging.getLogger(__name__)
+_LOST = (DataError, InvalidRequestError, NotFoundError, StateMovedOnError)
 
 
 class Lease:
-    """A context in which a thread renews the job's lease every third of its duration.
+    """Renews the job's lease in the background, at a third of its time, within a `with` block.
 
-    Entering renews at once, because the job may have waited long in its queue.
-    StateMovedOnError if the job holds no files any more.
+    Entering renews at once, because the job may have waited long in its queue:
+    StateMovedOnError if it holds no files any more.
     """
 
     def __init__(self, store: StateStore, job_id: str, seconds: float, clock: Clock) -> None:
@@ -24,36 +23,23 @@ class Lease:
         self._job_id = job_id
         self._seconds = seconds
         self._clock = clock
-        self._error: SleeperError | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(
-            target=self._renew_periodically, name=f"lease-{job_id}", daemon=True
+        # A failed renewal is repeated before the lease expires.
+        self._renewal = Renewal(
+            "lease renewal", self._renew, seconds / 3, ends_on=_LOST, extra={"job_id": job_id}
         )
 
     def __enter__(self) -> Self:
         self._renew()
-        self._thread.start()
+        self._renewal.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
+    def __exit__(self, *error: object) -> None:
+        self._renewal.__exit__(*error)
 
     def check(self) -> None:
-        """Raises StateMovedOnError if the job was released."""
-        if self._error is not None:
-            raise self._error
-
-    def _renew_periodically(self) -> None:
-        while not self._ended.wait(self._seconds / 3):
-            try:
-                self._renew()
-            except (UnavailableError, ConflictError):
-                # Two thirds of the duration are left, enough for another try.
-                logger.warning("lease not renewed", exc_info=True, extra={"job_id": self._job_id})
-            except SleeperError as error:
-                self._error = error
-                return
+        """Raises StateMovedOnError if the job was released meanwhile."""
+        if self._renewal.error is not None:
+            raise self._renewal.error
 
     def _renew(self) -> None:
         with self._store.reading() as state:

@@ -90,19 +90,19 @@ class JobRunRef:
 
 
 class TaskStep(Enum):
-    """A task's start or end, or that it was there in between."""
+    """A task's start, its end, or a heartbeat in between."""
 
     STARTED = "started"
-    HEARD = "heard"
+    HEARTBEAT = "heard"
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """The start or the end of a task, or that it was heard of: of those the latest counts.
+    """The start, a heartbeat or the end of a task. Trackers keep the latest heartbeat.
 
-    `process` says which process it is, as the adapter understands it. Totals belong to
-    the end; `reason` says why a task ended if it did not end by itself.
+    `process` is the adapter's name of the process. Totals belong to the end; `reason` is the
+    cause of an end that the task did not record itself.
     """
 
     task_id: str

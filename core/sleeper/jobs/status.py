@@ -89,13 +89,13 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """A task: running until its end is known. `heard_ms` is when it was last heard of."""
+    """A task, running until its end is recorded. `heartbeat_ms` is the time of the latest one."""
 
     task_id: str
     kind: str
     process: str | None
     started_ms: int | None
-    heard_ms: int | None
+    heartbeat_ms: int | None
     ended_ms: int | None
     jobs: int | None
     rows_read: int | None
@@ -107,9 +107,9 @@ class TaskStatus:
         """Whether no end was recorded."""
         return self.ended_ms is None
 
-    def silent_ms(self, now_ms: int) -> int:
-        """For how long nothing was heard of it."""
-        return now_ms - max(self.started_ms or 0, self.heard_ms or 0)
+    def heartbeat_age_ms(self, now_ms: int) -> int:
+        """Returns the time since its latest heartbeat or its start."""
+        return now_ms - max(self.started_ms or 0, self.heartbeat_ms or 0)
 
 
 def fold_jobs(events: Iterable[JobEvent]) -> tuple[JobStatus, ...]:
@@ -193,7 +193,7 @@ def _run(run_id: str, steps: dict[JobStep, JobEvent]) -> JobRun:
 def _task(task_id: str, events: list[TaskEvent]) -> TaskStatus:
     starts = [e for e in events if e.step is TaskStep.STARTED]
     ends = [e for e in events if e.step is TaskStep.ENDED]
-    heard = [e.at_ms for e in events if e.step is TaskStep.HEARD]
+    heartbeats = [e.at_ms for e in events if e.step is TaskStep.HEARTBEAT]
     start = min(starts, key=lambda e: e.at_ms) if starts else None
     # A task that was thought dead may still tell its own end, which knows more.
     end = min(ends, key=lambda e: (e.reason is not None, e.at_ms)) if ends else None
@@ -202,7 +202,7 @@ def _task(task_id: str, events: list[TaskEvent]) -> TaskStatus:
         kind=events[0].kind,
         process=next((e.process for e in events if e.process), None),
         started_ms=start.at_ms if start else None,
-        heard_ms=max(heard, default=None),
+        heartbeat_ms=max(heartbeats, default=None),
         ended_ms=end.at_ms if end else None,
         jobs=end.jobs if end else None,
         rows_read=end.rows_read if end else None,

@@ -5,10 +5,10 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable
 
 from sleeper.clock import Clock
 from sleeper.errors import SleeperError
+from sleeper.renewal import Renewal
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
 from sleeper.statestore.transactions.transaction import new_transaction_id
@@ -33,7 +33,7 @@ class VersionHold:
         self._owner = f"{owner} ({socket.gethostname()}, process {os.getpid()})"
         self._id = new_transaction_id()
         self._lock = threading.Lock()
-        self._timer: threading.Timer | None = None
+        self._renewal: Renewal | None = None
         self._is_taken = False
         self._is_over = False
 
@@ -41,40 +41,28 @@ class VersionHold:
         """Takes the hold. StateMovedOnError if the version's files may be gone already."""
         with self._lock:
             if not self._is_over and not self._is_taken:
-                self._take()
+                self._create()
+                self._start(self._seconds / 3)
 
     def take_after(self, seconds: float) -> None:
         """Takes the hold later, unless it is released before that."""
         with self._lock:
             if not self._is_over and not self._is_taken:
-                self._start_timer(seconds, self._take_late)
+                self._start(seconds)
 
     def release(self) -> None:
         """Lets the version go. Never fails: a hold that stays expires."""
         with self._lock:
-            self._is_over = True
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            if not self._is_taken:
-                return
-            self._is_taken = False
-            atexit.unregister(self.release)
-            try:
-                self._store.commit(ReleaseHold(self._id))
-            except SleeperError as error:
-                logger.warning("hold %s could not be released: %s", self._id, error)
+            if self._end():
+                try:
+                    self._store.commit(ReleaseHold(self._id))
+                except SleeperError as error:
+                    logger.warning("could not release hold %s: %s", self._id, error)
 
     def leave(self) -> None:
         """Ends the renewal and lets the hold expire after its full time. Never fails."""
         with self._lock:
-            self._is_over = True
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            if self._is_taken:
-                self._is_taken = False
-                atexit.unregister(self.release)
+            if self._end():
                 self._commit_renewal()
 
     def release_soon(self) -> None:
@@ -83,26 +71,26 @@ class VersionHold:
         """
         threading.Thread(target=self.release, name="release-hold", daemon=True).start()
 
-    def _take(self) -> None:
+    def _end(self) -> bool:
+        """Ends the renewal; returns whether the hold was taken."""
+        was_taken, self._is_taken, self._is_over = self._is_taken, False, True
+        if self._renewal is not None:
+            self._renewal.cancel()
+        atexit.unregister(self.release)
+        return was_taken
+
+    def _create(self) -> None:
         expiry_ms = self._expiry_ms()
         self._store.commit_or_raise(CreateHold(self._id, self._owner, self._version, expiry_ms))
         self._is_taken = True
         atexit.register(self.release)
-        self._start_timer(self._seconds / 3, self._renew)
-
-    def _take_late(self) -> None:
-        try:
-            self.take()
-        except SleeperError as error:
-            # The stream goes on; if its files go, it says so itself.
-            logger.warning("version %d could not be held: %s", self._version, error)
 
     def _renew(self) -> None:
         with self._lock:
-            if self._is_over:
-                return
-            self._commit_renewal()
-            self._start_timer(self._seconds / 3, self._renew)
+            if self._is_taken:
+                self._commit_renewal()
+            elif not self._is_over:
+                self._create()
 
     def _commit_renewal(self) -> None:
         try:
@@ -114,7 +102,16 @@ class VersionHold:
         with self._store.reading() as state:
             return state.moment(self._clock()) + self._seconds * 1000
 
-    def _start_timer(self, seconds: float, action: Callable[[], None]) -> None:
-        self._timer = threading.Timer(seconds, action)
-        self._timer.daemon = True
-        self._timer.start()
+    def _start(self, first_seconds: float) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+        # A hold that cannot be created ends the renewal. The query continues, and fails by
+        # itself if its files are collected.
+        self._renewal = Renewal(
+            f"hold of version {self._version}",
+            self._renew,
+            self._seconds / 3,
+            first_seconds=first_seconds,
+            ends_on=SleeperError,
+        )
+        self._renewal.start()

@@ -8,7 +8,6 @@ are sent when the query has ended, after every row, by the worker that ended it.
 import json
 import logging
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from sleeper.errors import SleeperError
 from sleeper.jobs.connection import Connection, SendFrame
 from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.query import QueryMessage
+from sleeper.renewal import Renewal
 
 logger = logging.getLogger(__name__)
 Location = dict[str, str]
@@ -118,28 +118,21 @@ KEEP_ALIVE_SECONDS = 15.0
 def kept_alive(
     message: QueryMessage, send: SendFrame, seconds: float = KEEP_ALIVE_SECONDS
 ) -> Iterator[None]:
-    """Tells the query's connections now and then that it works. Never fails."""
+    """Sends an empty frame to the query's connections every period, within the block.
+
+    Ends when a connection is closed, and raises no error.
+    """
     connections = listeners(message)
     if not connections:
         yield
         return
     frame = json.dumps({"message": "rows", "queryId": message.frame_id, "rows": []})
-    ended = threading.Event()
 
-    def tell() -> None:
-        while not ended.wait(seconds):
-            for connection in connections:
-                try:
-                    send(connection, frame)
-                except SleeperError as error:
-                    # Who sends rows finds it too, and fails the query.
-                    logger.info("query %s: %s", message.query_id, error)
-                    return
+    def send_frames() -> None:
+        for connection in connections:
+            send(connection, frame)
 
-    thread = threading.Thread(target=tell, name="keep-alive", daemon=True)
-    thread.start()
-    try:
+    with Renewal(
+        f"keep-alive of query {message.query_id}", send_frames, seconds, ends_on=SleeperError
+    ):
         yield
-    finally:
-        ended.set()
-        thread.join()

@@ -164,7 +164,7 @@ class TasksReport:
             task.kind,
             state,
             task.started_ms,
-            task.heard_ms if task.running else None,
+            task.heartbeat_ms if task.running else None,
             task.ended_ms,
             _seconds(task),
             task.jobs,

@@ -99,7 +99,7 @@ def _report_instance(
                 jobs.tracker, index, job_kind, describe_loss, table_id, limit
             ).listing()
         case ReportKind.TASKS:
-            describe_task_loss = partial(heartbeat.silence_of_task, instance, instance.clock())
+            describe_task_loss = partial(heartbeat.describe_loss, instance, instance.clock())
             return gather_tasks(jobs.tasks, describe_task_loss, limit=limit).listing()
         case ReportKind.QUEUES:
             return gather_queues({name.value: jobs.queue(name) for name in jobs.queues}).listing()
@@ -118,7 +118,7 @@ def _describe_loss(instance: Instance, now_ms: int, task_id: str) -> str | None:
         task = instance.jobs.tasks.task(task_id)
     except NotFoundError:
         return None
-    return heartbeat.silence_of_task(instance, now_ms, task)
+    return heartbeat.describe_loss(instance, now_ms, task)
 
 
 def _read_totals(instance: Instance, table_id: TableId) -> Totals:

@@ -13,7 +13,7 @@ from sleeper.errors import SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, TaskEvent, TaskStep, new_task_id
 from sleeper.jobs.process import this_process
-from sleeper.runs.heartbeat import heard_of
+from sleeper.runs.heartbeat import heartbeat
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def own_task(instance: Instance, kind: JobKind) -> Iterator[tuple[str, Callable[
     started = TaskEvent(task_id, kind.value, TaskStep.STARTED, now, process=this_process())
     instance.jobs.tasks.record(started)
     try:
-        with heard_of(instance, task_id, kind.value):
+        with heartbeat(instance, task_id, kind.value):
             yield task_id, rows_of_jobs.append
     finally:
         now, rows = instance.clock(), sum(rows_of_jobs)

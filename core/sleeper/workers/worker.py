@@ -8,8 +8,6 @@ settled, and tell the task tracker of their start and end.
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sleeper.bulk_export.service import run_bulk_export_message
@@ -36,7 +34,8 @@ from sleeper.properties.instance import (
 )
 from sleeper.query_service.leaf_service import run_leaf_query_message
 from sleeper.query_service.service import run_query_message
-from sleeper.runs.heartbeat import heard_of
+from sleeper.renewal import Renewal
+from sleeper.runs.heartbeat import heartbeat
 from sleeper.runs.retry import SETTLED_ERRORS, retry_seconds
 from sleeper.splitting.service import run_split_message
 
@@ -140,7 +139,7 @@ class Worker:
         self._record(TaskStep.STARTED, process=this_process())
         reason: str | None = None
         try:
-            with heard_of(self._instance, self._task_id, self._settings.kind):
+            with heartbeat(self._instance, self._task_id, self._settings.kind):
                 self._run_jobs()
         except GivenBackError:
             reason = "told to end at once"
@@ -199,7 +198,7 @@ class Worker:
 
     def _handle(self, name: QueueName, queue: MessageQueue, message: Message) -> None:
         try:
-            with _kept_in_flight(queue, message, *self._visibility(name)):
+            with visibility_renewal(queue, message, *self._visibility(name)):
                 totals = self._run_message(name, message)
         except SETTLED_ERRORS[name] as error:
             logger.warning("%s job dropped: %s", name.value, error)
@@ -288,28 +287,14 @@ class Worker:
         self._instance.jobs.tasks.record(event)
 
 
-@contextmanager
-def _kept_in_flight(
+def visibility_renewal(
     queue: MessageQueue, message: Message, visibility_seconds: float, period_seconds: float
-) -> Iterator[None]:
-    """Extends the message's visibility every so often, while the job runs."""
-    done = threading.Event()
-
-    def extend() -> None:
-        while not done.wait(period_seconds):
-            try:
-                queue.extend(message.receipt, visibility_seconds)
-            except StateMovedOnError as error:
-                logger.warning("message could not be kept in flight: %s", error)
-                return
-            except SleeperError as error:
-                # There is time left, and another try comes before it ends.
-                logger.warning("message not kept in flight yet: %s", error)
-
-    thread = threading.Thread(target=extend, name="keep-in-flight", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+) -> Renewal:
+    """Returns the renewal of the message's visibility timeout while its job runs."""
+    return Renewal(
+        "visibility timeout renewal",
+        lambda: queue.extend(message.receipt, visibility_seconds),
+        period_seconds,
+        ends_on=StateMovedOnError,
+        extra={"message_id": message.message_id},
+    )

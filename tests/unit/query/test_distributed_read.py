@@ -9,6 +9,7 @@ import pytest
 from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError
+from sleeper.query.distributed import hold
 from sleeper.query.distributed.hold import HoldRenewal
 from sleeper.query.distributed.plan import Part
 from sleeper.query.distributed.read import Read, plan_read, read_part
@@ -151,15 +152,13 @@ def test_a_collected_version_is_refused_with_advice(split: RealTable) -> None:
 def test_background_renewal_precedes_the_hold_s_expiry(
     split: RealTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits: list[float] = []
-
-    class NoTimer:
-        daemon = False
-
-        def __init__(self, seconds: float, action: Callable[[], None]) -> None:
-            waits.append(seconds)
+    class NoRenewal:
+        def __init__(
+            self, _name: str, action: Callable[[], None], period_seconds: Callable[[], float]
+        ) -> None:
             self.action = action
-            timers.append(self)
+            self.period_seconds = period_seconds
+            renewals.append(self)
 
         def start(self) -> None:
             pass
@@ -167,16 +166,18 @@ def test_background_renewal_precedes_the_hold_s_expiry(
         def cancel(self) -> None:
             pass
 
-    timers: list[NoTimer] = []
-    monkeypatch.setattr("threading.Timer", NoTimer)
+    renewals: list[NoRenewal] = []
+    monkeypatch.setattr(hold, "Renewal", NoRenewal)
     read, _ = planned(split)
     assert read.hold is not None
     with HoldRenewal(read.hold, lambda: split.store, split.clock):
         before = split.number()
-        split.clock.now_ms += int(waits[0] * 1000)
-        timers[0].action()
+        (renewal,) = renewals
+        assert renewal.period_seconds() == HOLD_SECONDS / 3
+        split.clock.now_ms += HOLD_SECONDS * 1000 // 3
+        renewal.action()
         assert split.number() == before + 1
-    assert waits == [HOLD_SECONDS / 3, HOLD_SECONDS / 3]
+        assert renewal.period_seconds() == HOLD_SECONDS / 3
 
 
 def test_a_collection_between_plan_and_hold_repeats_the_plan(split: RealTable) -> None:

@@ -22,7 +22,7 @@ from sleeper.jobs.status import JobState
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.instance import make_local_instance, open_local_instance
 from sleeper.tables.table_ref import TableRef
-from sleeper.workers.worker import Worker, WorkerSettings, _kept_in_flight
+from sleeper.workers.worker import Worker, WorkerSettings, visibility_renewal
 from tests.ports import with_ports
 from tests.system.bad_days import make_table, write
 from tests.table_fixture import FakeClock
@@ -46,7 +46,7 @@ class BusyQueue:
 
 def test_a_queue_that_did_not_answer_is_asked_again() -> None:
     queue = BusyQueue(UnavailableError("busy"))
-    with _kept_in_flight(queue, MESSAGE, 0.03, 0.01):  # type: ignore[arg-type]
+    with visibility_renewal(queue, MESSAGE, 0.03, 0.01):  # type: ignore[arg-type]
         deadline = time.monotonic() + 10
         while queue.asked < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -55,7 +55,7 @@ def test_a_queue_that_did_not_answer_is_asked_again() -> None:
 
 def test_a_message_that_is_lost_is_not_asked_for_again() -> None:
     queue = BusyQueue(StateMovedOnError("gone"))
-    with _kept_in_flight(queue, MESSAGE, 0.03, 0.01):  # type: ignore[arg-type]
+    with visibility_renewal(queue, MESSAGE, 0.03, 0.01):  # type: ignore[arg-type]
         time.sleep(0.2)
     assert queue.asked == 1
 

@@ -13,12 +13,12 @@ entries. Nobody releases a shared hold, because no process knows when the last o
 """
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError
+from sleeper.renewal import Renewal
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
 from sleeper.statestore.transactions.transaction import new_transaction_id
@@ -99,22 +99,18 @@ class HoldRenewal:
         self._hold = hold
         self._open_store = open_store
         self._clock = clock
-        self._lock = threading.Lock()
-        self._timer: threading.Timer | None = None
-        self._is_over = False
+        self._renewal = Renewal(
+            f"hold of version {hold.version}", self._renew_or_postpone, self._seconds_left
+        )
 
     def __enter__(self) -> None:
         """StateMovedOnError if the hold expired and files of the version may be gone."""
         if self._clock() >= self._hold.renewal_ms:
             self._renew()
-        with self._lock:
-            self._start_timer()
+        self._renewal.start()
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._is_over = True
-            if self._timer is not None:
-                self._timer.cancel()
+        self._renewal.cancel()
 
     def _renew(self) -> None:
         hold = self._hold
@@ -128,19 +124,13 @@ class HoldRenewal:
                 f"read, load the table again: {error}"
             ) from error
 
-    def _renew_late(self) -> None:
+    def _renew_or_postpone(self) -> None:
         try:
             self._renew()
-        except SleeperError as error:
+        except SleeperError:
             # A read whose files are gone fails itself.
-            logger.warning("could not renew hold on version %d: %s", self._hold.version, error)
             self._hold = replace(self._hold, until_ms=self._clock() + self._hold.seconds * 1000)
-        with self._lock:
-            if not self._is_over:
-                self._start_timer()
+            raise
 
-    def _start_timer(self) -> None:
-        seconds = max(self._hold.renewal_ms - self._clock(), 0) / 1000
-        self._timer = threading.Timer(seconds, self._renew_late)
-        self._timer.daemon = True
-        self._timer.start()
+    def _seconds_left(self) -> float:
+        return max(self._hold.renewal_ms - self._clock(), 0) / 1000

@@ -1,0 +1,74 @@
+"""Periodic renewal: leases, holds, heartbeats, visibility timeouts and keep-alive frames."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Self
+
+from sleeper.errors import SleeperError
+
+logger = logging.getLogger(__name__)
+
+
+class Renewal:
+    """Calls an action every period in a daemon thread, from `start` to `cancel`.
+
+    An error in `ends_on` ends the renewal, and `error` keeps it. After any other SleeperError
+    the action is called again a period later. `name` stands in log lines, with `extra`.
+    Leaving a `with` block waits for a running action, for `join_seconds` if given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        action: Callable[[], object],
+        period_seconds: float | Callable[[], float],
+        *,
+        first_seconds: float | None = None,
+        ends_on: type[SleeperError] | tuple[type[SleeperError], ...] = (),
+        join_seconds: float | None = None,
+        extra: dict[str, object] | None = None,
+    ) -> None:
+        self._name = name
+        self._action = action
+        self._period_seconds = period_seconds
+        self._first_seconds = first_seconds
+        self._ends_on = ends_on
+        self._join_seconds = join_seconds
+        self._extra = extra
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.error: SleeperError | None = None
+
+    def start(self) -> None:
+        """Starts the thread. The first call comes after `first_seconds`, or else a period."""
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Ends the renewal. A running action is not interrupted."""
+        self._ended.set()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+        self._thread.join(self._join_seconds)
+
+    def _run(self) -> None:
+        wait_seconds = self._period() if self._first_seconds is None else self._first_seconds
+        while not self._ended.wait(wait_seconds):
+            try:
+                self._action()
+            except self._ends_on as error:
+                self.error = error
+                logger.warning("%s ended: %s", self._name, error, extra=self._extra)
+                return
+            except SleeperError as error:
+                logger.warning("%s failed, retrying: %s", self._name, error, extra=self._extra)
+            wait_seconds = self._period()
+
+    def _period(self) -> float:
+        period = self._period_seconds
+        return period() if callable(period) else period
