@@ -13,7 +13,7 @@ from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.admin.tables import create_table
 from sleeper.bulk_import.service import bulk_import_paths
-from sleeper.opening import make_instance, open_instance
+from sleeper.opening import create_instance, open_instance
 from sleeper.schema.json import schema_to_json
 from sleeper.spark.cluster import SparkCluster
 from sleeper.spark.session import local_session
@@ -59,7 +59,7 @@ def measure(settings: Settings) -> Result:
 
 def ours(watch: Watch, source: str, warm: str, folder: str, rows: int) -> dict[str, Any]:
     place = _emptied(Path(folder) / "ours")
-    make_instance(place)
+    create_instance(place)
     instance = open_instance(place)
     leaves = [leaf for leaf in even_leaves(_LEAVES) if leaf.is_leaf]
     points = sorted(leaf.region.ranges[0].min for leaf in leaves)[1:]

@@ -10,7 +10,7 @@ from pathlib import Path
 from sleeper.aws.trackers import DynamoJobTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.deployed import JOB_TRACKER_TABLE, TRANSACTION_LOG_TABLE
 from sleeper.statestore.database import Database
 from sleeper.statestore.snapshots import SnapshotStore
@@ -27,7 +27,7 @@ def dynamo_instance(folder: Path) -> Iterator[Instance]:
     shutil.rmtree(folder, ignore_errors=True)
     place, copies = folder / "instance", folder / "copies"
     copies.mkdir(parents=True)
-    make_local_instance(place, "benchmark")
+    create_local_instance(place, "benchmark")
     local = open_local_instance(place)
     with dynoxide(folder) as server:
         tables = server.make_tables()

@@ -14,7 +14,7 @@ from sleeper.aws.queue import SqsQueue
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName, QueueSettings
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.deployed import TABLE_ID_INDEX, TABLE_NAME_INDEX, TABLE_ONLINE_INDEX
 from sleeper.tables.table_ref import TableRef, new_table_id
 from sleeper.workers.table_operations import fan_out_tables
@@ -31,7 +31,7 @@ def measure(settings: Settings) -> Result:
     tables = settings.rows or _TABLES
     folder = settings.folder / "functions"
     shutil.rmtree(folder, ignore_errors=True)
-    make_local_instance(folder / "instance", "benchmark")
+    create_local_instance(folder / "instance", "benchmark")
     ready: list[float] = []
     for _ in range(settings.repeats):
         starts = [measure_start(name, folder / "instance") for name in EVENT_OF]

@@ -27,7 +27,7 @@ from sleeper.garbage_collection.collection import CollectionReport, collect_garb
 from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
 from sleeper.jobs.event import JobEvent
 from sleeper.local.database import InstanceDatabase
-from sleeper.local.folder import create_instance
+from sleeper.local.folder import create_instance_folder
 from sleeper.local.state_store import open_state_store
 from sleeper.local.trackers import LocalJobTracker
 from sleeper.partitions.partition import (
@@ -195,7 +195,7 @@ class RealTable:
         self.engine = EngineSettings(
             spill, 256 * 1024**2, **{"buckets": buckets, **self.engine_changes}
         )
-        instance = create_instance(self.folder / "instance", "test")
+        instance = create_instance_folder(self.folder / "instance", "test")
         self._database_path = instance.database.path
         instance.close()
         self.open_again()

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from sleeper import opening
 from sleeper.admin import tables as wired_tables
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import InvalidRequestError
@@ -31,7 +32,6 @@ from sleeper.ingest.run import IngestResult
 from sleeper.ingest.service import ingest_paths, ingest_rows, job_id_in_errors
 from sleeper.instance import Instance as Ports
 from sleeper.jobs.ingest_job import new_job_id
-from sleeper.opening import make_instance
 from sleeper.opening import open_instance as open_ports
 from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
@@ -79,7 +79,7 @@ def create_instance(
     Raises `InvalidRequestError` if the folder is not empty, for an unknown property or a value
     that is not valid, and for an `aws:` name.
     """
-    make_instance(where, None, properties)
+    opening.create_instance(where, None, properties)
     return open_instance(where)
 
 

@@ -1,4 +1,4 @@
-"""Finds an instance by what a user calls it."""
+"""Opens and creates instances: the only module that chooses adapters."""
 
 import os
 from collections.abc import Mapping
@@ -9,49 +9,41 @@ from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
 
 
 def open_instance(where: str | os.PathLike[str] | None = None) -> Instance:
-    """Opens an instance: a folder, or `aws:<instance id>`; by default what SLEEPER_INSTANCE says.
+    """Opens the instance of a folder, or `aws:<instance id>`; by default SLEEPER_INSTANCE.
 
-    Only the adapters that it needs are loaded.
+    It loads only the adapters of that kind of instance.
     """
-    named = _named(where)
-    if named.startswith(AWS_PREFIX):
+    name = _instance_name(where)
+    if name.startswith(AWS_PREFIX):
         from sleeper.aws.instance import open_aws_instance
 
-        return open_aws_instance(named.removeprefix(AWS_PREFIX))
+        return open_aws_instance(name.removeprefix(AWS_PREFIX))
     from sleeper.local.instance import open_local_instance
 
-    return open_local_instance(Path(named))
+    return open_local_instance(Path(name))
 
 
-def make_instance(
+def create_instance(
     where: str | os.PathLike[str] | None,
     instance_id: str | None = None,
     values: Mapping[str, str] | None = None,
 ) -> str:
-    """Makes an instance in a folder, by default under the folder's name; returns its id."""
-    named = _named(where)
-    if named.startswith(AWS_PREFIX):
+    """Creates an instance in a folder; returns its id, by default the folder's name."""
+    name = _instance_name(where)
+    if name.startswith(AWS_PREFIX):
         raise InvalidRequestError(
-            f"instance {named!r}: an AWS instance is made by deploying it, with `cdk deploy`"
+            f"instance {name!r}: an AWS instance is created by deploying it, with `cdk deploy`"
         )
-    from sleeper.local.instance import make_local_instance
+    from sleeper.local.instance import create_local_instance
 
-    folder = Path(named)
-    chosen = instance_id or _id_from(folder.resolve().name)
-    make_local_instance(folder, chosen, values)
-    return chosen
+    return create_local_instance(Path(name), instance_id, values)
 
 
-def _named(where: str | os.PathLike[str] | None) -> str:
-    named = os.fspath(where) if where is not None else os.environ.get(INSTANCE_VARIABLE)
-    if not named:
+def _instance_name(where: str | os.PathLike[str] | None) -> str:
+    name = os.fspath(where) if where is not None else os.environ.get(INSTANCE_VARIABLE)
+    if not name:
         raise InvalidRequestError(
             "no instance is named: give --instance with a folder or aws:INSTANCE_ID, "
             f"or set {INSTANCE_VARIABLE}"
         )
-    return named
-
-
-def _id_from(name: str) -> str:
-    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in name.lower()).strip("-")
-    return kept[:20].strip("-") or "sleeper"
+    return name

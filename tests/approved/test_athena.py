@@ -17,7 +17,7 @@ from sleeper.athena.connector import Connector
 from sleeper.athena.requests import request_from_json
 from sleeper.athena.service import answer
 from sleeper.ingest.service import ingest_rows
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from tests.approved.approval import check_approved
 from tests.table_fixture import FakeClock
 from tests.unit.athena.protocol import connector_of
@@ -32,7 +32,7 @@ SCHEMA = """{"rowKeyFields":[{"name":"Id","type":"LongType"}],
 
 @pytest.fixture
 def connector(tmp_path: Path) -> Iterator[Connector]:
-    make_local_instance(tmp_path / "i", "test")
+    create_local_instance(tmp_path / "i", "test")
     instance = open_local_instance(tmp_path / "i", FakeClock())
     create_table(instance, "Events", SCHEMA, split_points=[100, 200])
     numbers = range(0, 300, 1)

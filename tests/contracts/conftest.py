@@ -22,7 +22,7 @@ from sleeper.jobs.queue import DeadLetters, MessageQueue, QueueSettings
 from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.file_requests import LocalFileRequests
-from sleeper.local.folder import LocalInstance, create_instance
+from sleeper.local.folder import InstanceFolder, create_instance_folder
 from sleeper.local.query_tracker import LocalQueryTracker
 from sleeper.local.queue import LocalDeadLetters, LocalQueue
 from sleeper.local.table_index import LocalTableIndex
@@ -73,14 +73,14 @@ class Store(Generic[T]):
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> Iterator[LocalInstance]:
-    made = create_instance(tmp_path / "instance", "test")
+def instance(tmp_path: Path) -> Iterator[InstanceFolder]:
+    made = create_instance_folder(tmp_path / "instance", "test")
     yield made
     made.close()
 
 
 @pytest.fixture
-def opened(instance: LocalInstance) -> Iterator[Callable[[], InstanceDatabase]]:
+def opened(instance: InstanceFolder) -> Iterator[Callable[[], InstanceDatabase]]:
     """Opens the instance's database anew."""
     databases: list[InstanceDatabase] = []
 
@@ -94,7 +94,7 @@ def opened(instance: LocalInstance) -> Iterator[Callable[[], InstanceDatabase]]:
 
 
 @pytest.fixture
-def rows_of(instance: LocalInstance) -> Callable[[str], list[tuple[object, ...]]]:
+def rows_of(instance: InstanceFolder) -> Callable[[str], list[tuple[object, ...]]]:
     """Reads with a connection that the adapters know nothing of."""
 
     def read(sql: str) -> list[tuple[object, ...]]:

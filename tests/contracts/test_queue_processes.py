@@ -17,10 +17,9 @@ from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.process import is_alive, this_process
 from sleeper.jobs.queue import QueueSettings
 from sleeper.jobs.status import JobState
-from sleeper.local.dead_tasks import record_dead_tasks
-from sleeper.local.folder import LocalInstance
+from sleeper.local.folder import InstanceFolder
 from sleeper.local.queue import LocalQueue, release_dead_receivers
-from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
+from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker, record_dead_tasks
 from sleeper.tables.table_ref import TableId
 
 SETTINGS = QueueSettings(visibility_timeout_seconds=3600, receives_max=2)
@@ -68,7 +67,9 @@ time.sleep(600)
 
 
 @contextmanager
-def process(instance: LocalInstance, code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def process(
+    instance: InstanceFolder, code: str, *arguments: str
+) -> Iterator[subprocess.Popen[str]]:
     started = subprocess.Popen(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code), str(instance.folder), *arguments],
         stdin=subprocess.PIPE,
@@ -84,7 +85,7 @@ def process(instance: LocalInstance, code: str, *arguments: str) -> Iterator[sub
 
 
 @pytest.fixture
-def queue(instance: LocalInstance) -> LocalQueue:
+def queue(instance: InstanceFolder) -> LocalQueue:
     return LocalQueue(instance.database, "jobs", SETTINGS)
 
 
@@ -94,7 +95,7 @@ def line_of(started: subprocess.Popen[str]) -> str:
 
 
 def test_messages_of_a_killed_process_return_at_once(
-    instance: LocalInstance, queue: LocalQueue
+    instance: InstanceFolder, queue: LocalQueue
 ) -> None:
     for body in ("a", "b", "c"):
         queue.send(body)
@@ -112,7 +113,7 @@ def test_messages_of_a_killed_process_return_at_once(
 
 
 def test_a_message_that_kills_its_receivers_is_a_dead_letter(
-    instance: LocalInstance, queue: LocalQueue
+    instance: InstanceFolder, queue: LocalQueue
 ) -> None:
     queue.send("poison")
     for _ in range(2):
@@ -125,7 +126,7 @@ def test_a_message_that_kills_its_receivers_is_a_dead_letter(
 
 
 def test_two_processes_never_receive_the_same_message(
-    instance: LocalInstance, queue: LocalQueue
+    instance: InstanceFolder, queue: LocalQueue
 ) -> None:
     sent = [f"{i}" for i in range(120)]
     for body in sent:
@@ -144,7 +145,7 @@ def test_two_processes_never_receive_the_same_message(
 
 
 def test_what_a_killed_sender_was_told_is_sent_is_there(
-    instance: LocalInstance, queue: LocalQueue
+    instance: InstanceFolder, queue: LocalQueue
 ) -> None:
     with process(instance, SEND, "x") as sender:
         while int(line_of(sender)) < 20:
@@ -156,7 +157,7 @@ def test_what_a_killed_sender_was_told_is_sent_is_there(
     queue.send("and it goes on")
 
 
-def test_runs_of_a_killed_task_are_found_and_failed(instance: LocalInstance) -> None:
+def test_runs_of_a_killed_task_are_found_and_failed(instance: InstanceFolder) -> None:
     jobs, tasks = LocalJobTracker(instance.database), LocalTaskTracker(instance.database)
     tasks.record(TaskEvent("mine", "ingest", TaskStep.STARTED, 1, process=this_process()))
     with process(instance, RUN) as runner:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sleeper.aws.property_files import PropertyFiles
+from sleeper.aws.config_bucket import PropertyFiles
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import TablePropertiesStore
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
 from sleeper.properties.engine import QUERY_ROWS_MAX, TRACKER_DAYS
 from sleeper.properties.gchq_names import gchq_names
@@ -58,7 +58,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
         return Files(files, files.instance, files.change_instance, open_s3)
 
     if request.param == "local":
-        make_local_instance(tmp_path / "instance", "test")
+        create_local_instance(tmp_path / "instance", "test")
         made = open_local()
     else:
         made = open_s3()

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.aws.code_objects import CodeObjects
+from sleeper.aws.config_bucket import CodeObjects
 from sleeper.errors import NotFoundError
-from sleeper.local.code_folder import CodeFolder
+from sleeper.local.folder import CodeFolder
 from sleeper.storage.bucket import open_bucket
 from sleeper.user_code.registry import WheelStore
 

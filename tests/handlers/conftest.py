@@ -19,7 +19,7 @@ from sleeper.admin.tables import create_table
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
-from sleeper.local.instance import make_local_instance
+from sleeper.local.instance import create_local_instance
 from sleeper.opening import open_instance
 from sleeper.tables.table_ref import TableRef
 from sleeper.workers import lambda_function
@@ -129,7 +129,7 @@ def known_to_functions(where: str) -> Iterator[Instance]:
 @pytest.fixture
 def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Instance]:
     folder = tmp_path / "instance"
-    make_local_instance(folder, "test", {"sleeper.engine.threads": "1"})
+    create_local_instance(folder, "test", {"sleeper.engine.threads": "1"})
     with known_to_functions(str(folder)) as opened:
         yield opened
         # What a test put in the place of a function's instance.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.local.instance import make_local_instance
+from sleeper.local.instance import create_local_instance
 from tests.handlers.fresh_process import EVENT_OF, EVENTS, measure_start, run_function
 
 DATA_LIBRARIES = {"pyarrow", "datafusion", "pandas", "numpy", "polars", "datasketches"}
@@ -18,7 +18,7 @@ STARTS_MAX = 3
 @pytest.fixture(scope="module")
 def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("functions") / "instance"
-    make_local_instance(folder, "test")
+    create_local_instance(folder, "test")
     return folder
 
 

@@ -16,7 +16,7 @@ import pyspark
 
 from sleeper.admin.tables import create_table
 from sleeper.instance import Instance
-from sleeper.opening import make_instance, open_instance
+from sleeper.opening import create_instance, open_instance
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
 from tests.spark.processes import kill_family
 
@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 240
 @contextmanager
 def instance_to_import_into(folder: Path) -> Iterator[Instance]:
     """An instance with a table `t`, which imports split into eight leaves."""
-    make_instance(folder, "test")
+    create_instance(folder, "test")
     opened = open_instance(folder)
     create_table(opened, "t", SCHEMA, {BULK_IMPORT_LEAVES_MIN.name: "8"})
     yield opened

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from sleeper.admin.tables import create_table
 from sleeper.bulk_export.service import export_table
 from sleeper.bulk_import.service import bulk_import_paths
-from sleeper.opening import make_instance, open_instance
+from sleeper.opening import create_instance, open_instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.spark.cluster import SparkCluster
@@ -98,7 +98,7 @@ def test_lineitem_comes_back_as_it_went_in(
     given = sums(pq.ParquetFile(source / "lineitem.parquet").iter_batches())
     clock.lap("summed up")
     assert given["rows"] > ROWS_MIN
-    make_instance(tmp_path / "instance")
+    create_instance(tmp_path / "instance")
     instance = open_instance(tmp_path / "instance")
     leaves_min = {"sleeper.table.bulk.import.min.leaf.partitions": "256"}
     create_table(instance, "lineitem", SCHEMA, leaves_min)

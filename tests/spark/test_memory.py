@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.admin.tables import create_table
-from sleeper.opening import make_instance, open_instance
+from sleeper.opening import create_instance, open_instance
 from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
 from tests.spark.imports import PATIENCE_SECONDS, SCHEMA, Import
@@ -35,7 +35,7 @@ def write(folder: Path, rows: int) -> Path:
 
 def peak_of_import(folder: Path, rows: int) -> int:
     """The peak of the greediest of an import's workers."""
-    make_instance(
+    create_instance(
         folder / "i", "test", {BULK_IMPORT_TASK_MEMORY_BYTES.name: str(TASK_MEMORY_BYTES)}
     )
     instance = open_instance(folder / "i")

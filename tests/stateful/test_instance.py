@@ -47,7 +47,7 @@ from sleeper.ingest.service import ingest_paths, ingest_rows, run_ingest_job, su
 from sleeper.instance import Instance
 from sleeper.jobs.ingest_job import ingest_job_from_message
 from sleeper.jobs.queue import QueueName
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.splitting.find import send_splits_of
@@ -102,7 +102,7 @@ class InstanceMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="sleeper-stateful-"))
-        make_local_instance(self.folder / "instance", "stateful", PROPERTIES)
+        create_local_instance(self.folder / "instance", "stateful", PROPERTIES)
         self.clock = FakeClock(system_clock())
         self.plan = CrashPlan()
         self.model: ModelTable | None = None

@@ -8,7 +8,7 @@ import pytest
 
 from sleeper.clock import system_clock
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from tests.handlers.conftest import known_to_functions
 from tests.servers.aws_clients import forget_clients
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
@@ -23,7 +23,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
-    make_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
+    create_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
     opened = open_local_instance(tmp_path / "instance", clock)
     yield opened
     opened.close()

@@ -9,7 +9,7 @@ import pyarrow as pa
 from sleeper.admin.tables import create_table
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 
 SCHEMA = (
     '{"rowKeyFields":[{"name":"id","type":"LongType"}],'
@@ -27,7 +27,7 @@ def instance_with_rows(folder: Path, rows: int) -> Iterator[Instance]:
 
     `wide` is more than sockets keep of an answer that nobody reads.
     """
-    make_local_instance(folder, "served", _MEMORY)
+    create_local_instance(folder, "served", _MEMORY)
     instance = open_local_instance(folder)
     try:
         splits = [rows // 4, rows // 2, rows * 3 // 4]

@@ -28,7 +28,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query, open_sql
 from sleeper.splitting.service import split_table
@@ -160,7 +160,7 @@ def test_a_torn_state_snapshot_is_neither_trusted_nor_in_the_way(
 
 def test_a_table_can_be_made_by_one_of_two_at_once(tmp_path: Path) -> None:
     folder = tmp_path / "instance"
-    make_local_instance(folder, "test")
+    create_local_instance(folder, "test")
     told: list[object] = []
 
     def make() -> None:
@@ -226,7 +226,7 @@ def test_a_full_disk_is_told_and_the_job_goes_through_when_there_is_room(
     properties = {"sleeper.engine.threads": "1", "sleeper.queue.receives.max": "100"}
     if spill == "elsewhere":
         properties["sleeper.spill.directory"] = str(tmp_path / "spill")
-    make_local_instance(folder, "test", properties)
+    create_local_instance(folder, "test", properties)
     clock = FakeClock(system_clock())
     instance = open_local_instance(folder, clock)
     make_table(instance)
@@ -260,7 +260,7 @@ def test_a_full_disk_under_a_compaction_gives_its_message_back(
     small_disk: Path, tmp_path: Path
 ) -> None:
     folder = small_disk / "instance"
-    make_local_instance(folder, "test", {"sleeper.engine.threads": "1"})
+    create_local_instance(folder, "test", {"sleeper.engine.threads": "1"})
     clock = FakeClock(system_clock())
     instance = open_local_instance(folder, clock)
     make_table(instance)
@@ -318,7 +318,7 @@ def test_a_collection_that_cannot_delete_says_so_and_is_finished_later(
 
 def test_an_instance_database_that_is_none_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "instance"
-    make_local_instance(folder, "test")
+    create_local_instance(folder, "test")
     (folder / "instance.db").write_bytes(b"this was a database" * 100)
     for beside in folder.glob("instance.db-*"):
         beside.unlink()
@@ -361,7 +361,7 @@ for line in open("/proc/self/status"):
 def test_a_leaf_of_a_thousand_files_is_compacted_in_512_mib(tmp_path: Path) -> None:
     """Rule 6. Files of 2,000 rows; a file alone takes some 2 MiB while it is open."""
     folder = tmp_path / "instance"
-    make_local_instance(
+    create_local_instance(
         folder,
         "test",
         {"sleeper.merge.memory.bytes": str(200 << 20), "sleeper.engine.threads": "1"},

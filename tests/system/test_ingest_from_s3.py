@@ -13,7 +13,7 @@ from sleeper.ingest.service import ingest_paths, run_ingest_message, submit_inge
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
-from sleeper.opening import make_instance, open_instance
+from sleeper.opening import create_instance, open_instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
 from sleeper.storage.bucket import Bucket, open_bucket
@@ -30,7 +30,7 @@ def instance(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.credentials.access_key_id)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.credentials.secret_access_key)
     monkeypatch.setenv("AWS_REGION", s3_server.region)
-    make_instance(tmp_path / "i", "test", {"sleeper.ingest.source.bucket": source_bucket.name})
+    create_instance(tmp_path / "i", "test", {"sleeper.ingest.source.bucket": source_bucket.name})
     opened = open_instance(tmp_path / "i")
     create_table(opened, "t", SCHEMA)
     yield opened

@@ -27,7 +27,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.workers.runner import run_instance
 from sleeper.workers.worker import Worker
 from tests.seeds import choose_seed
@@ -163,7 +163,7 @@ def test_whatever_is_killed_every_row_is_there_once_and_nothing_stays(tmp_path: 
     folder = tmp_path / "instance"
     # Innocent messages meet many deaths here: they must not be taken for poison.
     properties = {"sleeper.queue.receives.max": "100", "sleeper.engine.threads": "1"}
-    make_local_instance(folder, "killed", properties)
+    create_local_instance(folder, "killed", properties)
     instance = open_local_instance(folder)
     create_table(
         instance,

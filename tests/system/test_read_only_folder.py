@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sleeper.ingest.service import ingest_rows
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from tests.system.bad_days import make_table
 
 _PR_CAPBSET_DROP = 24
@@ -60,7 +60,7 @@ def close_folder(folder: Path, is_open: bool = False) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    make_local_instance(tmp_path / "instance", "test")
+    create_local_instance(tmp_path / "instance", "test")
     instance = open_local_instance(tmp_path / "instance")
     make_table(instance)
     ingest_rows(

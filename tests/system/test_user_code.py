@@ -14,7 +14,7 @@ import sleeper
 from sleeper.admin.code import add_wheels
 from sleeper.admin.tables import set_table_properties
 from sleeper.instance import Instance
-from sleeper.opening import make_instance, open_instance
+from sleeper.opening import create_instance, open_instance
 from sleeper.reports.output import ReportKind
 from sleeper.reports.service import report
 from sleeper.workers.runner import run_instance
@@ -43,7 +43,7 @@ def never(files, settings): raise RuntimeError("cannot choose")
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    make_instance(tmp_path / "here")
+    create_instance(tmp_path / "here")
     with isolated_user_code(), closing(open_instance(tmp_path / "here")) as opened:
         yield opened
 

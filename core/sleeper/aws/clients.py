@@ -1,8 +1,8 @@
-"""Clients of AWS services, made once per process.
+"""Clients of AWS services, one per process, and buckets.
 
-Endpoints, region and credentials come from where AWS's own tools take them: the
-environment (`AWS_ENDPOINT_URL`, `AWS_ENDPOINT_URL_SQS`, …), a profile, or the role of the
-container or machine.
+Endpoints, region and credentials have the sources of AWS's own tools: the environment
+(`AWS_ENDPOINT_URL`, `AWS_ENDPOINT_URL_SQS`, …), a profile, or the role of the container or
+machine.
 """
 
 import functools
@@ -14,41 +14,43 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import NoCredentialsError
 from botocore.retries.quota import RetryQuota
 
 from sleeper.aws.errors import translated
 from sleeper.retries import Backoff
+from sleeper.storage.bucket import Bucket, Credentials
 
-_MAKING = threading.Lock()
-# As boto3 waits in its standard mode after an error that is not throttling: at random up to the
-# first, and up to twice as long each time. DynamoDB's first is shortest, so it needs most retries.
+_ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+# The object store reads and renews credentials of these methods; profiles only boto3 reads.
+_OBJECT_STORE_METHODS = {"env", "container-role", "iam-role", "assume-role-with-web-identity"}
+_CREATION_LOCK = threading.Lock()
+# The waits of boto3's standard mode after an error that is not throttling. DynamoDB's first wait
+# is the shortest of all services, so the number of retries is that of DynamoDB.
 _FIRST_WAIT_SECONDS = 0.025
 _WAIT_SECONDS_MAX = 20.0
 _CONNECTIONS_MAX = 20
-# What a retry takes of the quota that all threads of a client share.
+# The part of the quota, shared by all threads of a client, that one retry takes.
 _RETRY_COST = 14
 
 
 @functools.cache
 def aws_client(service: str) -> Any:
-    """The client of a service, such as `sqs`. InvalidRequestError if no region is set."""
+    """Returns the client of a service, such as `sqs`. InvalidRequestError if no region is set."""
     return make_client(service)
 
 
 @functools.cache
 def aws_client_at(service: str, endpoint: str) -> Any:
-    """The client of a service that an API of its own has at a URL.
-
-    If the environment has an endpoint for the service, it is that one, as for other services.
-    """
-    told = os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}")
-    return make_client(service, endpoint_url=told or endpoint)
+    """Returns the client of a service at a URL, unless the environment sets its endpoint."""
+    configured = os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}")
+    return make_client(service, endpoint_url=configured or endpoint)
 
 
 def make_client(service: str, **settings: Any) -> Any:
-    """Makes a client that retries for as long as a request of this process is to be retried."""
-    with _MAKING, translated(f"AWS {service}"), _enough_quota():
-        # What boto3 makes clients with is not safe for threads, unlike the clients.
+    """Makes a client that retries a request for `retries.retry_seconds`."""
+    with _CREATION_LOCK, translated(f"AWS {service}"), _enough_quota():
+        # boto3 clients are safe for threads, but their creation is not.
         return boto3.client(service, config=_config(), **settings)
 
 
@@ -58,6 +60,33 @@ def partial_request_backoff() -> Backoff:
     boto3 does not repeat these.
     """
     return Backoff.for_requests(seconds_first=0.05, seconds_max=10.0)
+
+
+def config_bucket_name(instance_id: str) -> str:
+    """Returns the name of the instance's config bucket in the account of the credentials."""
+    with translated("the AWS account of the credentials"):
+        account = aws_client("sts").get_caller_identity()["Account"]
+    return f"sleeper-{instance_id.lower().replace('.', '-')}-config-{account}"
+
+
+def describe_bucket(name: str) -> Bucket:
+    """Returns a bucket with the endpoint, region and credentials that boto3 uses."""
+    with translated("AWS credentials"):
+        session = boto3.Session()
+        credentials = _credentials(session)
+    endpoint = next((os.environ[v] for v in _ENDPOINT_VARIABLES if os.environ.get(v)), None)
+    return Bucket(name, "", session.region_name, endpoint, credentials)
+
+
+def _credentials(session: boto3.Session) -> Credentials | None:
+    """Returns the current credentials of a profile, or None if the object store reads its own."""
+    found = session.get_credentials()
+    if found is None:
+        raise NoCredentialsError
+    if found.method in _OBJECT_STORE_METHODS:
+        return None
+    frozen = found.get_frozen_credentials()
+    return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
 
 def _retries() -> int:
@@ -75,15 +104,15 @@ def _config() -> Config:
 
 @contextmanager
 def _enough_quota() -> Iterator[None]:
-    """Gives clients that are made meanwhile a quota for the retries of all their threads.
+    """Gives clients that are made in the block a quota for the retries of all their threads.
 
-    botocore's own is 35 retries for all threads, which last 8 threads a second of an outage, and it
-    has no setting. `tests/unit/aws/test_retries.py` fails if this has no effect any more.
+    botocore's quota is 35 retries for all threads, which 8 threads use up in a second of an outage,
+    and it has no setting. `tests/unit/aws/test_retries.py` fails if this has no effect any more.
     """
-    made: Any = RetryQuota.__init__
-    before = made.__defaults__
-    made.__defaults__ = (_RETRY_COST * _CONNECTIONS_MAX * _retries(), *before[1:])
+    init: Any = RetryQuota.__init__
+    before = init.__defaults__
+    init.__defaults__ = (_RETRY_COST * _CONNECTIONS_MAX * _retries(), *before[1:])
     try:
         yield
     finally:
-        made.__defaults__ = before
+        init.__defaults__ = before

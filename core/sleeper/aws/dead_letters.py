@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from sleeper.aws.errors import translated
-from sleeper.aws.message_batch import Outgoing, send_batches
-from sleeper.aws.queue import RECEIVE_MAX, is_fifo, queue_numbers
+from sleeper.aws.queue import RECEIVE_MAX, Outgoing, count_messages, is_fifo, send_batches
 from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.jobs.queue import DeadLetter
 
@@ -48,7 +47,7 @@ class SqsDeadLetters:
     def list(self, limit: int = 100) -> tuple[DeadLetter, ...]:
         """See the port. When they died is not known."""
         found: dict[str, Any] = {}
-        if not sum(queue_numbers(self._client, self._name, self._dead_letters_url)):
+        if not sum(count_messages(self._client, self._name, self._dead_letters_url)):
             return ()
         try:
             for page in self._receive_all(_LOOK_SECONDS):

@@ -22,11 +22,10 @@ from sleeper.admin.tables import (
     set_online,
     set_table_properties,
 )
-from sleeper.aws.clients import aws_client
+from sleeper.aws.clients import aws_client, describe_bucket
+from sleeper.aws.config_bucket import PropertyFiles
 from sleeper.aws.errors import translated
 from sleeper.aws.instance import open_aws_instance
-from sleeper.aws.places import bucket_of
-from sleeper.aws.property_files import PropertyFiles
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
@@ -226,7 +225,7 @@ def _write_properties(request: CustomResourceRequest) -> None:
     def change(text: str) -> InstanceProperties:
         return deployed_properties(read_properties_text(text), before, after, deployed)
 
-    PropertyFiles(open_bucket(bucket_of(bucket)), bucket).write_instance(change)
+    PropertyFiles(open_bucket(describe_bucket(bucket)), bucket).write_instance(change)
     protect = request.properties["Protect"] == "true"
     protect_tables(aws_client("dynamodb"), request.properties["Protected"], protect)
 

@@ -11,17 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sleeper.aws.clients import aws_client
-from sleeper.aws.code_objects import CodeObjects
+from sleeper.aws.clients import aws_client, config_bucket_name, describe_bucket
+from sleeper.aws.config_bucket import CodeObjects, PropertyFiles
 from sleeper.aws.connections import GatewayConnections
 from sleeper.aws.dead_letters import RedrivenBody, SqsDeadLetters
+from sleeper.aws.errors import translated
 from sleeper.aws.file_requests import DynamoFileRequests
-from sleeper.aws.places import bucket_of, config_bucket_name
 from sleeper.aws.process_folder import ProcessFolder, own_folder
-from sleeper.aws.property_files import PropertyFiles
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
-from sleeper.aws.schedules import switch_rules
 from sleeper.aws.sources import AwsSources
 from sleeper.aws.state_copies import CopyLimits, StateCopies
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
@@ -112,7 +110,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
     properties = files.instance()
     place = _state_folder() / instance_id
     folder = ProcessFolder(place)
-    root = DataRoot(bucket_of(_deployed(properties, DATA_BUCKET)))
+    root = DataRoot(describe_bucket(_deployed(properties, DATA_BUCKET)))
     log_table = _deployed(properties, TRANSACTION_LOG_TABLE)
     dynamo = aws_client("dynamodb")
     days = properties.get(TRACKER_DAYS)
@@ -146,7 +144,11 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
 
     def switch_schedules(on: bool) -> tuple[str, ...]:
         rules = files.instance().get(SCHEDULE_RULES)
-        switch_rules(aws_client("events"), rules, on)
+        events = aws_client("events")
+        for rule in rules:
+            name = rule.rpartition("/")[2]  # a rule is listed by its name or its ARN
+            with translated(f"EventBridge rule {name!r}"):
+                (events.enable_rule if on else events.disable_rule)(Name=name)
         return rules
 
     def close() -> None:
@@ -205,7 +207,7 @@ def _property_files(instance_id: str) -> PropertyFiles:
     """The files of the instance, which are there and are its own."""
     ID.parse(instance_id)
     bucket = os.environ.get(CONFIG_BUCKET_VARIABLE) or config_bucket_name(instance_id)
-    files = PropertyFiles(open_bucket(bucket_of(bucket)), bucket)
+    files = PropertyFiles(open_bucket(describe_bucket(bucket)), bucket)
     try:
         found = files.instance().get(ID)
     except (NotFoundError, MissingBucketError) as error:
@@ -299,7 +301,7 @@ def _query_tracker(properties: InstanceProperties, clock: Clock) -> DynamoQueryT
 
 
 def _results_root(properties: InstanceProperties, bucket: str | None) -> DataRoot:
-    return DataRoot(bucket_of(bucket or _deployed(properties, QUERY_RESULTS_BUCKET)))
+    return DataRoot(describe_bucket(bucket or _deployed(properties, QUERY_RESULTS_BUCKET)))
 
 
 def _state_folder() -> Path:

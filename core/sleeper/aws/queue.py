@@ -1,38 +1,127 @@
 """Message queues in SQS, standard and FIFO.
 
-Differs from a local queue where SQS does: only FIFO queues keep order, ten messages at most
-are received at once, a delay is at most 15 minutes and is not for single messages of a FIFO
-queue, and a message given back with a delay counts as in flight. Counts are approximate.
+It differs from a local queue where SQS does: only FIFO queues keep order, a receive returns at
+most ten messages, a delay is at most 15 minutes and not possible for a single message of a FIFO
+queue, and a message that is returned with a delay counts as in flight. Counts are approximate.
 """
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from sleeper.aws.errors import MissingResourceError, code_of, translated
-from sleeper.aws.message_batch import Outgoing, check_size, send_batches
+from sleeper.aws.clients import partial_request_backoff
+from sleeper.aws.errors import MissingResourceError, ThrottledError, code_of, translated
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Message, QueueCounts
+from sleeper.retries import retry
 
 RECEIVE_MAX = 10
 _WAIT_SECONDS_MAX = 20
 _DELAY_SECONDS_MAX = 900
 _VISIBILITY_SECONDS_MAX = 43_200
 _FIFO = ".fifo"
-# What SQS answers of a receipt whose message is deleted, or in flight elsewhere.
-_TOO_OLD = {"MessageNotInflight", "ReceiptHandleIsInvalid", "InvalidParameterValue"}
+_BATCH_MESSAGES = 10
+# Below the limit of SQS, because other servers keep its former limit.
+_BATCH_BYTES = 262_144
+# The errors for a receipt whose message is deleted, or was received again.
+_STALE_RECEIPT = {"MessageNotInflight", "ReceiptHandleIsInvalid", "InvalidParameterValue"}
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to send. On a FIFO queue it has a group and a deduplication id."""
+
+    body: str
+    group: str | None = None
+    deduplication_id: str | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def members(self) -> dict[str, Any]:
+        """Returns its members in a request."""
+        members: dict[str, Any] = {"MessageBody": self.body}
+        if self.group is not None:
+            members["MessageGroupId"] = self.group
+            members["MessageDeduplicationId"] = self.deduplication_id or uuid.uuid4().hex
+        if self.attributes:
+            members["MessageAttributes"] = self.attributes
+        return members
+
+
+def check_size(queue: str, body: str) -> int:
+    """Returns the body's bytes. InvalidRequestError if SQS does not accept so many, or none."""
+    size = len(body.encode())
+    if size > MESSAGE_BYTES_MAX:
+        raise InvalidRequestError(
+            f"queue {queue!r}: a message of {size:,} bytes is over the limit of "
+            f"{MESSAGE_BYTES_MAX:,}"
+        )
+    if not size:
+        raise InvalidRequestError(f"queue {queue!r}: a message cannot be empty")
+    return size
+
+
+def send_batches(client: Any, queue: str, url: str, messages: Iterable[Outgoing]) -> list[str]:
+    """Sends messages, ten per request; returns their ids in order. An error may leave some sent."""
+    return [
+        message_id
+        for batch in _batches(queue, messages)
+        for message_id in _send_batch(client, queue, url, batch)
+    ]
+
+
+def _batches(queue: str, messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    batch: list[Outgoing] = []
+    batch_bytes = 0
+    for message in messages:
+        size = check_size(queue, message.body)
+        if batch and (len(batch) == _BATCH_MESSAGES or batch_bytes + size > _BATCH_BYTES):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(message)
+        batch_bytes += size
+    if batch:
+        yield batch
+
+
+def _send_batch(client: Any, queue: str, url: str, batch: Sequence[Outgoing]) -> list[str]:
+    # A repeated request repeats the deduplication ids.
+    waiting = {str(i): {"Id": str(i), **m.members()} for i, m in enumerate(batch)}
+    sent: dict[str, str] = {}
+
+    def attempt() -> None:
+        with translated(f"queue {queue!r}"):
+            answer = client.send_message_batch(QueueUrl=url, Entries=list(waiting.values()))
+        for done in answer.get("Successful", ()):
+            sent[done["Id"]] = done["MessageId"]
+            del waiting[done["Id"]]
+        _raise_sender_fault(queue, answer.get("Failed", ()))
+        if waiting:
+            raise ThrottledError(f"queue {queue!r}: {len(waiting)} messages were not sent")
+
+    retry(attempt, on=ThrottledError, backoff=partial_request_backoff())
+    return [sent[str(i)] for i in range(len(batch))]
+
+
+def _raise_sender_fault(queue: str, failed: Iterable[dict[str, Any]]) -> None:
+    for each in failed:
+        if each.get("SenderFault"):
+            raise InvalidRequestError(
+                f"queue {queue!r}: {each.get('Code')}: {each.get('Message', '')}"
+            )
 
 
 class SqsQueue:
     """Implements `sleeper.jobs.queue.MessageQueue`.
 
-    `name` is what errors call it. Visibility timeout and number of receives are the
-    queue's own, as deployed. Safe for threads.
+    Errors name the queue `name`. The deployed queue sets visibility timeout and number of
+    receives. Safe for threads.
     """
 
     def __init__(self, client: Any, name: str, url: str, dead_letters_url: str) -> None:
@@ -61,14 +150,14 @@ class SqsQueue:
                 f"queue {self._name!r} delays a message by at most {most} s, not {delay_seconds}"
             )
         check_size(self._name, body)
-        told = Outgoing(body, group, deduplication_id).members()
+        members = Outgoing(body, group, deduplication_id).members()
         if delay_seconds:
-            told["DelaySeconds"] = math.ceil(delay_seconds)
+            members["DelaySeconds"] = math.ceil(delay_seconds)
         with translated(f"queue {self._name!r}"):
-            return str(self._client.send_message(QueueUrl=self._url, **told)["MessageId"])
+            return str(self._client.send_message(QueueUrl=self._url, **members)["MessageId"])
 
     def send_all(self, bodies: Sequence[str], groups: Sequence[str] | None = None) -> None:
-        """See the port. Ten at a time."""
+        """See the port. Each request sends ten."""
         self._check_group(groups is not None)
         if groups is None:
             messages = [Outgoing(body) for body in bodies]
@@ -105,7 +194,7 @@ class SqsQueue:
             with translated(f"queue {self._name!r}"):
                 self._client.delete_message(QueueUrl=self._url, ReceiptHandle=receipt)
         except Exception as error:
-            if not _is_too_old(error):
+            if not _is_stale_receipt(error):
                 raise
 
     def give_back(self, receipt: str, delay_seconds: float = 0) -> None:
@@ -114,8 +203,8 @@ class SqsQueue:
 
     def counts(self) -> QueueCounts:
         """See the port."""
-        here = queue_numbers(self._client, self._name, self._url)
-        dead = queue_numbers(self._client, self._name, self._dead_letters_url)
+        here = count_messages(self._client, self._name, self._url)
+        dead = count_messages(self._client, self._name, self._dead_letters_url)
         return QueueCounts(*here, dead=sum(dead))
 
     def _check_group(self, is_given: bool) -> None:
@@ -124,7 +213,7 @@ class SqsQueue:
             raise InvalidRequestError(f"queue {self._name!r} {needed}")
 
     def _set_visibility(self, receipt: str, seconds: float) -> bool:
-        """False if the receipt does not hold its message any more."""
+        """Returns False if the receipt does not hold its message any more."""
         try:
             with translated(f"queue {self._name!r}"):
                 self._client.change_message_visibility(
@@ -133,19 +222,19 @@ class SqsQueue:
                     VisibilityTimeout=min(math.ceil(seconds), _VISIBILITY_SECONDS_MAX),
                 )
         except Exception as error:
-            if _is_too_old(error):
+            if _is_stale_receipt(error):
                 return False
             raise
         return True
 
 
 def is_fifo(url: str) -> bool:
-    """Whether the queue of that URL is FIFO. SQS has names of FIFO queues end like this."""
+    """Returns whether the queue is FIFO; SQS requires this end of the names of FIFO queues."""
     return url.endswith(_FIFO)
 
 
-def queue_numbers(client: Any, name: str, url: str) -> tuple[int, int, int]:
-    """About how many messages can be received, are in flight, and are delayed."""
+def count_messages(client: Any, name: str, url: str) -> tuple[int, int, int]:
+    """Returns about how many messages are visible, in flight and delayed."""
     names = [f"ApproximateNumberOfMessages{ending}" for ending in ("", "NotVisible", "Delayed")]
     with translated(f"queue {name!r}"):
         found = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
@@ -166,9 +255,9 @@ def _message(raw: dict[str, Any]) -> Message:
     )
 
 
-def _is_too_old(error: BaseException) -> bool:
+def _is_stale_receipt(error: BaseException) -> bool:
     cause = error.__cause__
-    return isinstance(cause, ClientError) and code_of(cause) in _TOO_OLD
+    return isinstance(cause, ClientError) and code_of(cause) in _STALE_RECEIPT
 
 
 class SqsResultsQueue:
@@ -185,8 +274,8 @@ class SqsResultsQueue:
 
     @cached_property
     def message_bytes_max(self) -> int:
-        """See the port. What the queue itself says."""
-        with self._named_by_sender(), translated(f"queue {self._url}"):
+        """See the port. The limit is an attribute of the queue."""
+        with self._missing_as_not_found(), translated(f"queue {self._url}"):
             found = self._client.get_queue_attributes(
                 QueueUrl=self._url, AttributeNames=["MaximumMessageSize"]
             )
@@ -194,11 +283,11 @@ class SqsResultsQueue:
 
     def send_all(self, bodies: Sequence[str]) -> None:
         """See the port."""
-        with self._named_by_sender():
+        with self._missing_as_not_found():
             send_batches(self._client, self._url, self._url, [Outgoing(body) for body in bodies])
 
     @contextmanager
-    def _named_by_sender(self) -> Iterator[None]:
+    def _missing_as_not_found(self) -> Iterator[None]:
         try:
             yield
         except MissingResourceError as error:

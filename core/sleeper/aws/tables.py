@@ -7,7 +7,7 @@ from itertools import islice
 
 import obstore
 
-from sleeper.aws.property_files import PropertyFiles
+from sleeper.aws.config_bucket import PropertyFiles
 from sleeper.aws.state_copies import StateCopies
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.storage.bucket_folder import store_errors

@@ -74,9 +74,9 @@ def create(
       sleeper --instance ~/flights instance create --set sleeper.local.workers=2
     """
     values = parse_settings(settings or [])
-    from sleeper.opening import make_instance
+    from sleeper.opening import create_instance
 
-    made = make_instance(context.obj, instance_id, values)
+    made = create_instance(context.obj, instance_id, values)
     with opened(context) as instance:
         note(f"created instance {made} in {instance.where}")
         warn(instance.properties().warnings())

@@ -21,6 +21,7 @@ from sleeper.properties.values import (
 )
 from sleeper.storage.disk import make_folder, sync_folder
 from sleeper.tables.table_ref import TableId
+from sleeper.user_code.registry import StoredWheel
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -64,13 +65,53 @@ def read_whole(path: Path) -> str:
         raise DataError(f"{path} is not UTF-8 text: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class CodeFolder:
+    """Implements `sleeper.user_code.registry.WheelStore` by a folder, which may be missing."""
+
+    folder: Path
+
+    def list(self) -> list[StoredWheel]:
+        """See the port. A tag holds the file's time, size and inode."""
+        try:
+            found = [(path.name, path.stat()) for path in sorted(self.folder.glob("*.whl"))]
+        except OSError as error:
+            raise UnavailableError(f"cannot list {self.folder}: {error.strerror}") from error
+        return [
+            StoredWheel(name, f"{each.st_mtime_ns}-{each.st_size}-{each.st_ino}")
+            for name, each in found
+            if stat.S_ISREG(each.st_mode)
+        ]
+
+    def read(self, file_name: str) -> bytes:
+        """See the port."""
+        try:
+            return (self.folder / file_name).read_bytes()
+        except FileNotFoundError as error:
+            raise NotFoundError(f"{self.folder / file_name} does not exist") from error
+        except OSError as error:
+            raise UnavailableError(f"cannot read {file_name}: {error.strerror}") from error
+
+    def write(self, file_name: str, content: bytes) -> None:
+        """See the port. After a crash the file is complete or missing."""
+        make_folder(self.folder)
+        write_whole_bytes(self.folder / file_name, content)
+
+    def delete(self, file_name: str) -> None:
+        """See the port."""
+        try:
+            (self.folder / file_name).unlink(missing_ok=True)
+        except OSError as error:
+            raise UnavailableError(f"cannot delete {file_name}: {error.strerror}") from error
+
+
 _PROPERTIES_FILE = "instance.properties"
 _DATABASE_FILE = "instance.db"
 _TABLES_FOLDER = "tables"
 
 
 @dataclass(frozen=True, slots=True)
-class LocalInstance:
+class InstanceFolder:
     """An instance in a folder. Paths of data files are relative to the folder."""
 
     folder: Path
@@ -178,9 +219,9 @@ class LocalInstance:
         return self.folder / _TABLES_FOLDER / f"table-{table_id}.properties"
 
 
-def create_instance(
+def create_instance_folder(
     folder: Path, instance_id: str, values: Mapping[str, str] | None = None
-) -> LocalInstance:
+) -> InstanceFolder:
     """Makes an instance in a folder that is new or empty.
 
     `values` are instance properties to begin with. A creation that died can be repeated. A new
@@ -200,10 +241,10 @@ def create_instance(
         database.create()
         # Last: from here on it is an instance.
         write_whole(folder / _PROPERTIES_FILE, properties.to_text())
-    return LocalInstance(folder, database)
+    return InstanceFolder(folder, database)
 
 
-def open_instance_folder(folder: Path) -> LocalInstance:
+def open_instance_folder(folder: Path) -> InstanceFolder:
     """The instance in that folder. NotFoundError if it holds none, DataError if a part is lost."""
     folder = folder.resolve()
     if not (folder / _PROPERTIES_FILE).exists():
@@ -216,7 +257,7 @@ def open_instance_folder(folder: Path) -> LocalInstance:
     database = InstanceDatabase(folder / _DATABASE_FILE)
     with _closed_on_error(database):
         database.check()
-    return LocalInstance(folder, database)
+    return InstanceFolder(folder, database)
 
 
 def _close_to_others(folder: Path) -> None:

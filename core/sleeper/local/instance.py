@@ -1,4 +1,4 @@
-"""Makes and opens the instance of a folder."""
+"""Creates and opens the instance of a folder."""
 
 import atexit
 import functools
@@ -16,10 +16,13 @@ from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import BackgroundWork, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.process import is_alive, this_process
 from sleeper.jobs.queue import WORK_QUEUES, QueueName, QueueSettings
-from sleeper.local.code_folder import CodeFolder
-from sleeper.local.dead_tasks import record_dead_tasks
 from sleeper.local.file_requests import LocalFileRequests
-from sleeper.local.folder import LocalInstance, create_instance, open_instance_folder
+from sleeper.local.folder import (
+    CodeFolder,
+    InstanceFolder,
+    create_instance_folder,
+    open_instance_folder,
+)
 from sleeper.local.query_tracker import LocalQueryTracker
 from sleeper.local.queue import (
     LocalDeadLetters,
@@ -30,7 +33,7 @@ from sleeper.local.queue import (
 from sleeper.local.sources import LocalSources
 from sleeper.local.state_store import open_state_store
 from sleeper.local.table_index import LocalTableIndex
-from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker
+from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker, record_dead_tasks
 from sleeper.properties.deployed import DEPLOYED_QUEUES
 from sleeper.properties.engine import (
     LOCAL_POLL_MILLISECONDS,
@@ -61,15 +64,25 @@ _EXPORTS_FOLDER = "exports"
 _IMPORTS_FOLDER = "bulk_import"
 
 
-def make_local_instance(
-    folder: Path, instance_id: str, values: Mapping[str, str] | None = None
-) -> None:
-    """Makes an instance in a folder that is new or empty."""
-    made = create_instance(folder, instance_id, values)
-    # Whoever may only read finds their tables.
-    LocalFileRequests(made.database)
-    LocalQueryTracker(made.database)
-    made.close()
+def create_local_instance(
+    folder: Path, instance_id: str | None = None, values: Mapping[str, str] | None = None
+) -> str:
+    """Creates an instance in a folder that is new or empty; returns its id.
+
+    By default the id is the folder's name.
+    """
+    instance_id = instance_id or _default_id(folder.resolve().name)
+    local = create_instance_folder(folder, instance_id, values)
+    # A process without write access cannot create these tables later.
+    LocalFileRequests(local.database)
+    LocalQueryTracker(local.database)
+    local.close()
+    return instance_id
+
+
+def _default_id(folder_name: str) -> str:
+    letters = (c if c.isascii() and c.isalnum() else "-" for c in folder_name.lower())
+    return "".join(letters).strip("-")[:20].strip("-") or "sleeper"
 
 
 def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
@@ -145,7 +158,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
     )
 
 
-def _recover(local: LocalInstance, clock: Clock) -> int:
+def _recover(local: InstanceFolder, clock: Clock) -> int:
     """Returns messages of dead processes, ends their runs, deletes what they spilled."""
     record_dead_tasks(local.database, clock)
     for spilled in _spill_root(local).glob("*@*"):
@@ -154,16 +167,16 @@ def _recover(local: LocalInstance, clock: Clock) -> int:
     return release_dead_receivers(local.database, clock)
 
 
-def _make_table(local: LocalInstance, table_id: TableId) -> None:
+def _make_table(local: InstanceFolder, table_id: TableId) -> None:
     local.make_table_folder(table_id)
 
 
-def _remove_table(local: LocalInstance, states: "_StateStores", table_id: TableId) -> None:
+def _remove_table(local: InstanceFolder, states: "_StateStores", table_id: TableId) -> None:
     states.forget(table_id)
     local.remove_table_files(table_id)
 
 
-def _spill_folder(local: LocalInstance) -> Path:
+def _spill_folder(local: InstanceFolder) -> Path:
     folder = _spill_root(local) / this_process()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -187,7 +200,7 @@ def _delete_at_exit(folder: Path) -> None:
     atexit.register(delete)
 
 
-def _results_root(local: LocalInstance, bucket: str | None) -> DataRoot:
+def _results_root(local: InstanceFolder, bucket: str | None) -> DataRoot:
     if bucket is not None:
         raise InvalidRequestError(
             f"results cannot go to bucket {bucket!r}: a folder's instance has its own place only"
@@ -195,7 +208,7 @@ def _results_root(local: LocalInstance, bucket: str | None) -> DataRoot:
     return DataRoot(local.folder / _RESULTS_FOLDER)
 
 
-def _spill_root(local: LocalInstance) -> Path:
+def _spill_root(local: InstanceFolder) -> Path:
     chosen = local.properties().get(SPILL_DIRECTORY)
     if chosen:
         return Path(chosen) / _SPILL_FOLDER
@@ -225,7 +238,7 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
 class _TableProperties:
     """Property files of the folder."""
 
-    _local: LocalInstance
+    _local: InstanceFolder
 
     def read(self, table_id: TableId) -> TableProperties:
         return self._local.table_properties(table_id)
@@ -240,7 +253,7 @@ class _TableProperties:
 class _StateStores:
     """State stores of the folder's tables, each opened once."""
 
-    def __init__(self, local: LocalInstance, root: DataRoot, clock: Clock) -> None:
+    def __init__(self, local: InstanceFolder, root: DataRoot, clock: Clock) -> None:
         self._local = local
         self._root = root
         self._clock = clock

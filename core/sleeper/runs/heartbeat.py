@@ -1,7 +1,7 @@
 """Task heartbeats. A killed task on AWS cannot report its end, so each records a heartbeat.
 
 A task without a heartbeat for its queue's visibility timeout, after which its job returns to the
-queue, is lost. A local instance looks up the task's process instead (`sleeper.local.dead_tasks`).
+queue, is lost. A local instance looks up the task's process instead (`sleeper.local.trackers`).
 """
 
 from contextlib import AbstractContextManager, nullcontext

@@ -15,7 +15,7 @@ from sleeper.clock import system_clock
 from sleeper.garbage_collection.service import sweep_abandoned
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_from_json
 from sleeper.statestore.transactions.initialise_table import InitialiseTable
@@ -27,7 +27,7 @@ ROWS = pa.record_batch({"k": ["a", "b"]})
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    make_local_instance(tmp_path / "here", "me")
+    create_local_instance(tmp_path / "here", "me")
     with closing(open_local_instance(tmp_path / "here")) as opened:
         yield opened
 

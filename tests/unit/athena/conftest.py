@@ -8,7 +8,7 @@ import pytest
 
 from sleeper.athena.connector import Connector
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from tests.table_fixture import FakeClock
 from tests.unit.athena.protocol import Athena, connector_of
 
@@ -20,7 +20,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
-    make_local_instance(tmp_path / "instance", "test")
+    create_local_instance(tmp_path / "instance", "test")
     opened = open_local_instance(tmp_path / "instance", clock)
     yield opened
     opened.close()

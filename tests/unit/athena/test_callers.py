@@ -11,7 +11,7 @@ from sleeper.bulk_export.service import run_bulk_export_message
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.queue import Message
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.service import restriction_for
 from sleeper.reports.access import check_report_access
@@ -24,7 +24,7 @@ CALLERS = {"some": {"valueFields": []}, "all": {}}
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
     """A table that is open to all, and one that is open to `all` alone."""
-    make_local_instance(tmp_path / "instance", "test")
+    create_local_instance(tmp_path / "instance", "test")
     opened = open_local_instance(tmp_path / "instance")
     create_table(opened, "open", SCHEMA)
     table = create_table(opened, "guarded", SCHEMA)

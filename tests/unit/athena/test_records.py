@@ -21,7 +21,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.garbage_collection.service import collect_table
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 from tests.system.bad_days import run_all
@@ -335,7 +335,7 @@ SUMMARIES = st.fixed_dictionaries(
 def grown() -> Iterator[Athena]:
     """Files of leaves, of more than one leaf, and compacted ones; small pieces and pages."""
     with tempfile.TemporaryDirectory() as folder:
-        make_local_instance(Path(folder, "i"), "test")
+        create_local_instance(Path(folder, "i"), "test")
         instance = open_local_instance(Path(folder, "i"), FakeClock())
         settings = {"sleeper.table.ingest.file.writing.strategy": "one_reference_per_leaf"}
         create_table(instance, "t", SCHEMA, settings, split_points=[10, 20, 30])

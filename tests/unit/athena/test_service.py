@@ -13,7 +13,7 @@ from sleeper.athena.service import athena_connector
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
 from sleeper.properties.engine import ATHENA_HOLD_SECONDS, ATHENA_SHOWS_RAW, ATHENA_SPLIT_BYTES
 from sleeper.properties.instance import SPLITTING_FILES_MAX
@@ -23,7 +23,7 @@ from tests.unit.athena.protocol import Athena, among, text
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    make_local_instance(tmp_path / "instance", "test")
+    create_local_instance(tmp_path / "instance", "test")
     opened = open_local_instance(tmp_path / "instance")
     yield opened
     opened.close()

@@ -13,7 +13,7 @@ from sleeper.admin.instance_folder import TableDefinition
 from sleeper.aws.deployment import define_table, deployed_properties, protect_tables
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
-from sleeper.opening import make_instance, open_instance
+from sleeper.opening import create_instance, open_instance
 from sleeper.properties.table import (
     ITERATOR_CLASS_NAME,
     ITERATOR_CONFIG,
@@ -72,7 +72,7 @@ def test_a_deployment_that_comes_twice_changes_nothing() -> None:
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    make_instance(tmp_path / "instance")
+    create_instance(tmp_path / "instance")
     opened = open_instance(tmp_path / "instance")
     yield opened
     opened.close()

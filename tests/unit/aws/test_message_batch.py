@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.aws.message_batch import Outgoing, send_batches
+from sleeper.aws.queue import Outgoing, send_batches
 from sleeper.errors import InvalidRequestError, UnavailableError
 
 MAX = 262_144

@@ -7,10 +7,9 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from sleeper.aws.code_objects import CodeObjects
+from sleeper.aws.config_bucket import CodeObjects, PropertyFiles
 from sleeper.aws.errors import MissingResourceError
 from sleeper.aws.file_requests import DynamoFileRequests
-from sleeper.aws.property_files import PropertyFiles
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
 from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames

@@ -27,7 +27,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message
 from sleeper.jobs.status import JobState
-from sleeper.opening import make_instance, open_instance
+from sleeper.opening import create_instance, open_instance
 from sleeper.partitions.partition import subtree
 from sleeper.properties.table import AGGREGATIONS
 from sleeper.statestore.transactions.split_partition import SplitPartition
@@ -44,7 +44,7 @@ Write = Any
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    make_instance(tmp_path / "instance", "test")
+    create_instance(tmp_path / "instance", "test")
     opened = open_instance(tmp_path / "instance")
     create_table(opened, "t", SCHEMA, {AGGREGATIONS.name: "sum(n)"}, [100, 200])
     ingest(opened, range(0, 300))

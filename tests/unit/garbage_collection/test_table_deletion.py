@@ -6,7 +6,7 @@ import pytest
 
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.garbage_collection.service import finish_table_deletion
-from sleeper.local.folder import create_instance
+from sleeper.local.folder import create_instance_folder
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.tables.table_index import mark_table_deleting
 from sleeper.tables.table_ref import TableId, TableRef, new_table_id
@@ -14,7 +14,7 @@ from tests.real_table import Killed
 
 
 def test_a_deletion_that_dies_after_any_piece_is_finished_by_the_next(tmp_path: Path) -> None:
-    instance = create_instance(tmp_path / "i", "x")
+    instance = create_instance_folder(tmp_path / "i", "x")
     index = LocalTableIndex(instance.database)
     for dies_after in range(4):
         table = TableRef(new_table_id(), "t")
@@ -46,7 +46,7 @@ def test_a_deletion_that_dies_after_any_piece_is_finished_by_the_next(tmp_path: 
 
 
 def test_a_table_in_use_is_not_deleted(tmp_path: Path) -> None:
-    instance = create_instance(tmp_path / "i", "x")
+    instance = create_instance_folder(tmp_path / "i", "x")
     index = LocalTableIndex(instance.database)
     table = TableRef(new_table_id(), "t")
     index.create(table)

@@ -11,7 +11,7 @@ from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.ingest_batcher.plan import BatchJob, BatchLimits, create_batches
 from sleeper.jobs.file_requests import FileRequest, FileRequests, submission_from_message
 from sleeper.local.file_requests import LocalFileRequests
-from sleeper.local.folder import create_instance
+from sleeper.local.folder import create_instance_folder
 from sleeper.tables.table_ref import TableId
 
 TABLE = TableId("0000000a")
@@ -21,7 +21,7 @@ NOW = 1_000_000
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[FileRequests]:
-    instance = create_instance(tmp_path / "instance", "test")
+    instance = create_instance_folder(tmp_path / "instance", "test")
     yield LocalFileRequests(instance.database)
     instance.close()
 

@@ -23,7 +23,7 @@ from sleeper.jobs.file_requests import FileRequests
 from sleeper.jobs.ingest_job import ingest_job_from_message
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.jobs.status import JobState
-from sleeper.opening import make_instance, open_instance
+from sleeper.opening import create_instance, open_instance
 from sleeper.properties.table import BATCHER_JOB_FILES_MIN, BATCHER_JOB_SIZE_MIN
 from tests.ports import with_ports
 
@@ -33,7 +33,7 @@ AT_ONCE = {BATCHER_JOB_SIZE_MIN.name: "0", BATCHER_JOB_FILES_MIN.name: "1"}
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    make_instance(tmp_path / "instance", "test")
+    create_instance(tmp_path / "instance", "test")
     opened = open_instance(tmp_path / "instance")
     create_table(opened, "t", SCHEMA, AT_ONCE)
     yield opened

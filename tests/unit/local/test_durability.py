@@ -21,7 +21,7 @@ from sleeper.datafiles.sources.files import Rejects
 from sleeper.garbage_collection.service import snapshot_table
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query_service.service import send_query
 from sleeper.statestore import database
 from tests.system.bad_days import make_table, run_all
@@ -102,7 +102,7 @@ def disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DiskRecord:
 
 @pytest.fixture
 def instance(disk: DiskRecord, tmp_path: Path) -> Iterator[Instance]:
-    make_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
+    create_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
     opened = open_local_instance(tmp_path / "instance")
     make_table(opened)
     yield opened

@@ -12,7 +12,7 @@ import pytest
 from sleeper.admin.tables import create_table
 from sleeper.errors import DataError
 from sleeper.local.folder import read_whole
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 
 SCHEMA = json.dumps({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
 
@@ -35,7 +35,7 @@ def test_a_new_instance_is_of_its_owner_or_of_the_group_that_the_umask_lets_writ
     tmp_path: Path, mask: int, expected: int
 ) -> None:
     with umask(mask):
-        make_local_instance(tmp_path / "a" / "instance", "test")
+        create_local_instance(tmp_path / "a" / "instance", "test")
     assert mode(tmp_path / "a" / "instance") == expected
     assert mode(tmp_path / "a") == 0o777 & ~mask
 
@@ -44,13 +44,13 @@ def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
     folder = tmp_path / "instance"
     folder.mkdir()
     folder.chmod(0o2775)
-    make_local_instance(folder, "test")
+    create_local_instance(folder, "test")
     assert mode(folder) == 0o2775
 
 
 def test_all_of_a_shared_instance_can_be_written_by_its_group(tmp_path: Path) -> None:
     with umask(0o002):
-        make_local_instance(tmp_path / "instance", "test")
+        create_local_instance(tmp_path / "instance", "test")
         with closing(open_local_instance(tmp_path / "instance")) as instance:
             create_table(instance, "t", SCHEMA)
             with instance.table("t").state.reading():

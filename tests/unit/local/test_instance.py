@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
-from sleeper.local.folder import create_instance, open_instance_folder
+from sleeper.local.folder import create_instance_folder, open_instance_folder
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.properties.engine import MERGE_FILES_MAX
 from sleeper.properties.instance import ID
@@ -21,7 +21,7 @@ TABLE = TableId("0000000a")
 
 
 def test_a_created_instance_opens(tmp_path: Path) -> None:
-    made = create_instance(tmp_path / "a" / "b", "me", {"sleeper.merge.files.max": "9"})
+    made = create_instance_folder(tmp_path / "a" / "b", "me", {"sleeper.merge.files.max": "9"})
     made.close()
     opened = open_instance_folder(tmp_path / "a" / "b")
     assert opened.properties().get(ID) == "me"
@@ -32,22 +32,22 @@ def test_a_created_instance_opens(tmp_path: Path) -> None:
 def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
     with pytest.raises(InvalidRequestError, match=r"not empty and is no instance: it has letters"):
-        create_instance(tmp_path, "me")
+        create_instance_folder(tmp_path, "me")
     assert os.listdir(tmp_path) == ["letters.txt"]
     with pytest.raises(InvalidRequestError, match="is a file"):
-        create_instance(tmp_path / "letters.txt", "me")
+        create_instance_folder(tmp_path / "letters.txt", "me")
 
 
 def test_an_instance_is_not_made_twice(tmp_path: Path) -> None:
-    create_instance(tmp_path, "me").close()
+    create_instance_folder(tmp_path, "me").close()
     with pytest.raises(InvalidRequestError, match="is an instance already"):
-        create_instance(tmp_path, "me")
+        create_instance_folder(tmp_path, "me")
 
 
 @pytest.mark.parametrize("instance_id", ["", "a b", "-a", "x" * 21])
 def test_a_wrong_id_leaves_nothing_behind(tmp_path: Path, instance_id: str) -> None:
     with pytest.raises(InvalidRequestError, match=r"sleeper\.id"):
-        create_instance(tmp_path / "new", instance_id)
+        create_instance_folder(tmp_path / "new", instance_id)
     assert not (tmp_path / "new").exists()
 
 
@@ -61,16 +61,16 @@ def test_a_creation_that_died_is_no_instance_and_can_be_repeated(
     with monkeypatch.context() as patched:
         patched.setattr("sleeper.local.folder.write_whole", die)
         with pytest.raises(KeyboardInterrupt):
-            create_instance(tmp_path, "me")
+            create_instance_folder(tmp_path, "me")
     assert (tmp_path / "instance.db").exists()
     with pytest.raises(NotFoundError, match="is no instance"):
         open_instance_folder(tmp_path)
-    create_instance(tmp_path, "me").close()
+    create_instance_folder(tmp_path, "me").close()
     open_instance_folder(tmp_path).close()
 
 
 def test_a_database_of_another_version_is_refused(tmp_path: Path) -> None:
-    create_instance(tmp_path, "me").close()
+    create_instance_folder(tmp_path, "me").close()
     connection = sqlite3.connect(tmp_path / "instance.db")
     connection.execute("PRAGMA user_version = 99")
     connection.close()
@@ -79,14 +79,14 @@ def test_a_database_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_none_is_a_data_error(tmp_path: Path) -> None:
-    create_instance(tmp_path, "me").close()
+    create_instance_folder(tmp_path, "me").close()
     (tmp_path / "instance.db").write_bytes(b"not a database" * 1000)
     with pytest.raises(DataError, match=r"instance\.db"):
         open_instance_folder(tmp_path)
 
 
 def test_table_properties_are_kept_as_the_format_page_says(tmp_path: Path) -> None:
-    instance = create_instance(tmp_path, "me")
+    instance = create_instance_folder(tmp_path, "me")
     properties = table_properties(
         {"sleeper.table.name": "t", "sleeper.table.schema": SCHEMA}, instance.properties()
     )
@@ -100,7 +100,7 @@ def test_table_properties_are_kept_as_the_format_page_says(tmp_path: Path) -> No
 
 
 def test_a_refused_change_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    instance = create_instance(tmp_path, "me")
+    instance = create_instance_folder(tmp_path, "me")
     before = (tmp_path / "instance.properties").read_text()
     with pytest.raises(InvalidRequestError, match="cannot be 'many'"):
         instance.set_properties({"sleeper.merge.files.max": "many"})
@@ -114,7 +114,7 @@ def test_a_refused_change_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 def test_a_write_that_fails_keeps_the_old_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    instance = create_instance(tmp_path, "me")
+    instance = create_instance_folder(tmp_path, "me")
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -129,7 +129,7 @@ def test_a_write_that_fails_keeps_the_old_text(
 
 
 def test_what_a_dead_table_creation_left_is_found_once_it_is_old(tmp_path: Path) -> None:
-    instance = create_instance(tmp_path, "me")
+    instance = create_instance_folder(tmp_path, "me")
     listed, left = TableId("0000000a"), TableId("0000000b")
     for table_id in (listed, left):
         instance.make_table_folder(table_id)
@@ -171,7 +171,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_database_that_was_open_at_a_fork_is_refused(
     tmp_path: Path, parent: str, status: int
 ) -> None:
-    create_instance(tmp_path, "me").close()
+    create_instance_folder(tmp_path, "me").close()
     run = subprocess.run(
         [sys.executable, "-c", FORKED, str(tmp_path), parent],
         capture_output=True,

@@ -10,7 +10,7 @@ from sleeper.admin.tables import create_table, delete_table
 from sleeper.errors import DataError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.local.folder import open_instance_folder
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.reports.output import ReportKind
 from sleeper.reports.service import report
 
@@ -20,7 +20,7 @@ SCHEMA = json.dumps({"rowKeyFields": [{"name": "k", "type": "LongType"}]})
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """An instance with the tables `good` and `hurt`."""
-    make_local_instance(tmp_path / "instance", "test")
+    create_local_instance(tmp_path / "instance", "test")
     instance = open_local_instance(tmp_path / "instance")
     for name in ("good", "hurt"):
         create_table(instance, name, SCHEMA)

@@ -11,7 +11,7 @@ from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations
 from sleeper.properties.table import QUERY_CALLERS
@@ -32,7 +32,7 @@ CALLERS = {
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
     """Keys 0 to 99 over four leaves; every tenth row is secret. A table `open` for all."""
-    make_local_instance(tmp_path / "instance", "test")
+    create_local_instance(tmp_path / "instance", "test")
     opened = open_local_instance(tmp_path / "instance")
     for name in ("t", "open"):
         table = create_table(opened, name, SCHEMA, split_points=[25, 50, 75])

@@ -94,7 +94,7 @@ from sleeper.ingest.service import ingest_paths, submit_ingest
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query.request import Query, region_of_range
 from sleeper.query.service import open_query, schema_of
 from sleeper.splitting.service import split_table
@@ -113,7 +113,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
-    make_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
+    create_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
     opened = open_local_instance(tmp_path / "instance", clock)
     yield opened
     opened.close()

@@ -14,7 +14,7 @@ from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.queue import QueueName
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.reports.output import ReportKind
 from sleeper.reports.service import report
 from sleeper.runs import heartbeat
@@ -34,7 +34,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def instance(tmp_path: Path, clock: FakeClock) -> Iterator[Instance]:
-    make_local_instance(tmp_path / "instance", "test")
+    create_local_instance(tmp_path / "instance", "test")
     opened = open_local_instance(tmp_path / "instance", clock)
     yield opened
     opened.close()

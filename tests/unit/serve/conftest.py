@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    make_local_instance(tmp_path / "instance", "test", {})
+    create_local_instance(tmp_path / "instance", "test", {})
     opened = open_local_instance(tmp_path / "instance")
     yield opened
     opened.close()

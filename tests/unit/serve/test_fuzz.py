@@ -20,7 +20,7 @@ from sleeper.admin.tables import create_table
 from sleeper.errors import SleeperError
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.service import open_sql
 from sleeper.query.sql.text import check_statement
@@ -65,7 +65,7 @@ _CALLS = [
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     folder: Path = tmp_path_factory.mktemp("fuzz") / "instance"
-    make_local_instance(folder, "test", {"sleeper.query.memory.bytes": "64M"})
+    create_local_instance(folder, "test", {"sleeper.query.memory.bytes": "64M"})
     opened = open_local_instance(folder)
     create_table(opened, "t", _SCHEMA)
     ingest_rows(opened, "t", [pa.record_batch({"k": [1, 2], "s": ["a", "b"], "v": [1, 2]})])

@@ -15,7 +15,7 @@ from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query.interruption import TimeLimit
 from sleeper.serve.sql_processes import SqlProcesses
 
@@ -29,7 +29,7 @@ _MIB = 1024**2
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     folder = tmp_path_factory.mktemp("served") / "instance"
-    make_local_instance(folder, "test", {"sleeper.query.memory.bytes": "64M"})
+    create_local_instance(folder, "test", {"sleeper.query.memory.bytes": "64M"})
     opened = open_local_instance(folder)
     create_table(opened, "t", SCHEMA)
     rows = {"k": list(range(ROWS)), "s": [f"row {k}" for k in range(ROWS)]}

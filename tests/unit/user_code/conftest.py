@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.local.code_folder import CodeFolder
+from sleeper.local.folder import CodeFolder
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
 from tests.wheels import isolated_user_code

@@ -122,7 +122,7 @@ def test_processes_that_unpack_at_once_all_succeed(tmp_path: Path, code: UserCod
     folder = tmp_path / "instance" / "code"
     program = f"""
 from pathlib import Path
-from sleeper.local.code_folder import CodeFolder
+from sleeper.local.folder import CodeFolder
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.name import CodeKind
 from sleeper.user_code.registry import Registry

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.local.instance import make_local_instance
+from sleeper.local.instance import create_local_instance
 from sleeper.query.interruption import TimeLimit
 from sleeper.serve.sql_processes import SqlProcesses
 from sleeper.workers.runner import WorkerPool
@@ -17,7 +17,7 @@ _MODULE_RUN = re.compile(r'sys\.executable,\s*"-m"')
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An instance, beside which the current folder has a module of a common name."""
-    make_local_instance(tmp_path / "instance", "test", {})
+    create_local_instance(tmp_path / "instance", "test", {})
     current = tmp_path / "current"
     current.mkdir()
     text = (

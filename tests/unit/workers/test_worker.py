@@ -20,7 +20,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.database import InstanceDatabase
-from sleeper.local.instance import make_local_instance, open_local_instance
+from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.tables.table_ref import TableRef
 from sleeper.workers.worker import Worker, WorkerSettings, visibility_renewal
 from tests.ports import with_ports
@@ -61,7 +61,7 @@ def test_a_message_that_is_lost_is_not_asked_for_again() -> None:
 
 
 def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None:
-    make_local_instance(tmp_path / "instance", "test")
+    create_local_instance(tmp_path / "instance", "test")
     given_back: list[float] = []
 
     class Queue(BusyQueue):
@@ -99,7 +99,7 @@ def start_of_next_try(instance: Instance, clock: FakeClock) -> float:
 def test_a_local_job_that_lacks_a_resource_is_tried_for_minutes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
+    create_local_instance(tmp_path / "instance", "test", {"sleeper.engine.threads": "1"})
     clock = FakeClock(system_clock())
     rows = write(tmp_path / "rows.parquet", [("a", 1)])
 
@@ -129,7 +129,7 @@ def test_a_local_job_that_lacks_a_resource_is_tried_for_minutes(
 def test_the_last_try_of_a_local_job_leaves_a_dead_letter_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_local_instance(tmp_path / "instance", "test")
+    create_local_instance(tmp_path / "instance", "test")
     clock = FakeClock(system_clock())
 
     def fail(*_: object) -> None:
@@ -156,7 +156,7 @@ def test_the_last_try_of_a_local_job_leaves_a_dead_letter_at_once(
 def test_a_try_follows_soon_where_waiting_is_no_cure_or_a_caller_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: QueueName, error: Exception
 ) -> None:
-    make_local_instance(tmp_path / "instance", "test")
+    create_local_instance(tmp_path / "instance", "test")
     clock = FakeClock(system_clock())
 
     def fail(*_: object) -> None:

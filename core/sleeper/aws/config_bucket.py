@@ -1,4 +1,4 @@
-"""The property files of an instance in its config bucket (docs/formats.md, "Property files")."""
+"""The config bucket: property files (docs/formats.md, "Property files") and wheels."""
 
 import contextlib
 import time
@@ -21,6 +21,7 @@ from sleeper.properties.values import (
 from sleeper.retries import Backoff, retry
 from sleeper.storage.bucket import missing_object_error
 from sleeper.tables.table_ref import TableId
+from sleeper.user_code.registry import StoredWheel
 
 if TYPE_CHECKING:
     from obstore import UpdateVersion
@@ -29,9 +30,10 @@ P = TypeVar("P", InstanceProperties, TableProperties)
 
 INSTANCE_FILE = "instance.properties"
 _TABLES_FOLDER = "tables"
+_CODE_FOLDER = "code"
 _CONFLICTS_MAX = 20
 _BACKOFF = Backoff(_CONFLICTS_MAX - 1, seconds_first=0.05, seconds_max=0.05)
-# What one job asks for again and again. A change by somebody else is seen so much later.
+# A job reads the properties often; it sees a change of another process this much later.
 _FRESH_SECONDS = 2.0
 
 
@@ -40,9 +42,10 @@ class _ChangedError(ConflictError):
 
 
 class PropertyFiles:
-    """Implements `TablePropertiesStore`, and the same for the instance. Safe for threads.
+    """Implements `sleeper.instance.TablePropertiesStore`, and the same for the instance.
 
-    A change replaces the file that it was made from, or is made again.
+    A change is conditional on the file that it read, and is repeated on a conflict. Safe for
+    threads.
     """
 
     def __init__(self, store: ObjectStore, bucket_name: str) -> None:
@@ -51,9 +54,9 @@ class PropertyFiles:
         self._instance: tuple[float, InstanceProperties] | None = None
 
     def instance(self) -> InstanceProperties:
-        """The instance's properties, as of two seconds ago at most.
+        """Returns the instance's properties, at most two seconds old.
 
-        NotFoundError if there is no such file, UnavailableError if there was one before.
+        NotFoundError if the file does not exist, UnavailableError if it did before.
         """
         kept = self._instance
         if kept is None or time.monotonic() - kept[0] > _FRESH_SECONDS:
@@ -67,7 +70,7 @@ class PropertyFiles:
         return kept[1]
 
     def change_instance(self, changes: Mapping[str, str]) -> InstanceProperties:
-        """Sets these, unsetting those that are empty. The instance's id cannot change."""
+        """Sets values; an empty value unsets its property. The instance's id cannot change."""
 
         def change(text: str) -> InstanceProperties:
             before = instance_properties_from_text(text)
@@ -81,22 +84,22 @@ class PropertyFiles:
         return after
 
     def write_instance(self, change: Callable[[str], InstanceProperties]) -> None:
-        """Puts what `change` makes of the file's text, which is empty if there is none yet."""
-        self._change(INSTANCE_FILE, change, is_made=True)
+        """Replaces the file's text by the result of `change`, which gets "" for a missing file."""
+        self._change(INSTANCE_FILE, change, create=True)
         self._instance = None
 
     def read(self, table_id: TableId) -> TableProperties:
-        """The table's properties as they are now, or NotFoundError."""
+        """See the port."""
         text, _ = self._read(_path(table_id))
         return table_properties_from_text(text, self.instance())
 
     def write(self, table_id: TableId, properties: TableProperties) -> None:
-        """Replaces the table's properties."""
-        with self._translated(_path(table_id)):
+        """See the port."""
+        with self._errors(_path(table_id)):
             obstore.put(self.store, _path(table_id), properties.to_text().encode())
 
     def change(self, table_id: TableId, changes: Mapping[str, str]) -> TableProperties:
-        """Sets these, unsetting those that are empty; changes made at once do not lose any."""
+        """See the port. Concurrent changes are all kept."""
         instance = self.instance()
         return self._change(
             _path(table_id),
@@ -104,13 +107,13 @@ class PropertyFiles:
         )
 
     def remove(self, table_id: TableId) -> None:
-        """Deletes the table's file. Nothing happens if there is none."""
-        with contextlib.suppress(NotFoundError), self._translated(_path(table_id)):
+        """Deletes the table's file if it exists."""
+        with contextlib.suppress(NotFoundError), self._errors(_path(table_id)):
             obstore.delete(self.store, _path(table_id))
 
     def written_ms(self) -> dict[TableId, int]:
-        """The tables that have a file, with the time it was written."""
-        with self._translated(_TABLES_FOLDER):
+        """Returns the times at which the files of tables were written."""
+        with self._errors(_TABLES_FOLDER):
             return {
                 TableId(name.removeprefix("table-").removesuffix(".properties")): round(
                     found["last_modified"].timestamp() * 1000
@@ -121,13 +124,13 @@ class PropertyFiles:
             }
 
     def _read(self, path: str) -> tuple[str, str | None]:
-        """The text, and what stands for this version of it."""
-        with self._translated(path):
+        """Returns the text and its version's tag."""
+        with self._errors(path):
             found = obstore.get(self.store, path)
             return bytes(found.bytes()).decode(), found.meta["e_tag"]
 
-    def _change(self, path: str, change: Callable[[str], P], is_made: bool = False) -> P:
-        """`is_made`: a file that is not there is made, where else it is NotFoundError."""
+    def _change(self, path: str, change: Callable[[str], P], create: bool = False) -> P:
+        """Replaces the file. NotFoundError if it does not exist, unless `create` is set."""
 
         def attempt() -> P:
             mode: UpdateVersion | Literal["create"]
@@ -135,32 +138,75 @@ class PropertyFiles:
                 text, e_tag = self._read(path)
                 mode = {"e_tag": e_tag}
             except NotFoundError:
-                if not is_made:
+                if not create:
                     raise
                 text, mode = "", "create"
             after = change(text)
             try:
-                with self._translated(path):
+                with self._errors(path):
                     obstore.put(self.store, path, after.to_text().encode(), mode=mode)
             except ConflictError as error:
                 raise _ChangedError(
-                    f"{path} was changed by others {_CONFLICTS_MAX} times in a row"
+                    f"{path} was changed by other processes {_CONFLICTS_MAX} times in a row"
                 ) from error
             return after
 
         return retry(attempt, on=_ChangedError, backoff=_BACKOFF)
 
-    @contextlib.contextmanager
-    def _translated(self, path: str) -> Iterator[None]:
-        where = f"s3://{self._bucket_name}/{path}"
-        try:
-            yield
-        except (ObjectNotFoundError, FileNotFoundError) as error:
-            raise missing_object_error(where, error) from error
-        except (AlreadyExistsError, PreconditionError) as error:
-            raise ConflictError(f"{where} was changed by somebody else") from error
-        except (BaseError, OSError) as error:
-            raise UnavailableError(f"{where}: {error}") from error
+    def _errors(self, path: str) -> contextlib.AbstractContextManager[None]:
+        return _translated(f"s3://{self._bucket_name}/{path}")
+
+
+class CodeObjects:
+    """Implements `sleeper.user_code.registry.WheelStore`: objects below `code/`.
+
+    Safe for threads.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def list(self) -> list[StoredWheel]:
+        """See the port. Objects in folders below are ignored."""
+        with _translated(f"{_CODE_FOLDER} of the config bucket"):
+            listed = obstore.list_with_delimiter(self._store, prefix=_CODE_FOLDER)["objects"]
+        found = [(each["path"].rpartition("/")[2], str(each["e_tag"])) for each in listed]
+        return [StoredWheel(name, tag) for name, tag in sorted(found) if name.endswith(".whl")]
+
+    def read(self, file_name: str) -> bytes:
+        """See the port."""
+        with _wheel_errors(file_name) as path:
+            return bytes(obstore.get(self._store, path).bytes())
+
+    def write(self, file_name: str, content: bytes) -> None:
+        """See the port."""
+        with _wheel_errors(file_name) as path:
+            obstore.put(self._store, path, content)
+
+    def delete(self, file_name: str) -> None:
+        """See the port."""
+        with contextlib.suppress(NotFoundError), _wheel_errors(file_name) as path:
+            obstore.delete(self._store, path)
+
+
+@contextlib.contextmanager
+def _wheel_errors(file_name: str) -> Iterator[str]:
+    path = f"{_CODE_FOLDER}/{file_name}"
+    with _translated(f"{path} of the config bucket"):
+        yield path
+
+
+@contextlib.contextmanager
+def _translated(where: str) -> Iterator[None]:
+    """Raises `sleeper.errors`, naming the object, for errors of the object store."""
+    try:
+        yield
+    except (ObjectNotFoundError, FileNotFoundError) as error:
+        raise missing_object_error(where, error) from error
+    except (AlreadyExistsError, PreconditionError) as error:
+        raise ConflictError(f"{where} was changed by another process") from error
+    except (BaseError, OSError) as error:
+        raise UnavailableError(f"{where}: {error}") from error
 
 
 def _path(table_id: TableId) -> str:
