@@ -84,12 +84,12 @@ def ours(watch: Watch, place: str, folder: str, references: int) -> dict[str, An
             region = key_region(SCHEMA, (key,))
             with state.reading(stale=True) as now:
                 for leaf in now.partitions.leaves_overlapping([region]):
-                    found += len(now.files.of_leaf(leaf.id, region))
+                    found += len(now.files.leaf_files(leaf.id, region))
             plans.append(time.perf_counter() - start)
         start = time.perf_counter()
         jobs = seen = 0
         with state.reading(stale=True) as now:
-            for _, files in now.files.by_leaf():
+            for _, files in now.files.group_by_leaf():
                 seen += len(files)
                 sizes = [FileSize(f.path, f.rows) for f in files if f.job_id is None]
                 jobs += len(size_ratio_groups(sizes, StrategySettings()))

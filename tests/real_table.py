@@ -386,7 +386,9 @@ class RealTable:
         """Every row that a query of everything gives at the version, in order."""
         found: list[tuple[Any, ...]] = []
         with self.store.reading(version) as state:
-            per_leaf = [(p, state.files.of_leaf(p.id, p.region)) for p in state.partitions.leaves()]
+            per_leaf = [
+                (p, state.files.leaf_files(p.id, p.region)) for p in state.partitions.leaves()
+            ]
         for leaf, files in per_leaf:
             inputs = tuple(MergeInput(self.root.url_of(f.path), (leaf.region,)) for f in files)
             if inputs:

@@ -162,7 +162,7 @@ class TableUnderTest:
 
     def paths_in(self, leaf: str, version: int | None = None) -> list[str]:
         with self.store.reading(version) as state:
-            return [f.path for f in state.files.of_leaf(PartitionId(leaf))]
+            return [f.path for f in state.files.leaf_files(PartitionId(leaf))]
 
 
 def data_file(path: str, keys: tuple[int, int] = (0, 9), rows: int = 10) -> DataFile:

@@ -1,6 +1,6 @@
-"""Time as the product sees it: whole milliseconds since the epoch, UTC.
+"""Time in whole milliseconds since the epoch, UTC.
 
-A clock is a callable, so that a test can hand in its own.
+A clock is a callable, so tests can replace it.
 """
 
 import time
@@ -11,11 +11,11 @@ Clock = Callable[[], int]
 
 
 def system_clock() -> int:
-    """The wall clock, in milliseconds since the epoch."""
+    """Returns the wall-clock time, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def iso_time(milliseconds: int) -> str:
-    """ISO 8601 in UTC with milliseconds, such as `2026-01-31T12:00:00.000Z`."""
+    """Returns ISO 8601 text in UTC with milliseconds, such as `2026-01-31T12:00:00.000Z`."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,16 +1,16 @@
-"""The errors of the product, one kind per thing that a caller does about it.
+"""Error types, one per reaction of a caller.
 
 SleeperError
-├── ConflictError         another writer was first: refresh and try again
-├── UnavailableError      a service, disk or queue did not answer: let the message return
-├── InvalidRequestError   the request is wrong: reject it, never retry
-├── NotFoundError         what the request names does not exist
-├── StateMovedOnError     the run came too late: drop it, nothing was changed
-├── DataError             stored data is not as it must be: stop and alarm
-└── UserCodeError         an iterator or strategy of a user failed: give up after some tries
+├── ConflictError         another writer committed first: refresh and retry
+├── UnavailableError      a service, disk or queue did not respond: return the message
+├── InvalidRequestError   the request is invalid: reject it, never retry
+├── NotFoundError         the named object does not exist
+├── StateMovedOnError     the state changed since the run began: drop the run
+├── DataError             stored data is damaged or missing: stop and raise an alarm
+└── UserCodeError         a user's iterator or strategy failed: limit the retries
 
-Messages are in lower case and name what was found, where, and what was expected.
-Adapters translate their library's errors into these at the edge.
+Messages are in lower case and state the value, its place and the expected value.
+Adapters convert the errors of their libraries to these types.
 """
 
 import difflib
@@ -25,27 +25,27 @@ _TRANSIENT = frozenset(
         *(errno.EINTR, errno.EBUSY, errno.ETIMEDOUT),
     }
 )
-# How Rust and Arrow show the system's error number in a text.
+# The formats in which Rust and Arrow print the error number of the system.
 _NUMBER_IN_TEXT = re.compile(r"\(os error (\d+)\)|Os \{ code: (\d+),|\[errno (\d+)\]")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that is not known: the nearest that is, if one is near."""
+    """Returns the end of an error message on an unknown name: the most similar known name."""
     nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
-def reason_of(error: Exception) -> str:
-    """What went wrong with a file, without its name and number."""
+def describe_error(error: Exception) -> str:
+    """Returns the reason of a file error, without path and error number."""
     strerror = getattr(error, "strerror", None)
     return strerror.lower() if strerror else str(error)
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the machine lacks memory, files or disk space, or its disk fails.
+    """Returns whether the machine lacks memory, files or disk space, or its disk fails.
 
-    Such an error says nothing about what was asked for: another try may succeed. Native
-    libraries raise bare exceptions with the system's error number in their text.
+    Such an error does not depend on the request, so a retry may succeed. Native libraries raise
+    bare exceptions with the error number of the system in their text.
     """
     if isinstance(error, MemoryError):
         return True
@@ -55,9 +55,11 @@ def is_transient(error: BaseException) -> bool:
     return found is not None and int(next(filter(None, found.groups()))) in _TRANSIENT
 
 
-def failure_of(error: BaseException, text: str, otherwise: "type[SleeperError]") -> "SleeperError":
-    """An UnavailableError if the cause is transient, else an error of the other kind."""
-    return UnavailableError(text) if is_transient(error) else otherwise(text)
+def classify_error(
+    error: BaseException, text: str, default: "type[SleeperError]"
+) -> "SleeperError":
+    """Returns an UnavailableError if the cause is transient, else an error of the default type."""
+    return UnavailableError(text) if is_transient(error) else default(text)
 
 
 class SleeperError(Exception):
@@ -65,23 +67,23 @@ class SleeperError(Exception):
 
 
 class ConflictError(SleeperError):
-    """Another writer was first, or the name is taken. Refresh and retry."""
+    """Another writer committed first, or the name is taken. Refresh and retry."""
 
 
 class UnavailableError(SleeperError):
-    """A service, disk, queue or other resource is missing or does not answer. Retry later."""
+    """A service, disk, queue or other resource is missing or does not respond. Retry later."""
 
 
 class InvalidRequestError(SleeperError):
-    """The request is wrong and can never succeed. Reject it with this reason."""
+    """The request is invalid and can never succeed. Reject it with this reason."""
 
 
 class NotFoundError(SleeperError):
-    """The table, instance or other object that the request names does not exist."""
+    """The requested table, instance or other object does not exist."""
 
 
 class StateMovedOnError(SleeperError):
-    """The state has moved on since the run began. Drop the run; nothing was changed."""
+    """The state changed since the run began. Drop the run; it changed nothing."""
 
 
 class DataError(SleeperError):
@@ -89,4 +91,4 @@ class DataError(SleeperError):
 
 
 class UserCodeError(SleeperError):
-    """A user's iterator or compaction strategy failed. Nothing was changed; correct its code."""
+    """A user's iterator or compaction strategy failed and changed nothing. Correct its code."""

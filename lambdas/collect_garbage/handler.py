@@ -1,6 +1,6 @@
 """Deletes files of tables that nobody needs any more."""
 
-from sleeper.garbage_collection.service import collect_garbage_of
+from sleeper.garbage_collection.service import run_garbage_collection
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.reports.metric import Metric
@@ -14,7 +14,7 @@ def handler(instance: Instance, event: Event) -> Failures:
     """Takes ids of tables off their FIFO queue."""
 
     def operate(ref: TableRef) -> None:
-        done = collect_garbage_of(instance, ref)
+        done = run_garbage_collection(instance, ref)
         if done.files:
             put_metrics(instance, ref.name, {Metric.FILES_COLLECTED: done.files})
 

@@ -1,6 +1,6 @@
 """Deletes what dead runs left behind in tables' folders."""
 
-from sleeper.garbage_collection.service import collect_orphans_of
+from sleeper.garbage_collection.service import run_orphan_collection
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.reports.metric import Metric
@@ -14,7 +14,7 @@ def handler(instance: Instance, event: Event) -> Failures:
     """Takes ids of tables off their FIFO queue."""
 
     def operate(ref: TableRef) -> None:
-        done = collect_orphans_of(instance, ref)
+        done = run_orphan_collection(instance, ref)
         if done.objects:
             put_metrics(instance, ref.name, {Metric.ORPHANS_COLLECTED: done.objects})
 

@@ -10,8 +10,8 @@ import pytest
 from sleeper.api import Instance as OpenInstance
 from sleeper.compaction.plan import create_table_jobs
 from sleeper.garbage_collection.service import (
-    collect_garbage_of,
-    collect_orphans_of,
+    run_garbage_collection,
+    run_orphan_collection,
     snapshot_table,
 )
 from sleeper.instance import Instance
@@ -74,8 +74,8 @@ def test_operations_that_run_at_once_do_no_harm(instance: Instance, table: Table
     for _ in range(3):
         at_once(instance, lambda own: create_table_jobs(own, table))
         work_off(instance)
-        at_once(instance, lambda own: collect_garbage_of(own, table))
-        at_once(instance, lambda own: collect_orphans_of(own, table))
+        at_once(instance, lambda own: run_garbage_collection(own, table))
+        at_once(instance, lambda own: run_orphan_collection(own, table))
         at_once(instance, lambda own: snapshot_table(own, table))
     with instance.tables.state(table.id).reading() as state:
         totals = state.files.totals()

@@ -50,7 +50,7 @@ from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query
-from sleeper.splitting.find import send_splits_of
+from sleeper.splitting.find import send_splits
 from sleeper.splitting.service import run_split_message
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.holds import (
@@ -372,7 +372,7 @@ class InstanceMachine(RuleBasedStateMachine):
     @rule(crash_at=crash)
     def find_splits(self, crash_at: int | None) -> None:
         ref = self.raw.tables.index.by_name(NAME)
-        self.attempt(crash_at, lambda i: send_splits_of(i, ref, {}, self.number()))
+        self.attempt(crash_at, lambda i: send_splits(i, ref, {}, self.number()))
 
     @rule(crash_at=crash)
     def collect(self, crash_at: int | None) -> None:
@@ -555,7 +555,7 @@ class InstanceMachine(RuleBasedStateMachine):
         for _ in range(100):
             # Leases and what is in flight run out in this time.
             self.clock.now_ms += 61 * MINUTE_MS
-            send_splits_of(self.raw, ref, sent_at, self.number())
+            send_splits(self.raw, ref, sent_at, self.number())
             made = create_table_jobs(self.raw, ref)
             worked = False
             while _run_one(self.raw):
@@ -597,7 +597,7 @@ class InstanceMachine(RuleBasedStateMachine):
             pass
         with self.state.reading() as state:
             assert state.jobs.count() == 0
-            assert all(len(files) == 1 for _, files in state.files.by_leaf())
+            assert all(len(files) == 1 for _, files in state.files.group_by_leaf())
             assert not state.files.on_split_partitions(1)
         self.every_row_is_there_exactly_once()
 

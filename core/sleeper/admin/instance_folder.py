@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sleeper.admin.tables import parse_split_points
-from sleeper.errors import InvalidRequestError, failure_of
+from sleeper.errors import InvalidRequestError, classify_error
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.check import check_processing
 from sleeper.processing.model import Processing
@@ -175,7 +175,9 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise failure_of(error, f"{path} cannot be read: {error}", InvalidRequestError) from error
+        raise classify_error(
+            error, f"{path} cannot be read: {error}", InvalidRequestError
+        ) from error
 
 
 @contextmanager

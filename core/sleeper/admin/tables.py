@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sleeper.admin.code import check_iterator, check_strategy
-from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, failure_of, reason_of
+from sleeper.errors import (
+    ConflictError,
+    InvalidRequestError,
+    NotFoundError,
+    classify_error,
+    describe_error,
+)
 from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.check import check_table_processing
@@ -235,8 +241,10 @@ def _read_schema(path: Path) -> tuple[str, Schema]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise failure_of(
-            error, f"schema file {path} cannot be read: {reason_of(error)}", InvalidRequestError
+        raise classify_error(
+            error,
+            f"schema file {path} cannot be read: {describe_error(error)}",
+            InvalidRequestError,
         ) from error
     try:
         return text, schema_from_json(text)
@@ -249,9 +257,9 @@ def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> li
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise failure_of(
+        raise classify_error(
             error,
-            f"split points file {path} cannot be read: {reason_of(error)}",
+            f"split points file {path} cannot be read: {describe_error(error)}",
             InvalidRequestError,
         ) from error
     return parse_split_points(schema, text, f"split points file {path}", is_base64)

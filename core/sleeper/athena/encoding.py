@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from sleeper.errors import InvalidRequestError, failure_of
+from sleeper.errors import InvalidRequestError, classify_error
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def schema_from_text(text: Any, what: str) -> pa.Schema:
     try:
         return pa.ipc.read_schema(pa.py_buffer(_decode(text, what)))
     except (pa.ArrowException, OSError) as error:
-        raise failure_of(
+        raise classify_error(
             error, f"{what} is not an Arrow schema: {error}", InvalidRequestError
         ) from error
 
@@ -84,7 +84,7 @@ def block_from_json(raw: Any, what: str) -> pa.RecordBatch:
     try:
         return pa.ipc.read_record_batch(pa.py_buffer(records), schema)
     except (pa.ArrowException, OSError) as error:
-        raise failure_of(
+        raise classify_error(
             error, f"{what} has no Arrow rows: {error}", InvalidRequestError
         ) from error
 

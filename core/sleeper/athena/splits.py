@@ -159,7 +159,7 @@ def _groups(
 def _bytes(table: QueryTable, leaf: Partition, version: int) -> int:
     # This process has read the version before, so the log need not be read for each leaf.
     with table.store.reading(version, stale=True) as state:
-        return state.files.bytes_of_leaf(leaf.id)
+        return state.files.leaf_bytes(leaf.id)
 
 
 def _region_of(group: Sequence[_SizedLeaf]) -> Region:
@@ -191,7 +191,7 @@ def _divided(
     if len(group) > 1 or first.bytes <= settings.split_bytes:
         return [_region_of(group)]
     with table.store.reading(version, stale=True) as state:
-        files = state.files.of_leaf(first.leaf.id, first.leaf.region)
+        files = state.files.leaf_files(first.leaf.id, first.leaf.region)
     return _divide_leaf(schema, first.leaf, files, table.root, settings)
 
 

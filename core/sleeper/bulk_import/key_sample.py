@@ -10,7 +10,7 @@ from sleeper.datafiles.arrow import cast_column
 from sleeper.datafiles.sources.files import RowChecker
 from sleeper.datafiles.sources.parquet import UNREADABLE, open_parquet
 from sleeper.datafiles.write.key_sampler import KeySampler
-from sleeper.errors import InvalidRequestError, failure_of
+from sleeper.errors import InvalidRequestError, classify_error
 from sleeper.schema.model import Key, Schema
 
 _KEYS_MAX = 200_000
@@ -87,7 +87,7 @@ def _sample_parquet(split: InputSplit, rows: int, schema: Schema, sampler: KeySa
                 for keys in _keys(batch, schema):
                     sampler.add(keys)
     except UNREADABLE as error:
-        raise failure_of(
+        raise classify_error(
             error, f"file {split.file}: cannot be read: {error}", InvalidRequestError
         ) from error
     return int(first.nbytes * rows / max(first.num_rows, 1))

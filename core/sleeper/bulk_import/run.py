@@ -24,7 +24,7 @@ from sleeper.errors import UnavailableError
 from sleeper.partitions.partition import MOST_LEVELS, Partition, subtree
 from sleeper.schema.model import Key, Schema
 from sleeper.statestore.commit_message import commit_until_known
-from sleeper.statestore.file_commits import commit_files, earlier_commit
+from sleeper.statestore.file_commits import commit_files, find_earlier_commit
 from sleeper.statestore.outcome import Status
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
@@ -205,7 +205,7 @@ def run_bulk_import(
     """
     with table.state.reading() as state:
         run_start_ms = state.run_start(table.clock())
-    earlier = earlier_commit(table.state, job_id, request)
+    earlier = find_earlier_commit(table.state, job_id, request)
     if earlier is not None:
         return BulkImportResult(job_id, 0, 0, earlier.number, done_before=True)
     files = _write(table, paths, run_start_ms, open_cluster, on_stage)

@@ -8,7 +8,7 @@ import typer
 
 from sleeper.cli.opened import opened
 from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
-from sleeper.errors import InvalidRequestError, failure_of, reason_of
+from sleeper.errors import InvalidRequestError, classify_error, describe_error
 
 commands = typer.Typer(
     help="Send queries as messages, and see what became of them.", no_args_is_help=True
@@ -63,6 +63,6 @@ def _read(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, ValueError) as error:
-        raise failure_of(
-            error, f"cannot read {path}: {reason_of(error)}", InvalidRequestError
+        raise classify_error(
+            error, f"cannot read {path}: {describe_error(error)}", InvalidRequestError
         ) from error

@@ -15,7 +15,7 @@ import typer
 from sleeper.cli.opened import opened
 from sleeper.cli.output import OutputKind, note, print_listings
 from sleeper.cli.table import TableName
-from sleeper.errors import UnavailableError, reason_of
+from sleeper.errors import UnavailableError, describe_error
 from sleeper.reports.output import pluralize
 from sleeper.storage.disk import sync_folder
 
@@ -66,7 +66,7 @@ def row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO]:
             os.replace(part, file)
             sync_folder(file.parent)
         except OSError as error:
-            raise UnavailableError(f"cannot write {file}: {reason_of(error)}") from error
+            raise UnavailableError(f"cannot write {file}: {describe_error(error)}") from error
         finally:
             part.unlink(missing_ok=True)
 
@@ -75,7 +75,7 @@ def _opened(part: Path, file: Path) -> BinaryIO:
     try:
         return part.open("wb")
     except OSError as error:
-        raise UnavailableError(f"cannot write {file}: {reason_of(error)}") from error
+        raise UnavailableError(f"cannot write {file}: {describe_error(error)}") from error
 
 
 FormatOption = Annotated[

@@ -117,7 +117,7 @@ def create_compaction_jobs(
     pushed_down = push_down_references(store)
     with store.reading() as state:
         room = properties.get(COMPACTION_JOBS_MAX) - state.jobs.count()
-        selections = select(state.files.by_leaf(), selector_for(properties, code, full), room)
+        selections = select(state.files.group_by_leaf(), selector_for(properties, code, full), room)
     lease_ms = properties.get(COMPACTION_LEASE_SECONDS) * 1000
     created = 0
     for batch in _batches(selections, lambda each: len(each.inputs), _FILES_PER_ENTRY):

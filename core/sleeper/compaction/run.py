@@ -31,7 +31,7 @@ from sleeper.jobs.tracker import JobTracker
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Region
 from sleeper.schema.model import Schema
-from sleeper.statestore.commit_message import CommitRun, commit_now, not_refused
+from sleeper.statestore.commit_message import CommitRun, check_outcome, commit_now
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.statestore.transactions.compaction_jobs import ShortenLeases
@@ -104,7 +104,7 @@ def run_compaction(
                 job.id, merge.partition.id, inputs, output, merge.run_start_ms
             )
             outcome = (commit or commit_now(store))(record.run, transaction)
-            is_queued = not_refused(transaction, outcome) is None
+            is_queued = check_outcome(transaction, outcome) is None
     except StateMovedOnError as error:
         if _is_committed(store, job.id, record):
             return CompactionResult(already_done=True)

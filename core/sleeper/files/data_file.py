@@ -66,7 +66,7 @@ def new_data_path(table_id: str, partition_id: PartitionId, run_start_ms: int) -
     return f"{table_id}/data/partition_{partition_id}/{name}"
 
 
-def run_start_of(path: str) -> int | None:
+def parse_run_start(path: str) -> int | None:
     """When the run that wrote the object began, in ms, from its name; None if it does not say."""
     found = _RUN_START.search(path)
     return int(found.group(1)) if found else None

@@ -27,7 +27,7 @@ class Claims:
     cursors: tuple[tuple[str, int], ...]
 
 
-def claims_of(store: StateStore, now_ms: int) -> Claims:
+def find_claims(store: StateStore, now_ms: int) -> Claims:
     """The claims of unexpired holds and of followers."""
     followers = store.followers()
     with store.reading() as state:
@@ -144,7 +144,7 @@ def _look(
     store: StateStore, delay_ms: int, batch: int, clock: Clock
 ) -> tuple[Claims, list[CollectableFile]]:
     now_ms = clock()
-    claims = claims_of(store, now_ms)
+    claims = find_claims(store, now_ms)
     with store.reading() as state:
         return claims, state.collection.unreferenced(now_ms - delay_ms, batch)
 

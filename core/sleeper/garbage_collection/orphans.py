@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from sleeper.clock import Clock, system_clock
-from sleeper.files.data_file import SIDECAR_SUFFIXES, StoredObject, run_start_of
+from sleeper.files.data_file import SIDECAR_SUFFIXES, StoredObject, parse_run_start
 from sleeper.garbage_collection.collection import DeleteObjects
 from sleeper.properties.instance import COLLECTION_BATCH_SIZE
 from sleeper.properties.values import TableProperties
@@ -91,7 +91,7 @@ def _is_collectable_kind(table_id: TableId, path: str) -> bool:
 
 def _began_ms(each: StoredObject) -> int:
     """When its run began, or else when it was written."""
-    began_ms = run_start_of(each.path)
+    began_ms = parse_run_start(each.path)
     return each.modified_ms if began_ms is None else began_ms
 
 

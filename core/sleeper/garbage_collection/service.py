@@ -38,10 +38,10 @@ _CREATION_NUMBER = 1
 
 def collect_table(instance: Instance, name: str, dry_run: bool = False) -> CollectionReport:
     """Deletes the table's files that nobody needs any more."""
-    return collect_garbage_of(instance, instance.tables.index.by_name(name), dry_run)
+    return run_garbage_collection(instance, instance.tables.index.by_name(name), dry_run)
 
 
-def collect_garbage_of(
+def run_garbage_collection(
     instance: Instance, ref: TableRef, dry_run: bool = False
 ) -> CollectionReport:
     """The same, of a table that was looked up."""
@@ -58,10 +58,10 @@ def collect_garbage_of(
 
 def collect_table_orphans(instance: Instance, name: str, dry_run: bool = False) -> OrphanReport:
     """Deletes what runs left in the table's folder that died before their commit."""
-    return collect_orphans_of(instance, instance.tables.index.by_name(name), dry_run)
+    return run_orphan_collection(instance, instance.tables.index.by_name(name), dry_run)
 
 
-def collect_orphans_of(instance: Instance, ref: TableRef, dry_run: bool = False) -> OrphanReport:
+def run_orphan_collection(instance: Instance, ref: TableRef, dry_run: bool = False) -> OrphanReport:
     """The same, of a table that was looked up."""
     table = OpenTable(instance, ref)
     return collect_orphans(

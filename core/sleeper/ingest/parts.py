@@ -26,7 +26,7 @@ from sleeper.properties.engine import SORT_MEMORY_BYTES
 from sleeper.runs.engine import engine_settings
 from sleeper.schema.model import Schema
 from sleeper.statestore.commit_message import commit_until_known
-from sleeper.statestore.file_commits import earlier_commit
+from sleeper.statestore.file_commits import find_earlier_commit
 from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableRef
@@ -124,7 +124,7 @@ def write_ingest_part(
 
 def was_ingested(table: OpenTable, job_id: str) -> bool:
     """Whether the job is committed already. InvalidRequestError if its id has another one."""
-    return earlier_commit(table.state, job_id, request_of_rows(job_id)) is not None
+    return find_earlier_commit(table.state, job_id, request_of_rows(job_id)) is not None
 
 
 def commit_ingest(

@@ -33,7 +33,7 @@ from sleeper.datafiles.write.partitioned import (
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.model import Schema
 from sleeper.statestore.commit_message import commit_until_known
-from sleeper.statestore.file_commits import checked_outcome, commit_files, earlier_commit
+from sleeper.statestore.file_commits import check_file_outcome, commit_files, find_earlier_commit
 from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
@@ -152,7 +152,7 @@ def _run(
 ) -> IngestResult:
     with table.state.reading() as state:
         run_start_ms = state.run_start(table.clock())
-    earlier = earlier_commit(table.state, job_id, request)
+    earlier = find_earlier_commit(table.state, job_id, request)
     if earlier is not None:
         return IngestResult(job_id, 0, 0, earlier.number, done_before=True)
     with spill_folder(table.engine, "ingest") as folder:
@@ -187,7 +187,7 @@ def _commit(table: IngestTable, files: AddFiles) -> Outcome | None:
         return commit_files(table.state, files)
     commit = table.commit
     outcome = commit_until_known(lambda: commit(files))
-    return None if outcome is None else checked_outcome(table.state, files, outcome)
+    return None if outcome is None else check_file_outcome(table.state, files, outcome)
 
 
 def _write(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from sleeper.errors import UnavailableError, is_transient, reason_of
+from sleeper.errors import UnavailableError, describe_error, is_transient
 
 _PROC = Path("/proc")
 _DEAD_STATES = {"Z", "X", "x"}
@@ -77,7 +77,7 @@ def _start_ticks(pid: int) -> int | None:
 def _raise_if_transient(error: OSError) -> None:
     """A process that cannot be looked up for now is not dead."""
     if is_transient(error):
-        raise UnavailableError(f"cannot read {error.filename}: {reason_of(error)}") from error
+        raise UnavailableError(f"cannot read {error.filename}: {describe_error(error)}") from error
 
 
 def _is_alive_by_time(pid: int, started_ms: int) -> bool:

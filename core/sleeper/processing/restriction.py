@@ -29,7 +29,7 @@ class Restriction:
 NO_RESTRICTION = Restriction()
 
 
-def restriction_of(callers: str | None, caller: str, table_name: str) -> Restriction:
+def find_restriction(callers: str | None, caller: str, table_name: str) -> Restriction:
     """What the table's property says of the caller. No property: every caller may see all.
 
     A caller of AWS is `<role id>:<session>`; naming the role is enough.
@@ -44,7 +44,9 @@ def restriction_of(callers: str | None, caller: str, table_name: str) -> Restric
     raise InvalidRequestError(f"caller {caller!r} may not query table {table_name!r}")
 
 
-def restriction_of_chain(callers: str | None, chain: Sequence[str], table_name: str) -> Restriction:
+def find_chain_restriction(
+    callers: str | None, chain: Sequence[str], table_name: str
+) -> Restriction:
     """What the last of the callers may see, in whose name the one before asks, and so on.
 
     InvalidRequestError unless all of those before may see all: else a caller could ask in the
@@ -52,11 +54,11 @@ def restriction_of_chain(callers: str | None, chain: Sequence[str], table_name: 
     """
     *before, last = chain
     for caller in before:
-        if restriction_of(callers, caller, table_name) != NO_RESTRICTION:
+        if find_restriction(callers, caller, table_name) != NO_RESTRICTION:
             raise InvalidRequestError(
                 f"caller {caller!r} may not ask table {table_name!r} in another's name"
             )
-    return restriction_of(callers, last, table_name)
+    return find_restriction(callers, last, table_name)
 
 
 def parse_callers(text: str) -> dict[str, Restriction]:

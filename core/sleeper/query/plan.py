@@ -186,7 +186,7 @@ def _regions_by_leaf(
 def _plan_leaf(leaf: Partition, cut: list[Region], state: TableState) -> LeafPlan:
     scans = []
     every = tuple(cut)
-    for file in state.files.of_leaf(leaf.id, _hull(cut)):
+    for file in state.files.leaf_files(leaf.id, _hull(cut)):
         wanted = _overlapping(every, file)
         if _contains(wanted, file):
             scans.append(FileScan(file, None))

@@ -4,7 +4,7 @@ from functools import partial
 
 from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.instance import Instance, OpenTable
-from sleeper.processing.restriction import NO_RESTRICTION, Restriction, restriction_of
+from sleeper.processing.restriction import NO_RESTRICTION, Restriction, find_restriction
 from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX, QUERY_CALLERS
 from sleeper.query.engine import QueryTable
 from sleeper.query.interruption import TimeLimit
@@ -71,7 +71,7 @@ def query_table(table: OpenTable, caller: str | None = None) -> QueryTable:
 
 def restriction_for(table: OpenTable, caller: str) -> Restriction:
     """What the caller may see. InvalidRequestError if that is nothing."""
-    return restriction_of(table.properties().get(QUERY_CALLERS), caller, table.ref.name)
+    return find_restriction(table.properties().get(QUERY_CALLERS), caller, table.ref.name)
 
 
 def iterators_of(table: OpenTable) -> TableIterators:

@@ -86,7 +86,7 @@ def _files(
     leaves = state.partitions.leaves_overlapping(regions)
     if len(leaves) > _LEAVES_ONE_BY_ONE_MAX:
         return (f for f in state.files.all() if _is_wanted(f, regions)), state.files.references()
-    of_leaves = [f for leaf in leaves for f in state.files.of_leaf(leaf.id, leaf.region)]
+    of_leaves = [f for leaf in leaves for f in state.files.leaf_files(leaf.id, leaf.region)]
     wanted = {f.path: f for f in of_leaves if _is_wanted(f, regions)}
     return wanted.values(), state.files.references_to(list(wanted))
 

@@ -16,7 +16,7 @@ from sleeper.errors import (
 )
 from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
-from sleeper.processing.restriction import restriction_of_chain
+from sleeper.processing.restriction import find_chain_restriction
 from sleeper.properties.engine import QUERY_BYTES_MAX, QUERY_HOLD_SECONDS, QUEUE_RECEIVES_MAX
 from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUERY_TRACKER_DAYS
 from sleeper.properties.table import QUERY_CALLERS
@@ -107,7 +107,7 @@ def _dispatch(instance: Instance, caller: str) -> Dispatch:
     def table_of(message: QueryMessage) -> DispatchTable:
         ref = find_table(instance.tables.index, message.table_name, message.table_id)
         callers = instance.tables.properties.read(ref.id).get(QUERY_CALLERS)
-        restriction = restriction_of_chain(callers, (caller, *message.asked_by), ref.name)
+        restriction = find_chain_restriction(callers, (caller, *message.asked_by), ref.name)
         return DispatchTable(ref.id, instance.tables.state(ref.id), restriction)
 
     def check_iterator(name: str) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pyarrow as pa
 
 from sleeper import errors
-from sleeper.errors import InvalidRequestError, SleeperError, failure_of
+from sleeper.errors import InvalidRequestError, SleeperError, classify_error
 from sleeper.query.interruption import TimeLimit
 
 _IDLE_MAX = 2
@@ -288,7 +288,7 @@ class SqlRows:
         except (pa.ArrowException, OSError) as error:
             self.close()
             failure = process.failure if process is not None else None
-            raise failure or failure_of(
+            raise failure or classify_error(
                 error,
                 "the statement ended the process that ran it: it may need more memory than "
                 "there is",

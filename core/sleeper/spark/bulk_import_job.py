@@ -18,7 +18,7 @@ from pathlib import Path
 from sleeper.bulk_import.job import spark_request_from_message
 from sleeper.bulk_import.run import BulkImportResult, Cluster, StageHeard
 from sleeper.bulk_import.service import bulk_import_paths, run_bulk_import_message
-from sleeper.errors import InvalidRequestError, SleeperError, failure_of
+from sleeper.errors import InvalidRequestError, SleeperError, classify_error
 from sleeper.instance import Instance
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.jobs.queue import Message
@@ -89,7 +89,7 @@ def _body_of(instance: Instance, job: str) -> str:
         try:
             return Path(job).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise failure_of(
+            raise classify_error(
                 error, f"job file {job} cannot be read: {error}", InvalidRequestError
             ) from error
     properties = instance.properties()

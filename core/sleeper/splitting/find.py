@@ -42,7 +42,7 @@ def find_partitions_to_split(state: TableState, threshold: int) -> list[SplitCan
 _SENT_AT_A_TIME = 500
 
 
-def send_splits_of(
+def send_splits(
     instance: Instance, ref: TableRef, sent_at: MutableMapping[str, int], number: int
 ) -> int:
     """Sends the leaves over the threshold to the splitting queue; returns how many.

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from sleeper.datafiles.sidecars.file_check import verify_end
 from sleeper.datafiles.write.key_sampler import KeySampler
 from sleeper.datafiles.write.route import rows_in_region
-from sleeper.errors import DataError, StateMovedOnError, failure_of
+from sleeper.errors import DataError, StateMovedOnError, classify_error
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region
 from sleeper.schema.model import KeyValue, Schema
@@ -42,7 +42,7 @@ def sample_keys(root: DataRoot, schema: Schema, file: DataFile, region: Region) 
     except FileNotFoundError as error:
         raise StateMovedOnError(f"data file {file.path} is gone") from error
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-        raise failure_of(
+        raise classify_error(
             error, f"data file {file.path} cannot be read: {error}", DataError
         ) from error
     scale = len(groups) / len(read) if read else 0.0

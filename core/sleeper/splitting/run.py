@@ -84,7 +84,7 @@ def _leaf(partition_id: PartitionId, store: StateStore) -> _Leaf | None:
             return None
         if not partition.is_leaf:
             return None
-        files = state.files.of_leaf(partition_id, partition.region)
+        files = state.files.leaf_files(partition_id, partition.region)
         return _Leaf(partition, state.schema, files, state.version)
 
 

@@ -58,7 +58,7 @@ def commit_now(store: StateStore) -> CommitRun:
     return commit
 
 
-def not_refused(transaction: Transaction, outcome: Outcome | None) -> Outcome | None:
+def check_outcome(transaction: Transaction, outcome: Outcome | None) -> Outcome | None:
     """Returns the outcome. StateMovedOnError with the reason if it is a refusal."""
     if outcome is not None and outcome.refused:
         raise StateMovedOnError(f"{transaction.kind} {transaction.id}: {outcome.reason}")

@@ -21,7 +21,7 @@ from sleeper.statestore.fold import Fold
 from sleeper.statestore.log import LogEntry, TransactionLog
 from sleeper.statestore.log_time import days, is_jump, jump_error
 from sleeper.statestore.outcome import Outcome, Status
-from sleeper.statestore.replay import catch_up, offer
+from sleeper.statestore.replay import apply_if_valid, catch_up
 from sleeper.statestore.transactions.codec import EncodedTransaction
 from sleeper.statestore.transactions.log_time import AcceptTime
 
@@ -136,7 +136,7 @@ class Committer:
                 self._is_alone = fold.number == number
             first = fold.next_number
             fold.time_ms = self._entry_time(fold, transactions, catches_up)
-            outcomes = [offer(fold, t) for t in transactions]
+            outcomes = [apply_if_valid(fold, t) for t in transactions]
             if not catches_up and fold.number - first + 1 < len(transactions):
                 raise _NotAllAppliedError
             if fold.number >= first:

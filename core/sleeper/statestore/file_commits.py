@@ -11,12 +11,12 @@ from sleeper.statestore.commit_message import commit_until_known
 from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
-from sleeper.statestore.transactions.codec import fingerprint_of_request
+from sleeper.statestore.transactions.codec import hash_request
 
 logger = logging.getLogger(__name__)
 
 
-def earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome | None:
+def find_earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome | None:
     """How the job was committed before; None if it was not.
 
     InvalidRequestError if the id was used for another request.
@@ -25,7 +25,7 @@ def earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome | No
         applied = now.jobs.applied(job_id, AddFiles.kind)
     if applied is None:
         return None
-    if applied.fingerprint != fingerprint_of_request(request):
+    if applied.fingerprint != hash_request(request):
         raise InvalidRequestError(
             f"ingest job id {job_id} was used by transaction {applied.number} for other files"
         )
@@ -42,13 +42,13 @@ def commit_files(state: StateStore, files: AddFiles) -> Outcome:
     another request.
     """
     (outcome,) = commit_until_known(lambda: state.commit(files))
-    return checked_outcome(state, files, outcome)
+    return check_file_outcome(state, files, outcome)
 
 
-def checked_outcome(state: StateStore, files: AddFiles, outcome: Outcome) -> Outcome:
+def check_file_outcome(state: StateStore, files: AddFiles, outcome: Outcome) -> Outcome:
     """The same of a commit that was made in another way."""
     if outcome.refused:
         if files.request is not None:
-            earlier_commit(state, files.id, files.request)
+            find_earlier_commit(state, files.id, files.request)
         raise StateMovedOnError(f"ingest job {files.id} came too late: {outcome.reason}")
     return outcome

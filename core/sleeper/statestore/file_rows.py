@@ -87,7 +87,7 @@ def remove_reference(fold: Fold, partition: int, file: int) -> None:
     )
 
 
-def fault_of(file: DataFile, region: Region) -> str | None:
+def find_file_fault(file: DataFile, region: Region) -> str | None:
     """Why this cannot describe a file of a table with such regions; None if it can."""
     kinds = [type(r.min) for r in region.ranges]
     if file.rows < 1 or file.bytes < 0:

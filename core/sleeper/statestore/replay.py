@@ -43,7 +43,7 @@ def apply_entry(fold: Fold, entry: LogEntry) -> None:
     fold.finish_entry()
 
 
-def offer(fold: Fold, encoded: EncodedTransaction) -> Outcome:
+def apply_if_valid(fold: Fold, encoded: EncodedTransaction) -> Outcome:
     """Applies the transaction if it is valid on the fold as it is now."""
     verdict, earlier = _judge(fold, encoded)
     if verdict.status is not Status.APPLIED:

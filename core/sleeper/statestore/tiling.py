@@ -7,7 +7,7 @@ from sleeper.partitions.region import Region
 from sleeper.schema.model import precedes
 
 
-def fault_of_subtree(
+def find_subtree_fault(
     root_id: PartitionId, root_region: Region, below: Sequence[Partition], levels_max: int | None
 ) -> str | None:
     """Why `below` is not a sound tree under the root, parents first; None if it is."""

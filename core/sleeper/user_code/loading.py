@@ -26,11 +26,11 @@ from sleeper.errors import (
     NotFoundError,
     UnavailableError,
     UserCodeError,
-    failure_of,
+    classify_error,
 )
 from sleeper.user_code.name import CodeKind, EntryPoint
 from sleeper.user_code.registry import Registry, StoredWheel, unpacked_on_path
-from sleeper.user_code.wheel import Wheel, sha256_of
+from sleeper.user_code.wheel import Wheel, hash_content
 
 _UNPACKING = "unpacking-"
 _NO_ACCESS = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -112,7 +112,7 @@ class UserCode:
     def _content(self, wheel: Wheel) -> bytes:
         """Of the wheel that was checked: its name may stand for another by now."""
         content = self.registry.read(wheel)
-        if sha256_of(content) != wheel.sha256:
+        if hash_content(content) != wheel.sha256:
             raise UnavailableError(f"{wheel.file_name} is replaced just now; try again")
         return content
 
@@ -153,7 +153,7 @@ def _imported(point: EntryPoint, wheel: Wheel | None) -> Any:
     try:
         module = importlib.import_module(point.module)
     except (Exception, SystemExit) as error:
-        raise failure_of(
+        raise classify_error(
             error, f"{where} cannot be imported: {type(error).__name__}: {error}", UserCodeError
         ) from error
     found = getattr(module, point.attribute, None)

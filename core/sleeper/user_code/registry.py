@@ -14,7 +14,7 @@ from typing import Protocol
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from sleeper.errors import InvalidRequestError, NotFoundError, failure_of
+from sleeper.errors import InvalidRequestError, NotFoundError, classify_error
 from sleeper.user_code.name import BUILT_IN, CodeKind, EntryPoint
 from sleeper.user_code.wheel import Wheel, read_wheel
 
@@ -112,7 +112,7 @@ class Registry:
             try:
                 content = path.read_bytes()
             except OSError as error:
-                raise failure_of(
+                raise classify_error(
                     error, f"{path} cannot be read: {error.strerror}", InvalidRequestError
                 ) from error
             wheel = read_wheel(path.name, content)

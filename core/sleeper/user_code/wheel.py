@@ -71,7 +71,7 @@ def read_wheel(file_name: str, content: bytes) -> Wheel:
         file_name,
         project,
         str(version),
-        sha256_of(content),
+        hash_content(content),
         len(content),
         tuple(_entry_points(file_name, points, set(names))),
         tuple(sorted(_modules(names))),
@@ -79,7 +79,7 @@ def read_wheel(file_name: str, content: bytes) -> Wheel:
     )
 
 
-def sha256_of(content: bytes) -> str:
+def hash_content(content: bytes) -> str:
     """By which contents are told apart, whatever the files' names."""
     return hashlib.sha256(content).hexdigest()
 

@@ -39,7 +39,7 @@ from sleeper.properties.instance import (
 )
 from sleeper.query_service.service import remove_old_queries
 from sleeper.runs.engine import worker_count
-from sleeper.splitting.find import send_splits_of
+from sleeper.splitting.find import send_splits
 from sleeper.tables.table_ref import TableId, TableRef, TableState
 
 _FIRST_PAUSE_SECONDS = 0.1
@@ -332,7 +332,7 @@ class _Runner:
             # Look again when they are done.
             memory.looked_at = -1
             return True
-        splits = send_splits_of(self._instance, ref, memory.splits_sent_at, number)
+        splits = send_splits(self._instance, ref, memory.splits_sent_at, number)
         if splits:
             # Once they are split, smaller jobs on the new leaves do the same work side by side.
             self._status = replace(self._status, splits_sent=self._status.splits_sent + splits)

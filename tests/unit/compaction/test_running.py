@@ -108,7 +108,7 @@ def test_merge_plan_does_not_sort(make_table: MakeTable) -> None:
         table.ingest(range(20))
     with table.store.reading() as state:
         (leaf, _) = state.partitions.leaves()
-        files = tuple(state.files.of_leaf(leaf.id))
+        files = tuple(state.files.leaf_files(leaf.id))
     job = MergeJob(TABLE_ID, table.schema, leaf, files, 0, UNCHANGED)
     frame, _ = merge_frame(job.request(table.root, {}), open_session(table.engine))
     plan = str(frame.execution_plan().display_indent())
@@ -123,7 +123,7 @@ def test_file_inside_the_partition_has_no_predicate(make_table: MakeTable) -> No
     table.ingest([1, 12])
     with table.store.reading() as state:
         (leaf, _) = state.partitions.leaves()
-        files = tuple(state.files.of_leaf(leaf.id))
+        files = tuple(state.files.leaf_files(leaf.id))
     request = MergeJob(TABLE_ID, table.schema, leaf, files, 0, UNCHANGED).request(table.root, {})
     assert [i.regions for i in request.inputs] == [None, (leaf.region,)]
 

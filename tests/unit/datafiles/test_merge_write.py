@@ -23,7 +23,7 @@ from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.datafiles.write.merged import KeyTap, write_merge
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import DataError, StateMovedOnError, UnavailableError
-from sleeper.files.data_file import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, run_start_of
+from sleeper.files.data_file import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, parse_run_start
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
@@ -329,7 +329,7 @@ def test_what_a_killed_writer_leaves_is_named_as_an_orphan(tmp_path: Path) -> No
     left = files_below(tmp_path / "out")
     assert left
     for path in left:
-        assert run_start_of(str(path)) == START_MS
+        assert parse_run_start(str(path)) == START_MS
         assert not path.name.endswith(SIDECAR_SUFFIXES)
         # Nobody could take it for a whole file.
         with pytest.raises(pa.ArrowInvalid):

@@ -127,7 +127,7 @@ def test_claims_that_are_always_newer_than_the_look_end_in_a_conflict(
     hold(table, 1)
     table.clock.pass_minutes(30)
     nobody = Claims(table.number(), None, ())
-    monkeypatch.setattr(collection, "claims_of", lambda store, now_ms: nobody)
+    monkeypatch.setattr(collection, "find_claims", lambda store, now_ms: nobody)
     with pytest.raises(ConflictError, match="keeps version 1"):
         table.collect()
     assert len(table.paths_on_disk()) == 3 * OBJECTS_PER_FILE

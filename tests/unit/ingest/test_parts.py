@@ -10,7 +10,7 @@ from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.ingest.parts import PartTarget, begin_parts, write_part
 from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files
-from sleeper.statestore.file_commits import earlier_commit
+from sleeper.statestore.file_commits import find_earlier_commit
 from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.storage.location import DataRoot
 from tests.real_table import DAY_MS, LONG_SCHEMA, TABLE_ID, RealTable
@@ -74,7 +74,7 @@ def test_an_id_of_another_request_is_refused(table: RealTable) -> None:
     target = begun(table)
     commit(table, target, *part(table, target, 1))
     with pytest.raises(InvalidRequestError, match="used by transaction"):
-        earlier_commit(table.store, "j", "something else")
+        find_earlier_commit(table.store, "j", "something else")
 
 
 def test_leaves_that_are_split_meanwhile_still_take_their_rows(table: RealTable) -> None:

@@ -7,10 +7,10 @@ from sleeper.processing.model import IteratorCall
 from sleeper.processing.restriction import (
     NO_RESTRICTION,
     Restriction,
+    find_chain_restriction,
+    find_restriction,
     parse_callers,
     restriction_from_json,
-    restriction_of,
-    restriction_of_chain,
     restriction_to_json,
     visible_columns,
 )
@@ -28,32 +28,32 @@ CALLERS = (
 
 def test_a_role_counts_for_its_sessions_unless_one_is_named():
     limited = Restriction(("v",), IteratorCall("RowSecurity", "w,a"))
-    assert restriction_of(CALLERS, "AROA1:somebody", "t") == limited
-    assert restriction_of(CALLERS, "AROA1:admin", "t") == NO_RESTRICTION
-    assert restriction_of(CALLERS, "AROA2:x", "t") == Restriction(())
+    assert find_restriction(CALLERS, "AROA1:somebody", "t") == limited
+    assert find_restriction(CALLERS, "AROA1:admin", "t") == NO_RESTRICTION
+    assert find_restriction(CALLERS, "AROA2:x", "t") == Restriction(())
 
 
 def test_without_the_property_everybody_may_see_everything():
-    assert restriction_of(None, "anybody", "t") == NO_RESTRICTION
+    assert find_restriction(None, "anybody", "t") == NO_RESTRICTION
 
 
 def test_who_is_not_named_may_not_query():
     with pytest.raises(InvalidRequestError, match="'AROA2' may not query table 't'"):
-        restriction_of('{"AROA1": {}}', "AROA2", "t")
+        find_restriction('{"AROA1": {}}', "AROA2", "t")
     with pytest.raises(InvalidRequestError, match="may not query"):
-        restriction_of("{}", "AROA2", "t")
+        find_restriction("{}", "AROA2", "t")
 
 
 def test_who_asks_in_anothers_name_must_see_all_and_sees_what_that_one_may():
     limited = Restriction(("v",), IteratorCall("RowSecurity", "w,a"))
-    assert restriction_of_chain(CALLERS, ["AROA1:admin"], "t") == NO_RESTRICTION
-    assert restriction_of_chain(CALLERS, ["AROA1:admin", "AROA1:x"], "t") == limited
+    assert find_chain_restriction(CALLERS, ["AROA1:admin"], "t") == NO_RESTRICTION
+    assert find_chain_restriction(CALLERS, ["AROA1:admin", "AROA1:x"], "t") == limited
     for chain in (["AROA1:x", "AROA1:admin"], ["AROA1:admin", "AROA2", "AROA1:admin"]):
         with pytest.raises(InvalidRequestError, match="may not ask table 't' in another's name"):
-            restriction_of_chain(CALLERS, chain, "t")
+            find_chain_restriction(CALLERS, chain, "t")
     with pytest.raises(InvalidRequestError, match="may not query"):
-        restriction_of_chain('{"AROA1": {}}', ["AROA1", "AROA2"], "t")
-    assert restriction_of_chain(None, ["a", "b"], "t") == NO_RESTRICTION
+        find_chain_restriction('{"AROA1": {}}', ["AROA1", "AROA2"], "t")
+    assert find_chain_restriction(None, ["a", "b"], "t") == NO_RESTRICTION
 
 
 def test_columns_are_those_that_may_be_seen():

@@ -213,5 +213,5 @@ def grow_and_check(table: RealTable, schema: Schema, data: st.DataObject) -> Non
     assert sorted(tuple(r.values())[:dimensions] for r in found) == sorted(keys)
     for leaf in table.leaves():
         with table.store.reading() as state:
-            files = state.files.of_leaf(leaf.id)
+            files = state.files.leaf_files(leaf.id)
         assert all(f.rows for f in files)

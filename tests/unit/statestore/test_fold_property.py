@@ -72,7 +72,7 @@ class History:
 
     def assign(self, choice: int) -> None:
         with self.table.store.reading() as state:
-            groups = list(state.files.by_leaf())
+            groups = list(state.files.group_by_leaf())
         if groups:
             partition, files = groups[choice % len(groups)]
             paths = [f.path for f in files if f.job_id is None]
@@ -129,7 +129,7 @@ STEPS = (
 def picture(state) -> dict[str, list[str]]:
     """The files that each leaf is read from."""
     return {
-        leaf.id: [f.path for f in state.files.of_leaf(PartitionId(leaf.id))]
+        leaf.id: [f.path for f in state.files.leaf_files(PartitionId(leaf.id))]
         for leaf in state.partitions.leaves()
     }
 

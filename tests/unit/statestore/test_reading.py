@@ -76,7 +76,7 @@ def test_descent_and_file_choice_agree_with_brute_force(tree, asked, boxes):
             assert mins == sorted(mins)
             leaf = next(p for p in tree if p.is_leaf)
             for region in asked:
-                assert [f.path for f in state.files.of_leaf(leaf.id, region)] == [
+                assert [f.path for f in state.files.leaf_files(leaf.id, region)] == [
                     f.path for f in files if region.overlaps_bounds(f.smallest_key, f.largest_key)
                 ]
         store.close()
@@ -127,7 +127,7 @@ def test_a_job_can_be_asked_for_by_its_id(table):
         assert (job.lease_expiry_ms, job.assigned_number) == (START_MS + 7, 3)
         assert state.jobs.get("other") is None
         assert state.jobs.applied("job") is None
-        assert [(p, [f.job_id for f in files]) for p, files in state.files.by_leaf()] == [
+        assert [(p, [f.job_id for f in files]) for p, files in state.files.group_by_leaf()] == [
             ("root", ["job", "job"])
         ]
 

@@ -14,7 +14,7 @@ from sleeper.errors import (
     SleeperError,
     StateMovedOnError,
     UnavailableError,
-    failure_of,
+    classify_error,
     is_transient,
 )
 
@@ -49,7 +49,7 @@ def engine_errors(memory_property: str | None = None) -> Iterator[None]:
     except BaseException as error:
         if type(error).__name__ == "PanicException":
             text = f"data could not be read, the engine panicked: {error}"
-            raise failure_of(error, text, DataError) from error
+            raise classify_error(error, text, DataError) from error
         raise
 
 

@@ -18,7 +18,7 @@ from sleeper.datafiles.engine.parquet_footer import (
 )
 from sleeper.datafiles.sidecars.checksum import Section, digest_of
 from sleeper.datafiles.sidecars.file_check import damaged_bytes, read_checksum
-from sleeper.errors import DataError, NotFoundError, StateMovedOnError, failure_of
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError, classify_error
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region
 from sleeper.schema.model import KeyValue, Schema
@@ -110,7 +110,7 @@ def read_file_end(root: DataRoot, schema: Schema, file: DataFile, verify: bool =
             digests=None if checksum is None else tuple(map(checksum.digest_at, places)),
         )
     except (ValueError, IndexError, OverflowError, pa.ArrowException, OSError) as error:
-        raise failure_of(
+        raise classify_error(
             error, f"data file {file.path} cannot be read: {error}", DataError
         ) from error
 

@@ -29,9 +29,9 @@ from sleeper.datafiles.engine.session import LINE_BYTES_MAX
 from sleeper.errors import (
     InvalidRequestError,
     UnavailableError,
+    classify_error,
+    describe_error,
     did_you_mean,
-    failure_of,
-    reason_of,
 )
 from sleeper.schema.model import Field, Schema, type_name
 from sleeper.storage.disk import sync_folder
@@ -109,8 +109,8 @@ def find_source_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
     try:
         return _found_files(paths)
     except OSError as error:
-        text = f"file {error.filename} cannot be read: {reason_of(error)}"
-        raise failure_of(error, text, InvalidRequestError) from error
+        text = f"file {error.filename} cannot be read: {describe_error(error)}"
+        raise classify_error(error, text, InvalidRequestError) from error
 
 
 def _found_files(paths: Iterable[SourceFile]) -> list[SourceFile]:

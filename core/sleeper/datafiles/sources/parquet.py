@@ -23,7 +23,7 @@ from sleeper.datafiles.engine.parquet_footer import (
     footer_length,
 )
 from sleeper.datafiles.sources.files import RowChecker, batch_columns
-from sleeper.errors import InvalidRequestError, UnavailableError, failure_of
+from sleeper.errors import InvalidRequestError, UnavailableError, classify_error
 from sleeper.schema.model import (
     INT_RANGES,
     DecimalType,
@@ -53,7 +53,7 @@ def open_parquet(path: SourceFile, checker: RowChecker) -> pq.ParquetFile | None
         found = file.schema_arrow
         names = found.names
     except UNREADABLE as error:
-        raise failure_of(
+        raise classify_error(
             error, f"file {path}: not a readable Parquet file: {error}", InvalidRequestError
         ) from error
     if not names and file.metadata.num_rows == 0:
@@ -140,7 +140,7 @@ def read_parquet(
                 is_read = batch is not None and batch.num_rows
                 checked = checker.cast(batch_columns(batch)) if is_read else None
             except UNREADABLE as error:
-                raise failure_of(
+                raise classify_error(
                     error,
                     f"file {path}, row group {group}: cannot be read: {error}",
                     InvalidRequestError,

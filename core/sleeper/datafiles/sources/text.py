@@ -20,7 +20,7 @@ import pyarrow.csv as csv
 from sleeper.datafiles.arrow import UnfitError, cast_or_find, cast_values
 from sleeper.datafiles.sources.files import Columns, RowChecker, combined
 from sleeper.datafiles.sources.json_rows import NOT_ROWS, TEXT_IN_JSON, parse_lines, reason_against
-from sleeper.errors import InvalidRequestError, failure_of, reason_of
+from sleeper.errors import InvalidRequestError, classify_error, describe_error
 from sleeper.schema.model import Field, ListType, MapType, PrimitiveType, Schema
 from sleeper.storage.s3_file import S3File, SourceFile
 
@@ -94,7 +94,7 @@ def _csv_reader(
             ),
         )
     except _UNREADABLE as error:
-        raise failure_of(
+        raise classify_error(
             error, f"file {path}: not a readable CSV file: {error}", InvalidRequestError
         ) from error
 
@@ -170,7 +170,7 @@ def _named_errors(reader: csv.CSVStreamingReader, path: SourceFile) -> Iterator[
         except StopIteration:
             return
         except _UNREADABLE as error:
-            raise failure_of(
+            raise classify_error(
                 error, f"file {path}: not a readable CSV file: {error}", InvalidRequestError
             ) from error
         yield batch
@@ -201,8 +201,8 @@ def _opened(path: SourceFile) -> IO[bytes]:
     try:
         return gzip.open(path) if is_compressed else path.open("rb")  # type: ignore[return-value]
     except OSError as error:
-        text = f"file {path}: cannot be read: {reason_of(error)}"
-        raise failure_of(error, text, InvalidRequestError) from error
+        text = f"file {path}: cannot be read: {describe_error(error)}"
+        raise classify_error(error, text, InvalidRequestError) from error
 
 
 def _blocks_of_lines(
@@ -214,7 +214,7 @@ def _blocks_of_lines(
         try:
             found = stream.read(_BLOCK_BYTES)
         except _UNREADABLE as error:
-            raise failure_of(
+            raise classify_error(
                 error, f"file {path}: cannot be read: {error}", InvalidRequestError
             ) from error
         *lines, unfinished = (unfinished + found).split(b"\n")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import DataFrame, SQLOptions
 
-from sleeper.errors import DataError, InvalidRequestError, SleeperError, failure_of
+from sleeper.errors import DataError, InvalidRequestError, SleeperError, classify_error
 
 _DEPTH_MAX = 1000
 # A join or a set operation takes about ten times the stack of an operator.
@@ -244,7 +244,7 @@ def planning_errors(names: Iterable[str]) -> Iterator[None]:
     except SleeperError:
         raise
     except Exception as error:
-        raise failure_of(error, _explained(str(error), names), InvalidRequestError) from error
+        raise classify_error(error, _explained(str(error), names), InvalidRequestError) from error
 
 
 @contextlib.contextmanager

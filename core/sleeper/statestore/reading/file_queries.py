@@ -61,7 +61,7 @@ class FileQueries:
 
     _reader: VersionReader
 
-    def of_leaf(self, leaf_id: PartitionId, region: Region | None = None) -> list[DataFile]:
+    def leaf_files(self, leaf_id: PartitionId, region: Region | None = None) -> list[DataFile]:
         """Files that may hold rows of the leaf: referenced by it or by its ancestors.
 
         Only those whose key bounds overlap the region, if one is given. A file above the
@@ -77,7 +77,7 @@ class FileQueries:
         )
         return [data_file_from_columns(row) for row in found]
 
-    def bytes_of_leaf(self, leaf_id: PartitionId) -> int:
+    def leaf_bytes(self, leaf_id: PartitionId) -> int:
         """About how many bytes of its files are rows of the leaf, by its references' rows.
 
         Of files that its ancestors refer to all of the ancestor's rows count.
@@ -141,7 +141,7 @@ class FileQueries:
         )
         return map(Held._make, rows)
 
-    def by_leaf(self) -> Iterator[tuple[PartitionId, list[PartitionFile]]]:
+    def group_by_leaf(self) -> Iterator[tuple[PartitionId, list[PartitionFile]]]:
         """Every leaf that has references, with them, oldest file first; leaves in no order.
 
         One pass in bounded memory: what compaction planning needs.

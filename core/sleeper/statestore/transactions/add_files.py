@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from sleeper.clock import iso_time
-from sleeper.files.data_file import DataFile, run_start_of
+from sleeper.files.data_file import DataFile, parse_run_start
 from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
-from sleeper.statestore.file_rows import fault_of, find_file, insert_file
+from sleeper.statestore.file_rows import find_file, find_file_fault, insert_file
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict, refused
 from sleeper.statestore.partition_rows import PartitionRow, ancestor_keys, find_partition
@@ -39,11 +39,11 @@ class AddFiles(Transaction):
     request: Annotated[str | None, Member(optional=True)] = None
 
     def validate(self, fold: Fold) -> Verdict:
-        fault = fault_of_run(fold, self.run_start_ms, [n.file.path for n in self.files])
+        fault = find_run_fault(fold, self.run_start_ms, [n.file.path for n in self.files])
         if fault is None and len({n.file.path for n in self.files}) < len(self.files):
             fault = f"job {self.id} names a file twice"
         for new in self.files:
-            fault = fault or _fault_of_new_file(fold, new)
+            fault = fault or _find_new_file_fault(fold, new)
         return refused(fault) if fault else APPLY
 
     def apply(self, fold: Fold) -> None:
@@ -57,12 +57,12 @@ class AddFiles(Transaction):
             insert_file(fold, new.file, (number, number), references)
 
 
-def fault_of_run(fold: Fold, run_start_ms: int, paths: list[str]) -> str | None:
+def find_run_fault(fold: Fold, run_start_ms: int, paths: list[str]) -> str | None:
     """Why a run may not commit these new files now; None if it may.
 
     The orphan collector goes by the run start in a file's name, so that one counts too.
     """
-    starts = [s for s in (run_start_of(p) for p in paths) if s is not None]
+    starts = [s for s in (parse_run_start(p) for p in paths) if s is not None]
     oldest_ms = min([run_start_ms, *starts])
     if oldest_ms < fold.run_bar_ms:
         return (
@@ -81,7 +81,7 @@ def fault_of_run(fold: Fold, run_start_ms: int, paths: list[str]) -> str | None:
     return None
 
 
-def _fault_of_new_file(fold: Fold, new: NewFile) -> str | None:
+def _find_new_file_fault(fold: Fold, new: NewFile) -> str | None:
     partitions: list[PartitionRow] = []
     for partition_id, rows in new.rows_by_partition:
         partition = find_partition(fold, partition_id)
@@ -93,13 +93,13 @@ def _fault_of_new_file(fold: Fold, new: NewFile) -> str | None:
     if not partitions:
         return f"file {new.file.path} comes without a reference"
     return (
-        fault_of(new.file, partitions[0].region)
-        or _fault_of_rows(new, partitions)
-        or _fault_of_overlap(fold, new.file.path, partitions)
+        find_file_fault(new.file, partitions[0].region)
+        or _find_rows_fault(new, partitions)
+        or _find_overlap_fault(fold, new.file.path, partitions)
     )
 
 
-def _fault_of_rows(new: NewFile, partitions: list[PartitionRow]) -> str | None:
+def _find_rows_fault(new: NewFile, partitions: list[PartitionRow]) -> str | None:
     """Every row must belong to a partition, or it would be there and never be seen."""
     file = new.file
     referenced = sum(rows for _, rows in new.rows_by_partition)
@@ -114,7 +114,7 @@ def _fault_of_rows(new: NewFile, partitions: list[PartitionRow]) -> str | None:
     return None if inside else f"file {file.path} has keys outside of its partitions"
 
 
-def _fault_of_overlap(fold: Fold, path: str, partitions: list[PartitionRow]) -> str | None:
+def _find_overlap_fault(fold: Fold, path: str, partitions: list[PartitionRow]) -> str | None:
     keys = {p.key for p in partitions}
     if len(keys) < len(partitions):
         return f"file {path} refers to a partition twice"

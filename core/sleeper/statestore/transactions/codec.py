@@ -122,7 +122,7 @@ def _decode_logged(line: str, number: int) -> EncodedTransaction:
         raise DataError(f"transaction {number} cannot be read: {error}") from error
 
 
-def fingerprint_of_request(request: str) -> bytes:
+def hash_request(request: str) -> bytes:
     """What is remembered of an ingest that says what it was asked to do."""
     return hashlib.blake2b(request.encode(), digest_size=_FINGERPRINT_BYTES).digest()
 
@@ -130,4 +130,4 @@ def fingerprint_of_request(request: str) -> bytes:
 def _fingerprint(transaction: Transaction, line: str) -> bytes:
     if isinstance(transaction, AddFiles) and transaction.request is not None:
         line = transaction.request
-    return fingerprint_of_request(line)
+    return hash_request(line)

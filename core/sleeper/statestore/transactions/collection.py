@@ -45,7 +45,7 @@ class CollectFiles(Transaction):
             live += 1
         if not live:
             return already_done("the files are collected already")
-        fault = self._fault_of_horizon(fold)
+        fault = self._find_horizon_fault(fold)
         return refused(fault) if fault else APPLY
 
     def apply(self, fold: Fold) -> None:
@@ -61,7 +61,7 @@ class CollectFiles(Transaction):
                 # no version that can still be read shows them
                 fold.run("DELETE FROM refs WHERE file = ?", (file.key,))
 
-    def _fault_of_horizon(self, fold: Fold) -> str | None:
+    def _find_horizon_fault(self, fold: Fold) -> str | None:
         hold = fold.row(
             "SELECT id, owner, version FROM holds WHERE expiry > ? AND version < ?"
             " ORDER BY version LIMIT 1",

@@ -6,11 +6,11 @@ from typing import Annotated, ClassVar
 from sleeper.files.data_file import DataFile
 from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
-from sleeper.statestore.file_rows import fault_of, find_file, insert_file, remove_reference
+from sleeper.statestore.file_rows import find_file, find_file_fault, insert_file, remove_reference
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict, refused
 from sleeper.statestore.partition_rows import find_partition
-from sleeper.statestore.transactions.add_files import fault_of_run
+from sleeper.statestore.transactions.add_files import find_run_fault
 from sleeper.statestore.transactions.compaction_jobs import forget_job
 from sleeper.statestore.transactions.transaction import Transaction
 
@@ -41,9 +41,9 @@ class CommitCompaction(Transaction):
                 f"{self.partition_id}"
             )
         paths = [] if self.output is None else [self.output.path]
-        fault = fault_of_run(fold, self.run_start_ms, paths)
+        fault = find_run_fault(fold, self.run_start_ms, paths)
         if fault is None and self.output is not None:
-            fault = fault_of(self.output, partition.region)
+            fault = find_file_fault(self.output, partition.region)
             bounds = (self.output.smallest_key, self.output.largest_key)
             if fault is None and not partition.region.contains_bounds(*bounds):
                 fault = f"file {self.output.path} has keys outside of its partition"

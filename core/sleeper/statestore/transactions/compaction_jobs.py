@@ -42,7 +42,7 @@ class AssignFiles(Transaction):
                 return refused(f"compaction job id {job.job_id} was used before")
             if len(set(claims)) < len(claims) or not taken.isdisjoint(claims):
                 return refused(f"compaction job {job.job_id} takes a file that is taken already")
-            fault = _fault_of_job(fold, job)
+            fault = _find_job_fault(fold, job)
             if fault:
                 return refused(fault)
             taken.update(claims)
@@ -164,7 +164,7 @@ def _lease_expiry(fold: Fold, job_id: str) -> int | None:
     return found and int(found[0])
 
 
-def _fault_of_job(fold: Fold, job: JobAssignment) -> str | None:
+def _find_job_fault(fold: Fold, job: JobAssignment) -> str | None:
     partition = find_partition(fold, job.partition_id)
     if partition is None:
         return f"compaction job {job.job_id}: partition {job.partition_id} is unknown"

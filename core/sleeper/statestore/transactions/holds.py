@@ -9,7 +9,7 @@ from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
 from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
 
 
-def fault_of_version(fold: Fold, version: int) -> str | None:
+def find_version_fault(fold: Fold, version: int) -> str | None:
     """Why the version cannot be claimed; None if it can."""
     if version < fold.horizon:
         return f"version {version} is below the horizon: the oldest kept is {fold.horizon}"
@@ -34,7 +34,7 @@ class CreateHold(Transaction):
     expiry_ms: Annotated[int, Member("expiry")]
 
     def validate(self, fold: Fold) -> Verdict:
-        fault = fault_of_version(fold, self.version)
+        fault = find_version_fault(fold, self.version)
         if fault is None and self.expiry_ms <= fold.time_ms:
             fault = f"hold {self.id} would have expired already"
         if fault:
@@ -68,7 +68,7 @@ class RenewHold(Transaction):
         found = fold.row("SELECT version, expiry FROM holds WHERE id = ?", (self.hold_id,))
         if found is None:
             return refused(f"hold {self.hold_id} is gone: it expired or was released")
-        fault = fault_of_version(fold, found[0])
+        fault = find_version_fault(fold, found[0])
         if fault:
             return refused(fault)
         return APPLY if found[1] < self.expiry_ms else already_done("it lasts as long already")
@@ -107,7 +107,7 @@ class CreateFollower(Transaction):
     def validate(self, fold: Fold) -> Verdict:
         if fold.row("SELECT 1 FROM followers WHERE name = ?", (self.name,)):
             return refused(f"follower {self.name} exists already")
-        fault = fault_of_version(fold, self.start)
+        fault = find_version_fault(fold, self.start)
         return refused(fault) if fault else APPLY
 
     def apply(self, fold: Fold) -> None:

@@ -14,7 +14,7 @@ from sleeper.statestore.fold import DAY_MS, Fold
 from sleeper.statestore.outcome import APPLY, Verdict, refused
 from sleeper.statestore.partition_rows import insert_partition
 from sleeper.statestore.tables import create_keyed_tables
-from sleeper.statestore.tiling import fault_of_subtree
+from sleeper.statestore.tiling import find_subtree_fault
 from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
 
 ORPHAN_AGE_DAYS = 14
@@ -49,7 +49,7 @@ class InitialiseTable(Transaction):
             return refused(f"partition {root.id} comes first but is no root of the whole key space")
         if root.is_leaf == bool(below):
             return refused(f"partition {root.id} has the wrong mark: leaf is {root.is_leaf}")
-        fault = fault_of_subtree(root.id, root.region, below, levels_max=None)
+        fault = find_subtree_fault(root.id, root.region, below, levels_max=None)
         return refused(fault) if fault else APPLY
 
     def apply(self, fold: Fold) -> None:

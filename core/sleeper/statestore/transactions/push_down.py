@@ -41,7 +41,7 @@ class PushDownReferences(Transaction):
         for move in self.moves:
             found = _movable(fold, move)
             if found is not None:
-                fault = _fault_of_move(fold, move, *found)
+                fault = _find_move_fault(fold, move, *found)
                 if fault:
                     return refused(fault)
                 live += 1
@@ -77,7 +77,7 @@ def _movable(fold: Fold, move: ReferenceMove) -> tuple[PartitionRow, FileRow] | 
     return (source, file) if reference else None
 
 
-def _fault_of_move(
+def _find_move_fault(
     fold: Fold, move: ReferenceMove, source: PartitionRow, file: FileRow
 ) -> str | None:
     targets: list[int] = []

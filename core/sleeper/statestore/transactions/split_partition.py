@@ -8,7 +8,7 @@ from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
 from sleeper.statestore.partition_rows import find_partition, insert_partition
-from sleeper.statestore.tiling import fault_of_subtree
+from sleeper.statestore.tiling import find_subtree_fault
 from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
 
 SPLIT_LEVELS_MAX = 8
@@ -37,7 +37,9 @@ class SplitPartition(Transaction):
         for partition in self.descendants:
             if find_partition(fold, partition.id) is not None:
                 return refused(f"partition id {partition.id} was used before")
-        fault = fault_of_subtree(self.partition_id, leaf.region, self.descendants, SPLIT_LEVELS_MAX)
+        fault = find_subtree_fault(
+            self.partition_id, leaf.region, self.descendants, SPLIT_LEVELS_MAX
+        )
         return refused(fault) if fault else APPLY
 
     def apply(self, fold: Fold) -> None:
