@@ -1,4 +1,4 @@
-"""The HTTP API behind API Gateway: the application of `sleeper serve`, answers in one piece."""
+"""The HTTP API behind API Gateway: the application of `sleeper serve`, without streaming."""
 
 from dataclasses import replace
 from functools import cache
@@ -8,10 +8,10 @@ from mangum import Mangum
 
 from sleeper.instance import Instance
 from sleeper.serve.application import make_application
-from sleeper.serve.terms import terms_of
+from sleeper.serve.service import read_limits
 from sleeper.workers.lambda_function import Event, lambda_function
 
-# Lambda takes 6 MB, in which bytes are base64; API Gateway waits 30 s.
+# Lambda returns at most 6 MB, in which bytes are base64; API Gateway waits 30 s.
 _ANSWER_BYTES_MAX = 4 * 1024**2
 _SECONDS_MAX = 25
 _TEXTS = ["application/json", "application/x-ndjson"]
@@ -19,19 +19,19 @@ _TEXTS = ["application/json", "application/x-ndjson"]
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> dict[str, Any]:
-    """Answers one request. IAM has let its caller in."""
+    """Answers one request. IAM has authenticated its caller."""
     answer: dict[str, Any] = _application(instance)(dict(event), _CONTEXT)
     return answer
 
 
 @cache
 def _application(instance: Instance) -> Mangum:
-    terms = terms_of(instance)
-    seconds = min(terms.seconds_max, _SECONDS_MAX)
-    here = replace(terms, seconds_max=seconds, answer_bytes_max=_ANSWER_BYTES_MAX)
-    application = make_application(instance, here, with_page=False)
+    limits = read_limits(instance)
+    seconds = min(limits.seconds_max, _SECONDS_MAX)
+    limits = replace(limits, seconds_max=seconds, answer_bytes_max=_ANSWER_BYTES_MAX)
+    application = make_application(instance, limits, with_page=False)
     return Mangum(application, lifespan="off", text_mime_types=_TEXTS)
 
 
-# The application asks for nothing that Lambda says of itself.
+# The application does not read Lambda's context.
 _CONTEXT: Any = None

@@ -1,4 +1,4 @@
-"""The server of `sleeper serve` in a thread of this process, and what a client of it needs."""
+"""The server of `sleeper serve` in a thread of this process, and a client."""
 
 import threading
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from websockets.sync.client import ClientConnection, connect
 
 from sleeper.instance import Instance
 from sleeper.serve.server import make_server
-from sleeper.serve.terms import Terms
+from sleeper.serve.service import ServerLimits
 
 _SECONDS_MAX = 60
-_TERMS = Terms()
+_LIMITS = ServerLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A server that runs."""
+    """A running server."""
 
     url: str
 
@@ -32,7 +32,7 @@ class Serving:
         return httpx.post(self.url + path, json=body, timeout=_SECONDS_MAX, **options)
 
     def rows(self, path: str, body: object) -> list[dict[str, Any]]:
-        """As Arrow, so that the answer's end is seen."""
+        """Returns rows read as an Arrow stream, which fails if the response is incomplete."""
         accept = {"Accept": "application/vnd.apache.arrow.stream"}
         answer = self.post(path, body, headers=accept)
         assert answer.status_code == 200, answer.text
@@ -45,11 +45,11 @@ class Serving:
 
 @contextmanager
 def serving(
-    instance: Instance, terms: Terms = _TERMS, token: str | None = None
+    instance: Instance, limits: ServerLimits = _LIMITS, token: str | None = None
 ) -> Iterator[Serving]:
     """Serves an instance at a free port until the end of the block."""
     started: Queue[str] = Queue()
-    server = make_server(instance, "127.0.0.1", 0, token, terms, started.put)
+    server = make_server(instance, "127.0.0.1", 0, token, limits, started.put)
     thread = threading.Thread(target=server.run, name="serving")
     thread.start()
     try:

@@ -12,7 +12,7 @@ import pytest
 
 from sleeper.admin.settings import change_table_properties
 from sleeper.instance import Instance
-from sleeper.serve.terms import Terms
+from sleeper.serve.service import ServerLimits
 from tests.servers.serving import Serving, serving
 from tests.system.served_table import instance_with_rows
 
@@ -29,7 +29,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
 
 @pytest.fixture(scope="module")
 def server(numbers: Instance) -> Iterator[Serving]:
-    with serving(numbers, Terms(seconds_max=20, body_bytes_max=4096)) as running:
+    with serving(numbers, ServerLimits(seconds_max=20, body_bytes_max=4096)) as running:
         yield running
 
 
@@ -236,7 +236,7 @@ def test_what_a_caller_may_not_see_is_not_given(numbers: Instance, server: Servi
 
 
 def test_sql_that_would_not_end_is_stopped_with_its_reason(numbers: Instance) -> None:
-    with serving(numbers, Terms(seconds_max=1)) as short:
+    with serving(numbers, ServerLimits(seconds_max=1)) as short:
         begun = time.monotonic()
         answer = short.post("/sql", {"statement": ENDLESS})
         assert (answer.status_code, "1 s" in reason(answer)) == (400, True)
@@ -257,7 +257,7 @@ def test_sql_that_takes_all_memory_leaves_the_server_alone(numbers: Instance) ->
 
 def test_rows_that_break_off_are_not_taken_for_all(numbers: Instance) -> None:
     statement = "SELECT value, repeat('x', 100) FROM generate_series(1, 1000000000000)"
-    with serving(numbers, Terms(seconds_max=1)) as short:
+    with serving(numbers, ServerLimits(seconds_max=1)) as short:
         for accept in ("application/x-ndjson", "application/vnd.apache.arrow.stream"):
             last = b""
             body, headers = {"statement": statement}, {"Accept": accept}
@@ -273,7 +273,7 @@ def test_rows_that_break_off_are_not_taken_for_all(numbers: Instance) -> None:
 
 
 def test_who_goes_away_stops_his_query(numbers: Instance) -> None:
-    with serving(numbers, Terms(queries_max=1)) as small:
+    with serving(numbers, ServerLimits(queries_max=1)) as small:
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{small.url}/sql", json={"statement": ENDLESS}, timeout=0.5)
         # There is one slot: it must be free again.
@@ -285,8 +285,8 @@ def test_who_goes_away_stops_his_query(numbers: Instance) -> None:
 
 
 def test_others_wait_and_too_many_are_refused(numbers: Instance) -> None:
-    terms = Terms(queries_max=1, waiting_max=1, seconds_max=3)
-    with serving(numbers, terms) as small:
+    limits = ServerLimits(queries_max=1, waiting_max=1, seconds_max=3)
+    with serving(numbers, limits) as small:
         answers: list[int] = []
 
         def ask() -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from sleeper.instance import Instance
-from sleeper.serve.terms import Terms
+from sleeper.serve.service import ServerLimits
 from tests.servers.serving import Serving, serving
 from tests.system.served_table import instance_with_rows
 
@@ -27,10 +27,10 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
 
 @pytest.fixture(scope="module")
 def server(instance: Instance) -> Iterator[Serving]:
-    terms = Terms(
+    limits = ServerLimits(
         queries_max=_QUERIES_MAX, connections_max=8, header_seconds_max=1, read_seconds_max=1
     )
-    with serving(instance, terms) as running:
+    with serving(instance, limits) as running:
         yield running
 
 

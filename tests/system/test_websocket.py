@@ -13,7 +13,7 @@ from websockets.sync.client import ClientConnection
 
 from sleeper.instance import Instance
 from sleeper.serve.live import FRAME_BYTES_MAX
-from sleeper.serve.terms import Terms
+from sleeper.serve.service import ServerLimits
 from tests.live_clients import clients_after
 from tests.servers.serving import Serving, serving
 from tests.system.served_table import WIDE_ROWS, instance_with_rows
@@ -30,7 +30,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
 
 @pytest.fixture(scope="module")
 def server(numbers: Instance) -> Iterator[Serving]:
-    with serving(numbers, Terms(seconds_max=30)) as running:
+    with serving(numbers, ServerLimits(seconds_max=30)) as running:
         yield running
 
 
@@ -218,8 +218,8 @@ def test_too_many_queries_on_a_connection_are_refused(server: Serving) -> None:
 
 def test_a_query_that_waits_is_not_silent(numbers: Instance) -> None:
     endless = {"statement": "SELECT count(*) FROM generate_series(1, 1000000000000)"}
-    terms = Terms(queries_max=1, seconds_max=2, keep_alive_seconds=0.3)
-    with serving(numbers, terms) as slow, slow.live() as live:
+    limits = ServerLimits(queries_max=1, seconds_max=2, keep_alive_seconds=0.3)
+    with serving(numbers, limits) as slow, slow.live() as live:
         busy = threading.Thread(target=slow.post, args=("/sql", endless))
         busy.start()
         time.sleep(0.5)
@@ -247,7 +247,7 @@ def test_a_slow_reader_gets_everything(server: Serving) -> None:
 
 def test_who_does_not_read_is_left_when_the_time_is_up(numbers: Instance) -> None:
     with (
-        serving(numbers, Terms(queries_max=1, seconds_max=2)) as small,
+        serving(numbers, ServerLimits(queries_max=1, seconds_max=2)) as small,
         small.live(max_queue=1) as live,
     ):
         live.send(query(0, WIDE_ROWS, tableName="wide"))
@@ -260,7 +260,7 @@ def test_who_does_not_read_is_left_when_the_time_is_up(numbers: Instance) -> Non
 
 
 def test_a_connection_that_closes_in_mid_stream_stops_its_query(numbers: Instance) -> None:
-    with serving(numbers, Terms(queries_max=1, seconds_max=60)) as small:
+    with serving(numbers, ServerLimits(queries_max=1, seconds_max=60)) as small:
         for _ in range(3):
             with small.live(max_queue=1, close_timeout=0.5) as live:
                 live.send(query(0, WIDE_ROWS, tableName="wide"))
@@ -272,7 +272,7 @@ def test_a_connection_that_closes_in_mid_stream_stops_its_query(numbers: Instanc
 
 
 def test_a_frame_that_is_too_large_closes_the_connection(numbers: Instance) -> None:
-    with serving(numbers, Terms(body_bytes_max=2000)) as small, small.live() as live:
+    with serving(numbers, ServerLimits(body_bytes_max=2000)) as small, small.live() as live:
         live.send("x" * 5000)
         with pytest.raises(ConnectionClosed) as closed:
             live.recv(timeout=10)

@@ -1,11 +1,10 @@
 """Tables over HTTP and WebSocket: by `sleeper serve`, and on AWS behind API Gateway.
 
-One *application* (Starlette) has a *route* for each thing that can be asked, and is told by
-its *terms* what a caller may take: how many queries run and wait, how large and how long.
-The rows of a query are *fetched* by a thread, one piece at a time and only when the piece
-before has gone out, so that memory is bounded however slowly somebody reads. *Access* is
-checked before anything else.
+A Starlette *application* has a route for each *endpoint*; the OpenAPI document is generated from
+the same declarations. *Limits* bound the number, size and duration of queries. A thread *fetches*
+the rows of a query, one piece at a time and only after the client has read the piece before, so
+memory is bounded for slow clients. *Access* is checked first.
 
-What must hold: nothing blocks the event loop; whoever goes away stops his query; an answer
-that breaks off cannot be taken for a whole one; an error says its reason once.
+Invariants: nothing blocks the event loop; disconnecting cancels the query; a client can tell an
+incomplete response from a complete one.
 """

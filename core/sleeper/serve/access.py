@@ -1,7 +1,8 @@
-"""Who may come in: those with the token; without one, only programs of this machine.
+"""Authentication: a bearer token, or programs on this machine only.
 
-A browser carries other sites' pages to servers of this machine. So a server without a token
-answers only to names of this machine, and no WebSocket is opened from another site's page.
+A page of any site can make a browser on this machine send requests to its servers. So a server
+without a token accepts only loopback names in the Host header, and refuses WebSockets that a page
+of another site opens.
 """
 
 import hmac
@@ -19,8 +20,8 @@ from sleeper.errors import InvalidRequestError
 from sleeper.jobs.queue import LOCAL_SENDER
 
 
-def caller_of(request: Request) -> str:
-    """Behind API Gateway, whom IAM has let in; else whoever works with this machine's folder."""
+def identify_caller(request: Request) -> str:
+    """Returns the caller: the IAM identity behind API Gateway, else the local user."""
     event: dict[str, Any] | None = request.scope.get("aws.event")
     if event is None:
         return LOCAL_SENDER
@@ -30,15 +31,15 @@ def caller_of(request: Request) -> str:
 
 TOKEN_VARIABLE = "SLEEPER_SERVE_TOKEN"
 _TOKEN_CHARACTERS_MIN = 16
-# The page and the description say nothing of the tables.
-_OPEN_TO_ALL = ("/", "/openapi.json")
+# The page and the OpenAPI document contain no data of the instance.
+_PUBLIC_PATHS = ("/", "/openapi.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Lets a request through to the application, or refuses it. No token: only loopback.
+    """Middleware that passes authenticated requests to the application and refuses others.
 
-    The token is never logged or shown.
+    `token` is `None` for a server of this machine only. It is never logged or shown.
     """
 
     application: ASGIApp
@@ -64,39 +65,38 @@ class Access:
         host = headers.get("host", "")
         origin = headers.get("origin")
         if scope["type"] == "websocket" and origin and origin.partition("://")[2] != host:
-            return 403, "a page of another site may not open a WebSocket here"
+            return 403, "a page of another site cannot open a WebSocket"
         if self.token is None:
             if not is_loopback(_host_name(host)):
-                return 403, "without a token this server is only known by names of this machine"
+                return 403, "host must be a loopback name, because the server has no token"
             return None
-        if scope["type"] == "http" and scope["path"] in _OPEN_TO_ALL:
+        if scope["type"] == "http" and scope["path"] in _PUBLIC_PATHS:
             return None
         given = headers.get("authorization", "")
         expected = f"Bearer {self.token}"
-        # Takes the same time whatever is wrong.
+        # Takes the same time for every wrong token.
         if not hmac.compare_digest(given.encode(), expected.encode()):
-            return 401, "a bearer token is needed, and it must be the right one"
+            return 401, "missing or wrong bearer token"
         return None
 
 
-def token_for(host: str, token: str | None) -> str | None:
-    """The token that is needed to serve at a host. InvalidRequestError if one is missing."""
+def check_token(host: str, token: str | None) -> str | None:
+    """Returns the token to serve at a host with. Raises `InvalidRequestError` if one is missing."""
     if not token:
         if is_loopback(host):
             return None
         raise InvalidRequestError(
-            f"host {host!r} can be reached by others: set {TOKEN_VARIABLE} to a token that they "
-            "must give"
+            f"other machines can reach host {host!r}: set {TOKEN_VARIABLE} to a token"
         )
     if len(token) < _TOKEN_CHARACTERS_MIN or not token.isascii() or not token.isprintable():
         raise InvalidRequestError(
-            f"{TOKEN_VARIABLE} must have {_TOKEN_CHARACTERS_MIN} characters or more, ASCII alone"
+            f"{TOKEN_VARIABLE} must have at least {_TOKEN_CHARACTERS_MIN} characters, all ASCII"
         )
     return token
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header; empty if there is none to be found."""
+    """Returns the name in a Host header; an empty string if the header is not valid."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -104,7 +104,7 @@ def _host_name(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can mean itself by it."""
+    """Returns whether a host name denotes this machine only."""
     if host.lower() == "localhost":
         return True
     try:

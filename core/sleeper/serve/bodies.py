@@ -1,4 +1,4 @@
-"""What a request says: a JSON object of known members, of bounded size."""
+"""JSON bodies of requests and of error responses."""
 
 import json
 import logging
@@ -35,44 +35,46 @@ _STATUS: dict[type[SleeperError], HTTPStatus] = {
 
 
 class TooLargeError(InvalidRequestError):
-    """An answer, or what was sent, is larger than the server's terms allow."""
+    """A request or response is larger than the server's limits allow."""
 
 
-def problem_of(error: Exception) -> tuple[HTTPStatus, dict[str, str]]:
-    """The status and the body. What nobody expected is logged here and not told."""
+def describe_problem(error: Exception) -> tuple[HTTPStatus, dict[str, str]]:
+    """Returns the status and JSON of an error response. Logs unexpected errors."""
     if isinstance(error, TooLargeError):
-        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _body("InvalidRequest", str(error))
+        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _problem("InvalidRequest", str(error))
     for kind, status in _STATUS.items():
         if isinstance(error, kind):
             if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 logger.error("%s", error)
-            return status, _body(kind.__name__.removesuffix("Error"), str(error))
+            return status, _problem(kind.__name__.removesuffix("Error"), str(error))
     logger.error("unexpected %s", type(error).__name__, exc_info=error)
-    return HTTPStatus.INTERNAL_SERVER_ERROR, _body("Internal", "the server failed; see its log")
+    return HTTPStatus.INTERNAL_SERVER_ERROR, _problem(
+        "Internal", "internal error: see the server log"
+    )
 
 
 def problem_response(error: Exception) -> Response:
-    """The whole answer. Who finds the server busy may try again soon."""
-    status, body = problem_of(error)
+    """Returns the response for an error. `Retry-After` asks clients of a busy server to retry."""
+    status, body = describe_problem(error)
     headers = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
     return JSONResponse(body, status, headers)
 
 
 async def answer_problem(_request: Request, error: Exception) -> Response:
-    """For errors that routes raise."""
+    """Handles errors of endpoints."""
     return problem_response(error)
 
 
 async def answer_http_problem(_request: Request, error: Exception) -> Response:
-    """For what is wrong with the request as HTTP: the path, the method, what it accepts."""
+    """Handles HTTP errors: an unknown path, method or content type."""
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
     detail = phrase.lower() if error.detail == phrase else error.detail
-    body = _body(phrase.title().replace(" ", ""), detail)
+    body = _problem(phrase.title().replace(" ", ""), detail)
     return JSONResponse(body, error.status_code, error.headers)
 
 
-def _body(kind: str, reason: str) -> dict[str, str]:
+def _problem(kind: str, reason: str) -> dict[str, str]:
     return {"error": kind, "reason": reason}
 
 
@@ -81,13 +83,14 @@ _SECONDS_MAX = 30
 
 
 async def json_body(request: Request, bytes_max: int) -> dict[str, Any]:
-    """The body. Only JSON is taken, which no other site's page can send without being let.
+    """Returns the body of a request. Raises `InvalidRequestError` if it is not a JSON object.
 
-    InvalidRequestError if it is no JSON object.
+    A browser sends JSON to another site only after that site allows it, so other content types
+    are refused.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise HTTPException(415, f"the body must be application/json, not {kind or 'untyped'}")
+        raise HTTPException(415, f"content type {kind!r} (expected application/json)")
     raw = await body_bytes(request, bytes_max)
     try:
         read = json.loads(raw)
@@ -99,7 +102,7 @@ async def json_body(request: Request, bytes_max: int) -> dict[str, Any]:
 
 
 async def body_bytes(request: Request, bytes_max: int) -> bytes:
-    """The whole body. TooLargeError as soon as it is seen to be too large."""
+    """Returns the body. Raises `TooLargeError` as soon as it exceeds `bytes_max`."""
     body = bytearray()
     try:
         with anyio.fail_after(_SECONDS_MAX):
@@ -108,27 +111,27 @@ async def body_bytes(request: Request, bytes_max: int) -> bytes:
                 if len(body) > bytes_max:
                     raise TooLargeError(f"the body has more than {bytes_max:,} bytes")
     except TimeoutError:
-        raise HTTPException(408, f"the body did not come within {_SECONDS_MAX} s") from None
+        raise HTTPException(408, f"the body did not arrive within {_SECONDS_MAX} s") from None
     return bytes(body)
 
 
 def check_members(raw: Mapping[str, Any], known: Collection[str]) -> None:
-    """InvalidRequestError if there are others: one may be misspelt."""
+    """Raises `InvalidRequestError` for an unknown member, which may be misspelt."""
     for name in raw:
         if name not in known:
-            raise InvalidRequestError(f"no member {name!r} is known; those are {', '.join(known)}")
+            raise InvalidRequestError(f"unknown member {name!r} (expected {', '.join(known)})")
 
 
-def text_of(raw: Mapping[str, Any], name: str) -> str | None:
-    """A member of text; None if it is missing."""
+def text_member(raw: Mapping[str, Any], name: str) -> str | None:
+    """Returns a member that is a string; `None` if it is missing."""
     value = raw.get(name)
     if value is not None and not isinstance(value, str):
         raise InvalidRequestError(f'"{name}" must be text, not {value!r:.200}')
     return value
 
 
-def number_of(raw: Mapping[str, Any], name: str, least: int) -> int | None:
-    """A member of a whole number that a LongType holds; None if it is missing."""
+def number_member(raw: Mapping[str, Any], name: str, least: int) -> int | None:
+    """Returns a member that is a whole number of 64 bits; `None` if it is missing."""
     value = raw.get(name)
     if value is None:
         return None
@@ -137,11 +140,19 @@ def number_of(raw: Mapping[str, Any], name: str, least: int) -> int | None:
     return value
 
 
-def list_of(raw: Mapping[str, Any], name: str) -> list[Any]:
-    """A member that is a list; empty if it is missing."""
+def list_member(raw: Mapping[str, Any], name: str) -> list[Any]:
+    """Returns a member that is a list; an empty list if it is missing."""
     value = raw.get(name)
     if value is None:
         return []
     if not isinstance(value, list):
         raise InvalidRequestError(f'"{name}" must be a list, not {value!r:.200}')
     return value
+
+
+def text_list_member(raw: Mapping[str, Any], name: str) -> list[str]:
+    """Returns a member that is a list of strings; an empty list if it is missing."""
+    values = list_member(raw, name)
+    if not all(isinstance(value, str) for value in values):
+        raise InvalidRequestError(f'"{name}" must be a list of names')
+    return values

@@ -1,10 +1,8 @@
-"""What can be asked over HTTP, apart from rows: tables, reports, queries in the queue."""
+"""The endpoints of the HTTP API, and the handlers of those without rows."""
 
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from anyio import to_thread
@@ -13,118 +11,128 @@ from starlette.responses import JSONResponse, Response
 
 from sleeper.clock import iso_time
 from sleeper.errors import InvalidRequestError
-from sleeper.instance import Instance
 from sleeper.processing.restriction import NO_RESTRICTION, visible_schema
 from sleeper.properties.table import AGGREGATIONS, FILTERS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG
 from sleeper.query.messages.query import QUERY_TYPE, query_message_from_json
 from sleeper.query.service import restriction_for
 from sleeper.query_service.submit import submit_query
 from sleeper.reports.access import check_query_access, check_report_access
-from sleeper.reports.output import Listing, ReportKind, json_rows
+from sleeper.reports.output import ReportKind, json_rows
 from sleeper.reports.service import report, report_table
 from sleeper.schema.json import schema_to_json
-from sleeper.serve.access import caller_of
+from sleeper.serve.access import identify_caller
 from sleeper.serve.bodies import json_body
-from sleeper.serve.fetch import Service
+from sleeper.serve.endpoint import (
+    COUNT,
+    OBJECT,
+    TEXT,
+    Endpoint,
+    Json,
+    Model,
+    Parameter,
+    list_schema,
+    object_schema,
+)
+from sleeper.serve.rows import QUERY, STATEMENT, query_table, run_sql
+from sleeper.serve.service import Service
 
-_ROWS_SHOWN = 100
+_LIMIT_DEFAULT = 100
 _LIMIT_DIGITS_MAX = 19
-_READERS_PROPERTIES = (FILTERS, AGGREGATIONS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG)
+_READ_PROPERTIES = (FILTERS, AGGREGATIONS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG)
 
 
-@dataclass(frozen=True, slots=True)
-class Routes:
-    """Answers by one thread each; none of them reads rows."""
+async def list_tables(service: Service, _request: Request) -> Response:
+    """Responds with the names of all tables."""
 
-    instance: Instance
-    service: Service
-
-    async def tables(self, _request: Request) -> Response:
-        """All tables by name."""
-        return await _answered(self._tables)
-
-    async def table(self, request: Request) -> Response:
-        """One table: its schema, what it holds, and what is done to rows that are read.
-
-        Whoever may not see all of it is told of the fields that he may see.
-        """
-        return await _answered(
-            partial(self._table, request.path_params["name"], caller_of(request))
-        )
-
-    async def status(self, request: Request) -> Response:
-        """A report, as the command line gives it, for whoever may see all that it is of."""
-        asked = request.query_params
-        limit = asked.get("limit", str(_ROWS_SHOWN))
-        if not (limit.isascii() and limit.isdigit() and len(limit) < _LIMIT_DIGITS_MAX):
-            raise InvalidRequestError(
-                f'"limit" must be a whole number of less than {_LIMIT_DIGITS_MAX} digits, not '
-                f"{limit[:200]!r}"
-            )
-        kind = asked.get("report", ReportKind.TABLES.value)
-        if kind not in set(ReportKind):
-            known = ", ".join(ReportKind)
-            raise InvalidRequestError(f"there is no report {kind!r}; there are: {known}")
-        chosen = ReportKind(kind)
-        caller = caller_of(request)
-        return await _answered(
-            partial(self._status, chosen, asked.get("table"), int(limit), caller)
-        )
-
-    async def submit(self, request: Request) -> Response:
-        """Sends a query to the queue (docs/formats.md, "Query messages")."""
-        raw = await json_body(request, self.service.terms.body_bytes_max)
-        query_id = raw.get("queryId") or uuid.uuid4().hex
-        sent = {**raw, "type": QUERY_TYPE, "queryId": query_id}
-        message = query_message_from_json(sent, str(query_id))
-        send = partial(submit_query, self.instance, message, json.dumps(sent))
-        return await _answered(partial(_submitted, send, message.query_id), status=202)
-
-    async def query(self, request: Request) -> Response:
-        """What has become of a query."""
-        return await _answered(partial(self._query, request.path_params["id"], caller_of(request)))
-
-    def _tables(self) -> dict[str, Any]:
-        refs = sorted(self.instance.tables.index.list(), key=lambda ref: ref.name)
+    def work() -> Json:
+        refs = sorted(service.instance.tables.index.list(), key=lambda ref: ref.name)
         return {"tables": [{"name": r.name, "id": r.id, "online": r.online} for r in refs]}
 
-    def _table(self, name: str, caller: str) -> dict[str, Any]:
-        sight = restriction_for(self.instance.table(name), caller)
-        found = report_table(self.instance, name)
-        schema = visible_schema(sight, found.schema)
-        told = {
-            "name": found.table.name,
-            "id": found.table.id,
-            "online": found.table.online,
-            "version": found.version,
+    return await _respond(work)
+
+
+async def describe_table(service: Service, request: Request) -> Response:
+    """Responds with the fields of a table that the caller may see.
+
+    A caller without restrictions also gets its size and the processing of rows that are read.
+    """
+    instance, name = service.instance, request.path_params["name"]
+    caller = identify_caller(request)
+
+    def work() -> Json:
+        restriction = restriction_for(instance.table(name), caller)
+        table_report = report_table(instance, name)
+        schema = visible_schema(restriction, table_report.schema)
+        members: Json = {
+            "name": table_report.table.name,
+            "id": table_report.table.id,
+            "online": table_report.table.online,
+            "version": table_report.version,
             "schema": json.loads(schema_to_json(schema)),
         }
-        if sight != NO_RESTRICTION:
-            return told
-        properties = self.instance.table(name).properties()
-        totals = found.totals
-        return told | {
+        if restriction != NO_RESTRICTION:
+            return members
+        values = instance.table(name).properties().values
+        totals = table_report.totals
+        return members | {
             "rows": totals.rows,
             "files": totals.files,
             "bytes": totals.bytes,
             "leaves": totals.leaves,
-            "properties": {
-                each.name: text
-                for each in _READERS_PROPERTIES
-                if (text := properties.values.get(each.name))
-            },
+            "properties": {p.name: values[p.name] for p in _READ_PROPERTIES if values.get(p.name)},
         }
 
-    def _status(
-        self, kind: ReportKind, table: str | None, limit: int, caller: str
-    ) -> dict[str, Any]:
-        check_report_access(self.instance, kind, table, caller)
-        listings = report(self.instance, kind, table, limit)
-        return {"reports": [_listing(each) for each in listings]}
+    return await _respond(work)
 
-    def _query(self, query_id: str, caller: str) -> dict[str, Any]:
-        status = self.instance.queries.tracker().query(query_id)
-        check_query_access(self.instance, status, caller)
+
+async def report_status(service: Service, request: Request) -> Response:
+    """Responds with a report of the command line, if the caller may see all of its tables."""
+    query = request.query_params
+    limit = query.get("limit", str(_LIMIT_DEFAULT))
+    if not (limit.isascii() and limit.isdigit() and len(limit) < _LIMIT_DIGITS_MAX):
+        raise InvalidRequestError(
+            f'"limit" must be a whole number of less than {_LIMIT_DIGITS_MAX} digits, not '
+            f"{limit[:200]!r}"
+        )
+    kind = query.get("report", ReportKind.TABLES.value)
+    if kind not in set(ReportKind):
+        raise InvalidRequestError(f"unknown report {kind!r} (expected {', '.join(ReportKind)})")
+    table, caller = query.get("table"), identify_caller(request)
+
+    def work() -> Json:
+        check_report_access(service.instance, ReportKind(kind), table, caller)
+        listings = report(service.instance, ReportKind(kind), table, int(limit))
+        return {
+            "reports": [
+                {"report": each.name, "summary": each.summary, "rows": list(json_rows(each))}
+                for each in listings
+            ]
+        }
+
+    return await _respond(work)
+
+
+async def submit(service: Service, request: Request) -> Response:
+    """Sends a query to the queue (docs/formats.md, "Query messages")."""
+    raw = await json_body(request, service.limits.body_bytes_max)
+    query_id = raw.get("queryId") or uuid.uuid4().hex
+    sent = {**raw, "type": QUERY_TYPE, "queryId": query_id}
+    message = query_message_from_json(sent, str(query_id))
+
+    def work() -> Json:
+        submit_query(service.instance, message, json.dumps(sent))
+        return {"queryId": message.query_id}
+
+    return await _respond(work, status=202)
+
+
+async def query_status(service: Service, request: Request) -> Response:
+    """Responds with the state of a query of the queue."""
+    query_id, caller = request.path_params["id"], identify_caller(request)
+
+    def work() -> Json:
+        status = service.instance.queries.tracker().query(query_id)
+        check_query_access(service.instance, status, caller)
         return {
             "queryId": status.query_id,
             "state": status.state.value,
@@ -133,15 +141,141 @@ class Routes:
             "error": status.error,
         }
 
+    return await _respond(work)
 
-async def _answered(work: Callable[[], dict[str, Any]], status: int = 200) -> Response:
+
+async def _respond(work: Callable[[], dict[str, Any]], status: int = 200) -> Response:
+    """Responds with the result of work in a thread."""
     return JSONResponse(await to_thread.run_sync(work), status)
 
 
-def _submitted(send: Callable[[], None], query_id: str) -> dict[str, Any]:
-    send()
-    return {"queryId": query_id}
+_TABLE: Json = {"name": TEXT, "id": TEXT, "online": {"type": "boolean"}}
+_REPORT: Json = {"report": TEXT, "summary": TEXT, "rows": list_schema(OBJECT)}
+_TABLE_NAME = Parameter("name", "The name of a table.", "path")
 
-
-def _listing(listing: Listing) -> dict[str, Any]:
-    return {"report": listing.name, "summary": listing.summary, "rows": list(json_rows(listing))}
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/tables",
+        "listTables",
+        "Lists all tables.",
+        list_tables,
+        Model("Tables", object_schema({"tables": list_schema(object_schema(_TABLE))})),
+    ),
+    Endpoint(
+        "GET",
+        "/tables/{name}",
+        "describeTable",
+        "Describes a table.",
+        describe_table,
+        Model(
+            "Table",
+            object_schema(
+                {**_TABLE, "version": COUNT, "schema": {**OBJECT, "description": "schema JSON"}},
+                {
+                    "rows": {**COUNT, "description": "in files, before aggregation"},
+                    "files": COUNT,
+                    "bytes": COUNT,
+                    "leaves": COUNT,
+                    "properties": {**OBJECT, "additionalProperties": TEXT},
+                },
+                "Members that are not required are for callers who may see all of the table.",
+            ),
+        ),
+        errors=(404,),
+        parameters=(_TABLE_NAME,),
+    ),
+    Endpoint(
+        "POST",
+        "/tables/{name}/query",
+        "queryTable",
+        "Returns the rows of a table in any of the keys, ranges and regions, in key order; all "
+        "rows if none is given.",
+        query_table,
+        None,
+        errors=(400, 404, 406, 409, 413, 415, 503),
+        parameters=(_TABLE_NAME,),
+        body=QUERY,
+    ),
+    Endpoint(
+        "POST",
+        "/sql",
+        "runSql",
+        "Returns the rows of one SELECT over all tables, each at its newest version.",
+        run_sql,
+        None,
+        errors=(400, 406, 409, 413, 415, 503),
+        body=STATEMENT,
+    ),
+    Endpoint(
+        "GET",
+        "/status",
+        "report",
+        "Reports the state of tables and of background work.",
+        report_status,
+        Model(
+            "Reports",
+            object_schema(
+                {
+                    "reports": list_schema(
+                        object_schema(
+                            {"report": TEXT, "summary": TEXT, "rows": list_schema(OBJECT)}
+                        )
+                    )
+                }
+            ),
+        ),
+        errors=(400,),
+        parameters=(
+            Parameter("report", "The name of the report.", schema={"enum": list(ReportKind)}),
+            Parameter("table", "The only table to report on."),
+            Parameter("limit", "The maximum number of rows per report.", schema=COUNT),
+        ),
+    ),
+    Endpoint(
+        "POST",
+        "/queries",
+        "submitQuery",
+        "Sends a query to the queue. Its message names the destination of the results.",
+        submit,
+        Model("Submitted", object_schema({"queryId": TEXT})),
+        errors=(400, 404, 413, 415),
+        body=Model(
+            "QueryMessage",
+            {
+                **OBJECT,
+                "required": ["regions"],
+                "properties": {
+                    "queryId": TEXT,
+                    "tableName": TEXT,
+                    "tableId": TEXT,
+                    "regions": list_schema(OBJECT),
+                    "requestedValueFields": list_schema(TEXT),
+                    "resultsPublisherConfig": OBJECT,
+                },
+            },
+        ),
+        status=202,
+    ),
+    Endpoint(
+        "GET",
+        "/queries/{id:path}",
+        "queryStatus",
+        "Returns the state of a query of the queue.",
+        query_status,
+        Model(
+            "QueryStatus",
+            object_schema(
+                {
+                    "queryId": TEXT,
+                    "state": TEXT,
+                    "rowCount": COUNT,
+                    "updated": TEXT,
+                    "error": {"type": ["string", "null"]},
+                }
+            ),
+        ),
+        errors=(404,),
+        parameters=(Parameter("id", "The id of a query.", "path"),),
+    ),
+)

@@ -1,26 +1,37 @@
-"""Runs the server of `sleeper serve`."""
+"""The server of `sleeper serve`, and its HTTP connections.
 
+A client that connects and sends nothing, or half a request, holds a file descriptor. So the headers
+of a request have a timeout, and a server at its maximum of connections closes the one that has
+waited longest for a request.
+"""
+
+import asyncio
+import resource
 import socket
 import threading
 from collections.abc import Callable
 from typing import Any, cast
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.properties.engine import QUERY_MEMORY_BYTES
-from sleeper.serve.access import Access, token_for
+from sleeper.serve.access import Access, check_token
 from sleeper.serve.application import make_application
-from sleeper.serve.connections import BACKLOG, Connections, connections_within_descriptors
+from sleeper.serve.service import ServerLimits, read_limits
 from sleeper.serve.sql_processes import SqlProcesses
-from sleeper.serve.terms import Terms, terms_of
 
-_STOPPING_SECONDS = 5
-# What a process that runs a statement takes beside what its statement is counted.
+_STOP_SECONDS = 5
+# The memory of a process that runs a statement, besides that of the statement.
 _ENGINE_BYTES = 512 * 1024**2
-# A reader who takes his time is not gone: his answers wait in his socket.
+# A slow client cannot answer a ping while earlier frames fill its socket.
 _PONG_SECONDS = 120.0
+# Connections that the system accepts for the server at once.
+_BACKLOG = 128
+# Data files, the instance's databases, pipes of statements.
+_OTHER_DESCRIPTORS = 512
 
 
 def serve(
@@ -28,19 +39,20 @@ def serve(
     host: str,
     port: int,
     token: str | None,
-    started: Callable[[str], None] = lambda _url: None,
+    on_start: Callable[[str], None] = lambda _url: None,
 ) -> None:
-    """Answers until it is interrupted. Port 0 is any that is free.
+    """Serves an instance until it is interrupted. Port 0 chooses a free one.
 
-    InvalidRequestError if others can reach the host and there is no token. `started` is told
-    the URL once requests are taken.
+    `on_start` receives the URL when the server accepts requests. Raises `InvalidRequestError` if
+    other machines can reach the host and there is no token, `UnavailableError` if the port is in
+    use.
     """
-    server = make_server(instance, host, port, token, terms_of(instance), started)
-    # Loading the engine takes a second, which the first statement need not wait for.
-    threading.Thread(target=server.statements.warm, daemon=True).start()
+    server = make_server(instance, host, port, token, read_limits(instance), on_start)
+    # Loading the engine takes a second, so it starts before the first statement.
+    threading.Thread(target=server.statements.prestart, daemon=True).start()
     try:
         server.run()
-    except SystemExit as error:  # uvicorn's, when it cannot listen
+    except SystemExit as error:  # Raised by uvicorn if it cannot listen.
         raise UnavailableError(f"cannot listen on {host} port {port}: is it in use?") from error
 
 
@@ -49,43 +61,41 @@ def make_server(
     host: str,
     port: int,
     token: str | None,
-    terms: Terms,
-    started: Callable[[str], None],
+    limits: ServerLimits,
+    on_start: Callable[[str], None],
 ) -> "StatementServer":
-    """A server that does not run yet."""
+    """Returns a server that is not started."""
     memory_bytes = 2 * instance.properties().get(QUERY_MEMORY_BYTES) + _ENGINE_BYTES
     statements = SqlProcesses(instance.where, memory_bytes)
-    application = make_application(instance, terms, open_statement=statements.open)
-    connections = Connections(
-        connections_within_descriptors(terms.connections_max), terms.header_seconds_max
-    )
+    application = make_application(instance, limits, open_statement=statements.open)
+    connections = Connections(_limit_connections(limits.connections_max), limits.header_seconds_max)
     config = uvicorn.Config(
-        Access(application, token_for(host, token)),
+        Access(application, check_token(host, token)),
         host=host,
         port=port,
         http=cast(Any, connections.protocol),
-        backlog=BACKLOG,
+        backlog=_BACKLOG,
         log_config=None,
         access_log=False,
         server_header=False,
-        ws_max_size=terms.body_bytes_max,
+        ws_max_size=limits.body_bytes_max,
         ws_ping_timeout=_PONG_SECONDS,
-        # It would take most of the processor that a query takes.
+        # Compression would take more processor time than the query.
         ws_per_message_deflate=False,
-        timeout_graceful_shutdown=_STOPPING_SECONDS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
         lifespan="off",
     )
-    return StatementServer(config, started, statements)
+    return StatementServer(config, on_start, statements)
 
 
 class StatementServer(uvicorn.Server):
     """A server with processes for SQL statements, which end with it."""
 
     def __init__(
-        self, config: uvicorn.Config, started: Callable[[str], None], statements: SqlProcesses
+        self, config: uvicorn.Config, on_start: Callable[[str], None], statements: SqlProcesses
     ) -> None:
         super().__init__(config)
-        self._tell_started = started
+        self._on_start = on_start
         self.statements = statements
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -93,8 +103,81 @@ class StatementServer(uvicorn.Server):
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             name = f"[{host}]" if ":" in host else host
-            self._tell_started(f"http://{name}:{port}")
+            self._on_start(f"http://{name}:{port}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         self.statements.close()
+
+
+class Connections:
+    """The state that the connections of a server share."""
+
+    def __init__(self, connections_max: int, header_seconds_max: float) -> None:
+        self.connections_max = connections_max
+        self.header_seconds_max = header_seconds_max
+        # Idle connections, the one that has waited longest first.
+        self.waiting: dict[BoundedProtocol, None] = {}
+
+    def protocol(self, *arguments: Any, **options: Any) -> "BoundedProtocol":
+        """Returns the protocol of a new connection, for uvicorn."""
+        return BoundedProtocol(self, *arguments, **options)
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 with a timeout for the headers of a request."""
+
+    def __init__(self, shared: Connections, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._shared = shared
+        self._timeout: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timeout()
+        if len(self.connections) > self._shared.connections_max:
+            next(iter(self._shared.waiting)).end()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        is_between = self.cycle is None or self.cycle.response_complete
+        is_upgraded = self.transport.get_protocol() is not self
+        if is_between and not is_upgraded and not self.transport.is_closing():
+            self._start_timeout()
+        else:
+            self._cancel_timeout()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timeout()
+        super().connection_lost(exc)
+
+    def end(self) -> None:
+        """Closes the connection at once."""
+        self._cancel_timeout()
+        self.transport.abort()
+
+    def _start_timeout(self) -> None:
+        if self._timeout is None:
+            self._timeout = self.loop.call_later(self._shared.header_seconds_max, self.end)
+            self._shared.waiting[self] = None
+
+    def _cancel_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+        self._shared.waiting.pop(self, None)
+
+
+def _limit_connections(connections_max: int) -> int:
+    """Returns the number of connections that the process may have descriptors for.
+
+    Raises the soft limit of the process as far as it is needed and allowed.
+    """
+    needed = connections_max + _BACKLOG + _OTHER_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY:
+        return connections_max
+    return max(1, min(connections_max, soft - _BACKLOG - _OTHER_DESCRIPTORS))

@@ -1,14 +1,14 @@
 """The process that runs SQL statements for a server, one after another.
 
-What a statement does inside the engine's functions (`repeat`, `replace`, a constant that takes
-an hour to work out) neither asks the memory pool nor looks at a clock. So it is done where it can
-be killed, and where running out of memory hurts nobody else: `python -m sleeper.serve.sql_child`.
+The engine's functions (`repeat`, `replace`, a constant that takes an hour to evaluate) check
+neither the memory pool nor the time limit. So statements run in a process that can be killed and
+whose lack of memory harms no other: `python -m sleeper.serve.sql_child`.
 
-It writes `+` when it is ready. It reads requests from standard input, a JSON object a line:
+It writes `+` when it is ready. It reads requests from standard input, a JSON object per line:
 `statement`, `caller`, `asOf`, `seconds` and `setBy` of the time limit; or `{"stop": true}`, which
-ends the one that runs. It answers each on standard output: `R`, the rows as an Arrow stream, and a
-line; or `E` and a line. The line is a JSON object, empty if all went well, else with `error`, a
-kind of `sleeper.errors`, and `reason`.
+stops the running statement. It answers each on standard output: `R`, the rows as an Arrow stream,
+and a line; or `E` and a line. The line is a JSON object, empty after success, else with `error`,
+the name of a class in `sleeper.errors`, and `reason`.
 """
 
 import contextlib
@@ -35,18 +35,16 @@ logger = logging.getLogger(__name__)
 
 
 class Requests:
-    """Lines of standard input. The process ends when whoever writes them does."""
+    """Requests on standard input. Its end, when the server ends, ends the process."""
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[tuple[dict[str, Any], threading.Event]] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[tuple[dict[str, Any], threading.Event]] = queue.SimpleQueue()
         self._stopped = threading.Event()
         threading.Thread(target=self._read, name="requests", daemon=True).start()
 
     def next(self) -> tuple[dict[str, Any], threading.Event]:
-        """The next one, and what is set when it is to stop."""
-        return self._waiting.get()
+        """Returns the next request and the event that stops it."""
+        return self._queue.get()
 
     def _read(self) -> None:
         for line in sys.stdin:
@@ -55,12 +53,12 @@ class Requests:
                 self._stopped.set()
             else:
                 self._stopped = threading.Event()
-                self._waiting.put((request, self._stopped))
+                self._queue.put((request, self._stopped))
         os._exit(0)
 
 
 def serve_requests(instance: Instance, requests: Requests, answers: BinaryIO) -> None:
-    """Answers for ever."""
+    """Runs one statement after another, without end."""
     while True:
         request, stopped = requests.next()
         limit = TimeLimit(request["seconds"], time.monotonic(), request["setBy"], stopped)
@@ -92,15 +90,15 @@ def _problem(error: Exception) -> dict[str, str]:
 
 def main(where: str) -> None:
     """Runs statements over the instance."""
-    # Whatever prints must not print between the rows.
+    # Output of other code must not mix with the rows.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with contextlib.suppress(OSError):
-        # If the system is short of memory, it is to take this process first.
+        # The kernel kills this process first if memory runs out.
         Path("/proc/self/oom_score_adj").write_text("1000")
     instance = open_instance(where)
     requests = Requests()
-    _ = instance.queries.engine().session  # the engine is loaded and warm
+    _ = instance.queries.engine().session  # Loads the engine.
     answers.write(b"+")
     answers.flush()
     serve_requests(instance, requests, answers)

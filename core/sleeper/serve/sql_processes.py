@@ -1,4 +1,4 @@
-"""SQL statements in processes of their own, which are killed when they take too much."""
+"""Child processes that run SQL statements, and are killed when they exceed a limit."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ from sleeper.query.interruption import TimeLimit
 
 _IDLE_MAX = 2
 _CHECK_SECONDS = 0.1
-# For a process that ends a statement by itself, with a better reason and its holds released.
+# Time for a process to end a statement by itself, with a better reason, and release its holds.
 _GRACE_SECONDS = 2.0
 _READ_BYTES = 64 * 1024
 _MIB = 1024**2
@@ -28,9 +28,9 @@ _MIB = 1024**2
 
 @dataclass(slots=True)
 class SqlProcesses:
-    """Processes that run statements over an instance: one each, some kept for the next.
+    """A pool of processes. Each runs one statement at a time, and idle ones are reused.
 
-    A statement may take `memory_bytes` beside what its process took before.
+    A statement may use `memory_bytes` in addition to the memory of its process before it.
     """
 
     where: str
@@ -40,18 +40,18 @@ class SqlProcesses:
     _is_closed: bool = False
 
     def open(self, statement: str, limit: TimeLimit, caller: str, as_of: Any = None) -> "SqlRows":
-        """Starts a statement. Errors as of `open_sql`."""
-        rows = SqlRows(self, self._taken())
+        """Starts a statement. Raises the errors of `open_sql`."""
+        rows = SqlRows(self, self._acquire())
         rows.start(statement, limit, caller, as_of)
         return rows
 
-    def warm(self) -> None:
-        """Has a process ready for the first statement."""
-        self.give_back(self._started())
+    def prestart(self) -> None:
+        """Starts a process for the first statement."""
+        self.release(SqlProcess(self.where, self.memory_bytes))
 
-    def give_back(self, process: "SqlProcess") -> None:
-        """For one that has nothing to do."""
-        process.rest()
+    def release(self, process: "SqlProcess") -> None:
+        """Returns a process whose statement has ended to the pool."""
+        process.finish()
         with self._lock:
             if process.is_alive and not self._is_closed and len(self._idle) < _IDLE_MAX:
                 self._idle.append(process)
@@ -59,30 +59,27 @@ class SqlProcesses:
         process.kill()
 
     def close(self) -> None:
-        """Ends those that have nothing to do, and others when they have ended."""
+        """Kills idle processes; running ones are killed at the end of their statements."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
         for process in idle:
             process.kill()
 
-    def _taken(self) -> "SqlProcess":
+    def _acquire(self) -> "SqlProcess":
         with self._lock:
             while self._idle:
                 process = self._idle.pop()
                 if process.is_alive:
                     return process
-        return self._started()
-
-    def _started(self) -> "SqlProcess":
         return SqlProcess(self.where, self.memory_bytes)
 
 
 class SqlProcess:
-    """One process, with a thread that watches what it takes, whether or not its answer is read."""
+    """A process, and a thread that checks its limits even while nobody reads its rows."""
 
     def __init__(self, where: str, memory_bytes: int) -> None:
-        # In a session of its own, so that Ctrl-C is for the server alone.
+        # A new POSIX session, so that Ctrl-C does not reach the process.
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "sleeper.serve.sql_child", where],
             stdin=subprocess.PIPE,
@@ -102,19 +99,16 @@ class SqlProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the process can run a statement."""
         return self._failure is None and self._process.poll() is None
 
     @property
     def failure(self) -> InvalidRequestError | None:
-        """Why its statement was ended."""
+        """The reason for which the process was killed."""
         return self._failure
 
-    def ask(self, request: dict[str, Any], limit: TimeLimit) -> None:
-        """Sends a request, whose answer must come within the limit.
-
-        What the process takes to start is not the statement's: it counts from then on.
-        """
+    def start(self, request: dict[str, Any], limit: TimeLimit) -> None:
+        """Sends a statement. The time limit begins after the start of the process."""
         if not self._is_ready:
             self._is_ready = self.answers.read(1) == b"+"
             if not self._is_ready:
@@ -126,18 +120,18 @@ class SqlProcess:
         self._send(request)
 
     def stop(self) -> None:
-        """Asks it to end its statement, and gives it a moment to do so."""
+        """Requests the end of the statement. The process is killed soon if it continues."""
         with self._lock:
-            self._ask_to_stop()
+            self._request_stop()
 
-    def rest(self) -> None:
-        """Its statement has ended."""
+    def finish(self) -> None:
+        """Stops checking limits, after the end of a statement."""
         with self._lock:
             self._running = None
             self._has_work.clear()
 
     def kill(self) -> None:
-        """Ends it at once. May be called again."""
+        """Kills the process. Idempotent."""
         self._process.kill()
         self._process.wait()
         self._has_work.set()
@@ -154,7 +148,7 @@ class SqlProcess:
             time.sleep(_CHECK_SECONDS)
 
     def _check(self) -> None:
-        """Kills a process that takes too much. Its answer then has no end."""
+        """Kills a process that exceeds a limit, so that its answer has no end."""
         running = self._running
         if running is None or self._failure is not None:
             return
@@ -163,17 +157,17 @@ class SqlProcess:
             self._end(limit.reason())
         elif self._used_bytes() > running.allowed_bytes:
             self._end(
-                f"the statement takes more memory than the {self._memory_bytes // _MIB:,} MiB that "
-                "it is given: its functions make very long texts or lists"
+                f"the statement uses more memory than {self._memory_bytes // _MIB:,} MiB: its "
+                "functions return very long strings or lists"
             )
         elif limit.stopped is not None and limit.stopped.is_set():
-            self._ask_to_stop()
+            self._request_stop()
 
     def _end(self, reason: str) -> None:
         self._failure = InvalidRequestError(reason)
         self._process.kill()
 
-    def _ask_to_stop(self) -> None:
+    def _request_stop(self) -> None:
         if self._running is not None:
             self._running = replace(self._running, limit=TimeLimit(1, time.monotonic() - 1))
         self._send({"stop": True})
@@ -182,25 +176,25 @@ class SqlProcess:
         try:
             return int(psutil.Process(self._process.pid).memory_info().rss)
         except psutil.Error:
-            return 0  # it has ended, and so has its answer
+            return 0  # The process has ended, and so has its answer.
 
     def _send(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        # It may have ended, and so has its answer.
+        # The process may have ended, and so has its answer.
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """What the statement of a process may take."""
+    """The limits of the running statement."""
 
     limit: TimeLimit
     allowed_bytes: int
 
 
 class SqlRows:
-    """The rows of a statement, as `QueryResult` has them: iterate once, and close it."""
+    """The rows of a statement, a `RowStream`: iterate once, then close it."""
 
     def __init__(self, processes: SqlProcesses, process: SqlProcess) -> None:
         self._processes = processes
@@ -209,12 +203,12 @@ class SqlRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows."""
+        """The Arrow schema of the rows."""
         assert self._stream is not None
         return self._stream.schema
 
     def start(self, statement: str, limit: TimeLimit, caller: str, as_of: Any) -> None:
-        """Waits until the first rows are there, or it failed."""
+        """Waits for the schema of the rows, or raises the error of the statement."""
         assert self._process is not None
         request = {
             "statement": statement,
@@ -223,9 +217,9 @@ class SqlRows:
             "setBy": limit.set_by,
             "asOf": as_of,
         }
-        with self._closed_on_error():
-            self._process.ask(request, limit)
-            if not self._opened(self._process):
+        with self._close_on_error():
+            self._process.start(request, limit)
+            if not self._open_stream(self._process):
                 self._end()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -234,7 +228,7 @@ class SqlRows:
     def __next__(self) -> pa.RecordBatch:
         if self._process is None or self._stream is None:
             raise StopIteration
-        with self._closed_on_error():
+        with self._close_on_error():
             try:
                 return self._stream.read_next_batch()
             except StopIteration:
@@ -242,7 +236,7 @@ class SqlRows:
         raise StopIteration
 
     def close(self) -> None:
-        """Stops the statement. May be called again."""
+        """Stops the statement. Idempotent."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -250,38 +244,38 @@ class SqlRows:
         if process.is_alive:
             process.stop()
             with contextlib.suppress(SleeperError, pa.ArrowException, OSError):
-                if self._stream is not None or self._opened(process):
+                if self._stream is not None or self._open_stream(process):
                     for _ in self._stream or ():
                         pass
                 is_whole = process.answers.readline().endswith(b"\n")
         if is_whole:
-            self._processes.give_back(process)
+            self._processes.release(process)
         else:
             process.kill()
 
-    def _opened(self, process: SqlProcess) -> bool:
-        """Whether the answer has rows."""
+    def _open_stream(self, process: SqlProcess) -> bool:
+        """Opens the stream of rows. Returns false if the answer is an error."""
         if process.answers.read(1) != b"R":
             return False
         self._stream = pa.ipc.open_stream(process.answers)
         return True
 
     def _end(self) -> None:
-        """Reads how the statement ended; its error is raised."""
+        """Reads the end of the answer and raises the error in it."""
         process = self._process
         assert process is not None
         line = process.answers.readline()
         if not line.endswith(b"\n"):
             raise OSError("the answer has no end")
         self._process = None
-        self._processes.give_back(process)
+        self._processes.release(process)
         problem = json.loads(line)
         if problem:
             kind = getattr(errors, problem["error"], RuntimeError)
             raise kind(problem["reason"])
 
     @contextlib.contextmanager
-    def _closed_on_error(self) -> Iterator[None]:
+    def _close_on_error(self) -> Iterator[None]:
         process = self._process
         try:
             yield
@@ -290,8 +284,7 @@ class SqlRows:
             failure = process.failure if process is not None else None
             raise failure or classify_error(
                 error,
-                "the statement ended the process that ran it: it may need more memory than "
-                "there is",
+                "the statement ended its process: it may need more memory than is available",
                 InvalidRequestError,
             ) from error
         except BaseException:

@@ -28,7 +28,7 @@ from sleeper.query.messages.query import (
 )
 from sleeper.query.request import check_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.serve.live import message_of
+from sleeper.serve.live import parse_message
 
 SCHEMA = Schema(
     (
@@ -159,7 +159,7 @@ def test_a_websocket_frame_is_parsed_or_refused(body: str) -> None:
     raw = refused_or(lambda: with_connection(body, HERE))
     if raw is not None:
         json.dumps(raw)
-    refused_or(lambda: message_of(body, "default"))
+    refused_or(lambda: parse_message(body, "default"))
 
 
 @pytest.mark.parametrize("depth", [30, 300, 900, 990, 100_000])

@@ -1,4 +1,4 @@
-"""An instance in a folder."""
+"""A local instance."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,19 +1,19 @@
-"""Who is let in."""
+"""Authentication of requests."""
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from sleeper.errors import InvalidRequestError
-from sleeper.serve.access import Access, is_loopback, token_for
+from sleeper.serve.access import Access, check_token, is_loopback
 
 TOKEN = "a-token-of-some-length"
 
 
 async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
-    await send({"type": "let in"})
+    await send({"type": "admitted"})
 
 
-def answer(token: str | None, scope: Scope) -> Message:
+def respond(token: str | None, scope: Scope) -> Message:
     """The first message, without an event loop: nothing here waits."""
     sent: list[Message] = []
 
@@ -21,7 +21,7 @@ def answer(token: str | None, scope: Scope) -> Message:
         sent.append(message)
 
     async def receive() -> Message:
-        raise AssertionError("nothing is read of who is refused")
+        raise AssertionError("the body of a refused request was read")
 
     running = Access(application, token)(scope, receive, send)
     with pytest.raises(StopIteration):
@@ -34,64 +34,64 @@ def request(kind: str = "http", path: str = "/tables", **headers: str) -> Scope:
     return {"type": kind, "path": path, "headers": named}
 
 
-def is_let_in(token: str | None, scope: Scope) -> bool:
-    return answer(token, scope)["type"] == "let in"
+def is_admitted(token: str | None, scope: Scope) -> bool:
+    return respond(token, scope)["type"] == "admitted"
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1:8080", "[::1]:8080"])
-def test_without_a_token_this_machine_is_let_in(host: str) -> None:
-    assert is_let_in(None, request(host=host))
+def test_loopback_names_are_admitted_without_a_token(host: str) -> None:
+    assert is_admitted(None, request(host=host))
 
 
 @pytest.mark.parametrize("host", ["evil.example", "10.0.0.1:8080", "", "localhost.evil.example"])
-def test_without_a_token_other_names_are_refused(host: str) -> None:
-    assert answer(None, request(host=host))["status"] == 403
-    assert not is_let_in(None, request("websocket", host=host))
+def test_other_names_are_refused_without_a_token(host: str) -> None:
+    assert respond(None, request(host=host))["status"] == 403
+    assert not is_admitted(None, request("websocket", host=host))
 
 
 @pytest.mark.parametrize(
     "given", ["", "Bearer", f"Bearer {TOKEN}x", f"Basic {TOKEN}", TOKEN, "Bearer \xe9"]
 )
-def test_a_wrong_token_is_refused_and_not_repeated(given: str) -> None:
-    first = answer(TOKEN, request(authorization=given))
+def test_wrong_token_is_refused_and_not_echoed(given: str) -> None:
+    first = respond(TOKEN, request(authorization=given))
     assert first["status"] == 401
     assert (b"www-authenticate", b"Bearer") in first["headers"]
     assert TOKEN not in repr(first)
 
 
-def test_the_right_token_is_let_in_by_any_name() -> None:
-    assert is_let_in(TOKEN, request(host="db.example", authorization=f"Bearer {TOKEN}"))
-    assert is_let_in(
+def test_right_token_is_admitted_for_any_host() -> None:
+    assert is_admitted(TOKEN, request(host="db.example", authorization=f"Bearer {TOKEN}"))
+    assert is_admitted(
         TOKEN, request("websocket", host="db.example", authorization=f"Bearer {TOKEN}")
     )
 
 
-def test_the_page_and_the_description_need_no_token_and_a_websocket_does() -> None:
-    assert is_let_in(TOKEN, request(path="/"))
-    assert is_let_in(TOKEN, request(path="/openapi.json"))
-    assert not is_let_in(TOKEN, request("websocket", path="/"))
+def test_page_and_openapi_need_no_token_but_websockets_do() -> None:
+    assert is_admitted(TOKEN, request(path="/"))
+    assert is_admitted(TOKEN, request(path="/openapi.json"))
+    assert not is_admitted(TOKEN, request("websocket", path="/"))
 
 
-def test_another_sites_page_opens_no_websocket() -> None:
+def test_page_of_another_site_cannot_open_a_websocket() -> None:
     own = request("websocket", host="localhost:8080", origin="http://localhost:8080")
-    assert is_let_in(None, own)
+    assert is_admitted(None, own)
     for origin in ("http://evil.example", "http://localhost:9", "null"):
         other = request("websocket", host="localhost:8080", origin=origin)
-        assert answer(None, other)["type"] == "websocket.close"
+        assert respond(None, other)["type"] == "websocket.close"
 
 
-def test_who_listens_to_others_needs_a_token() -> None:
-    assert token_for("127.0.0.1", None) is None
-    assert token_for("0.0.0.0", TOKEN) == TOKEN
+def test_hosts_reachable_by_other_machines_need_a_token() -> None:
+    assert check_token("127.0.0.1", None) is None
+    assert check_token("0.0.0.0", TOKEN) == TOKEN
     for host, token in (("0.0.0.0", None), ("0.0.0.0", ""), ("db.example", None)):
         with pytest.raises(InvalidRequestError, match="SLEEPER_SERVE_TOKEN"):
-            token_for(host, token)
+            check_token(host, token)
     with pytest.raises(InvalidRequestError, match="16 characters") as refused:
-        token_for("0.0.0.0", "too-short")
+        check_token("0.0.0.0", "too-short")
     assert "too-short" not in str(refused.value)
 
 
-def test_only_this_machine_is_loopback() -> None:
+def test_loopback_hosts() -> None:
     assert [h for h in ("::1", "127.9.9.9", "0.0.0.0", "::", "x") if is_loopback(h)] == [
         "::1",
         "127.9.9.9",

@@ -1,7 +1,7 @@
-"""Random requests are answered or refused; none is an internal error.
+"""Random requests cause no internal error.
 
-The time is bounded, so each run tries others. The seed is in the test's name and in its failure;
-SLEEPER_TEST_SEED repeats one.
+The time is bounded, so each run tries different requests. The seed is in the message of a failure;
+SLEEPER_TEST_SEED repeats a run.
 """
 
 import json
@@ -26,7 +26,7 @@ from sleeper.query.service import open_sql
 from sleeper.query.sql.text import check_statement
 from sleeper.serve.access import Access
 from sleeper.serve.application import make_application
-from sleeper.serve.terms import Terms
+from sleeper.serve.service import ServerLimits
 from tests.seeds import choose_seed
 
 _SECONDS = 1.5
@@ -74,7 +74,7 @@ def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
 
 
 def tries(name: str) -> Iterator[random.Random]:
-    """Sources of one try each, while there is time."""
+    """Yields a random source per try until the time is up."""
     end = time.monotonic() + _SECONDS
     number = 0
     while number < 20 or time.monotonic() < end:
@@ -82,13 +82,13 @@ def tries(name: str) -> Iterator[random.Random]:
         number += 1
 
 
-def words(source: random.Random, of: list[str], count: int, between: str = "") -> str:
-    return between.join(source.choice(of) for _ in range(source.randrange(count)))
+def words(source: random.Random, choices: list[str], count: int, between: str = "") -> str:
+    return between.join(source.choice(choices) for _ in range(source.randrange(count)))
 
 
-def check_sleeper_errors(name: str, of: list[str], work: Callable[[str], object]) -> None:
+def check_sleeper_errors(name: str, choices: list[str], work: Callable[[str], object]) -> None:
     for source in tries(name):
-        text = words(source, of, 30, source.choice(["", " "]))
+        text = words(source, choices, 30, source.choice(["", " "]))
         try:
             work(text)
         except SleeperError:
@@ -112,23 +112,23 @@ def test_statements(instance: Instance) -> None:
 
 
 def test_requests(instance: Instance) -> None:
-    application = Access(make_application(instance, Terms(seconds_max=5)), None)
+    application = Access(make_application(instance, ServerLimits(seconds_max=5)), None)
     transport = httpx.ASGITransport(application, raise_app_exceptions=False)
 
     async def run() -> None:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             for source in tries("requests"):
-                asked = request_of(source)
-                answer = await client.send(asked)
+                sent = make_request(source)
+                answer = await client.send(sent)
                 assert answer.status_code < 500, (
-                    f"seed {_SEED}: {asked.method} {asked.url} {asked.headers} "
-                    f"{asked.content[:300]!r}: {answer.text}"
+                    f"seed {_SEED}: {sent.method} {sent.url} {sent.headers} "
+                    f"{sent.content[:300]!r}: {answer.text}"
                 )
 
     anyio.run(run)
 
 
-def request_of(source: random.Random) -> httpx.Request:
+def make_request(source: random.Random) -> httpx.Request:
     url = "http://localhost" + source.choice(_PATHS)
     if source.random() < 0.5:
         names = ["report", "table", "limit", "nope"]
@@ -141,11 +141,11 @@ def request_of(source: random.Random) -> httpx.Request:
         "Accept": source.choice(["*/*", "", "application/*;q=nan", ";;q=,", "text/csv"]),
     }
     method = source.choice(["GET", "POST", "POST", "PUT"])
-    return httpx.Request(method, url, content=body_of(source), headers=headers)
+    return httpx.Request(method, url, content=make_body(source), headers=headers)
 
 
-def body_of(source: random.Random) -> bytes:
-    """A JSON object of known members, or one that was cut or changed."""
+def make_body(source: random.Random) -> bytes:
+    """Returns a JSON object of known members, sometimes truncated or corrupted."""
     members = {source.choice(_MEMBERS): source.choice(_VALUES) for _ in range(source.randrange(4))}
     if source.random() < 0.3:
         members["statement"] = "SELECT " + words(source, _SQL, 12, " ")

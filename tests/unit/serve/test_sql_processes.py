@@ -1,4 +1,4 @@
-"""Statements in processes of their own: what they may take, and what is left of those that die."""
+"""Statements in child processes: their limits, and recovery after a crash."""
 
 import subprocess
 import sys
@@ -56,7 +56,7 @@ def limit(seconds: int = 60) -> TimeLimit:
     return TimeLimit(seconds, time.monotonic(), stopped=threading.Event())
 
 
-def ask(processes: SqlProcesses, statement: str, seconds: int = 60) -> pa.Table:
+def run(processes: SqlProcesses, statement: str, seconds: int = 60) -> pa.Table:
     rows = processes.open(statement, limit(seconds), "local")
     return pa.Table.from_batches(rows, rows.schema)
 
@@ -66,35 +66,35 @@ def holds(instance: Instance) -> int:
         return len(state.collection.holds())
 
 
-def test_rows_come_as_they_are_and_a_process_is_used_again(
+def test_rows_are_returned_unchanged_and_processes_are_reused(
     instance: Instance, processes: SqlProcesses
 ) -> None:
-    found = ask(processes, "SELECT * FROM t ORDER BY k")
+    found = run(processes, "SELECT * FROM t ORDER BY k")
     assert found.column("s").to_pylist() == [f"row {k}" for k in range(ROWS)]
     (process,) = children()
-    assert ask(processes, "SELECT s FROM t WHERE k < 0").schema.names == ["s"]
+    assert run(processes, "SELECT s FROM t WHERE k < 0").schema.names == ["s"]
     with pytest.raises(InvalidRequestError, match="no table 'nope'; tables are: t"):
-        ask(processes, "SELECT * FROM nope")
+        run(processes, "SELECT * FROM nope")
     with pytest.raises(InvalidRequestError, match="zero"):
-        ask(processes, "SELECT 1 / (k - 40000) FROM t")
+        run(processes, "SELECT 1 / (k - 40000) FROM t")
     assert [each.pid for each in children()] == [process.pid]
     assert holds(instance) == 0
 
 
-def test_a_statement_that_is_closed_early_leaves_its_process_ready(
+def test_closing_a_statement_early_keeps_its_process(
     instance: Instance, processes: SqlProcesses
 ) -> None:
-    ask(processes, "SELECT 1")
+    run(processes, "SELECT 1")
     before = [each.pid for each in children()]
     rows = processes.open("SELECT a.k, repeat('x', 100) FROM t a, t b", limit(), "local")
     assert next(iter(rows)).num_rows
     rows.close()
     assert [each.pid for each in children()] == before
-    assert ask(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+    assert run(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
     assert holds(instance) == 0
 
 
-def test_a_statement_that_nobody_waits_for_is_stopped(processes: SqlProcesses) -> None:
+def test_cancelled_statement_is_stopped(processes: SqlProcesses) -> None:
     given_up = limit()
     assert given_up.stopped is not None
     threading.Timer(0.5, given_up.stopped.set).start()
@@ -102,7 +102,7 @@ def test_a_statement_that_nobody_waits_for_is_stopped(processes: SqlProcesses) -
     with pytest.raises(InvalidRequestError, match="nobody waits"):
         processes.open(ENDLESS, given_up, "local")
     assert time.monotonic() - begun < 10
-    assert ask(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+    assert run(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
 
 @pytest.mark.parametrize(
@@ -111,15 +111,15 @@ def test_a_statement_that_nobody_waits_for_is_stopped(processes: SqlProcesses) -
         ENDLESS,
         "SELECT count(*) FROM t a, t b, t c",
         "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r",
-        # Worked out while it is planned, where the engine looks at no clock.
+        # Evaluated during planning, where the engine does not check the time limit.
         "SELECT length(regexp_replace(repeat('a', 100000), 'a', repeat('b', 20), 'g')) FROM"
         " generate_series(1, 1000000000)",
     ],
 )
-def test_a_statement_ends_when_its_time_is_up(processes: SqlProcesses, statement: str) -> None:
+def test_statement_ends_at_its_time_limit(processes: SqlProcesses, statement: str) -> None:
     begun = time.monotonic()
     with pytest.raises(InvalidRequestError, match="more than 1 s"):
-        ask(processes, statement, seconds=1)
+        run(processes, statement, seconds=1)
     assert time.monotonic() - begun < 15
 
 
@@ -133,22 +133,22 @@ def test_a_statement_ends_when_its_time_is_up(processes: SqlProcesses, statement
         "SELECT cardinality(generate_series(1, 1000000000))",
     ],
 )
-def test_a_statement_that_takes_too_much_memory_ends_alone(
+def test_statement_beyond_its_memory_limit_ends_alone(
     processes: SqlProcesses, statement: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match="more memory"):
-        ask(processes, statement)
-    assert ask(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+        run(processes, statement)
+    assert run(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
 
-def test_a_process_that_is_killed_is_told_of_and_replaced(processes: SqlProcesses) -> None:
+def test_killed_process_is_reported_and_replaced(processes: SqlProcesses) -> None:
     rows = processes.open("SELECT value FROM generate_series(1, 1000000000)", limit(), "local")
     for each in children():
         each.kill()
-    with pytest.raises(InvalidRequestError, match="ended the process"):
+    with pytest.raises(InvalidRequestError, match="ended its process"):
         for _ in rows:
             pass
-    assert ask(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+    assert run(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
 
 def test_processes_end_with_their_server(tmp_path: Path, instance: Instance) -> None:
@@ -167,7 +167,7 @@ def test_processes_end_with_their_server(tmp_path: Path, instance: Instance) -> 
     pid = int(ended.stdout)
     deadline = time.monotonic() + 20
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, "it runs on"
+        assert time.monotonic() < deadline, "the process still runs"
         time.sleep(0.1)
 
 
@@ -186,4 +186,4 @@ def test_memory_is_limited_while_nobody_reads(processes: SqlProcesses) -> None:
         time.sleep(0.05)
     with pytest.raises(InvalidRequestError, match="more memory"):
         list(rows)
-    assert ask(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
+    assert run(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]

@@ -1,9 +1,9 @@
-"""Which format a caller gets."""
+"""Formats of rows, chosen by the Accept header."""
 
 import pytest
 from starlette.exceptions import HTTPException
 
-from sleeper.serve.row_formats import ARROW_STREAM, JSON_LINES, RowFormat, accepted_format
+from sleeper.serve.row_answer import ARROW_STREAM, JSON_LINES, RowFormat, choose_format
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -22,12 +22,12 @@ ARROW = "application/vnd.apache.arrow.stream"
         (f"{ARROW};q=0, */*", JSON_LINES),
     ],
 )
-def test_the_format_that_is_wanted_most(accept: str | None, expected: RowFormat) -> None:
-    assert accepted_format(accept) is expected
+def test_preferred_format_is_chosen(accept: str | None, expected: RowFormat) -> None:
+    assert choose_format(accept) is expected
 
 
 @pytest.mark.parametrize("accept", ["text/csv", f"{ARROW};q=0", f"{ARROW};q=many", ";;,"])
-def test_what_is_not_given_is_refused(accept: str) -> None:
+def test_unknown_formats_are_refused(accept: str) -> None:
     with pytest.raises(HTTPException) as refused:
-        accepted_format(accept)
+        choose_format(accept)
     assert refused.value.status_code == 406

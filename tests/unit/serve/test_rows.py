@@ -1,4 +1,4 @@
-"""What the body of a query asks for, and what is refused."""
+"""Bodies of queries: their members, and errors."""
 
 import base64
 from typing import Any
@@ -8,41 +8,41 @@ import pytest
 from sleeper.errors import InvalidRequestError
 from sleeper.query.request import Query, region_of_range, regions_of_keys
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.serve.rows import query_of_body
+from sleeper.serve.rows import parse_query
 
 ONE = Schema((Field("id", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.STRING),))
 TWO = Schema((Field("a", PrimitiveType.STRING), Field("b", PrimitiveType.BYTE_ARRAY)))
 
 
-def test_nothing_asked_is_the_whole_table() -> None:
-    assert query_of_body(ONE, {}) == Query()
+def test_empty_body_selects_the_whole_table() -> None:
+    assert parse_query(ONE, {}) == Query()
 
 
-def test_no_keys_are_no_rows() -> None:
-    assert query_of_body(ONE, {"keys": []}).regions == ()
+def test_empty_list_of_keys_selects_no_rows() -> None:
+    assert parse_query(ONE, {"keys": []}).regions == ()
 
 
-def test_keys_ranges_and_the_rest() -> None:
-    asked = query_of_body(
+def test_keys_ranges_and_other_members() -> None:
+    query = parse_query(
         ONE,
         {"keys": [1, [2]], "ranges": [[5, None]], "columns": ["v"], "limit": 0, "asOf": 3},
     )
     regions = (*regions_of_keys(ONE, [[1], [2]]), region_of_range(ONE, 5, None))
-    assert asked == Query(regions, ("v",), 0, 3)
+    assert query == Query(regions, ("v",), 0, 3)
 
 
-def test_a_region_that_holds_nothing_is_no_rows() -> None:
-    assert query_of_body(ONE, {"regions": [{"id": {"min": 5, "max": 5}}]}).regions == ()
+def test_empty_region_selects_no_rows() -> None:
+    assert parse_query(ONE, {"regions": [{"id": {"min": 5, "max": 5}}]}).regions == ()
 
 
-def test_keys_of_several_fields_with_bytes_as_base64() -> None:
+def test_keys_of_several_fields_have_base64_bytes() -> None:
     text = base64.b64encode(b"\x00\xff").decode()
-    (region,) = query_of_body(TWO, {"keys": [["x", text]]}).regions or ()
+    (region,) = parse_query(TWO, {"keys": [["x", text]]}).regions or ()
     assert region == regions_of_keys(TWO, [["x", b"\x00\xff"]])[0]
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "message"),
     [
         ({"key": [1]}, "'key'"),
         ({"keys": 1}, '"keys" must be a list'),
@@ -65,6 +65,6 @@ def test_keys_of_several_fields_with_bytes_as_base64() -> None:
         ({"filters": "nope(v)"}, "nope"),
     ],
 )
-def test_what_is_wrong_is_refused_by_name(body: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidRequestError, match=says):
-        query_of_body(ONE, body)
+def test_errors_name_the_wrong_member(body: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        parse_query(ONE, body)

@@ -1,0 +1,192 @@
+"""The state that the endpoints of a server share: limits, query slots, and row fetchers.
+
+A query holds a slot from its start to its last row. A thread fetches its rows one piece at a
+time, after the client has received the piece before, so memory is bounded for slow clients.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+import anyio
+import pyarrow as pa
+from anyio import to_thread
+
+from sleeper.errors import UnavailableError
+from sleeper.instance import Instance
+from sleeper.properties.engine import (
+    QUERY_SECONDS_MAX,
+    SERVE_BODY_BYTES_MAX,
+    SERVE_CONNECTIONS_MAX,
+    SERVE_HEADER_SECONDS_MAX,
+    SERVE_QUERIES_MAX,
+    SERVE_READ_SECONDS_MAX,
+    SERVE_SECONDS_MAX,
+    SERVE_WAITING_MAX,
+)
+from sleeper.query.interruption import TimeLimit
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """The limits of a server, for all clients together and for each.
+
+    `seconds_set_by` names the property that limits the time of a query. `answer_bytes_max` is
+    `None` for a server that streams responses; otherwise larger responses are refused. A
+    WebSocket sends a frame for each query at least every `keep_alive_seconds`. A client must
+    read each piece of a response within `read_seconds_max`, and send the headers of a request
+    within `header_seconds_max`.
+    """
+
+    queries_max: int = 16
+    waiting_max: int = 256
+    seconds_max: int = 300
+    seconds_set_by: str = SERVE_SECONDS_MAX.name
+    body_bytes_max: int = 1024**2
+    answer_bytes_max: int | None = None
+    keep_alive_seconds: float = 15.0
+    read_seconds_max: float = 30.0
+    connections_max: int = 500
+    header_seconds_max: float = 10.0
+
+
+def read_limits(instance: Instance) -> ServerLimits:
+    """Returns the limits in the instance's properties."""
+    properties = instance.properties()
+    limits = [(properties.get(p), p.name) for p in (SERVE_SECONDS_MAX, QUERY_SECONDS_MAX)]
+    seconds, name = min((limit for limit in limits if limit[0]), default=limits[0])
+    return ServerLimits(
+        properties.get(SERVE_QUERIES_MAX),
+        properties.get(SERVE_WAITING_MAX),
+        seconds,
+        name,
+        properties.get(SERVE_BODY_BYTES_MAX),
+        read_seconds_max=properties.get(SERVE_READ_SECONDS_MAX),
+        connections_max=properties.get(SERVE_CONNECTIONS_MAX),
+        header_seconds_max=properties.get(SERVE_HEADER_SECONDS_MAX),
+    )
+
+
+class RowStream(Protocol):
+    """The rows of a query: a `QueryResult`, or the rows of a statement in another process."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+    def close(self) -> None: ...
+
+
+OpenRows = Callable[[TimeLimit], RowStream]
+"""Starts a query, which ends when the time limit is exceeded."""
+OpenStatement = Callable[[str, TimeLimit, str, Any], RowStream]
+"""Starts a SQL statement for a caller, with the `asOf` value of its request."""
+
+
+class QuerySlots:
+    """One thread for each query that may run at once. An object belongs to one event loop."""
+
+    def __init__(self, running_max: int, waiting_max: int) -> None:
+        self._running_max = running_max
+        self._waiting_max = waiting_max
+        self._waiting = 0
+        self._slots = anyio.Semaphore(running_max)
+        self._threads = anyio.CapacityLimiter(running_max)
+
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[None]:
+        """Waits for a slot, in order of arrival. UnavailableError if too many queries wait."""
+        if self._waiting >= self._waiting_max:
+            raise UnavailableError(
+                f"{self._running_max} queries run and {self._waiting} wait: try again later"
+            )
+        self._waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Runs the work in the thread of a slot. A cancelled call ends after its work."""
+        return await to_thread.run_sync(work, limiter=self._threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The state that the endpoints of a server share."""
+
+    instance: Instance
+    limits: ServerLimits
+    slots: QuerySlots
+    open_statement: OpenStatement
+
+
+@dataclass(slots=True)
+class RowFetcher(Generic[T]):
+    """A query in a slot. `split` cuts its rows into pieces.
+
+    One call of a thread fetches several small pieces, so a small result takes one call.
+    """
+
+    service: Service
+    open_rows: OpenRows
+    split: Callable[[RowStream], Iterator[T]]
+    limit: TimeLimit = field(init=False)
+    _result: RowStream | None = None
+    _pieces: Iterator[T] | None = None
+
+    def __post_init__(self) -> None:
+        limits = self.service.limits
+        self.limit = TimeLimit(
+            limits.seconds_max, time.monotonic(), limits.seconds_set_by, threading.Event()
+        )
+
+    def stop(self) -> None:
+        """Makes a running fetch end soon."""
+        assert self.limit.stopped is not None
+        self.limit.stopped.set()
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Holds a slot, and closes the query at its end. The time limit starts with the slot."""
+        async with self.service.slots.acquire():
+            self.limit = replace(self.limit, begun=time.monotonic())
+            try:
+                yield
+            finally:
+                self.stop()
+                with anyio.CancelScope(shield=True):
+                    await self.service.slots.run(self._close)
+
+    async def fetch(self, is_enough: Callable[[list[T]], bool]) -> tuple[list[T], bool]:
+        """Returns the next pieces, until they are enough, and whether they are the last."""
+        return await self.service.slots.run(partial(self._fetch, is_enough))
+
+    def _fetch(self, is_enough: Callable[[list[T]], bool]) -> tuple[list[T], bool]:
+        self.limit.check()
+        if self._pieces is None:
+            self._result = self.open_rows(self.limit)
+            self._pieces = self.split(self._result)
+        pieces: list[T] = []
+        for piece in self._pieces:
+            pieces.append(piece)
+            if is_enough(pieces):
+                return pieces, False
+        return pieces, True
+
+    def _close(self) -> None:
+        with contextlib.suppress(Exception):
+            if self._result is not None:
+                self._result.close()
