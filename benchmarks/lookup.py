@@ -21,7 +21,7 @@ from sleeper.files.data_file import new_data_path
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
-from sleeper.query.request import Query, regions_of_keys
+from sleeper.query.request import Query, make_key_regions
 from sleeper.query.run import run_query
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
@@ -75,7 +75,7 @@ def ours(watch: Watch, folder: str) -> dict[str, Any]:
 
         def seconds_of(keys: Sequence[str]) -> tuple[float, int]:
             start = time.perf_counter()
-            regions = regions_of_keys(SCHEMA, [(key,) for key in keys])
+            regions = make_key_regions(SCHEMA, [(key,) for key in keys])
             found = run_query(Query(regions), table, engine).read_all()
             seconds = time.perf_counter() - start
             check(set(found.column(0).to_pylist()) <= set(keys), "another key was found")

@@ -29,7 +29,7 @@ from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.region import Region
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
-from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.storage.location import DataRoot
 
@@ -90,9 +90,9 @@ def ours(watch: Watch, folder: str, questions: str, threads: int) -> dict[str, A
 
     def answer(question: Question) -> pa.Table:
         if question.keys is None:
-            regions: tuple[Region, ...] = (region_of_range(SCHEMA, question.low, question.high),)
+            regions: tuple[Region, ...] = (make_range_region(SCHEMA, question.low, question.high),)
         else:
-            regions = regions_of_keys(SCHEMA, [(key,) for key in question.keys])
+            regions = make_key_regions(SCHEMA, [(key,) for key in question.keys])
         return run_query(Query(regions), table, engine).read_all()
 
     answers = ask(watch, questions, answer)

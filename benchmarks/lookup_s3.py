@@ -20,7 +20,7 @@ from benchmarks.settings import Settings
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.local.state_store import open_state_store
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
-from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.storage.bucket import Bucket, Credentials, open_bucket
 from sleeper.storage.location import DataRoot
@@ -113,13 +113,13 @@ class _Asker:
         self._engine = QueryEngine(QuerySettings(EngineSettings(spill, buckets=root.buckets)))
 
     def keys(self, keys: Sequence[str], are_there: bool = True) -> None:
-        query = Query(regions_of_keys(SCHEMA, [(key,) for key in keys]))
+        query = Query(make_key_regions(SCHEMA, [(key,) for key in keys]))
         found = run_query(query, self._table, self._engine).read_all()
         wanted = sorted(keys) if are_there else []
         check(found.column(0).to_pylist() == wanted, "other keys were found than are there")
 
     def range(self, start: str, end: str) -> int:
-        query = Query((region_of_range(SCHEMA, start, end),))
+        query = Query((make_range_region(SCHEMA, start, end),))
         rows: int = run_query(query, self._table, self._engine).read_all().num_rows
         return rows
 

@@ -26,8 +26,8 @@ from sleeper.jobs.query_tracker import QueryState
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.opening import open_instance
 from sleeper.query.messages.leaf import leaf_query_body
-from sleeper.query.request import Query, regions_of_keys
-from sleeper.query.service import open_query, schema_of
+from sleeper.query.request import Query, make_key_regions
+from sleeper.query.service import open_query, read_schema
 from sleeper.query_service.leaf_service import run_leaf_query_message
 from sleeper.query_service.service import plan_query_message, run_query_message
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
@@ -147,11 +147,11 @@ def _leaf_ms(instance: Instance, message: Message) -> float:
 
 
 def _at_once(instance: Instance, choice: random.Random) -> tuple[list[float], float]:
-    schema = schema_of(instance, "t")
+    schema = read_schema(instance, "t")
     wanted = [choice.randrange(_ROWS) for _ in range(_CONCURRENT_POINTS)]
 
     def ask(key: int) -> float:
-        query = Query(regions_of_keys(schema, [(key,)]))
+        query = Query(make_key_regions(schema, [(key,)]))
         return _ms(lambda: _check_key(open_query(instance, "t", query).read_all(), key))
 
     begun = time.perf_counter()

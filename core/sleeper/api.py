@@ -37,10 +37,10 @@ from sleeper.partitions.json import region_from_json
 from sleeper.partitions.region import Region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
-from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.result import QueryResult
-from sleeper.query.service import explain_statement, open_query, open_sql, schema_of
-from sleeper.query.sql.as_of import as_of_value
+from sleeper.query.service import explain_statement, open_query, open_sql, read_schema
+from sleeper.query.sql.as_of import parse_as_of
 from sleeper.query.sql.explain import SqlExplanation
 from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import Schema
@@ -152,7 +152,7 @@ class Table:
     def __init__(self, instance: Ports, name: str) -> None:
         self._instance = instance
         self.name = name
-        self.schema: Schema = schema_of(instance, name)
+        self.schema: Schema = read_schema(instance, name)
 
     @property
     def arrow_schema(self) -> pa.Schema:
@@ -213,8 +213,8 @@ class Table:
         Raises `InvalidRequestError` for a column, key or value that does not fit the schema, and
         for a version that is no longer kept; `NotFoundError` if the table was deleted.
         """
-        wanted: list[Region] = list(regions_of_keys(self.schema, keys))
-        wanted += [region_of_range(self.schema, low, high) for low, high in ranges]
+        wanted: list[Region] = list(make_key_regions(self.schema, keys))
+        wanted += [make_range_region(self.schema, low, high) for low, high in ranges]
         plain = {"stringsBase64Encoded": False}
         wanted += [region_from_json(self.schema, {**plain, **region}) for region in regions]
         query = Query(
@@ -311,7 +311,7 @@ class Instance:
         Raises `InvalidRequestError` for a statement that is not valid or not a SELECT, and for a
         version that is no longer kept.
         """
-        return Rowset(open_sql(self._ports, statement, as_of=as_of_value(as_of)))
+        return Rowset(open_sql(self._ports, statement, as_of=parse_as_of(as_of)))
 
     def explain(
         self, statement: str, as_of: int | Mapping[str, int] | None = None
@@ -320,7 +320,7 @@ class Instance:
 
         Arguments and errors are those of `sql`.
         """
-        return explain_statement(self._ports, statement, as_of_value(as_of))
+        return explain_statement(self._ports, statement, parse_as_of(as_of))
 
     def run_until_idle(self, workers: int | None = None) -> RunStatus:
         """Runs the background work of a local instance until none is left.

@@ -11,7 +11,7 @@ from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.query_tracker import QueryState
 from sleeper.jobs.queue import QueueName
-from sleeper.query.messages.query import redriven_query_body
+from sleeper.query.messages.query import rewrite_query_body
 from sleeper.tables.table_ref import TableRef
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, batch_of, failed, make_table, messages_of
@@ -92,12 +92,12 @@ def test_what_may_succeed_later_returns_soon(
 def test_a_redriven_query_sees_what_who_asked_first_may_see(aws: Lambda, table: TableRef) -> None:
     changes = {"sleeper.table.query.callers": json.dumps({SENDER: {}, "AROA1": {"iterator": "No"}})}
     aws.instance.tables.properties.change(table.id, changes)
-    asked = redriven_query_body(body("q1"), "m7", "AROA1:somebody")
+    asked = rewrite_query_body(body("q1"), "m7", "AROA1:somebody")
     aws.instance.jobs.queue(QueueName.QUERY).send(asked)
     aws.take(QueueName.QUERY, functions.plan_query)
     assert "'No'" in (aws.instance.queries.tracker().query("q1").error or "")
     # Whoever may not see all cannot send in another's name, and a redrive keeps that so.
-    claimed = redriven_query_body(body("q2", askedBy=[SENDER]), "m8", "AROA1:somebody")
+    claimed = rewrite_query_body(body("q2", askedBy=[SENDER]), "m8", "AROA1:somebody")
     aws.instance.jobs.queue(QueueName.QUERY).send(claimed)
     aws.take(QueueName.QUERY, functions.plan_query)
     assert "in another's name" in (aws.instance.queries.tracker().query("q2").error or "")

@@ -15,7 +15,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
-from sleeper.query.request import region_of_range
+from sleeper.query.request import make_range_region
 from sleeper.schema.json import schema_from_json
 from tests.system.bad_days import (
     SCHEMA,
@@ -249,7 +249,7 @@ def test_wrong_split_points_make_no_table(instance: Instance, points: list[objec
 
 def test_a_range_upside_down_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match=r"'k'.*'b'.*'a'"):
-        region_of_range(schema_from_json(SCHEMA), "b", "a")
+        make_range_region(schema_from_json(SCHEMA), "b", "a")
 
 
 def test_rejected_jobs_may_come_again_under_their_id_with_a_good_file(

@@ -31,7 +31,7 @@ from sleeper.partitions.partition import tree_from_split_points
 from sleeper.query.distributed.change_feed import plan_feed
 from sleeper.query.distributed.read import plan_read, read_part
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
-from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.statement import run_sql
@@ -84,7 +84,7 @@ def _of(file: DataFile) -> ExpectedFile:
 def test_a_table_lives_from_ingest_to_collection(table: RealTable, engine: QueryEngine) -> None:
     for start in range(4):
         table.ingest(range(start, 4000, 4), strategy=(SHARED, BY_LEAF)[start % 2])
-    assert keys(table, engine, Query(regions_of_keys(LONG_SCHEMA, [(7,), (3999,), (5000,)]))) == [
+    assert keys(table, engine, Query(make_key_regions(LONG_SCHEMA, [(7,), (3999,), (5000,)]))) == [
         7,
         3999,
     ]
@@ -101,7 +101,7 @@ def test_a_table_lives_from_ingest_to_collection(table: RealTable, engine: Query
     table.clock.pass_minutes(60)
     assert table.collect().files == 4
     assert len(table.paths_on_disk()) == before - 4 * OBJECTS_PER_FILE
-    some = Query((region_of_range(LONG_SCHEMA, 900, 1100),))
+    some = Query((make_range_region(LONG_SCHEMA, 900, 1100),))
     assert keys(table, engine, some) == [*range(900, 1100)]
     assert sql(table, engine, "SELECT count(*) AS n FROM t") == [{"n": 4000}]
 

@@ -21,8 +21,8 @@ from sleeper.properties.deployed import DEPLOYED_QUEUES
 from sleeper.properties.deployed_stores import DeployedBucket, DeployedTable
 from sleeper.properties.java_text import read_properties_text
 from sleeper.query.messages.destination import results_destination_from_json
-from sleeper.query.messages.leaf import leaf_query_of, parse_leaf_query_message
-from sleeper.query.messages.query import parse_query_message, query_of
+from sleeper.query.messages.leaf import make_leaf_query, parse_leaf_query_message
+from sleeper.query.messages.query import make_query, parse_query_message
 from sleeper.query.rows.json_text import json_lines
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
@@ -43,11 +43,11 @@ def _schema() -> Schema:
 
 
 def _query(body: str) -> None:
-    query_of(parse_query_message(body, "default"), _schema())
+    make_query(parse_query_message(body, "default"), _schema())
 
 
 def _leaf_query(body: str) -> None:
-    leaf_query_of(parse_leaf_query_message(body), _schema())
+    make_leaf_query(parse_leaf_query_message(body), _schema())
 
 
 def _commit(body: str) -> None:

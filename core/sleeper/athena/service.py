@@ -39,7 +39,7 @@ from sleeper.properties.engine import ATHENA_HOLD_SECONDS, ATHENA_SHOWS_RAW, ATH
 from sleeper.properties.instance import SPLITTING_FILES_MAX
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.engine import QueryTable
-from sleeper.query.service import query_table
+from sleeper.query.service import make_query_table
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 
@@ -135,7 +135,7 @@ def _athena_table(table: OpenTable) -> QueryTable:
             f"table {table.ref.name!r} is not open to all callers, and {QUERY_CALLERS.name} does "
             f"not name {ATHENA_CALLER!r}"
         )
-    return query_table(table, ATHENA_CALLER)
+    return make_query_table(table, ATHENA_CALLER)
 
 
 def _spill_bucket(instance: Instance) -> tuple[str, DataRoot]:

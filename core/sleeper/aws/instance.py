@@ -68,7 +68,7 @@ from sleeper.properties.engine import (
 )
 from sleeper.properties.instance import ID, QUERY_TRACKER_DAYS
 from sleeper.properties.values import InstanceProperties
-from sleeper.query.messages.query import redriven_query_body
+from sleeper.query.messages.query import rewrite_query_body
 from sleeper.storage.bucket import MissingBucketError, open_bucket
 from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableId
@@ -269,7 +269,7 @@ def _dead_letters(files: PropertyFiles, name: QueueName) -> SqsDeadLetters:
 def redriven_body(name: QueueName) -> RedrivenBody:
     """Returns how a queue's messages change when they are redriven."""
     if name is QueueName.QUERY:
-        return redriven_query_body
+        return rewrite_query_body
     if name in _ID_MEMBERS:
         member = _ID_MEMBERS[name]
         return lambda body, message_id, _sender: body_with_id(body, member, message_id)

@@ -29,7 +29,7 @@ from sleeper.query.hold import VersionHold
 from sleeper.query.request import Query
 from sleeper.query.rows.output import write_parquet
 from sleeper.query.run import run_query
-from sleeper.query.service import query_table
+from sleeper.query.service import make_query_table
 from sleeper.reports.access import check_export_access
 from sleeper.runs.task import own_task
 from sleeper.runs.tracked_job import RunEnd, TrackedJob
@@ -107,7 +107,7 @@ def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
     # table one day, so its input is verified, whatever queries do.
     settings = replace(shared.settings, rows_max=0, seconds_max=0, verifies_checksums=True)
     engine = QueryEngine(settings, shared.clock)
-    place = query_table(table)
+    place = make_query_table(table)
     plan = plan_export(folder, table.state)
 
     def write(region: Region, version: int, sink: BinaryIO) -> int:

@@ -172,11 +172,11 @@ def query(
         instance.table(name)  # before the engine is loaded, which takes a second
         from sleeper.cli.rows_asked import query_asked
         from sleeper.processing.text import iterator_call
-        from sleeper.query.service import open_query, schema_of
+        from sleeper.query.service import open_query, read_schema
 
         begun = time.monotonic()
         asked = query_asked(
-            schema_of(instance, name),
+            read_schema(instance, name),
             keys or (),
             ranges or (),
             regions or (),
@@ -227,10 +227,10 @@ def sql(
         return
     with opened(context) as instance:
         from sleeper.query.service import open_sql
-        from sleeper.query.sql.as_of import as_of_texts
+        from sleeper.query.sql.as_of import parse_as_of_options
 
         begun = time.monotonic()
-        result = open_sql(instance, statement, as_of=as_of_texts(as_of or ()))
+        result = open_sql(instance, statement, as_of=parse_as_of_options(as_of or ()))
         _print_rows(result, row_format, output, begun)
 
 
@@ -249,10 +249,10 @@ def _explain(
         kind = kinds[str(output)]
     with opened(context) as instance:
         from sleeper.query.service import explain_statement
-        from sleeper.query.sql.as_of import as_of_texts
+        from sleeper.query.sql.as_of import parse_as_of_options
         from sleeper.reports.queries import list_reads
 
-        explanation = explain_statement(instance, statement, as_of_texts(as_of))
+        explanation = explain_statement(instance, statement, parse_as_of_options(as_of))
         print_listings([list_reads(explanation)], kind)
 
 

@@ -9,7 +9,7 @@ from sleeper.partitions.json import key_value_from_json, region_from_json
 from sleeper.partitions.region import Region, key_region
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
-from sleeper.query.request import Query, region_of_range
+from sleeper.query.request import Query, make_range_region
 from sleeper.schema.model import INT_RANGES, Field, KeyValue, Schema
 
 
@@ -39,7 +39,7 @@ def region_of_range_text(schema: Schema, text: str) -> Region:
         )
     field = schema.row_keys[0]
     low, high = (_value(field, end) if end else None for end in ends)
-    return region_of_range(schema, low, high)
+    return make_range_region(schema, low, high)
 
 
 def _cells(text: str, separator: str) -> list[str]:

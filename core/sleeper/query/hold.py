@@ -44,7 +44,7 @@ class VersionHold:
                 self._create()
                 self._start(self._seconds / 3)
 
-    def take_after(self, seconds: float) -> None:
+    def acquire_after(self, seconds: float) -> None:
         """Takes the hold later, unless it is released before that."""
         with self._lock:
             if not self._is_over and not self._is_taken:
@@ -65,7 +65,7 @@ class VersionHold:
             if self._end():
                 self._commit_renewal()
 
-    def release_soon(self) -> None:
+    def release_in_background(self) -> None:
         """Releases from a thread of its own: for a garbage collector, which may have
         interrupted anything, a transaction of this thread included.
         """

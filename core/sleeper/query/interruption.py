@@ -66,7 +66,7 @@ class TimeLimit:
         return f"the query takes more than {self.seconds} s, which {self.set_by} does not allow"
 
 
-def batches_of(stream: RecordBatchStream, limit: TimeLimit) -> Iterator[pa.RecordBatch]:
+def read_stream(stream: RecordBatchStream, limit: TimeLimit) -> Iterator[pa.RecordBatch]:
     """The stream's batches. InvalidRequestError if time is up before its end."""
     while (batch := _next(stream, limit)) is not None:
         yield batch.to_pyarrow()

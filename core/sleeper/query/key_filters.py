@@ -68,7 +68,9 @@ LoadFilters = Callable[[Sequence[DataFile]], None]
 """Hears of files whose filters will be asked for next."""
 
 
-def narrowed(plan: QueryPlan, filter_of: FilterOf, load: LoadFilters = lambda _: None) -> QueryPlan:
+def prune_plan(
+    plan: QueryPlan, filter_of: FilterOf, load: LoadFilters = lambda _: None
+) -> QueryPlan:
     """The plan without the keys, and so without the files and leaves, that filters deny."""
     hashes = _RegionHashes(plan.schema)
     leaves = []

@@ -11,14 +11,14 @@ from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.query.request import Query
-from sleeper.query.table_plan import bounds_region, covers, joined_regions
+from sleeper.query.table_plan import bounds_region, covers, join_regions
 from sleeper.schema.model import Schema, next_key_value, precedes
 from sleeper.statestore.reading.table_state import TableState
 
 T = TypeVar("T")
 
 
-def in_key_order(
+def group_in_key_order(
     schema: Schema, placed: Sequence[tuple[Region, T]], dimension: int = 0
 ) -> list[list[T]]:
     """What lies in the regions, which do not overlap and agree in the fields before, in groups.
@@ -30,7 +30,7 @@ def in_key_order(
     groups: list[list[T]] = []
     for together in _overlapping_key_order(placed, dimension):
         if len(together) > 1 and _is_one_value(schema, [r for r, _ in together], dimension):
-            groups += in_key_order(schema, together, dimension + 1)
+            groups += group_in_key_order(schema, together, dimension + 1)
         else:
             groups.append([each for _, each in together])
     return groups
@@ -105,7 +105,7 @@ def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
     """The plan of a query that fits the schema, on the version that the state is of."""
     cuts = plan_leaves(query, schema, state)
     placed = [(_extent(schema, cut.regions, cut.plan), cut.plan) for cut in cuts]
-    groups = in_key_order(schema, placed)
+    groups = group_in_key_order(schema, placed)
     leaves = tuple(_joined(schema, group) for group in groups)
     return QueryPlan(schema, state.version, leaves, state.processing, state.version_time_ms)
 
@@ -143,7 +143,7 @@ def _joined_scan(schema: Schema, scans: Sequence[FileScan]) -> FileScan:
     if len(scans) == 1:
         return scans[0]
     file = scans[0].file
-    regions = joined_regions(r for scan in scans for r in scan.regions or ())
+    regions = join_regions(r for scan in scans for r in scan.regions or ())
     is_whole = covers(regions, bounds_region(schema, file))
     return FileScan(file, None if is_whole else tuple(regions))
 

@@ -53,12 +53,12 @@ def check_query(query: Query, schema: Schema) -> None:
         raise InvalidRequestError(f"limit {query.limit} is less than 0")
 
 
-def regions_of_keys(schema: Schema, keys: Iterable[Sequence[object]]) -> tuple[Region, ...]:
+def make_key_regions(schema: Schema, keys: Iterable[Sequence[object]]) -> tuple[Region, ...]:
     """One region for each whole row key. A key is a sequence with a value per row key field."""
     return tuple(key_region(schema, _checked_key(schema, key)) for key in keys)
 
 
-def region_of_range(schema: Schema, minimum: object | None, maximum: object | None) -> Region:
+def make_range_region(schema: Schema, minimum: object | None, maximum: object | None) -> Region:
     """Keys whose first field is from `minimum` to below `maximum`; None is open on that side."""
     field = schema.row_keys[0]
     low = None if minimum is None else check_key_value(field, minimum)
@@ -67,7 +67,7 @@ def region_of_range(schema: Schema, minimum: object | None, maximum: object | No
     return Region((make_range(field, low, high), *others))
 
 
-def columns_with_keys(schema: Schema, value_fields: Iterable[str]) -> tuple[str, ...]:
+def select_columns(schema: Schema, value_fields: Iterable[str]) -> tuple[str, ...]:
     """The columns of a query message: keys always, and the value fields that it requests.
 
     docs/formats.md, "Query messages": `requestedValueFields`. In schema order.

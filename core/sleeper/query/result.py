@@ -56,7 +56,7 @@ class QueryResult:
         if self._handed_out == 2:
             # Most results are one batch; what goes on may go on for long.
             for hold in self._holds:
-                hold.take_after(_SECONDS_UNTIL_HOLD)
+                hold.acquire_after(_SECONDS_UNTIL_HOLD)
         return batch
 
     def __enter__(self) -> Self:
@@ -85,7 +85,7 @@ class QueryResult:
             return pa.Table.from_batches(list(self), self.schema)
 
 
-def with_first(
+def prepend_batch(
     first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """A stream whose first batch was fetched already; None if there was none."""
@@ -96,4 +96,4 @@ def with_first(
 
 def _let_go_soon(holds: tuple[VersionHold, ...]) -> None:
     for hold in holds:
-        hold.release_soon()
+        hold.release_in_background()

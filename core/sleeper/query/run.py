@@ -21,11 +21,11 @@ from sleeper.processing.restriction import NO_RESTRICTION, Restriction, visible_
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit
-from sleeper.query.key_filters import narrowed
+from sleeper.query.key_filters import prune_plan
 from sleeper.query.plan import LeafPlan, QueryPlan, plan_query
 from sleeper.query.request import Query, check_query
-from sleeper.query.result import QueryResult, with_first
-from sleeper.query.size import bytes_of, check_size
+from sleeper.query.result import QueryResult, prepend_batch
+from sleeper.query.size import check_size, total_bytes
 from sleeper.retries import Backoff, retry
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 RESTARTS = Backoff(retries=4)
 """Restarts of a query whose files were collected before it could read them."""
 
-parsed_schema = lru_cache(maxsize=256)(schema_from_json)
+parse_schema = lru_cache(maxsize=256)(schema_from_json)
 
 
 def run_query(
@@ -66,14 +66,14 @@ def run_query(
         )
     except StateMovedOnError as error:
         # Collection is not that frequent, so the file is missing or damaged.
-        plan = plan_of_query(query, table)
+        plan = plan_table_query(query, table)
         raise _damage(_files_of(plan), plan.schema, table.root, engine) or error from error
 
 
-def plan_of_query(query: Query, table: QueryTable) -> QueryPlan:
+def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:
     """Which files may hold rows of the query at its version, by what the state knows of them."""
     with table.store.reading(query.version) as state:
-        schema = parsed_schema(state.schema_json)
+        schema = parse_schema(state.schema_json)
         check_query(query, schema)
         return plan_query(query, schema, state)
 
@@ -81,31 +81,31 @@ def plan_of_query(query: Query, table: QueryTable) -> QueryPlan:
 def _start(
     query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None, held: bool
 ) -> QueryResult:
-    plan = narrowed(
-        plan_of_query(query, table),
+    plan = prune_plan(
+        plan_table_query(query, table),
         lambda file: engine.key_filters.get(table.root, file),
         lambda files: engine.key_filters.load(table.root, files),
     )
-    check_size(bytes_of(_files_of(plan)), engine.settings.bytes_max)
+    check_size(total_bytes(_files_of(plan)), engine.settings.bytes_max)
     columns = visible_columns(table.restriction, plan.schema, query.columns)
     query = replace(query, columns=columns)
     seconds = engine.settings.hold_seconds
     hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
     target = result_schema(plan.schema, query.columns)
     now_ms = _now_of(plan, query, engine)
-    steps = steps_of(plan, query, table.iterators, now_ms, table.restriction)
+    steps = make_steps(plan, query, table.iterators, now_ms, table.restriction)
     holds = () if held else (hold,)
     try:
         if len(plan.leaves) > 1:
             for each in holds:
                 each.take()
         limit = limit or TimeLimit.from_now(engine.settings.seconds_max)
-        rows = rows_of(plan, query, table.root, engine, target, steps, limit)
+        rows = read_rows(plan, query, table.root, engine, target, steps, limit)
         first = next(rows, None)
     except BaseException:
         hold.release()
         raise
-    batches = with_first(first, rows)
+    batches = prepend_batch(first, rows)
     return QueryResult(target, batches, holds, engine.settings.rows_max)
 
 
@@ -115,7 +115,7 @@ def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
     return whole if columns is None else pa.schema([whole.field(name) for name in columns])
 
 
-def steps_of(
+def make_steps(
     plan: QueryPlan,
     query: Query,
     iterators: TableIterators,
@@ -156,7 +156,7 @@ def _now_of(plan: QueryPlan, query: Query, engine: QueryEngine) -> int:
     return plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
 
 
-def rows_of(
+def read_rows(
     plan: QueryPlan,
     query: Query,
     root: DataRoot,

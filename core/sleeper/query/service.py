@@ -29,7 +29,7 @@ def open_query(
 
     A caller sees what the table's properties let it see; None is the instance's owner.
     """
-    table = query_table(instance.table(table_name), caller)
+    table = make_query_table(instance.table(table_name), caller)
     return run_query(query, table, instance.queries.engine(), limit)
 
 
@@ -53,28 +53,28 @@ def explain_statement(instance: Instance, statement: str, as_of: AsOf = NEWEST) 
     return explain_sql(statement, _openers(instance), instance.queries.engine(), as_of)
 
 
-def schema_of(instance: Instance, table_name: str) -> Schema:
+def read_schema(instance: Instance, table_name: str) -> Schema:
     """The table's schema as its log has it."""
     with instance.table(table_name).state.reading() as state:
         return schema_from_json(state.schema_json)
 
 
-def query_table(table: OpenTable, caller: str | None = None) -> QueryTable:
+def make_query_table(table: OpenTable, caller: str | None = None) -> QueryTable:
     """The table as queries of a caller see it; None is the instance's owner.
 
     InvalidRequestError if the caller may not query it.
     """
-    restriction = NO_RESTRICTION if caller is None else restriction_for(table, caller)
+    restriction = NO_RESTRICTION if caller is None else restrict_caller(table, caller)
     root = table.instance.storage.root
-    return QueryTable(table.ref.name, table.state, root, iterators_of(table), restriction)
+    return QueryTable(table.ref.name, table.state, root, table_iterators(table), restriction)
 
 
-def restriction_for(table: OpenTable, caller: str) -> Restriction:
+def restrict_caller(table: OpenTable, caller: str) -> Restriction:
     """What the caller may see. InvalidRequestError if that is nothing."""
     return find_restriction(table.properties().get(QUERY_CALLERS), caller, table.ref.name)
 
 
-def iterators_of(table: OpenTable) -> TableIterators:
+def table_iterators(table: OpenTable) -> TableIterators:
     """What runs iterators on the table's rows."""
     return TableIterators(
         table.ref.name,
@@ -86,6 +86,6 @@ def iterators_of(table: OpenTable) -> TableIterators:
 
 def _openers(instance: Instance, caller: str | None = None) -> TableOpeners:
     return {
-        ref.name: partial(query_table, OpenTable(instance, ref), caller)
+        ref.name: partial(make_query_table, OpenTable(instance, ref), caller)
         for ref in instance.tables.index.list()
     }

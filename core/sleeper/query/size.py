@@ -16,6 +16,6 @@ def check_size(bytes_of_files: int, bytes_max: int) -> None:
         )
 
 
-def bytes_of(files: Iterable[DataFile]) -> int:
+def total_bytes(files: Iterable[DataFile]) -> int:
     """Of all files together, each once."""
     return sum({file.path: file.bytes for file in files}.values())

@@ -64,7 +64,7 @@ def plan_table(
     for file in files:
         ids = tuple(sorted(referring[file.path]))
         if ids not in unions:
-            unions[ids] = joined_regions([known[i] for i in ids])
+            unions[ids] = join_regions([known[i] for i in ids])
         is_whole = covers(unions[ids], bounds_region(schema, file))
         groups[None if is_whole else ids].append(file.path)
         size += file.bytes
@@ -107,7 +107,7 @@ def bounds_region(schema: Schema, file: DataFile) -> Region:
     return Region(tuple(Range(low, next_key_value(field, high)) for field, low, high in bounds))
 
 
-def joined_regions(regions: Iterable[Region]) -> list[Region]:
+def join_regions(regions: Iterable[Region]) -> list[Region]:
     """The same keys in fewer regions: those of one field are joined where they meet."""
     ascending = sorted(regions, key=lambda r: [x.min for x in r.ranges])
     if not ascending or len(ascending[0].ranges) > 1:

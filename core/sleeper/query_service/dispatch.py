@@ -16,10 +16,10 @@ from sleeper.processing.restriction import Restriction, visible_columns
 from sleeper.query.messages.destination import ResultsDestination
 from sleeper.query.messages.query import (
     QueryMessage,
+    make_query,
     parse_query_message,
     query_fingerprint,
-    query_id_of,
-    query_of,
+    read_query_id,
 )
 from sleeper.query.request import check_query
 from sleeper.query_service.frames import CompletedPart, tell_completed, tell_failed, tell_subqueries
@@ -93,7 +93,7 @@ def refuse_query(body: str, default_query_id: str, reason: str, by: Dispatch) ->
     the default id, which is the message's own, and QueryIdTakenError is raised, since nobody
     looks there: the message is to end as a dead letter.
     """
-    query_id, fingerprint = query_id_of(body, default_query_id), query_fingerprint(body)
+    query_id, fingerprint = read_query_id(body, default_query_id), query_fingerprint(body)
     logger.warning("query %s failed: %s", query_id, reason)
     try:
         status = by.tracker.fail(query_id, fingerprint, reason)
@@ -121,7 +121,7 @@ def _pinned(
         schema = schema_from_json(state.schema_json)
         now_ms = max(by.clock(), state.version_time_ms)
         pin = QueryPin(fingerprint, table.id, state.version, now_ms)
-    query = query_of(message, schema)
+    query = make_query(message, schema)
     check_query(query, schema)
     visible_columns(table.restriction, schema, query.columns)
     for call in (message.iterator, table.restriction.iterator):

@@ -14,7 +14,7 @@ from sleeper.properties.engine import (
 from sleeper.properties.instance import QUERY_RESULTS_BATCH_SIZE
 from sleeper.query.engine import QueryTable
 from sleeper.query.messages.leaf import LeafQueryMessage, parse_leaf_query_message
-from sleeper.query.service import query_table
+from sleeper.query.service import make_query_table
 from sleeper.query_service.frames import frame_sender
 from sleeper.query_service.publish import Publishing
 from sleeper.query_service.run_leaf import LeafRunning, run_leaf_query
@@ -42,7 +42,9 @@ def run_subquery(instance: Instance, leaf: LeafQueryMessage, tries: int, held: b
     """Runs a subquery; how many rows it gave. `tries` counts this one."""
 
     def table_of(table_id: str) -> QueryTable:
-        return query_table(OpenTable(instance, find_table(instance.tables.index, None, table_id)))
+        return make_query_table(
+            OpenTable(instance, find_table(instance.tables.index, None, table_id))
+        )
 
     properties = instance.properties()
     publishing = Publishing(

@@ -17,7 +17,7 @@ from sleeper.query.messages.leaf import LeafQueryMessage, leaf_query_body
 from sleeper.query.messages.query import QueryMessage
 from sleeper.query.plan import LeafCut, plan_leaves
 from sleeper.query.request import Query
-from sleeper.query.size import bytes_of, check_size
+from sleeper.query.size import check_size, total_bytes
 from sleeper.schema.model import Schema, smallest_key_value
 from sleeper.statestore.reading.table_state import TableState
 
@@ -56,7 +56,7 @@ def plan_subqueries(
     """
     found: list[Subquery] = []
     cuts = plan_leaves(planned.query, schema, state)
-    check_size(bytes_of(scan.file for cut in cuts for scan in cut.plan.scans), files_bytes_max)
+    check_size(total_bytes(scan.file for cut in cuts for scan in cut.plan.scans), files_bytes_max)
     for cut in cuts:
         leaf = _LeafPlanning(planned, schema, cut, bytes_max)
         leaf.add(cut.regions)

@@ -27,9 +27,9 @@ from sleeper.properties.engine import QUERY_MESSAGE_SECONDS_MAX
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.messages.destination import DestinationKind
-from sleeper.query.messages.leaf import LeafQueryMessage, leaf_query_of
+from sleeper.query.messages.leaf import LeafQueryMessage, make_leaf_query
 from sleeper.query.messages.query import QueryMessage
-from sleeper.query.run import parsed_schema, run_query
+from sleeper.query.run import parse_schema, run_query
 from sleeper.query_service.frames import (
     CompletedPart,
     are_listed,
@@ -121,7 +121,7 @@ def _run(leaf: LeafQueryMessage, by: LeafRunning, held: bool) -> int:
     limit.check()
     with (
         kept_alive(leaf.query, by.publishing.send_frame),
-        run_query(leaf_query_of(leaf, schema), table, engine, limit, held) as result,
+        run_query(make_leaf_query(leaf, schema), table, engine, limit, held) as result,
     ):
         rows = _within(result, _room(leaf, by), by.rows_max)
         return publish_rows(leaf, schema, result.schema, rows, by.publishing)
@@ -166,10 +166,10 @@ def _schema(table: QueryTable, version: int | None) -> Schema:
     """A version's schema does not change: if this process has seen it, the log is not asked."""
     try:
         with table.store.reading(version, stale=version is not None) as state:
-            return parsed_schema(state.schema_json)
+            return parse_schema(state.schema_json)
     except (InvalidRequestError, NotFoundError):
         with table.store.reading(version) as state:
-            return parsed_schema(state.schema_json)
+            return parse_schema(state.schema_json)
 
 
 def _end(leaf: LeafQueryMessage, status: QueryStatus, by: LeafRunning, held: bool) -> None:

@@ -107,7 +107,7 @@ def _dispatch(instance: Instance, caller: str) -> Dispatch:
     def table_of(message: QueryMessage) -> DispatchTable:
         ref = find_table(instance.tables.index, message.table_name, message.table_id)
         callers = instance.tables.properties.read(ref.id).get(QUERY_CALLERS)
-        restriction = find_chain_restriction(callers, (caller, *message.asked_by), ref.name)
+        restriction = find_chain_restriction(callers, (caller, *message.requesters), ref.name)
         return DispatchTable(ref.id, instance.tables.state(ref.id), restriction)
 
     def check_iterator(name: str) -> None:

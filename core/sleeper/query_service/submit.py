@@ -14,9 +14,9 @@ from sleeper.query.messages.query import (
     CLIENT_QUERY_ID,
     QUERY_TYPE,
     QueryMessage,
-    query_id_of,
     query_message_from_json,
-    with_connection,
+    read_query_id,
+    replace_connections,
 )
 from sleeper.query_service.frames import frame_sender
 from sleeper.tables.table_index import find_table
@@ -47,9 +47,9 @@ def submit_live_query(instance: Instance, endpoint: str, connection_id: str, bod
     """
     connection = Connection(endpoint, connection_id)
     tracked_id = uuid.uuid4().hex
-    client_id = query_id_of(body, tracked_id)
+    client_id = read_query_id(body, tracked_id)
     try:
-        raw = {**with_connection(body, connection), "type": QUERY_TYPE}
+        raw = {**replace_connections(body, connection), "type": QUERY_TYPE}
         message = query_message_from_json(raw, client_id)
         sent = {**raw, "queryId": tracked_id, CLIENT_QUERY_ID: client_id}
         submit_query(instance, message, json.dumps(sent))

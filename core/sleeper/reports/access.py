@@ -4,7 +4,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.query_tracker import QueryStatus
 from sleeper.processing.restriction import NO_RESTRICTION
-from sleeper.query.service import restriction_for
+from sleeper.query.service import restrict_caller
 from sleeper.reports.output import ReportKind
 from sleeper.tables.table_index import find_table
 
@@ -47,13 +47,13 @@ def check_query_access(instance: Instance, status: QueryStatus, caller: str) -> 
     except NotFoundError:
         return
     try:
-        restriction_for(OpenTable(instance, ref), caller)
+        restrict_caller(OpenTable(instance, ref), caller)
     except InvalidRequestError as refusal:
         raise NotFoundError(f"no query {status.query_id!r} is known") from refusal
 
 
 def _check_unrestricted(table: OpenTable, caller: str, noun: str) -> None:
-    if restriction_for(table, caller) != NO_RESTRICTION:
+    if restrict_caller(table, caller) != NO_RESTRICTION:
         raise InvalidRequestError(
             f"caller {caller!r} may not see all of table {table.ref.name!r} "
             f"({noun} require unrestricted access)"

@@ -22,7 +22,7 @@ from sleeper.errors import SleeperError
 from sleeper.instance import Instance
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.service import open_sql
-from sleeper.query.sql.as_of import as_of_value
+from sleeper.query.sql.as_of import parse_as_of
 from sleeper.serve.bodies import answer_http_problem, answer_problem
 from sleeper.serve.live import LiveConnection
 from sleeper.serve.openapi import openapi_document
@@ -42,7 +42,7 @@ def make_application(
     """
 
     def open_here(statement: str, limit: TimeLimit, caller: str, as_of: Any) -> RowStream:
-        return open_sql(instance, statement, limit, caller, as_of_value(as_of))
+        return open_sql(instance, statement, limit, caller, parse_as_of(as_of))
 
     slots = QuerySlots(limits.queries_max, limits.waiting_max)
     service = Service(instance, limits, slots, open_statement or open_here)

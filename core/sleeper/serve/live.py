@@ -22,13 +22,13 @@ from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.query import (
     QUERY_TYPE,
     QueryMessage,
-    query_id_of,
+    make_query,
     query_message_from_json,
-    query_of,
-    with_connection,
+    read_query_id,
+    replace_connections,
 )
 from sleeper.query.rows.json_text import JsonPage, json_pages
-from sleeper.query.service import open_query, schema_of
+from sleeper.query.service import open_query, read_schema
 from sleeper.serve.bodies import describe_problem
 from sleeper.serve.service import RowFetcher, RowStream, Service
 from sleeper.tables.table_index import find_table
@@ -58,7 +58,7 @@ class LiveConnection:
             tasks.cancel_scope.cancel()
 
     async def _run(self, body: str) -> None:
-        query = LiveQuery(self, query_id_of(body, uuid.uuid4().hex))
+        query = LiveQuery(self, read_query_id(body, uuid.uuid4().hex))
         try:
             if len(self._running) >= _QUERIES_MAX:
                 raise UnavailableError(f"{_QUERIES_MAX} queries already run on this connection")
@@ -101,7 +101,7 @@ class LiveQuery:
         def open_rows(limit: TimeLimit) -> RowStream:
             instance = self.connection.service.instance
             name = find_table(instance.tables.index, message.table_name, message.table_id).name
-            query = query_of(message, schema_of(instance, name))
+            query = make_query(message, read_schema(instance, name))
             return open_query(instance, name, query, limit, LOCAL_SENDER)
 
         def split(result: RowStream) -> Iterator[JsonPage]:
@@ -162,7 +162,7 @@ class LiveQuery:
 
 def parse_message(body: str, query_id: str) -> QueryMessage:
     """Returns the query of a frame. Raises `InvalidRequestError` if the frame is not valid."""
-    raw = with_connection(body, _CONNECTION)
+    raw = replace_connections(body, _CONNECTION)
     if raw.get("type", QUERY_TYPE) != QUERY_TYPE:
         raise InvalidRequestError(
             f'query message: "type" is {raw["type"]!r} (expected {QUERY_TYPE!r})'

@@ -14,7 +14,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.processing.restriction import NO_RESTRICTION, visible_schema
 from sleeper.properties.table import AGGREGATIONS, FILTERS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG
 from sleeper.query.messages.query import QUERY_TYPE, query_message_from_json
-from sleeper.query.service import restriction_for
+from sleeper.query.service import restrict_caller
 from sleeper.query_service.submit import submit_query
 from sleeper.reports.access import check_query_access, check_report_access
 from sleeper.reports.output import ReportKind, json_rows
@@ -60,7 +60,7 @@ async def describe_table(service: Service, request: Request) -> Response:
     caller = identify_caller(request)
 
     def work() -> Json:
-        restriction = restriction_for(instance.table(name), caller)
+        restriction = restrict_caller(instance.table(name), caller)
         table_report = report_table(instance, name)
         schema = visible_schema(restriction, table_report.schema)
         members: Json = {

@@ -12,8 +12,8 @@ from sleeper.processing.model import Processing
 from sleeper.processing.text import iterator_call, parse_aggregations, parse_filters
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.request import Query
-from sleeper.query.service import open_query, schema_of
-from sleeper.query.sql.as_of import as_of_value
+from sleeper.query.service import open_query, read_schema
+from sleeper.query.sql.as_of import parse_as_of
 from sleeper.schema.model import Schema
 from sleeper.serve.access import identify_caller
 from sleeper.serve.bodies import (
@@ -84,7 +84,7 @@ async def query_table(service: Service, request: Request) -> RowAnswer:
     name, caller = request.path_params["name"], identify_caller(request)
 
     def open_rows(limit: TimeLimit) -> RowStream:
-        query = parse_query(schema_of(service.instance, name), raw)
+        query = parse_query(read_schema(service.instance, name), raw)
         return open_query(service.instance, name, query, limit, caller)
 
     return RowAnswer(service, open_rows, form)
@@ -99,7 +99,7 @@ async def run_sql(service: Service, request: Request) -> RowAnswer:
     if not statement:
         raise InvalidRequestError('"statement" is missing (expected one SELECT)')
     caller, as_of = identify_caller(request), raw.get("asOf")
-    as_of_value(as_of)  # The process that runs the statement receives the JSON value.
+    parse_as_of(as_of)  # The process that runs the statement receives the JSON value.
 
     def open_rows(limit: TimeLimit) -> RowStream:
         return service.open_statement(statement, limit, caller, as_of)

@@ -29,7 +29,7 @@ from sleeper.instance import Instance
 from sleeper.opening import open_instance
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.service import open_sql
-from sleeper.query.sql.as_of import as_of_value
+from sleeper.query.sql.as_of import parse_as_of
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def serve_requests(instance: Instance, requests: Requests, answers: BinaryIO) ->
         problem: dict[str, str] = {}
         begun = False
         try:
-            as_of = as_of_value(request["asOf"])
+            as_of = parse_as_of(request["asOf"])
             statement, caller = request["statement"], request["caller"]
             with open_sql(instance, statement, limit, caller, as_of) as rows:
                 answers.write(b"R")

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sleeper.query.distributed.read import plan_table_read, read_table_part
-from sleeper.query.service import schema_of
+from sleeper.query.service import read_schema
 from sleeper.spark import options as asked
 from sleeper.spark.opened import opened
 from sleeper.spark.stream_reader import SleeperStreamReader
@@ -33,7 +33,7 @@ class SleeperReader(DataSourceReader):
         self._where = asked.instance_named(options)
         self._declared = declared
         instance, name = opened(self._where), asked.table_named(options)
-        schema = schema_of(instance, name)
+        schema = read_schema(instance, name)
         query = replace(asked.query_asked(options, schema), columns=columns_of(declared, schema))
         self._read, self._parts = plan_table_read(
             instance.table(name), query, _OWNER, asked.partition_bytes(options)
@@ -76,7 +76,7 @@ class SleeperDataSource(DataSource):
     def schema(self) -> StructType:
         """The table's fields, or of those the columns asked for."""
         instance = opened(asked.instance_named(self.options))
-        schema = schema_of(instance, asked.table_named(self.options))
+        schema = read_schema(instance, asked.table_named(self.options))
         return spark_schema(schema, asked.columns_asked(self.options))
 
     def reader(self, schema: StructType) -> SleeperReader:

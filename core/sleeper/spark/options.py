@@ -14,7 +14,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.instance import INSTANCE_VARIABLE
 from sleeper.partitions.json import key_value_from_json, region_from_json
 from sleeper.partitions.region import Region
-from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.schema.model import Schema
 from sleeper.spark.opened import absolute
 
@@ -130,7 +130,7 @@ def _number(options: Options, name: str, least: int) -> int | None:
 def _regions(options: Options, schema: Schema) -> Iterator[Region]:
     keys = options.get("keys")
     if keys is not None:
-        yield from regions_of_keys(schema, [_key(schema, k) for k in _json_list("keys", keys)])
+        yield from make_key_regions(schema, [_key(schema, k) for k in _json_list("keys", keys)])
     for name in ("range", "region"):
         text = options.get(name)
         if text is not None:
@@ -163,7 +163,7 @@ def _region(schema: Schema, name: str, raw: Any) -> Region:
         )
     field = schema.row_keys[0]
     low, high = (None if end is None else key_value_from_json(field, end) for end in raw)
-    return region_of_range(schema, low, high)
+    return make_range_region(schema, low, high)
 
 
 def _json(name: str, text: str) -> Any:

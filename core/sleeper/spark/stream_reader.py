@@ -23,7 +23,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.query.distributed.follow import TableFollower
 from sleeper.query.distributed.read import read_table_part
 from sleeper.query.request import Query
-from sleeper.query.service import schema_of
+from sleeper.query.service import read_schema
 from sleeper.spark import options as asked
 from sleeper.spark.opened import opened
 from sleeper.spark.types import arrow_of_spark, columns_of, exactly
@@ -113,7 +113,7 @@ class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _asked(self) -> Query:
         if self._query is None:
-            schema = schema_of(opened(self._where), self._name)
+            schema = read_schema(opened(self._where), self._name)
             query = asked.query_asked(self._options, schema)
             self._query = replace(query, columns=columns_of(self._declared, schema))
         return self._query

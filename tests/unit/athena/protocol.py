@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sleeper.athena.connector import Connector, ConnectorSettings, SpillBucket
 from sleeper.athena.service import answer
 from sleeper.instance import Instance, OpenTable
-from sleeper.query.service import query_table
+from sleeper.query.service import make_query_table
 from sleeper.storage.location import DataRoot
 
 Json = dict[str, Any]
@@ -66,7 +66,7 @@ def connector_of(instance: Instance, folder: Path, leaves_per_split: int = 1) ->
     """One that spills to a folder."""
     return Connector(
         instance.tables.index,
-        lambda ref: query_table(OpenTable(instance, ref)),
+        lambda ref: make_query_table(OpenTable(instance, ref)),
         instance.queries.engine,
         SpillBucket("spilled", DataRoot(folder)),
         ConnectorSettings(leaves_per_split=leaves_per_split),

@@ -13,7 +13,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.queue import Message
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.table import QUERY_CALLERS
-from sleeper.query.service import restriction_for
+from sleeper.query.service import restrict_caller
 from sleeper.reports.access import check_report_access
 from sleeper.reports.output import ReportKind
 
@@ -63,7 +63,7 @@ def test_a_table_whose_property_file_is_cut_is_open_to_nobody(
     file.write_text("".join(lines[: kept[0] + 1] if kept else []))
     for caller in ("some", "other"):
         with pytest.raises(UnavailableError, match=r"property file of table .* incomplete"):
-            restriction_for(table, caller)
+            restrict_caller(table, caller)
 
 
 @pytest.mark.parametrize("caller", ["some", "other"])

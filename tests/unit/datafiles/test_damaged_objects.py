@@ -25,7 +25,7 @@ from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import DataError, SleeperError
 from sleeper.files.data_file import CHECKSUM_SUFFIX, FILTER_SUFFIX, SIDECAR_SUFFIXES, DataFile
 from sleeper.partitions.region import Range, whole_region
-from sleeper.query.request import Query, regions_of_keys
+from sleeper.query.request import Query, make_key_regions
 from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.splitting.key_samples import sample_keys
@@ -125,7 +125,7 @@ def test_damaged_sidecars_lose_no_rows(
             sidecar.write_bytes(damaged(contents[suffix], chance))
         engine = make_engine(tmp_path, verifies_checksums=True)
         key = chance.choice(ROWS)
-        query = Query(regions_of_keys(SCHEMA, [key[:2]]))
+        query = Query(make_key_regions(SCHEMA, [key[:2]]))
         assert rows_of(run_query(query, table.table, engine).read_all()) == [key]
 
 
@@ -136,7 +136,7 @@ def test_a_damaged_footer_is_an_error_of_this_product(
     path = Path(table.root.url_of(file.path))
     content = path.read_bytes()
     start = len(content) * 2 // 3
-    regions = (*regions_of_keys(SCHEMA, [ROWS[7][:2]]), whole_region(SCHEMA))
+    regions = (*make_key_regions(SCHEMA, [ROWS[7][:2]]), whole_region(SCHEMA))
     for chance in chances:
         path.write_bytes(content[:start] + damaged(content[start:], chance))
         of_damage = DataFile(file.path, file.rows, path.stat().st_size, (), ())

@@ -15,7 +15,7 @@ from sleeper.partitions.region import Region
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
-from sleeper.query.request import Query, region_of_range
+from sleeper.query.request import Query, make_range_region
 from sleeper.query.run import run_query
 from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.statement import run_sql
@@ -201,7 +201,7 @@ def test_an_iterator_sees_all_rows_of_a_key_whatever_is_asked_for(make: Any) -> 
     assert read(table) == sorted(even + odd)
     assert read(table, limit=3) == sorted(even + odd)[:3]
     assert read(table, columns=("who", "key"), limit=1) == [("y", 0)]
-    assert read(table, regions=(region_of_range(SCHEMA, 4, 7),)) == sorted(even + odd)[4:7]
+    assert read(table, regions=(make_range_region(SCHEMA, 4, 7),)) == sorted(even + odd)[4:7]
     assert sql(table, "SELECT key FROM t WHERE time < 5 ORDER BY key") == [
         (k,) for k in range(1, 10, 2)
     ]
@@ -311,7 +311,7 @@ def test_regions_still_narrow_files_below_an_iterator(make: Any) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sleeper.query.run.merge", spy)
-        assert len(read(table, regions=(region_of_range(SCHEMA, 3, 5),))) == 2
+        assert len(read(table, regions=(make_range_region(SCHEMA, 3, 5),))) == 2
         assert sql(table, "SELECT count(*) FROM t WHERE key = 7") == [(1,)]
     assert len(scanned) == 2
     assert None not in scanned

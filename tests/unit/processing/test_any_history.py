@@ -18,7 +18,7 @@ from sleeper.partitions.region import Region
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
-from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import DecimalType, Field, MapType, PrimitiveType, Schema
@@ -170,9 +170,9 @@ class History:
         self._check_read(Query(), self.rows, now_ms)
         low, high = sorted(data.draw(st.lists(keys, min_size=2, max_size=2, unique=True)))
         schema = self.table.schema
-        by_range = (region_of_range(schema, low, high),)
+        by_range = (make_range_region(schema, low, high),)
         self._check_read(Query(by_range), self.rows, now_ms)
-        self._check_read(Query(regions_of_keys(schema, [[low], [high]])), self.rows, now_ms)
+        self._check_read(Query(make_key_regions(schema, [[low], [high]])), self.rows, now_ms)
         for version in sorted(self.versions)[-3:]:
             rows, then_ms = self.versions[version]
             self._check_read(Query(by_range, version=version), rows, then_ms)

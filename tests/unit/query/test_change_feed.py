@@ -19,7 +19,7 @@ from sleeper.query.distributed.change_feed import next_version, plan_feed
 from sleeper.query.distributed.follow import FollowerClaim, HoldClaim
 from sleeper.query.distributed.read import read_part
 from sleeper.query.engine import QueryEngine, QuerySettings
-from sleeper.query.request import Query, region_of_range
+from sleeper.query.request import Query, make_range_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.holds import DeleteFollower
@@ -107,7 +107,7 @@ def test_small_files_are_grouped(table: RealTable) -> None:
 def test_regions_and_columns_restrict_the_feed(table: RealTable) -> None:
     table.ingest(range(10))
     table.ingest(range(10, 20))
-    query = Query((region_of_range(LONG_SCHEMA, 8, 10),), ("key",))
+    query = Query((make_range_region(LONG_SCHEMA, 8, 10),), ("key",))
     assert keys_between(table, 0, table.number(), query) == [8, 9]
     _, parts = plan_feed(table.store, 0, table.number(), query, 1)
     assert len(parts) == 1

@@ -17,7 +17,7 @@ from sleeper.errors import DataError, SleeperError
 from sleeper.files.data_file import DataFile
 from sleeper.processing.model import NO_PROCESSING
 from sleeper.query.engine import QueryEngine
-from sleeper.query.request import Query, regions_of_keys
+from sleeper.query.request import Query, make_key_regions
 from sleeper.query.run import run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
@@ -97,7 +97,7 @@ def by_query(table: TableMaker, engine: QueryEngine) -> list[Row]:
 
 
 def by_key(table: TableMaker, engine: QueryEngine) -> list[Row]:
-    query = Query(regions_of_keys(SCHEMA, [(KEY,)]))
+    query = Query(make_key_regions(SCHEMA, [(KEY,)]))
     return rows_of(run_query(query, table.table, engine).read_all())
 
 

@@ -14,7 +14,7 @@ from sleeper.query.distributed.hold import HoldRenewal
 from sleeper.query.distributed.plan import Part
 from sleeper.query.distributed.read import Read, plan_read, read_part
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
-from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.statestore.transactions.holds import CreateHold
 from tests.real_table import LONG_SCHEMA, RealTable
@@ -62,7 +62,7 @@ def all_rows(table: RealTable, query: Query = EVERYTHING, part_bytes: int = 1) -
 
 @pytest.mark.parametrize("part_bytes", [1, 3000, 1_000_000])
 def test_parts_give_the_query_s_rows_in_its_order(split: RealTable, part_bytes: int) -> None:
-    query = Query((region_of_range(LONG_SCHEMA, 50, 350),), ("v", "key"))
+    query = Query((make_range_region(LONG_SCHEMA, 50, 350),), ("v", "key"))
     whole = run_query(query, QueryTable("t", split.store, split.root), engine_of(split))
     expected = [tuple(row.values()) for row in whole.read_all().to_pylist()]
     assert all_rows(split, query, part_bytes) == expected
@@ -80,7 +80,7 @@ def test_a_shared_file_counts_in_equal_shares(split: RealTable) -> None:
 
 
 def test_only_leaves_that_overlap_the_regions_are_read(split: RealTable) -> None:
-    query = Query(regions_of_keys(LONG_SCHEMA, [(105,), (399,)]))
+    query = Query(make_key_regions(LONG_SCHEMA, [(105,), (399,)]))
     _, parts = planned(split, query)
     (second, fourth) = (p.leaves[0].leaf_ids for p in parts)
     ids = [leaf.id for leaf in split.leaves()]
@@ -90,7 +90,7 @@ def test_only_leaves_that_overlap_the_regions_are_read(split: RealTable) -> None
 
 def test_an_empty_read_takes_no_hold(split: RealTable) -> None:
     before = split.number()
-    read, parts = planned(split, Query(regions_of_keys(LONG_SCHEMA, [(1000,)])))
+    read, parts = planned(split, Query(make_key_regions(LONG_SCHEMA, [(1000,)])))
     assert (read.hold, parts, split.number()) == (None, [], before)
 
 

@@ -19,7 +19,7 @@ from sleeper.partitions.region import Range, Region
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations
 from sleeper.query.engine import QueryEngine
-from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.storage.bucket import Bucket
@@ -85,7 +85,7 @@ def ids(made: TableMaker, engine: QueryEngine, query: Query) -> list[int]:
 
 
 def keys(*of: int) -> Query:
-    return Query(regions_of_keys(LONG, [(n,) for n in of]))
+    return Query(make_key_regions(LONG, [(n,) for n in of]))
 
 
 def test_a_key_costs_one_request_in_a_warm_process_and_an_absent_one_none(
@@ -133,7 +133,7 @@ def test_row_groups_side_by_side_are_one_request(made: TableMaker, tmp_path: Pat
     engine = make_engine(tmp_path)
     ids(made, engine, keys(1))
     requests(made)
-    query = Query((region_of_range(LONG, 1234, 2345),))
+    query = Query((make_range_region(LONG, 1234, 2345),))
     assert ids(made, engine, query) == [*range(1234, 2345)]
     assert requests(made) == 1
     every_tenth = keys(*range(0, 5000, 10))
@@ -160,7 +160,7 @@ def test_no_request_is_very_large(
     file = made.add([(n, n) for n in range(5000)])
     assert file is not None
     engine = make_engine(tmp_path)
-    assert ids(made, engine, Query((region_of_range(LONG, 0, 4999),))) == [*range(4999)]
+    assert ids(made, engine, Query((make_range_region(LONG, 0, 4999),))) == [*range(4999)]
     assert isinstance(made.root, DistantRoot)
     sizes = [end - start for path, start, end in made.root.requests if path == file.path][1:]
     assert max(sizes) <= 5000 < sum(sizes)
@@ -292,7 +292,7 @@ def test_any_query_gives_the_rows_of_the_files_themselves(data: st.DataObject) -
 def queries(draw: st.DrawFn, schema: Schema) -> Query:
     of_fields = [KINDS[f.type] for f in schema.row_keys]
     asked = draw(st.lists(st.tuples(*of_fields), max_size=6, unique=True))
-    regions = [*regions_of_keys(schema, asked)]
+    regions = [*make_key_regions(schema, asked)]
     if draw(st.booleans()) or not regions:
         regions.append(Region(tuple(draw(ranges(kind)) for kind in of_fields)))
     query = Query(tuple(regions), columns=draw(st.sampled_from([None, ("v",)])))

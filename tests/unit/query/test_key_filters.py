@@ -16,9 +16,9 @@ from sleeper.datafiles.write.file import FileSettings
 from sleeper.files.data_file import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Range, Region, key_region
 from sleeper.query.engine import QueryEngine
-from sleeper.query.key_filters import KeyFilterCache, narrowed
+from sleeper.query.key_filters import KeyFilterCache, prune_plan
 from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
-from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.storage.location import DataRoot
@@ -36,7 +36,7 @@ def made(tmp_path: Path) -> TableMaker:
 
 
 def keys_of(*ids: int) -> Query:
-    return Query(regions_of_keys(SCHEMA, [(i,) for i in ids]))
+    return Query(make_key_regions(SCHEMA, [(i,) for i in ids]))
 
 
 def every_third(made: TableMaker, first: int) -> DataFile:
@@ -75,7 +75,7 @@ def test_each_file_is_asked_only_for_the_keys_that_it_may_hold():
     regions = tuple(key_region(SCHEMA, (k,)) for k in range(0, 600, 10))
     scans = tuple(FileScan(file_of(path), regions) for path in held)
     plan = QueryPlan(SCHEMA, 7, (LeafPlan(("a",), scans), LeafPlan(("b",), scans[2:])))
-    found = narrowed(plan, lambda file: filters[file.path])
+    found = prune_plan(plan, lambda file: filters[file.path])
     assert (found.schema, found.version) == (SCHEMA, 7)
     (leaf,) = found.leaves
     assert leaf.leaf_ids == ("a",)
@@ -84,10 +84,10 @@ def test_each_file_is_asked_only_for_the_keys_that_it_may_hold():
 
 
 def test_ranges_beside_keys_are_kept_and_ranges_alone_need_no_filter():
-    key, wide = key_region(SCHEMA, (5,)), region_of_range(SCHEMA, 100, 200)
+    key, wide = key_region(SCHEMA, (5,)), make_range_region(SCHEMA, 100, 200)
     both = FileScan(file_of("f"), (key, wide))
     plan = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (both,)),))
-    (leaf,) = narrowed(plan, lambda file: filter_of({6})).leaves
+    (leaf,) = prune_plan(plan, lambda file: filter_of({6})).leaves
     assert leaf.scans == (FileScan(both.file, (wide,)),)
 
     def unwanted(file: DataFile) -> KeyFilter:
@@ -95,28 +95,28 @@ def test_ranges_beside_keys_are_kept_and_ranges_alone_need_no_filter():
 
     for regions in (None, (wide,)):
         only = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (FileScan(both.file, regions),)),))
-        assert narrowed(only, unwanted) == only
+        assert prune_plan(only, unwanted) == only
 
 
 def test_the_largest_key_of_a_type_is_a_key_too():
     region = key_region(SCHEMA, (LARGEST,))
     assert region.ranges == (Range(LARGEST, None),)
     plan = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (FileScan(file_of("f"), (region,)),)),))
-    assert narrowed(plan, lambda file: filter_of({5})).leaves == ()
-    assert narrowed(plan, lambda file: filter_of({LARGEST})) == plan
+    assert prune_plan(plan, lambda file: filter_of({5})).leaves == ()
+    assert prune_plan(plan, lambda file: filter_of({LARGEST})) == plan
 
 
 def test_part_of_a_key_is_a_range():
     region = Region((Range("x", "x\0"), Range(-(2**31), None)))
     plan = QueryPlan(TWO, 1, (LeafPlan(("a",), (FileScan(file_of("f"), (region,)),)),))
-    assert narrowed(plan, lambda file: filter_of({5})) == plan
+    assert prune_plan(plan, lambda file: filter_of({5})) == plan
 
 
 def test_a_text_that_is_no_utf_8_is_left_to_the_engine():
     schema = Schema((Field("a", PrimitiveType.STRING),))
     scan = FileScan(file_of("f"), (key_region(schema, ("\ud800",)),))
     plan = QueryPlan(schema, 1, (LeafPlan(("a",), (scan,)),))
-    assert narrowed(plan, lambda file: filter_of({5})) == plan
+    assert prune_plan(plan, lambda file: filter_of({5})) == plan
 
 
 @settings(max_examples=40, deadline=None)
@@ -129,7 +129,7 @@ def test_whatever_is_asked_a_file_keeps_the_keys_that_it_holds(data: st.DataObje
     regions = tuple(key_region(TWO, key) for key in asked)
     scans = tuple(FileScan(file_of(path), regions) for path in held)
     plan = QueryPlan(TWO, 1, (LeafPlan(("a",), scans),))
-    found = narrowed(plan, lambda file: filters[file.path])
+    found = prune_plan(plan, lambda file: filters[file.path])
     kept = {
         scan.file.path: {tuple(r.min for r in region.ranges) for region in scan.regions or ()}
         for leaf in found.leaves

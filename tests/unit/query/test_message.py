@@ -16,17 +16,17 @@ from sleeper.query.messages.destination import DestinationKind, ResultsDestinati
 from sleeper.query.messages.leaf import (
     LeafQueryMessage,
     leaf_query_body,
-    leaf_query_of,
+    make_leaf_query,
     parse_leaf_query_message,
 )
 from sleeper.query.messages.query import (
     QueryMessage,
+    make_query,
     parse_query_message,
     query_fingerprint,
-    query_id_of,
     query_message_to_json,
-    query_of,
-    redriven_query_body,
+    read_query_id,
+    rewrite_query_body,
 )
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
@@ -49,7 +49,7 @@ def test_a_message_of_the_least_members_asks_for_all_columns_in_the_results_buck
     message = parse_query_message(body(), "default")
     assert message == QueryMessage("q1", (REGION,), table_name="t")
     assert message.results.kind is DestinationKind.S3
-    query = query_of(message, SCHEMA)
+    query = make_query(message, SCHEMA)
     assert query.columns is None
     assert [r.ranges for r in query.regions] == [(Range("a", None), Range(-(2**31), None))]
 
@@ -66,14 +66,14 @@ def test_a_message_of_all_members():
         ),
         "default",
     )
-    assert query_of(message, SCHEMA).columns == ("name", "n", "at", "w")
+    assert make_query(message, SCHEMA).columns == ("name", "n", "at", "w")
     assert message.iterator == IteratorCall("AgeOffByField", "at,5")
     assert message.results == ResultsDestination(DestinationKind.SQS, queue_url="u", batch_size=9)
 
 
 def test_no_requested_value_field_is_the_keys_alone():
     message = parse_query_message(body(requestedValueFields=[]), "default")
-    assert query_of(message, SCHEMA).columns == ("name", "n", "at")
+    assert make_query(message, SCHEMA).columns == ("name", "n", "at")
 
 
 def test_a_missing_id_is_the_messages_own():
@@ -128,12 +128,12 @@ def test_what_is_wrong_is_named(members, complaint):
 def test_what_is_no_object_is_refused(text):
     with pytest.raises(InvalidRequestError, match="query message"):
         parse_query_message(text, "default")
-    assert query_id_of(text, "default") == "default"
+    assert read_query_id(text, "default") == "default"
 
 
 def test_a_wrong_message_is_refused_under_its_own_id():
-    assert query_id_of(body(regions=...), "default") == "q1"
-    assert query_id_of(body(queryId="\ud800"), "default") == "default"
+    assert read_query_id(body(regions=...), "default") == "q1"
+    assert read_query_id(body(queryId="\ud800"), "default") == "default"
 
 
 @pytest.mark.parametrize(
@@ -156,11 +156,11 @@ def test_a_wrong_message_is_refused_under_its_own_id():
 def test_a_region_that_does_not_fit_the_schema_is_named(region, complaint):
     message = parse_query_message(body(regions=[REGION, region]), "default")
     with pytest.raises(InvalidRequestError, match=complaint):
-        query_of(message, SCHEMA)
+        make_query(message, SCHEMA)
 
 
 def region_of(raw):
-    (region,) = query_of(parse_query_message(body(regions=[raw]), "default"), SCHEMA).regions
+    (region,) = make_query(parse_query_message(body(regions=[raw]), "default"), SCHEMA).regions
     return region
 
 
@@ -172,7 +172,7 @@ def test_a_whole_number_may_be_written_as_gson_takes_it(five):
 def test_a_whole_number_as_text_keeps_every_digit():
     schema = Schema((Field("k", PrimitiveType.LONG),))
     raw = {"k": {"min": str(2**63 - 2), "max": f"{2**63 - 1}.0"}}
-    (region,) = query_of(parse_query_message(body(regions=[raw]), "default"), schema).regions
+    (region,) = make_query(parse_query_message(body(regions=[raw]), "default"), schema).regions
     assert region.ranges == (Range(2**63 - 2, 2**63 - 1),)
 
 
@@ -203,9 +203,9 @@ def test_base64_may_lack_its_padding(encoded):
 )
 def test_a_range_that_holds_nothing_is_a_region_without_rows(within):
     message = parse_query_message(body(regions=[{"n": within}, REGION]), "default")
-    assert len(query_of(message, SCHEMA).regions) == 1
+    assert len(make_query(message, SCHEMA).regions) == 1
     message = parse_query_message(body(regions=[{"n": within}]), "default")
-    assert query_of(message, SCHEMA).regions == ()
+    assert make_query(message, SCHEMA).regions == ()
 
 
 @pytest.mark.parametrize("query_id", ["a b#c?é%:😀", "a/b\\c", "..", "a\nb\x00\x7f", "../x"])
@@ -254,7 +254,7 @@ def test_a_connection_has_the_names_of_both_vocabularies(named):
 def test_a_value_field_that_is_not_there_is_named():
     message = parse_query_message(body(requestedValueFields=["x"]), "default")
     with pytest.raises(InvalidRequestError, match=r"requestedValueFields.*no value field 'x'"):
-        query_of(message, SCHEMA)
+        make_query(message, SCHEMA)
 
 
 NAMES = st.text("abé-", min_size=1)
@@ -314,7 +314,7 @@ def test_a_subquery_reads_what_its_regions_and_its_leaf_have_in_common():
     leaf = {"name": {"min": "Yg==", "max": "Yw=="}}
     far = {"name": {"min": "eA==", "max": None}}
     query = QueryMessage("q", (REGION, far), None, "i")
-    found = leaf_query_of(LeafQueryMessage(query, "s", "l", leaf, version=4, now_ms=9), SCHEMA)
+    found = make_leaf_query(LeafQueryMessage(query, "s", "l", leaf, version=4, now_ms=9), SCHEMA)
     assert [r.ranges[0] for r in found.regions] == [Range("b", "c")]
     assert (found.version, found.now_ms) == (4, 9)
 
@@ -342,15 +342,15 @@ def test_what_is_wrong_with_a_subquery_is_named(change, complaint):
 
 def test_a_redriven_message_is_the_same_query_of_the_same_caller():
     raw = {"type": "Query", "tableName": "t", "regions": []}
-    body = redriven_query_body(json.dumps(raw), "m1", "AROA1:x")
+    body = rewrite_query_body(json.dumps(raw), "m1", "AROA1:x")
     message = parse_query_message(body, "m2")
-    assert (message.query_id, message.asked_by) == ("m1", ("AROA1:x",))
-    again = redriven_query_body(body, "m2", "AROA2")
-    assert parse_query_message(again, "m3").asked_by == ("AROA2", "AROA1:x")
+    assert (message.query_id, message.requesters) == ("m1", ("AROA1:x",))
+    again = rewrite_query_body(body, "m2", "AROA2")
+    assert parse_query_message(again, "m3").requesters == ("AROA2", "AROA1:x")
     assert query_fingerprint(again) == query_fingerprint(json.dumps(raw))
     assert query_fingerprint(again) != query_fingerprint(json.dumps({**raw, "regions": [{}]}))
     for nonsense in ("{", "[]", '{"askedBy": 7}'):
-        assert redriven_query_body(nonsense, "m1", "AROA1") == nonsense
+        assert rewrite_query_body(nonsense, "m1", "AROA1") == nonsense
 
 
 def test_a_leaf_message_has_only_characters_that_sqs_takes():

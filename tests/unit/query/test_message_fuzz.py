@@ -14,17 +14,17 @@ from sleeper.jobs.connection import Connection
 from sleeper.partitions.region import Region
 from sleeper.query.messages.leaf import (
     leaf_query_body,
-    leaf_query_of,
+    make_leaf_query,
     parse_leaf_query_message,
 )
 from sleeper.query.messages.query import (
+    make_query,
     parse_query_message,
     query_fingerprint,
-    query_id_of,
     query_message_to_json,
-    query_of,
-    redriven_query_body,
-    with_connection,
+    read_query_id,
+    replace_connections,
+    rewrite_query_body,
 )
 from sleeper.query.request import check_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
@@ -131,15 +131,15 @@ def refused_or(parse: Callable[[], Any]) -> Any:
 @BOUNDED
 @given(mutants(QUERY) | st.text(max_size=30) | VALUES.map(json.dumps))
 def test_a_query_message_is_parsed_or_refused(body: str) -> None:
-    query_id_of(body, "default")
+    read_query_id(body, "default")
     query_fingerprint(body)
-    redriven_query_body(body, "m1", "AROA2")
+    rewrite_query_body(body, "m1", "AROA2")
     message = refused_or(lambda: parse_query_message(body, "default"))
     if message is None:
         return
     again = json.dumps(query_message_to_json(message))
     assert refused_or(lambda: parse_query_message(again, "default")) is not None
-    query = refused_or(lambda: query_of(message, SCHEMA))
+    query = refused_or(lambda: make_query(message, SCHEMA))
     if query is not None:
         assert all(isinstance(region, Region) for region in query.regions)
         check_query(query, SCHEMA)
@@ -149,14 +149,14 @@ def test_a_query_message_is_parsed_or_refused(body: str) -> None:
 @given(mutants(LEAF) | st.text(max_size=30) | VALUES.map(json.dumps))
 def test_a_leaf_message_is_parsed_or_refused(body: str) -> None:
     leaf = refused_or(lambda: parse_leaf_query_message(body))
-    if leaf is not None and refused_or(lambda: leaf_query_of(leaf, SCHEMA)) is not None:
+    if leaf is not None and refused_or(lambda: make_leaf_query(leaf, SCHEMA)) is not None:
         leaf_query_body(leaf).encode()
 
 
 @BOUNDED
 @given(mutants(QUERY) | st.text(max_size=30) | VALUES.map(json.dumps))
 def test_a_websocket_frame_is_parsed_or_refused(body: str) -> None:
-    raw = refused_or(lambda: with_connection(body, HERE))
+    raw = refused_or(lambda: replace_connections(body, HERE))
     if raw is not None:
         json.dumps(raw)
     refused_or(lambda: parse_message(body, "default"))
@@ -175,4 +175,4 @@ def test_a_message_nested_deeply_is_refused(ends: tuple[str, str], depth: int) -
             with pytest.raises(InvalidRequestError, match=r"nested|not JSON"):
                 parse(body)
             query_fingerprint(body)
-            redriven_query_body(body, "m1", "AROA2")
+            rewrite_query_body(body, "m1", "AROA2")

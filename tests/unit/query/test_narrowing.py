@@ -12,7 +12,7 @@ from sleeper.datafiles.arrow import view_schema
 from sleeper.errors import InvalidRequestError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.sql.explain import explain_sql
-from sleeper.query.sql.key_predicates import regions_by_table
+from sleeper.query.sql.key_predicates import find_needed_regions
 from sleeper.query.sql.statement import StatementRun, run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
@@ -178,7 +178,7 @@ def test_every_row_that_a_predicate_lets_through_is_in_its_regions(
         found = rows_of(frame.to_arrow_table())
     except Exception:
         return  # such as a text that is no number
-    regions = regions_by_table(frame, {"t": SCHEMA})["t"]
+    regions = find_needed_regions(frame, {"t": SCHEMA})["t"]
     if regions is None:
         return
     for key in found:

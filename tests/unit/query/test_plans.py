@@ -9,8 +9,8 @@ from sleeper.datafiles.engine.session import EngineSettings, open_session
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge_frame
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.partitions.region import key_region
-from sleeper.query.request import Query, region_of_range
-from sleeper.query.run import plan_of_query, run_query
+from sleeper.query.request import Query, make_range_region
+from sleeper.query.run import plan_table_query, run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query import table_maker
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
@@ -24,7 +24,7 @@ SCHEMA = Schema(
 
 def plan_text(inputs: int, partitions: int, folder: Path, made: TableMaker, **request) -> str:
     file = made.add([(f"k{n:05d}", n, "v") for n in range(100)])
-    region = (region_of_range(SCHEMA, "k00010", "k00020"),)
+    region = (make_range_region(SCHEMA, "k00010", "k00020"),)
     each = MergeInput(made.root.url_of(file.path), request.pop("regions", region))
     session = open_session(EngineSettings(folder), partitions)
     frame, _ = merge_frame(MergeRequest(SCHEMA, (each,) * inputs, **request), session)
@@ -83,7 +83,7 @@ def test_files_outside_the_region_are_not_opened(tmp_path: Path, made: TableMake
     made.add([(f"k{n:05d}", n, "v") for n in range(100)])
     far = made.add([(f"x{n:05d}", n, "v") for n in range(100)])
     Path(made.root.url_of(far.path)).write_bytes(b"not a parquet file")
-    query = Query((region_of_range(SCHEMA, "k", "l"),))
-    assert len(plan_of_query(query, made.table).leaves[0].scans) == 1
+    query = Query((make_range_region(SCHEMA, "k", "l"),))
+    assert len(plan_table_query(query, made.table).leaves[0].scans) == 1
     found = run_query(query, made.table, make_engine(tmp_path)).read_all()
     assert len(rows_of(found)) == 100

@@ -9,9 +9,9 @@ from sleeper.query.plan import disjoint_regions
 from sleeper.query.request import (
     Query,
     check_query,
-    columns_with_keys,
-    region_of_range,
-    regions_of_keys,
+    make_key_regions,
+    make_range_region,
+    select_columns,
 )
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
@@ -48,16 +48,16 @@ def test_a_typed_range_is_open_where_it_is_empty():
         (lambda: region_of_key_text(SCHEMA, "a"), "1 values.*name,n"),
         (lambda: region_of_key_text(SCHEMA, "a,b"), "field 'n': 'b' is not a whole number"),
         (lambda: region_of_key_text(SCHEMA, "a,99999999999"), "does not fit"),
-        (lambda: region_of_key_text(SCHEMA, '"a,1'), "quoted"),
+        (lambda: region_of_key_text(SCHEMA, '"a,1'), "quoting"),
         (lambda: region_of_key_text(OF_BYTES, "?"), "base64"),
         (lambda: region_of_range_text(OF_NUMBERS, "9:3"), "holds nothing.*9.*3"),
         (lambda: region_of_range_text(OF_NUMBERS, "3"), "MIN:MAX"),
         (lambda: region_of_range_text(SCHEMA, "a:b:c"), "MIN:MAX"),
-        (lambda: regions_of_keys(SCHEMA, [("a",)]), "1 values"),
-        (lambda: regions_of_keys(SCHEMA, ["ab"]), "not a sequence"),
-        (lambda: regions_of_keys(SCHEMA, [("a", "b")]), "field 'n'"),
-        (lambda: region_of_range(OF_NUMBERS, "a", None), "field 'n'"),
-        (lambda: columns_with_keys(SCHEMA, ["x"]), "no value field 'x'.*v, w"),
+        (lambda: make_key_regions(SCHEMA, [("a",)]), "1 values"),
+        (lambda: make_key_regions(SCHEMA, ["ab"]), "not a sequence"),
+        (lambda: make_key_regions(SCHEMA, [("a", "b")]), "field 'n'"),
+        (lambda: make_range_region(OF_NUMBERS, "a", None), "field 'n'"),
+        (lambda: select_columns(SCHEMA, ["x"]), "no value field 'x'.*v, w"),
         (lambda: check_query(Query((Region((Range(0, 1),)),)), SCHEMA), "1 ranges"),
         (lambda: check_query(Query((Region((Range("a", None),)),)), OF_NUMBERS), "field 'n'"),
         (lambda: check_query(Query((Region((Range(2, 1),)),)), OF_NUMBERS), "holds nothing"),
@@ -69,8 +69,8 @@ def test_what_is_wrong_is_named(call, complaint: str):
 
 
 def test_requested_value_fields_come_with_all_keys_in_schema_order():
-    assert columns_with_keys(SCHEMA, ["w"]) == ("name", "n", "at", "w")
-    assert columns_with_keys(SCHEMA, []) == ("name", "n", "at")
+    assert select_columns(SCHEMA, ["w"]) == ("name", "n", "at", "w")
+    assert select_columns(SCHEMA, []) == ("name", "n", "at")
 
 
 def test_overlapping_ranges_become_one_and_keys_stay_apart():

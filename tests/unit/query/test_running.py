@@ -10,8 +10,8 @@ import pytest
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.query import result as result_module
-from sleeper.query.request import Query, region_of_range, regions_of_keys
-from sleeper.query.run import plan_of_query, run_query
+from sleeper.query.request import Query, make_key_regions, make_range_region
+from sleeper.query.run import plan_table_query, run_query
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
 from tests.unit.query.table_maker import Row, TableMaker, make_engine, rows_of
 
@@ -69,7 +69,7 @@ def test_an_empty_table_and_a_key_that_is_not_there_give_no_rows(made: TableMake
     engine = make_engine(tmp_path)
     assert run_query(Query(), made.table, engine).read_all().num_rows == 0
     made.add([row(n) for n in range(5)])
-    for regions in (regions_of_keys(SCHEMA, [("k00001x",)]), ()):
+    for regions in (make_key_regions(SCHEMA, [("k00001x",)]), ()):
         found = run_query(Query(regions), made.table, engine).read_all()
         assert found.num_rows == 0
         assert found.schema.equals(arrow_schema(SCHEMA))
@@ -80,7 +80,7 @@ def test_many_keys_are_found_each_once(made: TableMaker, tmp_path: Path):
         made.add([row(n, start) for n in range(start, 300, 3)])
     wanted = [(f"k{n:05d}",) for n in [*range(90, 210), *range(90, 110), 9999]]
     found = run_query(
-        Query(regions_of_keys(SCHEMA, wanted)), made.table, make_engine(tmp_path)
+        Query(make_key_regions(SCHEMA, wanted)), made.table, make_engine(tmp_path)
     ).read_all()
     assert rows_of(found) == sorted(r for r in made.rows if "k00090" <= r[0] < "k00210")
 
@@ -120,7 +120,7 @@ def test_a_query_over_one_leaf_takes_no_hold(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(300)])
     with made.store.reading() as state:
         before = state.number
-    region = region_of_range(SCHEMA, "k00010", "k00020")
+    region = make_range_region(SCHEMA, "k00010", "k00020")
     run_query(Query((region,)), made.table, make_engine(tmp_path)).read_all()
     with made.store.reading() as state:
         assert state.number == before
@@ -185,7 +185,7 @@ def test_a_file_gone_before_the_first_row_starts_the_query_again(
 ):
     made.add([row(n) for n in range(50)])
     engine = make_engine(tmp_path)
-    region = region_of_range(SCHEMA, "k00000", "k00100")
+    region = make_range_region(SCHEMA, "k00000", "k00100")
     run_query(Query((region,)), made.table, engine).read_all()
 
     from sleeper.query import run
@@ -228,16 +228,16 @@ def test_a_file_gone_while_rows_are_handed_out_is_an_error(made: TableMaker, tmp
 def test_files_that_cannot_hold_the_key_are_not_read(made: TableMaker):
     for start in (0, 20, 40):
         made.add([row(n) for n in range(start, start + 10)])
-    plan = plan_of_query(Query(regions_of_keys(SCHEMA, [("k00025",)])), made.table)
+    plan = plan_table_query(Query(make_key_regions(SCHEMA, [("k00025",)])), made.table)
     (leaf,) = plan.leaves
     assert [s.file.smallest_key for s in leaf.scans] == [("k00020",)]
-    assert not plan_of_query(Query(regions_of_keys(SCHEMA, [("k00015",)])), made.table).leaves
+    assert not plan_table_query(Query(make_key_regions(SCHEMA, [("k00015",)])), made.table).leaves
 
 
 def test_a_file_inside_the_region_is_read_without_a_predicate(made: TableMaker):
     made.add([row(n) for n in range(0, 50)])
     made.add([row(n) for n in range(0, 200)])
-    plan = plan_of_query(Query((region_of_range(SCHEMA, None, "k00100"),)), made.table)
+    plan = plan_table_query(Query((make_range_region(SCHEMA, None, "k00100"),)), made.table)
     (leaf,) = plan.leaves
     inside = {s.file.rows: s.regions is None for s in leaf.scans}
     assert inside == {50: True, 200: False}
@@ -273,7 +273,7 @@ def test_a_stream_over_one_leaf_that_lasts_takes_a_hold(
 ):
     monkeypatch.setattr(result_module, "_SECONDS_UNTIL_HOLD", 0.05)
     made.add([row(n % 50, n) for n in range(30_000)])
-    region = region_of_range(SCHEMA, "k00000", "k00100")
+    region = make_range_region(SCHEMA, "k00000", "k00100")
     with run_query(Query((region,)), made.table, make_engine(tmp_path)) as result:
         next(result)
         time.sleep(0.2)
@@ -292,7 +292,7 @@ def test_one_engine_serves_many_threads(made: TableMaker, tmp_path: Path):
     engine = make_engine(tmp_path)
 
     def look_up(number: int) -> bool:
-        query = Query(regions_of_keys(SCHEMA, [(f"k{number:05d}",)]))
+        query = Query(make_key_regions(SCHEMA, [(f"k{number:05d}",)]))
         found = rows_of(run_query(query, made.table, engine).read_all())
         return found == [row(number, number % 3)]
 

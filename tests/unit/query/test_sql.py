@@ -16,7 +16,7 @@ from sleeper.errors import (
 )
 from sleeper.query.engine import QueryTable
 from sleeper.query.sql.statement import run_sql
-from sleeper.query.sql.text import planning_errors, tables_in
+from sleeper.query.sql.text import find_tables, planning_errors
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
 
@@ -79,9 +79,9 @@ def test_only_tables_that_are_named_are_opened(instance: Instance):
 
 def test_a_name_within_a_longer_word_is_not_meant():
     names = ["t", "T-2", "a.b", "flights", "Ü"]
-    assert tables_in("SELECT count(*) FROM flights_2", names) == []
-    assert tables_in('SELECT t.x FROM FLIGHTS AS t, "T-2"', names) == ["t", "T-2", "flights"]
-    assert tables_in('SELECT * FROM"a.b"JOIN ü', names) == ["a.b", "Ü"]
+    assert find_tables("SELECT count(*) FROM flights_2", names) == []
+    assert find_tables('SELECT t.x FROM FLIGHTS AS t, "T-2"', names) == ["t", "T-2", "flights"]
+    assert find_tables('SELECT * FROM"a.b"JOIN ü', names) == ["a.b", "Ü"]
 
 
 def test_a_table_without_rows_has_its_columns(instance: Instance, tmp_path: Path):

@@ -8,7 +8,7 @@ import pytest
 
 from sleeper.errors import InvalidRequestError
 from sleeper.query.engine import QueryTable
-from sleeper.query.sql.as_of import AsOf, as_of_texts, as_of_value
+from sleeper.query.sql.as_of import AsOf, parse_as_of, parse_as_of_options
 from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
@@ -39,7 +39,7 @@ class Instance:
 
     def sql(self, statement: str, as_of: Any) -> list[Any]:
         engine = make_engine(self.folder)
-        result = run_sql(statement, self.openers(), engine, as_of=as_of_value(as_of))
+        result = run_sql(statement, self.openers(), engine, as_of=parse_as_of(as_of))
         return rows_of(result.read_all())
 
     def holds(self) -> int:
@@ -122,12 +122,12 @@ def test_a_version_that_was_collected_is_refused_with_the_oldest_that_is_left(in
 
 
 def test_numbers_are_given_as_text():
-    assert as_of_texts([]) == AsOf()
-    assert as_of_texts(["3"]) == AsOf(3)
-    assert as_of_texts(["a=3", "b=c=4"]) == AsOf(None, {"a": 3, "b=c": 4})
+    assert parse_as_of_options([]) == AsOf()
+    assert parse_as_of_options(["3"]) == AsOf(3)
+    assert parse_as_of_options(["a=3", "b=c=4"]) == AsOf(None, {"a": 3, "b=c": 4})
 
 
 @pytest.mark.parametrize("texts", [["x"], ["a="], ["-1"], ["0"], ["3", "4"], ["a=1", "a=2"], ["²"]])
 def test_texts_that_are_no_numbers_are_refused(texts: list[str]):
     with pytest.raises(InvalidRequestError, match="as of "):
-        as_of_texts(texts)
+        parse_as_of_options(texts)

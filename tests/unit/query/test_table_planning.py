@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Range, Region
-from sleeper.query.table_plan import bounds_region, covers, joined_regions, plan_table
+from sleeper.query.table_plan import bounds_region, covers, join_regions, plan_table
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker
 
@@ -28,7 +28,7 @@ def test_regions_cover_a_box_if_they_hold_every_key_of_it(regions: list[Region],
 @given(st.lists(st.integers(0, 9), unique=True))
 def test_joined_regions_hold_the_same_keys(starts: list[int]):
     regions = [Region((Range(s, s + 1),)) for s in starts]
-    joined = joined_regions(regions)
+    joined = join_regions(regions)
     assert [k for k in range(11) if any(r.contains((k,)) for r in joined)] == sorted(starts)
     assert len(joined) == sum(s - 1 not in starts for s in starts)
 

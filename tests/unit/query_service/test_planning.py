@@ -11,8 +11,8 @@ from sleeper.errors import InvalidRequestError
 from sleeper.jobs.query_tracker import QueryPin
 from sleeper.processing.restriction import NO_RESTRICTION
 from sleeper.query.messages.destination import DestinationKind, ResultsDestination
-from sleeper.query.messages.leaf import leaf_query_of, parse_leaf_query_message
-from sleeper.query.messages.query import QueryMessage, query_of
+from sleeper.query.messages.leaf import make_leaf_query, parse_leaf_query_message
+from sleeper.query.messages.query import QueryMessage, make_query
 from sleeper.query_service.plan import PlannedQuery, Subquery, plan_subqueries
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker, make_engine
@@ -31,7 +31,7 @@ def plan(
     message = QueryMessage("q", tuple(regions), "t", results=results or ResultsDestination())
     with made.store.reading() as state:
         pin = QueryPin("p", "0123abcd", state.version, 7)
-        planned = PlannedQuery(message, query_of(message, made.schema), pin, NO_RESTRICTION)
+        planned = PlannedQuery(message, make_query(message, made.schema), pin, NO_RESTRICTION)
         return plan_subqueries(planned, made.schema, state, bytes_max)
 
 
@@ -63,7 +63,7 @@ def test_they_are_the_same_each_time_but_not_those_of_another_query(made: TableM
 
 def test_a_queue_is_told_even_if_no_leaf_matches(made: TableMaker):
     (only,) = plan(made, [], to_queue=True)
-    assert leaf_query_of(only.message, SCHEMA).regions == ()
+    assert make_leaf_query(only.message, SCHEMA).regions == ()
 
 
 def test_regions_that_do_not_fit_a_message_are_divided(made: TableMaker):
@@ -72,7 +72,7 @@ def test_regions_that_do_not_fit_a_message_are_divided(made: TableMaker):
     assert len(found) > 2
     assert len({each.message.sub_query_id for each in found}) == len(found)
     assert all(len(each.body.encode()) <= 1500 for each in found)
-    regions = [r for each in found for r in leaf_query_of(each.message, SCHEMA).regions]
+    regions = [r for each in found for r in make_leaf_query(each.message, SCHEMA).regions]
     assert sorted(r.ranges[0].min for r in regions) == wanted
 
 
@@ -104,7 +104,7 @@ def test_subqueries_together_give_each_row_once(made: TableMaker, tmp_path: Path
     engine = make_engine(tmp_path, threads=1)
     found: list[int] = []
     for each in plan(made, regions, bytes_max=600):
-        query = leaf_query_of(parse_leaf_query_message(each.body), SCHEMA)
+        query = make_leaf_query(parse_leaf_query_message(each.body), SCHEMA)
         found += run_query(query, made.table, engine).read_all().column("k").to_pylist()
     wanted = {k for k in range(0, 300, 10) if any(a <= k <= a + n for a, n in ranges)}
     assert sorted(found) == sorted(wanted)

@@ -95,8 +95,8 @@ from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.instance import create_local_instance, open_local_instance
-from sleeper.query.request import Query, region_of_range
-from sleeper.query.service import open_query, schema_of
+from sleeper.query.request import Query, make_range_region
+from sleeper.query.service import open_query, read_schema
 from sleeper.splitting.service import split_table
 from sleeper.workers.worker import Worker
 from tests.stateful.crashing import Crash, CrashPlan, crashing
@@ -184,8 +184,8 @@ def test_rule_2_rows_of_a_file_above_its_leaves_are_seen_once(
     rows = [(f"k{i:02d}", i) for i in range(40)]
     ingest_paths(instance, "rows", [str(write(tmp_path / "a.parquet", rows))])
     assert any(result.leaves > 1 for result in split_table(instance, "rows"))
-    schema = schema_of(instance, "rows")
-    for asked in (None, (region_of_range(schema, "k01", "k30"),)):
+    schema = read_schema(instance, "rows")
+    for asked in (None, (make_range_region(schema, "k01", "k30"),)):
         with open_query(instance, "rows", Query(regions=asked)) as result:
             found = [key for batch in result for key in batch.column("k").to_pylist()]
         wanted = [k for k, _ in rows if asked is None or "k01" <= k < "k30"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sleeper.errors import InvalidRequestError
-from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.serve.rows import parse_query
 
@@ -27,7 +27,7 @@ def test_keys_ranges_and_other_members() -> None:
         ONE,
         {"keys": [1, [2]], "ranges": [[5, None]], "columns": ["v"], "limit": 0, "asOf": 3},
     )
-    regions = (*regions_of_keys(ONE, [[1], [2]]), region_of_range(ONE, 5, None))
+    regions = (*make_key_regions(ONE, [[1], [2]]), make_range_region(ONE, 5, None))
     assert query == Query(regions, ("v",), 0, 3)
 
 
@@ -38,7 +38,7 @@ def test_empty_region_selects_no_rows() -> None:
 def test_keys_of_several_fields_have_base64_bytes() -> None:
     text = base64.b64encode(b"\x00\xff").decode()
     (region,) = parse_query(TWO, {"keys": [["x", text]]}).regions or ()
-    assert region == regions_of_keys(TWO, [["x", b"\x00\xff"]])[0]
+    assert region == make_key_regions(TWO, [["x", b"\x00\xff"]])[0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Region
-from sleeper.query.request import Query, region_of_range, regions_of_keys
+from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.spark import options as asked
 
@@ -29,10 +29,10 @@ def test_nothing_asked_is_the_whole_table() -> None:
 
 
 def test_keys_are_values_or_lists_of_them() -> None:
-    expected = regions_of_keys(ONE, [("Oslo",), ("Lima",)])
+    expected = make_key_regions(ONE, [("Oslo",), ("Lima",)])
     assert regions(ONE, keys=["Oslo", "Lima"]) == expected
     assert regions(ONE, keys=[["Oslo"], ["Lima"]]) == expected
-    assert regions(TWO, keys=[[1, "AAE="]]) == regions_of_keys(TWO, [(1, b"\x00\x01")])
+    assert regions(TWO, keys=[[1, "AAE="]]) == make_key_regions(TWO, [(1, b"\x00\x01")])
 
 
 def test_no_keys_is_no_rows() -> None:
@@ -40,16 +40,16 @@ def test_no_keys_is_no_rows() -> None:
 
 
 def test_ranges_are_pairs_open_where_null() -> None:
-    first, second = region_of_range(ONE, "a", "b"), region_of_range(ONE, "c", None)
+    first, second = make_range_region(ONE, "a", "b"), make_range_region(ONE, "c", None)
     assert regions(ONE, range=["a", "b"]) == (first,)
     assert regions(ONE, ranges=[["a", "b"], ["c", None]]) == (first, second)
-    assert regions(ONE, Keys=["x"], RANGE=["a", "b"]) == (*regions_of_keys(ONE, [("x",)]), first)
+    assert regions(ONE, Keys=["x"], RANGE=["a", "b"]) == (*make_key_regions(ONE, [("x",)]), first)
 
 
 def test_regions_are_as_in_messages() -> None:
     plain = {"city": {"min": "a", "max": "b"}, "stringsBase64Encoded": False}
     encoded = {"city": {"min": base64.b64encode(b"a").decode(), "max": "Yg=="}}
-    expected = (region_of_range(ONE, "a", "b"),)
+    expected = (make_range_region(ONE, "a", "b"),)
     assert regions(ONE, region=plain) == regions(ONE, regions=[encoded]) == expected
 
 

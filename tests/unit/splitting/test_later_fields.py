@@ -15,7 +15,7 @@ from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query
-from sleeper.query.run import plan_of_query, run_query
+from sleeper.query.run import plan_table_query, run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.splitting.run import SplitStatus
@@ -146,7 +146,7 @@ def test_leaves_cut_on_a_later_field_are_merged_into_one_stream_in_key_order(
     rows = query(table)
     assert [r[:2] for r in rows] == table.row_keys()
     assert [r[:2] for r in query(table, limit=17)] == table.row_keys()[:17]
-    (plan,) = plan_of_query(Query(), QueryTable("t", table.store, table.root)).leaves
+    (plan,) = plan_table_query(Query(), QueryTable("t", table.store, table.root)).leaves
     assert len(plan.leaf_ids) == 2
     assert [s.regions for s in plan.scans if s.file.rows == 300] == [None]
 
@@ -155,7 +155,7 @@ def test_leaves_of_one_first_value_are_read_one_after_the_other(make_table: Make
     table = make_table(schema=THREE)
     table.ingest([("a", b"b", c) for c in range(100)])
     table.split(threshold=25)
-    plan = plan_of_query(Query(), QueryTable("t", table.store, table.root))
+    plan = plan_table_query(Query(), QueryTable("t", table.store, table.root))
     assert [len(leaf.leaf_ids) for leaf in plan.leaves] == [1, 1, 1, 1]
     assert [r[2] for r in query(table)] == list(range(100))
 

@@ -15,7 +15,7 @@ from sleeper.query.distributed.plan import Part, parts_of_leaves
 from sleeper.query.distributed.read import Read
 from sleeper.query.plan import FileScan, LeafPlan, QueryPlan, disjoint_regions
 from sleeper.query.request import Query, check_query
-from sleeper.query.run import parsed_schema
+from sleeper.query.run import parse_schema
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 
@@ -61,7 +61,7 @@ def plan_feed(
     """
     with store.reading() as state:
         state.check_changes_after(start)
-        schema = parsed_schema(state.schema_json)
+        schema = parse_schema(state.schema_json)
         check_query(query, schema)
         leaves = [LeafPlan((), (scan,)) for scan in _scans(state, start, end, query)]
     query = replace(query, raw=True)

@@ -22,11 +22,11 @@ from sleeper.query.distributed.hold import (
 from sleeper.query.distributed.plan import Part, parts_of_leaves
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
-from sleeper.query.key_filters import narrowed
+from sleeper.query.key_filters import prune_plan
 from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query
-from sleeper.query.run import RESTARTS, plan_of_query, result_schema, rows_of, steps_of
-from sleeper.query.service import iterators_of, query_table
+from sleeper.query.run import RESTARTS, make_steps, plan_table_query, read_rows, result_schema
+from sleeper.query.service import make_query_table, table_iterators
 from sleeper.retries import retry
 from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableRef
@@ -64,7 +64,7 @@ def plan_table_read(
 ) -> tuple[TableRead, list[Part]]:
     """Plans the query at its version, or at the newest version, and holds it for the owner."""
     engine = table.instance.queries.engine()
-    read, parts = plan_read(query, query_table(table), engine, owner, part_bytes)
+    read, parts = plan_read(query, make_query_table(table), engine, owner, part_bytes)
     return TableRead(table.ref, read), parts
 
 
@@ -80,7 +80,7 @@ def read_table_part(instance: Instance, read: TableRead, part: Part) -> Iterator
             hold = read.read.hold
             if hold is not None:
                 stack.enter_context(HoldRenewal(hold, lambda: table.state, instance.clock))
-            yield from read_part(read.read, part, root, iterators_of(table), engine)
+            yield from read_part(read.read, part, root, table_iterators(table), engine)
         except StateMovedOnError:
             table.check_active()
             raise
@@ -95,14 +95,14 @@ def plan_read(
     """
 
     def attempt() -> tuple[Read, list[Part]]:
-        plan = narrowed(
-            plan_of_query(query, table),
+        plan = prune_plan(
+            plan_table_query(query, table),
             lambda file: engine.key_filters.get(table.root, file),
             lambda files: engine.key_filters.load(table.root, files),
         )
         now_ms = plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
         # Raises here what would otherwise fail in every process.
-        steps_of(plan, query, table.iterators, now_ms)
+        make_steps(plan, query, table.iterators, now_ms)
         hold = None
         if plan.leaves:
             seconds = engine.settings.hold_seconds
@@ -117,7 +117,7 @@ def read_part(
     read: Read, part: Part, root: DataRoot, iterators: TableIterators, engine: QueryEngine
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of the part in key order, as batches of the read's schema."""
-    steps = steps_of(read.plan, read.query, iterators, read.now_ms)
+    steps = make_steps(read.plan, read.query, iterators, read.now_ms)
     plan = replace(read.plan, leaves=part.leaves)
     limit = TimeLimit.from_now(engine.settings.seconds_max)
-    yield from rows_of(plan, read.query, root, engine, read.schema, steps, limit)
+    yield from read_rows(plan, read.query, root, engine, read.schema, steps, limit)

@@ -128,7 +128,7 @@ def connection_to_json(connection: Connection | None) -> dict[str, str]:
     }
 
 
-def without_connection(raw: Mapping[str, Any]) -> dict[str, Any]:
+def remove_connection(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A destination as it stands in a message, without the connection that it names."""
     names = {name for each in _CONNECTION_NAMES for name in each}
     return {name: value for name, value in raw.items() if name not in names}

@@ -16,11 +16,11 @@ from sleeper.processing.restriction import (
 from sleeper.query.messages.query import (
     QueryMessage,
     RawRegion,
-    is_list_of_texts,
-    json_object,
+    is_text_list,
+    make_query,
+    parse_json_object,
     query_message_from_json,
     query_message_to_json,
-    query_of,
     text_member,
 )
 from sleeper.query.request import Query
@@ -52,7 +52,7 @@ class LeafQueryMessage:
 
 def parse_leaf_query_message(body: str) -> LeafQueryMessage:
     """The subquery of a message's body. InvalidRequestError says which member is wrong."""
-    raw = json_object(body, "leaf query message")
+    raw = parse_json_object(body, "leaf query message")
     if raw.get("type") != LEAF_QUERY_TYPE:
         raise InvalidRequestError(f'leaf query message: "type" must be {LEAF_QUERY_TYPE!r}')
     for member in ("queryId", "tableId", "subQueryId", "leafPartitionId"):
@@ -93,9 +93,9 @@ def leaf_query_body(message: LeafQueryMessage) -> str:
     return text
 
 
-def leaf_query_of(message: LeafQueryMessage, schema: Schema) -> Query:
+def make_leaf_query(message: LeafQueryMessage, schema: Schema) -> Query:
     """The query of the leaf alone."""
-    query = query_of(message.query, schema)
+    query = make_query(message.query, schema)
     leaf = region_from_json(schema, message.partition_region)
     cut = (region.intersect(leaf) for region in query.regions or ())
     return replace(
@@ -108,7 +108,7 @@ def leaf_query_of(message: LeafQueryMessage, schema: Schema) -> Query:
 
 def _files(raw: Mapping[str, Any]) -> tuple[str, ...]:
     files = raw.get("files") or []
-    if not is_list_of_texts(files):
+    if not is_text_list(files):
         raise InvalidRequestError('leaf query message: "files" must be a list of paths')
     return tuple(files)
 

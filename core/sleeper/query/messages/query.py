@@ -1,7 +1,7 @@
 """Query messages (docs/formats.md, "Query messages"): parsed, checked, and written.
 
 A message is checked in two steps: what it says by itself when it is parsed, and its regions
-and fields when the table's schema is at hand (`query_of`).
+and fields when the table's schema is at hand (`make_query`).
 """
 
 import hashlib
@@ -20,13 +20,13 @@ from sleeper.query.messages.destination import (
     ResultsDestination,
     StatusDestination,
     connection_to_json,
+    remove_connection,
     results_destination_from_json,
     results_destination_to_json,
     status_destination_to_json,
     status_destinations_from_json,
-    without_connection,
 )
-from sleeper.query.request import Query, columns_with_keys
+from sleeper.query.request import Query, select_columns
 from sleeper.schema.json_values import is_unicode
 from sleeper.schema.model import Schema
 
@@ -48,7 +48,7 @@ _WEBSOCKET = DestinationKind.WEBSOCKET.value
 class QueryMessage:
     """A query for a table that is named by `table_name`, or by `table_id`.
 
-    `value_fields` None is all of them; keys are always wanted. `asked_by` are callers in whose
+    `value_fields` None is all of them; keys are always wanted. `requesters` are callers in whose
     name the message was sent on, the first by its sender, each next by the one before.
     `client_query_id` is the client's name of the query on its WebSocket connection.
     """
@@ -61,7 +61,7 @@ class QueryMessage:
     iterator: IteratorCall | None = None
     results: ResultsDestination = field(default_factory=ResultsDestination)
     status: tuple[StatusDestination, ...] = ()
-    asked_by: tuple[str, ...] = ()
+    requesters: tuple[str, ...] = ()
     client_query_id: str | None = None
 
     @property
@@ -75,7 +75,7 @@ def parse_query_message(body: str, default_query_id: str) -> QueryMessage:
 
     Unknown members are ignored. InvalidRequestError says which member is wrong.
     """
-    raw = json_object(body)
+    raw = parse_json_object(body)
     if raw.get("type") != QUERY_TYPE:
         raise InvalidRequestError(
             f'query message: "type" is {raw.get("type")!r}: expected {QUERY_TYPE!r}'
@@ -101,29 +101,29 @@ def query_message_from_json(raw: Mapping[str, Any], default_query_id: str) -> Qu
             ),
             results=results_destination_from_json(raw.get("resultsPublisherConfig")),
             status=status_destinations_from_json(raw.get("statusReportDestinations")),
-            asked_by=_asked_by(raw),
+            requesters=_asked_by(raw),
             client_query_id=_query_id(raw, CLIENT_QUERY_ID),
         )
     except InvalidRequestError as error:
         raise InvalidRequestError(_in_message(str(error))) from error
 
 
-def query_id_of(body: str, default_query_id: str) -> str:
+def read_query_id(body: str, default_query_id: str) -> str:
     """The id under which a message that may be wrong is to be refused."""
     try:
-        return _query_id(json_object(body), "queryId") or default_query_id
+        return _query_id(parse_json_object(body), "queryId") or default_query_id
     except InvalidRequestError:
         return default_query_id
 
 
-def redriven_query_body(body: str, message_id: str, sender: str) -> str:
+def rewrite_query_body(body: str, message_id: str, sender: str) -> str:
     """The body of a query's message that is sent again by somebody else, under another id.
 
     The query keeps its id, and whoever asked first sees what he may see, not what those may
     who send it again. What is no query stays.
     """
     try:
-        raw = json_object(body)
+        raw = parse_json_object(body)
         before = list(_asked_by(raw))
     except InvalidRequestError:
         return body
@@ -134,7 +134,7 @@ def redriven_query_body(body: str, message_id: str, sender: str) -> str:
 def query_fingerprint(body: str) -> str:
     """Tells a message's query from others with the same id, however often it is sent on."""
     try:
-        raw = json_object(body)
+        raw = parse_json_object(body)
     except InvalidRequestError:
         return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
     asked = {name: raw[name] for name in raw if name not in {"queryId", _ASKED_BY}}
@@ -160,7 +160,7 @@ def query_message_to_json(message: QueryMessage) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if value is not None}
 
 
-def query_of(message: QueryMessage, schema: Schema) -> Query:
+def make_query(message: QueryMessage, schema: Schema) -> Query:
     """The query on a table of that schema, of its newest version.
 
     A region with a range that holds nothing is left out. InvalidRequestError if a region or a
@@ -177,13 +177,13 @@ def query_of(message: QueryMessage, schema: Schema) -> Query:
     columns = None
     if message.value_fields is not None:
         try:
-            columns = columns_with_keys(schema, message.value_fields)
+            columns = select_columns(schema, message.value_fields)
         except InvalidRequestError as error:
             raise InvalidRequestError(f'query message: "requestedValueFields": {error}') from error
     return Query(tuple(regions), columns, processing=Processing(iterator=message.iterator))
 
 
-def json_object(body: str, what: str = "query message") -> dict[str, Any]:
+def parse_json_object(body: str, what: str = "query message") -> dict[str, Any]:
     """The members of a message's body. InvalidRequestError if it is no JSON object."""
     try:
         raw = json.loads(body)
@@ -219,7 +219,7 @@ def text_member(raw: Mapping[str, Any], member: str) -> str | None:
     return value
 
 
-def is_list_of_texts(raw: Any) -> bool:
+def is_text_list(raw: Any) -> bool:
     """Whether the value is a list of Unicode texts."""
     return isinstance(raw, list) and all(isinstance(t, str) and is_unicode(t) for t in raw)
 
@@ -245,7 +245,7 @@ def _value_fields(raw: Mapping[str, Any]) -> tuple[str, ...] | None:
     fields = raw.get("requestedValueFields")
     if fields is None:
         return None
-    if not is_list_of_texts(fields):
+    if not is_text_list(fields):
         raise InvalidRequestError('"requestedValueFields" must be a list of names')
     return tuple(fields)
 
@@ -254,7 +254,7 @@ def _asked_by(raw: Mapping[str, Any]) -> tuple[str, ...]:
     callers = raw.get(_ASKED_BY)
     if callers is None:
         return ()
-    if not is_list_of_texts(callers):
+    if not is_text_list(callers):
         raise InvalidRequestError(f'"{_ASKED_BY}" must be a list of callers')
     return tuple(callers)
 
@@ -263,17 +263,17 @@ def _in_message(reason: str) -> str:
     return reason if reason.startswith("query message") else f"query message: {reason}"
 
 
-def with_connection(body: str, connection: Connection) -> dict[str, Any]:
+def replace_connections(body: str, connection: Connection) -> dict[str, Any]:
     """The message as it is sent on: the connections that it names are replaced by this one.
 
     Results without another destination go there. The rest is not checked.
     InvalidRequestError if it is no JSON object.
     """
-    raw = json_object(body)
+    raw = parse_json_object(body)
     there = connection_to_json(connection)
     results = raw.get(_RESULTS) or {}
     if isinstance(results, dict) and results.get("destination") in (None, _WEBSOCKET):
-        raw[_RESULTS] = {**without_connection(results), **there}
+        raw[_RESULTS] = {**remove_connection(results), **there}
     status = raw.get(_STATUS) or []
     if isinstance(status, list):
         raw[_STATUS] = [*(each for each in status if not _is_connection(each)), there]

@@ -42,7 +42,7 @@ class AsOf:
 NEWEST = AsOf()
 
 
-def as_of_value(value: object) -> AsOf:
+def parse_as_of(value: object) -> AsOf:
     """From a number, numbers by table, or None for the newest versions.
 
     InvalidRequestError if a number is not a whole one of 1 or more.
@@ -54,7 +54,7 @@ def as_of_value(value: object) -> AsOf:
     return AsOf(_number(value))
 
 
-def as_of_texts(texts: Sequence[str]) -> AsOf:
+def parse_as_of_options(texts: Sequence[str]) -> AsOf:
     """From `N`, or a `TABLE=N` for each table."""
     alone: int | None = None
     of_tables: dict[str, int] = {}

@@ -12,10 +12,10 @@ from datafusion import ExecutionPlan
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.properties.engine import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine
-from sleeper.query.interruption import batches_of
+from sleeper.query.interruption import read_stream
 from sleeper.query.sql.as_of import NEWEST, AsOf
 from sleeper.query.sql.statement import StatementRun, TableOpeners
-from sleeper.query.sql.text import errors_of_statement
+from sleeper.query.sql.text import statement_errors
 
 _PAGES = re.compile(r"page_index_pages_pruned\{[^}]*\}=([\d.]+ ?[KMG]?) total → ([\d.]+ ?[KMG]?)")
 _BYTES = "bytes_scanned"
@@ -67,12 +67,12 @@ def explain_sql(
     begun = time.monotonic()
     try:
         frame = run.frame(tables, narrow=True)
-        with errors_of_statement(), engine_errors(QUERY_MEMORY_BYTES.name):
+        with statement_errors(), engine_errors(QUERY_MEMORY_BYTES.name):
             plan = frame.execution_plan()
             rows = sum(
                 batch.num_rows
                 for partition in range(plan.partition_count)
-                for batch in batches_of(run.session.execute(plan, partition), run.limit)
+                for batch in read_stream(run.session.execute(plan, partition), run.limit)
             )
             scanned = _scanned(plan, run)
         reads = tuple(_reads(run, name, scanned[name]) for name in run.plans)

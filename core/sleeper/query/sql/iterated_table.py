@@ -17,12 +17,12 @@ from sleeper.datafiles.engine.plan_edit import scan_files
 from sleeper.processing.restriction import visible_columns, visible_schema
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
-from sleeper.query.key_filters import narrowed
+from sleeper.query.key_filters import prune_plan
 from sleeper.query.plan import plan_query
 from sleeper.query.request import Query
-from sleeper.query.run import result_schema, rows_of, steps_of
+from sleeper.query.run import make_steps, read_rows, result_schema
 from sleeper.query.sql.key_predicates import Regions
-from sleeper.query.sql.tables import quoted
+from sleeper.query.sql.tables import quote_identifier
 from sleeper.query.table_plan import TablePlan
 
 
@@ -46,9 +46,9 @@ class IteratedRows:
         query = Query(regions, columns, version=plan.version)
         with table.store.reading(plan.version) as state:
             by_leaf = plan_query(query, plan.schema, state)
-        by_leaf = narrowed(by_leaf, lambda file: engine.key_filters.get(table.root, file))
+        by_leaf = prune_plan(by_leaf, lambda file: engine.key_filters.get(table.root, file))
         now_ms = max(self.now_ms, plan.time_ms)
-        steps = steps_of(by_leaf, query, table.iterators, now_ms, table.restriction)
+        steps = make_steps(by_leaf, query, table.iterators, now_ms, table.restriction)
         kind = result_schema(plan.schema, columns)
         file = engine.settings.engine.new_spill_path(f"sql-{uuid4().hex}.parquet")
         try:
@@ -56,7 +56,7 @@ class IteratedRows:
                 engine_errors(),
                 pq.ParquetWriter(file, kind, compression="lz4", write_statistics=False) as writer,
             ):
-                for batch in rows_of(by_leaf, query, table.root, engine, kind, steps, limit):
+                for batch in read_rows(by_leaf, query, table.root, engine, kind, steps, limit):
                     writer.write_batch(batch)
         except BaseException:
             file.unlink(missing_ok=True)
@@ -67,4 +67,4 @@ class IteratedRows:
         """Makes the file's rows the table's in the session."""
         visible = visible_schema(self.table.restriction, self.plan.schema)
         frame = scan_files(session, [str(file)], view_schema(visible))
-        session.register_view(quoted(self.table.name), frame)
+        session.register_view(quote_identifier(self.table.name), frame)

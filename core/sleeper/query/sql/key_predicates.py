@@ -165,7 +165,7 @@ logger = logging.getLogger(__name__)
 _SCAN = "TableScan: "
 
 
-def regions_by_table(frame: DataFrame, schemas: Mapping[str, Schema]) -> dict[str, Regions]:
+def find_needed_regions(frame: DataFrame, schemas: Mapping[str, Schema]) -> dict[str, Regions]:
     """For each table the regions that its rows are needed of; None is all of them.
 
     A table that the plan does not scan is needed of no region.

@@ -23,23 +23,23 @@ from sleeper.processing.restriction import NO_RESTRICTION
 from sleeper.properties.engine import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
-from sleeper.query.interruption import TimeLimit, batches_of
-from sleeper.query.result import QueryResult, with_first
-from sleeper.query.run import RESTARTS, parsed_schema
+from sleeper.query.interruption import TimeLimit, read_stream
+from sleeper.query.result import QueryResult, prepend_batch
+from sleeper.query.run import RESTARTS, parse_schema
 from sleeper.query.size import check_size
 from sleeper.query.sql.as_of import NEWEST, AsOf
 from sleeper.query.sql.iterated_table import IteratedRows
-from sleeper.query.sql.key_predicates import Regions, regions_by_table
+from sleeper.query.sql.key_predicates import Regions, find_needed_regions
 from sleeper.query.sql.tables import register_table
 from sleeper.query.sql.text import (
     ALLOWED,
-    check_explains_nothing,
+    check_not_explain,
     check_statement,
-    errors_of_statement,
+    find_tables,
     is_explain,
     planning_errors,
-    tables_in,
-    without_folders,
+    remove_folders,
+    statement_errors,
 )
 from sleeper.query.table_plan import TablePlan, plan_table
 from sleeper.retries import retry
@@ -132,9 +132,9 @@ class StatementRun:
         rows = self._with_local_files(_rows(frame, self._files, buckets, target, self.limit))
         if is_explain(frame):
             folders = self._folders()
-            rows = (without_folders(batch, folders) for batch in rows)
+            rows = (remove_folders(batch, folders) for batch in rows)
         first = next(rows, None)
-        batches = with_first(first, rows)
+        batches = prepend_batch(first, rows)
         return QueryResult(target, batches, self.holds, self._engine.settings.rows_max)
 
     def _folders(self) -> list[str]:
@@ -165,7 +165,7 @@ class StatementRun:
     def frame(self, tables: TableOpeners, narrow: bool) -> DataFrame:
         """The statement over its tables, which are pinned and held from here on."""
         check_statement(self._statement)
-        found = [_opened(tables, name) for name in tables_in(self._statement, tables)]
+        found = [_opened(tables, name) for name in find_tables(self._statement, tables)]
         opened = [table for table in found if table is not None]
         versions = self._versions(opened, tables)
         pinned = [self._pin(table, versions.get(table.name)) for table in opened]
@@ -191,7 +191,7 @@ class StatementRun:
         with planning_errors(tables):
             frame = self.session.sql_with_options(self._statement, ALLOWED)
         if any(table.restriction != NO_RESTRICTION for table in self.tables.values()):
-            check_explains_nothing(frame)
+            check_not_explain(frame)
         return frame
 
     def _verify(self, table: QueryTable, plan: TablePlan) -> None:
@@ -226,7 +226,7 @@ class StatementRun:
 
     def _regions(self, pinned: list["_Pinned"], tables: TableOpeners) -> dict[str, Regions]:
         frame = self._over_no_rows([(each.table, each.schema) for each in pinned], tables)
-        return regions_by_table(frame, {each.table.name: each.schema for each in pinned})
+        return find_needed_regions(frame, {each.table.name: each.schema for each in pinned})
 
     def _over_no_rows(self, empty: list["_EmptyTable"], tables: TableOpeners) -> DataFrame:
         session = open_sql_session(self._engine.settings.engine)
@@ -240,7 +240,7 @@ class StatementRun:
         now_ms = self._start_ms if version is None else 0
         try:
             with table.store.reading(version) as state:
-                schema = parsed_schema(state.schema_json)
+                schema = parse_schema(state.schema_json)
                 pinned = _Pinned(table, schema, state.version, now_ms)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"table {table.name!r}: {error}") from error
@@ -320,7 +320,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 def _schema_of(table: QueryTable) -> Schema:
     with table.store.reading() as state:
-        return parsed_schema(state.schema_json)
+        return parse_schema(state.schema_json)
 
 
 def _opened(tables: TableOpeners, name: str) -> QueryTable | None:
@@ -338,10 +338,10 @@ def _rows(
     target: pa.Schema,
     limit: TimeLimit,
 ) -> Iterator[pa.RecordBatch]:
-    with errors_of_statement(), engine_errors(QUERY_MEMORY_BYTES.name):
+    with statement_errors(), engine_errors(QUERY_MEMORY_BYTES.name):
         stream = frame.execute_stream()
         check_files_exist(files, buckets)
-        for batch in batches_of(stream, limit):
+        for batch in read_stream(stream, limit):
             if batch.num_rows:
                 yield pa.RecordBatch.from_arrays(
                     [c.cast(f.type) for c, f in zip(batch.columns, target, strict=True)],

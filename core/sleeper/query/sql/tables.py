@@ -34,13 +34,13 @@ def register_table(
         rows = processed(_union(frames), plan.schema, (step,))
         if visible != plan.schema:
             rows = rows.select(*(column(each.name) for each in visible.fields))
-        session.register_view(quoted(table.name), rows)
+        session.register_view(quote_identifier(table.name), rows)
     else:
-        session.register_record_batches(quoted(table.name), [[_no_rows(visible)]])
+        session.register_record_batches(quote_identifier(table.name), [[_no_rows(visible)]])
     return [table.root.url_of(path) for group in plan.groups for path in group.paths]
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """The name as an SQL identifier of exactly these characters."""
     return '"' + name.replace('"', '""') + '"'
 

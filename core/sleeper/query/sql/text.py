@@ -197,7 +197,7 @@ _NOT_ALLOWED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
 _OF_FILES = ("Parquet", "Object Store error", "IO error", "missing from the physical schema")
 
 
-def tables_in(statement: str, names: Iterable[str]) -> list[str]:
+def find_tables(statement: str, names: Iterable[str]) -> list[str]:
     """The names that occur in the statement; those that it does not name may be among them.
 
     A table's name cannot have a quote in it, so in SQL it is always written out, if
@@ -207,7 +207,7 @@ def tables_in(statement: str, names: Iterable[str]) -> list[str]:
     return [n for n in names if re.search(rf"(?<!\w){re.escape(n.casefold())}(?!\w)", text)]
 
 
-def check_explains_nothing(frame: DataFrame) -> None:
+def check_not_explain(frame: DataFrame) -> None:
     """InvalidRequestError if the statement is an EXPLAIN, for whoever may not see all rows.
 
     A plan names filters on fields that are hidden, and counts rows that are.
@@ -221,7 +221,7 @@ def is_explain(frame: DataFrame) -> bool:
     return frame.logical_plan().display().startswith(("Explain", "Analyze"))
 
 
-def without_folders(plans: pa.RecordBatch, folders: Iterable[str]) -> pa.RecordBatch:
+def remove_folders(plans: pa.RecordBatch, folders: Iterable[str]) -> pa.RecordBatch:
     """The rows of an EXPLAIN with the names of files alone: folders and buckets are internal."""
     columns = []
     for column in plans.columns:
@@ -248,7 +248,7 @@ def planning_errors(names: Iterable[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def errors_of_statement() -> Iterator[None]:
+def statement_errors() -> Iterator[None]:
     """What `engine_errors` took for bad data is the statement's fault if it is not of files."""
     try:
         yield
