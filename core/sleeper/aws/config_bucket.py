@@ -11,6 +11,7 @@ from obstore.exceptions import NotFoundError as ObjectNotFoundError
 from obstore.store import ObjectStore
 
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, UnavailableError
+from sleeper.properties.declaration import Property
 from sleeper.properties.instance import ID
 from sleeper.properties.values import (
     InstanceProperties,
@@ -35,6 +36,16 @@ _CONFLICTS_MAX = 20
 _BACKOFF = Backoff(_CONFLICTS_MAX - 1, seconds_first=0.05, seconds_max=0.05)
 # A job reads the properties often; it sees a change of another process this much later.
 _FRESH_SECONDS = 2.0
+
+
+def deployed_value(properties: InstanceProperties, declaration: Property[str | None]) -> str:
+    """Returns a property that the deployment sets. InvalidRequestError if it is not set."""
+    value = properties.get(declaration)
+    if value is None:
+        raise InvalidRequestError(
+            f"property {declaration.name} is not set: deploy the instance again"
+        )
+    return value
 
 
 class _ChangedError(ConflictError):

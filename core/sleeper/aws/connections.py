@@ -1,4 +1,4 @@
-"""Frames to WebSockets that are open at API Gateway."""
+"""Open WebSocket connections of API Gateway."""
 
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ _SERVICE = "apigatewaymanagementapi"
 
 
 class GatewayConnections:
-    """Sends to connections of the instance's own API, which `api_url` says."""
+    """Sends to connections of the instance's own API, the one at `api_url`."""
 
     def __init__(self, api_url: Callable[[], str | None]) -> None:
         self._api_url = api_url
@@ -20,8 +20,8 @@ class GatewayConnections:
     def send(self, connection: Connection, frame: str) -> None:
         """Sends a text frame. NotFoundError if the connection is closed.
 
-        InvalidRequestError for another endpoint, since a message may name any: nothing is
-        sent where the instance was not deployed.
+        InvalidRequestError for another endpoint: a message may name any, but frames go only to
+        the API that was deployed.
         """
         own = self._api_url()
         if own is None or _host(connection.endpoint) != _host(own):

@@ -1,8 +1,7 @@
-"""What a deployment does to an instance on AWS: writes its properties, makes its tables.
+"""Custom resources of a deployment: instance properties, tables, emptied buckets.
 
-The resources that ask for it tell the old and the new description of the folder that is
-deployed. Only what changed between them is applied, so that what was set from the command
-line since is kept; and applying it twice is the same as once.
+A resource has the old and the new description of the deployed folder. Only their difference is
+applied, so values that were set from the command line stay, and a repetition changes nothing.
 """
 
 import contextlib
@@ -37,13 +36,13 @@ from sleeper.storage.bucket import open_bucket
 
 
 def empty_bucket(client: Any, bucket: str) -> int:
-    """Deletes every object, old versions too; how many. Nothing happens if there is no bucket.
+    """Deletes all versions of all objects; returns how many. A missing bucket has none.
 
-    DataError if an object stays.
+    DataError if an object cannot be deleted.
     """
     deleted = 0
     with contextlib.suppress(client.exceptions.NoSuchBucket):
-        # From the start each time: what was listed before is gone.
+        # The first page each time, because the objects of earlier pages are deleted.
         while found := _first_page(client, bucket):
             _delete(client, bucket, found)
             deleted += len(found)
@@ -56,7 +55,7 @@ def _first_page(client: Any, bucket: str) -> list[dict[str, Any]]:
 
 
 def _delete(client: Any, bucket: str, found: list[dict[str, Any]]) -> None:
-    """One request: a page of a listing holds as many as one request takes."""
+    """Deletes a page of versions, which is the limit of one request."""
     objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
     answer = client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
     for error in answer.get("Errors", ()):
@@ -66,13 +65,13 @@ def _delete(client: Any, bucket: str, found: list[dict[str, Any]]) -> None:
 
 
 _log = logging.getLogger(__name__)
-_ANSWER_SECONDS = 30
-# What CloudFormation takes in all.
-_ANSWER_BYTES_MAX = 4096
+_RESPONSE_SECONDS = 30
+# The limit of CloudFormation.
+_RESPONSE_BYTES_MAX = 4096
 
 
 class RequestType(Enum):
-    """What is to become of the resource."""
+    """The change of the resource."""
 
     CREATE = "Create"
     UPDATE = "Update"
@@ -81,7 +80,7 @@ class RequestType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CustomResourceRequest:
-    """`before` is what the resource was described as until now, on an update."""
+    """The request of a custom resource. `before` are the former properties, on an update."""
 
     type: RequestType
     properties: Mapping[str, Any]
@@ -89,7 +88,7 @@ class CustomResourceRequest:
 
 
 def answer_request(event: Mapping[str, Any], work: Callable[[CustomResourceRequest], None]) -> None:
-    """Does the work, and tells CloudFormation that it succeeded, or why it did not."""
+    """Does the work and reports success, or the reason of the failure, to CloudFormation."""
     reason = ""
     try:
         work(
@@ -110,26 +109,26 @@ def answer_request(event: Mapping[str, Any], work: Callable[[CustomResourceReque
 def _put(event: Mapping[str, Any], reason: str) -> None:
     answer = {
         "Status": "FAILED" if reason else "SUCCESS",
-        # The same for ever: another one would make CloudFormation delete the resource.
+        # If the id changed, CloudFormation would delete the resource.
         "PhysicalResourceId": event.get("PhysicalResourceId") or event["LogicalResourceId"],
         **{name: event[name] for name in ("StackId", "RequestId", "LogicalResourceId")},
     }
-    # The address is signed for a request without a content type.
+    # The URL's signature is of a request without a content type.
     request = urllib.request.Request(
         event["ResponseURL"],
-        data=_with_reason(answer, reason),
+        data=_response_body(answer, reason),
         headers={"Content-Type": ""},
         method="PUT",
     )
-    with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS):
+    with urllib.request.urlopen(request, timeout=_RESPONSE_SECONDS):
         pass
 
 
-def _with_reason(answer: Mapping[str, Any], reason: str) -> bytes:
-    """The answer with as much of the reason as it may have."""
+def _response_body(answer: Mapping[str, Any], reason: str) -> bytes:
+    """Returns the response with as much of the reason as fits."""
     while True:
         body = json.dumps({**answer, "Reason": reason}).encode()
-        if len(body) <= _ANSWER_BYTES_MAX or not reason:
+        if len(body) <= _RESPONSE_BYTES_MAX or not reason:
             return body
         reason = reason[: len(reason) * 9 // 10]
 
@@ -138,37 +137,37 @@ CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
 
 
 def write_properties(event: Mapping[str, Any]) -> None:
-    """Writes `instance.properties`, as a custom resource describes it. Deletes nothing."""
+    """Writes `instance.properties` for a custom resource. A deletion changes nothing."""
     answer_request(event, _write_properties)
 
 
 def define_tables(event: Mapping[str, Any]) -> None:
-    """Makes or changes the table that a custom resource describes. Deletes none."""
+    """Creates or changes the table of a custom resource. A deletion changes nothing."""
     answer_request(event, _define_table)
 
 
 def empty_deleted_bucket(event: Mapping[str, Any]) -> None:
-    """Empties the bucket of a custom resource that is deleted, and thus the bucket too."""
+    """Empties the bucket of a deleted custom resource, so that it can be deleted."""
     answer_request(event, _empty_bucket)
 
 
 def deployed_properties(
-    standing: Mapping[str, str],
+    current: Mapping[str, str],
     before: Mapping[str, str],
     after: Mapping[str, str],
     deployed: Mapping[str, str],
 ) -> InstanceProperties:
-    """The properties to stand, from those that stand and the folder's, old and new.
+    """Returns the current properties with the changes from `before` to `after`.
 
-    What deployments write down is `deployed` alone. InvalidRequestError if one is wrong.
+    Those that a deployment sets are replaced by `deployed`. InvalidRequestError names a wrong one.
     """
     written = {p.name for p in INSTANCE_PROPERTIES if p.set_by is SetBy.DEPLOYMENT}
-    kept = {name: value for name, value in standing.items() if name not in written}
+    kept = {name: value for name, value in current.items() if name not in written}
     return instance_properties({**kept, **_changes(before, after), **deployed})
 
 
 def protect_tables(dynamo: Any, names: Sequence[str], protect: bool) -> None:
-    """Switches the deletion protection of DynamoDB tables on or off."""
+    """Turns the deletion protection of DynamoDB tables on or off."""
     for name in names:
         with translated(f"table {name}"):
             table = dynamo.describe_table(TableName=name)["Table"]
@@ -179,9 +178,9 @@ def protect_tables(dynamo: Any, names: Sequence[str], protect: bool) -> None:
 def define_table(
     instance: Instance, definition: TableDefinition, before: TableDefinition | None
 ) -> None:
-    """Makes the table, or sets those of its properties that differ from `before`.
+    """Creates the table, or sets the properties that differ from `before`.
 
-    Split points are for a new table. InvalidRequestError if the schema changed.
+    Split points apply to a new table. InvalidRequestError if the schema changed.
     """
     settings = dict(definition.settings)
     try:
@@ -197,10 +196,10 @@ def define_table(
         schema_json = state.schema_json
     if schema_from_json(schema_json) != schema_from_json(definition.schema):
         raise InvalidRequestError(
-            f"table {definition.name!r}: the schema of a table that is there cannot change"
+            f"table {definition.name!r}: the schema of an existing table cannot change"
         )
     if before is None:
-        return  # Made by an earlier try, or by a person.
+        return  # created by an earlier attempt or from the command line
     changes = _changes(before.settings, settings)
     online = changes.pop(ONLINE.name, None)
     if online is not None:
@@ -210,7 +209,7 @@ def define_table(
 
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """What to set for `before` to become `after`; empty values unset."""
+    """Returns the values to set; an empty one unsets its property."""
     gone = {name: "" for name in before if name not in after}
     return gone | {name: value for name, value in after.items() if before.get(name) != value}
 
@@ -245,7 +244,7 @@ def _definition(properties: Mapping[str, Any]) -> TableDefinition:
     return TableDefinition(
         properties["Name"],
         properties["Schema"],
-        # CloudFormation leaves out what is empty.
+        # CloudFormation omits empty members.
         properties.get("Settings", {}),
         properties.get("SplitPoints", ""),
     )

@@ -1,8 +1,8 @@
-"""Bulk imports on EKS: an execution of a state machine for each, which runs the driver's pod."""
+"""Bulk imports on EKS. A state machine's execution runs the pod of the Spark driver."""
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
@@ -11,8 +11,11 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
 from sleeper.jobs.spark_submit import kubernetes_arguments
 
-_THERE = "ExecutionAlreadyExists"
-_GONE = {"ExecutionDoesNotExist", "StateMachineDoesNotExist"}
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions import SFNClient
+
+_EXISTS = "ExecutionAlreadyExists"
+_MISSING = {"ExecutionDoesNotExist", "StateMachineDoesNotExist"}
 _ENDED = {
     "SUCCEEDED": RunState.SUCCEEDED,
     "FAILED": RunState.FAILED,
@@ -29,23 +32,24 @@ class EksStateMachine:
     A reference is an execution's ARN, whose name is the run id.
     """
 
-    client: Any
+    client: "SFNClient"
     state_machine_arn: str
     image: str
 
     def submit(self, job: PlatformJob) -> str:
-        """See the port. A name is taken for 90 days after its execution ended."""
-        told = json.dumps(execution_input(job, self.image))
+        """See the port. Step Functions refuses an execution's name for 90 days after its end."""
+        text = json.dumps(execution_input(job, self.image))
         with translated(f"bulk import job {job.job_id} on EKS"):
             try:
-                answer = self.client.start_execution(
-                    stateMachineArn=self.state_machine_arn, name=job.run_id, input=told
+                response = self.client.start_execution(
+                    stateMachineArn=self.state_machine_arn, name=job.run_id, input=text
                 )
             except ClientError as error:
-                if code_of(error) != _THERE:
+                if code_of(error) != _EXISTS:
                     raise
-                return self._execution(job.run_id)
-        return str(answer["executionArn"])
+                arn = self.state_machine_arn.replace(":stateMachine:", ":execution:")
+                return f"{arn}:{job.run_id}"
+        return str(response["executionArn"])
 
     def outcome(self, reference: str) -> RunOutcome:
         """See the port."""
@@ -53,25 +57,22 @@ class EksStateMachine:
             try:
                 found = self.client.describe_execution(executionArn=reference)
             except ClientError as error:
-                if code_of(error) in _GONE:
+                if code_of(error) in _MISSING:
                     raise NotFoundError(f"execution {reference} does not exist") from error
                 raise
         state = _ENDED.get(found["status"], RunState.RUNNING)
         if state is not RunState.FAILED:
             return RunOutcome(state)
-        told = (found.get(part) for part in ("error", "cause"))
-        return RunOutcome(state, ": ".join([found["status"], *filter(None, told)]))
-
-    def _execution(self, name: str) -> str:
-        return f"{self.state_machine_arn.replace(':stateMachine:', ':execution:')}:{name}"
+        details = (found.get(part) for part in ("error", "cause"))
+        return RunOutcome(state, ": ".join([found["status"], *filter(None, details)]))
 
 
 def execution_input(job: PlatformJob, image: str) -> dict[str, Any]:
-    """What the state machine reads: a name of Kubernetes, and the pod of the driver."""
+    """Returns the state machine's input: the name and the pod of the driver's job."""
     environment: list[dict[str, Any]] = [
         {"name": k, "value": v} for k, v in sorted(job.environment.items())
     ]
-    environment += [_of_pod("POD_IP", "status.podIP"), _of_pod("POD_NAME", "metadata.name")]
+    environment += [_pod_field("POD_IP", "status.podIP"), _pod_field("POD_NAME", "metadata.name")]
     return {
         "name": f"bulk-import-{job.run_id}",
         "image": image,
@@ -82,13 +83,15 @@ def execution_input(job: PlatformJob, image: str) -> dict[str, Any]:
     }
 
 
-def _of_pod(name: str, path: str) -> dict[str, Any]:
+def _pod_field(name: str, path: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def _mebibytes(memory: str) -> int:
-    """Of the JVM, and of Python beside it."""
+    """Returns the pod's memory: that of the JVM and an overhead for Python."""
     number, unit = memory[:-1], memory[-1].lower()
     if not number.isdecimal() or unit not in "gm":
-        raise InvalidRequestError(f"spark.driver.memory: {memory!r} is no size such as 8G")
+        raise InvalidRequestError(
+            f"spark.driver.memory: {memory!r} is not a size (expected such as 8G)"
+        )
     return int(number) * (1024 if unit == "g" else 1) + _OVERHEAD_MIB

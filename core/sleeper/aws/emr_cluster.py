@@ -1,25 +1,28 @@
-"""Bulk imports on EMR: a cluster for each, which ends with its one step.
+"""Bulk imports on EMR. Each has a cluster of its own, which ends with its only step.
 
-A message's `platformSpec` may say what nodes it has, under the names that the properties have.
+A message's `platformSpec` can set the cluster's nodes, under the names of the properties.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sleeper.aws.errors import translated
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
 from sleeper.jobs.spark_submit import docker_configuration, yarn_command
 
+if TYPE_CHECKING:
+    from mypy_boto3_emr import EMRClient
+
 _PREFIXES = (
     "sleeper.table.bulk.import.emr.",
     "sleeper.default.bulk.import.emr.",
     "sleeper.bulk.import.emr.",
 )
-# Longer than a message comes again.
-_LOOKED_BACK = timedelta(days=2)
+# Longer than a queue redelivers a message.
+_LOOKBACK = timedelta(days=2)
 _SPOT_MINUTES = 10
 _TYPES_MAX = 5
 _LIVING = ["STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING", "TERMINATING", "TERMINATED"]
@@ -28,8 +31,8 @@ _ALL_DONE = "ALL_STEPS_COMPLETED"
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterPlace:
-    """Where clusters are made, with what roles, and from what image and release."""
+class ClusterSettings:
+    """The network, roles, image and release of clusters."""
 
     name_prefix: str
     release: str
@@ -45,7 +48,7 @@ class ClusterPlace:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """A cluster's nodes: one of the main types, and from `initial` to `most` of the others."""
+    """A cluster's nodes: a main one and `initial` to `most` executors, of these types."""
 
     main_types: tuple[str, ...]
     executor_types: tuple[str, ...]
@@ -54,14 +57,14 @@ class ClusterSize:
     most: int
 
     def overridden(self, spec: Mapping[str, str]) -> "ClusterSize":
-        """As a message wants it, or InvalidRequestError. Other members are ignored."""
-        wanted = {_plain(name): value for name, value in spec.items()}
+        """Returns the size that a message sets. Unknown members are ignored."""
+        values = {_short_name(name): value for name, value in spec.items()}
         return ClusterSize(
-            _types(wanted, "master", self.main_types),
-            _types(wanted, "executor", self.executor_types),
-            _market(wanted.get("executor.market.type"), self.market),
-            _count(wanted, "executor.initial.capacity", self.initial),
-            _count(wanted, "executor.max.capacity", self.most),
+            _types(values, "master", self.main_types),
+            _types(values, "executor", self.executor_types),
+            _market(values.get("executor.market.type"), self.market),
+            _count(values, "executor.initial.capacity", self.initial),
+            _count(values, "executor.max.capacity", self.most),
         )
 
 
@@ -69,15 +72,15 @@ class ClusterSize:
 class EmrClusters:
     """Implements `sleeper.jobs.spark_platform.SparkPlatform`. A reference is a cluster's id."""
 
-    client: Any
-    place: ClusterPlace
+    client: "EMRClient"
+    settings: ClusterSettings
     size: ClusterSize
 
     def submit(self, job: PlatformJob) -> str:
-        """See the port. EMR knows no client token: a cluster of that name is looked for first."""
-        request = cluster_request(self.place, self.size.overridden(job.platform_spec), job)
+        """See the port. EMR has no client token, so a cluster of that name is searched first."""
+        request = cluster_request(self.settings, self.size.overridden(job.platform_spec), job)
         with translated(f"bulk import job {job.job_id} on EMR"):
-            found = self._cluster_named(request["Name"])
+            found = self._find_cluster(request["Name"])
             return found or str(self.client.run_job_flow(**request)["JobFlowId"])
 
     def outcome(self, reference: str) -> RunOutcome:
@@ -90,15 +93,17 @@ class EmrClusters:
         status = cluster["Status"]
         if not status["State"].startswith("TERMINATED"):
             return RunOutcome(RunState.RUNNING)
-        why = status.get("StateChangeReason", {})
-        if status["State"] == "TERMINATED" and why.get("Code") == _ALL_DONE:
+        reason = status.get("StateChangeReason", {})
+        if status["State"] == "TERMINATED" and reason.get("Code") == _ALL_DONE:
             return RunOutcome(RunState.SUCCEEDED)
-        said = f"{status['State']}: {why.get('Message') or why.get('Code') or 'no reason given'}"
-        return RunOutcome(RunState.FAILED, "; ".join([said, *self._failures(reference)]))
+        end = (
+            f"{status['State']}: {reason.get('Message') or reason.get('Code') or 'no reason given'}"
+        )
+        return RunOutcome(RunState.FAILED, "; ".join([end, *self._failures(reference)]))
 
-    def _cluster_named(self, name: str) -> str | None:
+    def _find_cluster(self, name: str) -> str | None:
         pages = self.client.get_paginator("list_clusters").paginate(
-            ClusterStates=_LIVING, CreatedAfter=datetime.now(UTC) - _LOOKED_BACK
+            ClusterStates=_LIVING, CreatedAfter=datetime.now(UTC) - _LOOKBACK
         )
         return next((c["Id"] for p in pages for c in p["Clusters"] if c["Name"] == name), None)
 
@@ -113,14 +118,16 @@ class EmrClusters:
         ]
 
 
-def cluster_request(place: ClusterPlace, size: ClusterSize, job: PlatformJob) -> dict[str, Any]:
-    """What EMR is asked for: the cluster with its step, after which it ends."""
+def cluster_request(
+    settings: ClusterSettings, size: ClusterSize, job: PlatformJob
+) -> dict[str, Any]:
+    """Returns the request for a cluster that ends after its step."""
     step = {
         "Name": "bulk import",
         "ActionOnFailure": "TERMINATE_CLUSTER",
         "HadoopJarStep": {
             "Jar": "command-runner.jar",
-            "Args": list(yarn_command(job, place.image)),
+            "Args": list(yarn_command(job, settings.image)),
         },
     }
     limits = {
@@ -129,21 +136,21 @@ def cluster_request(place: ClusterPlace, size: ClusterSize, job: PlatformJob) ->
         "MaximumCapacityUnits": max(size.initial, size.most),
     }
     return {
-        "Name": f"{place.name_prefix}-{job.run_id}",
-        "ReleaseLabel": place.release,
+        "Name": f"{settings.name_prefix}-{job.run_id}",
+        "ReleaseLabel": settings.release,
         "Applications": [{"Name": "Spark"}],
-        "Configurations": [docker_configuration(place.image)],
-        "ServiceRole": place.service_role,
-        "JobFlowRole": place.instance_profile,
-        "SecurityConfiguration": place.security_configuration,
-        "LogUri": place.log_uri,
+        "Configurations": [docker_configuration(settings.image)],
+        "ServiceRole": settings.service_role,
+        "JobFlowRole": settings.instance_profile,
+        "SecurityConfiguration": settings.security_configuration,
+        "LogUri": settings.log_uri,
         "Steps": [step],
         "Instances": {
             "InstanceFleets": _fleets(size),
-            "Ec2SubnetIds": list(place.subnets),
-            "EmrManagedMasterSecurityGroup": place.security_group,
-            "EmrManagedSlaveSecurityGroup": place.security_group,
-            "ServiceAccessSecurityGroup": place.service_security_group,
+            "Ec2SubnetIds": list(settings.subnets),
+            "EmrManagedMasterSecurityGroup": settings.security_group,
+            "EmrManagedSlaveSecurityGroup": settings.security_group,
+            "ServiceAccessSecurityGroup": settings.service_security_group,
             "KeepJobFlowAliveWhenNoSteps": False,
             "TerminationProtected": False,
         },
@@ -179,36 +186,37 @@ def _configs(types: tuple[str, ...]) -> list[dict[str, Any]]:
     return [{"InstanceType": each, "WeightedCapacity": 1} for each in types[:_TYPES_MAX]]
 
 
-def _plain(name: str) -> str:
+def _short_name(name: str) -> str:
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix)
     return name.replace(".x86.", ".").replace(".arm.", ".")
 
 
-def _types(wanted: Mapping[str, str], node: str, default: tuple[str, ...]) -> tuple[str, ...]:
+def _types(values: Mapping[str, str], node: str, default: tuple[str, ...]) -> tuple[str, ...]:
     for name in (f"{node}.instance.types", f"{node}.instance.type"):
-        if wanted.get(name):
-            return tuple(each.strip() for each in wanted[name].split(",") if each.strip())
+        if values.get(name):
+            return tuple(each.strip() for each in values[name].split(",") if each.strip())
     return default
 
 
-def _market(wanted: str | None, default: str) -> str:
-    if wanted is None:
+def _market(market: str | None, default: str) -> str:
+    if market is None:
         return default
-    if wanted.upper() not in {"SPOT", "ON_DEMAND"}:
+    if market.upper() not in {"SPOT", "ON_DEMAND"}:
         raise InvalidRequestError(
-            f'bulk import message: "platformSpec" executor.market.type: {wanted[:100]!r} is '
+            f'bulk import message: "platformSpec" executor.market.type: {market[:100]!r} is '
             "neither SPOT nor ON_DEMAND"
         )
-    return wanted.upper()
+    return market.upper()
 
 
-def _count(wanted: Mapping[str, str], name: str, default: int) -> int:
-    value = wanted.get(name)
+def _count(values: Mapping[str, str], name: str, default: int) -> int:
+    value = values.get(name)
     if value is None:
         return default
     if not value.isdecimal() or not 1 <= int(value) <= 10_000:
         raise InvalidRequestError(
-            f'bulk import message: "platformSpec" {name}: {value[:100]!r} is no number of nodes'
+            f'bulk import message: "platformSpec" {name}: {value[:100]!r} is not a number of nodes '
+            "(expected 1 to 10000)"
         )
     return int(value)

@@ -1,12 +1,15 @@
-"""Bulk imports on EMR Serverless: a job run of the instance's application for each."""
+"""Bulk imports on EMR Serverless: each is a job run of the instance's application."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sleeper.aws.errors import MissingResourceError, translated
 from sleeper.errors import NotFoundError
 from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
 from sleeper.jobs.spark_submit import MAIN_FILE, serverless_settings, submit_options
+
+if TYPE_CHECKING:
+    from mypy_boto3_emr_serverless import EMRServerlessClient
 
 _ENDED = {
     "SUCCESS": RunState.SUCCEEDED,
@@ -14,7 +17,7 @@ _ENDED = {
     "CANCELLED": RunState.FAILED,
     "CANCELLING": RunState.RUNNING,
 }
-# Else a run is stopped after twelve hours.
+# Without it EMR Serverless stops a run after twelve hours.
 _NO_TIMEOUT = 0
 
 
@@ -22,16 +25,16 @@ _NO_TIMEOUT = 0
 class EmrServerless:
     """Implements `sleeper.jobs.spark_platform.SparkPlatform`.
 
-    `log_group` takes the logs of driver and executors. A reference is a job run's id.
+    `log_group` gets the logs of driver and executors. A reference is a job run's id.
     """
 
-    client: Any
+    client: "EMRServerlessClient"
     application_id: str
     role_arn: str
     log_group: str
 
     def submit(self, job: PlatformJob) -> str:
-        """See the port. The run id is the client token, which starts nothing twice."""
+        """See the port. The client token, the run id, makes it idempotent."""
         driver = {
             "entryPoint": MAIN_FILE,
             "entryPointArguments": list(job.arguments),
@@ -43,7 +46,7 @@ class EmrServerless:
             "logStreamNamePrefix": job.run_id,
         }
         with translated(f"bulk import job {job.job_id} on EMR Serverless"):
-            answer = self.client.start_job_run(
+            response = self.client.start_job_run(
                 applicationId=self.application_id,
                 clientToken=job.run_id,
                 executionRoleArn=self.role_arn,
@@ -54,7 +57,7 @@ class EmrServerless:
                     "monitoringConfiguration": {"cloudWatchLoggingConfiguration": logs}
                 },
             )
-        return str(answer["jobRunId"])
+        return str(response["jobRunId"])
 
     def outcome(self, reference: str) -> RunOutcome:
         """See the port."""
@@ -64,7 +67,7 @@ class EmrServerless:
                     applicationId=self.application_id, jobRunId=reference
                 )["jobRun"]
         except MissingResourceError as error:
-            # The job run, or its application, without which the run has ended.
+            # The run or its application is missing; without the application the run has ended.
             raise NotFoundError(str(error)) from error
         state = _ENDED.get(run["state"], RunState.RUNNING)
         if state is not RunState.FAILED:

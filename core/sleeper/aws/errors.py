@@ -1,4 +1,4 @@
-"""What AWS answers, as errors of the product."""
+"""Translates errors of AWS to `sleeper.errors`."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from sleeper.errors import (
 
 _NOT_FOUND = {"GoneException"}
 _MISSING = {"NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"}
-# DynamoDB calls an index that is missing, or not yet built, a fault of the request.
+# DynamoDB reports a missing or unfinished index as an invalid request.
 _MISSING_INDEX = ("does not have the specified index", "backfilling global secondary index")
 _INVALID = {
     "BatchRequestTooLong",
@@ -30,7 +30,7 @@ _INVALID = {
     "ValidationException",
 }
 _CONDITION_FAILED = "ConditionalCheckFailed"
-_IN_FLIGHT = "TransactionConflict"
+_IN_PROGRESS = "TransactionConflict"
 _THROTTLED = {"ThrottlingError", "ProvisionedThroughputExceeded"}
 _ITEM_INVALID = {"ValidationError", "ItemCollectionSizeLimitExceeded"}
 
@@ -38,7 +38,7 @@ _ITEM_INVALID = {"ValidationError", "ItemCollectionSizeLimitExceeded"}
 class RefusedError(ConflictError):
     """DynamoDB refused a write because a condition did not hold.
 
-    `items` counts those of a transaction whose condition it was, from 0.
+    `items` are the positions, from 0, of the writes of a transaction whose condition failed.
     """
 
     def __init__(self, text: str, items: tuple[int, ...]) -> None:
@@ -49,7 +49,7 @@ class RefusedError(ConflictError):
 class MissingResourceError(UnavailableError):
     """A DynamoDB table, one of its indexes, a queue or another part of the deployment is missing.
 
-    It may be being restored, so this says nothing about whether an item exists.
+    A backup may be about to restore it, so this does not mean that an item does not exist.
     """
 
 
@@ -58,17 +58,16 @@ class ThrottledError(UnavailableError):
 
 
 def code_of(error: ClientError) -> str:
-    """The service's name for the error, without the prefixes of older protocols."""
+    """Returns the error's code, without the prefixes of older protocols."""
     return str(error.response.get("Error", {}).get("Code", "")).rpartition(".")[2]
 
 
 @contextlib.contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Names `what` in an error of `sleeper.errors` for whatever boto3 raises in the block.
+    """Raises an error of `sleeper.errors` that names `what` for an error of boto3 in the block.
 
-    RefusedError where a condition did not hold. Throttling, a service that fails or does not
-    answer, and what is forbidden until somebody allows it, are UnavailableError; so is missing
-    infrastructure, as MissingResourceError.
+    A failed condition is RefusedError. Throttling, failing and unreachable services, and missing
+    permissions are UnavailableError; missing infrastructure is MissingResourceError.
     """
     try:
         yield
@@ -100,12 +99,12 @@ def _translate(what: str, error: ClientError) -> SleeperError:
 
 
 def _translate_cancellation(text: str, error: ClientError) -> SleeperError:
-    """By the reasons of the items. A condition that failed says most: it will fail again."""
+    """Translates the reasons of the items. A failed condition comes first: it fails again."""
     reasons = [str(r.get("Code", "")) for r in error.response.get("CancellationReasons", ())]
     refused = tuple(i for i, reason in enumerate(reasons) if reason == _CONDITION_FAILED)
     if refused:
         return RefusedError(text, refused)
-    if _IN_FLIGHT in reasons:
+    if _IN_PROGRESS in reasons:
         return ConflictError(text)
     if not _THROTTLED.isdisjoint(reasons):
         return ThrottledError(text)

@@ -1,7 +1,7 @@
 """Opens an instance that is deployed to AWS.
 
-Everything that it is told stands in `instance.properties` in its config bucket. Nothing is
-asked of a service before it is needed, and the engine is not loaded before a query.
+Its configuration is `instance.properties` in its config bucket. The query engine is loaded on
+first use, and a service gets no request before one is needed.
 """
 
 import functools
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sleeper.aws.clients import aws_client, config_bucket_name, describe_bucket
-from sleeper.aws.config_bucket import CodeObjects, PropertyFiles
+from sleeper.aws.config_bucket import CodeObjects, PropertyFiles, deployed_value
 from sleeper.aws.connections import GatewayConnections
-from sleeper.aws.dead_letters import RedrivenBody, SqsDeadLetters
+from sleeper.aws.dead_letters import BodyRewriter, SqsDeadLetters
 from sleeper.aws.errors import translated
 from sleeper.aws.file_requests import DynamoFileRequests
-from sleeper.aws.process_folder import ProcessFolder, own_folder
+from sleeper.aws.process_folder import ProcessFolder, private_folder
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
 from sleeper.aws.sources import AwsSources
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 _UNPACKED_FOLDER = "code"
 CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
 STATE_FOLDER_VARIABLE = "SLEEPER_STATE_FOLDER"
-# The member that holds the id of what a message asks for. Without it the message's id is used.
+# The member that holds the id of a message's job. Without it the message's id is the job's.
 _ID_MEMBERS = {
     QueueName.INGEST: "id",
     QueueName.BULK_IMPORT_EMR: "id",
@@ -102,16 +102,15 @@ _TASK_DEFINITIONS = {
 def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance:
     """Opens the instance of that id. NotFoundError if this account and region have none.
 
-    Its config bucket is the one that SLEEPER_CONFIG_BUCKET names, or else that of the
-    account of the credentials. Copies of tables' states are below SLEEPER_STATE_FOLDER, or
-    else in the temporary folder.
+    SLEEPER_CONFIG_BUCKET names its config bucket, by default that of the credentials' account.
+    Copies of tables' states are below SLEEPER_STATE_FOLDER, by default in the temporary folder.
     """
     files = _property_files(instance_id)
     properties = files.instance()
     place = _state_folder() / instance_id
     folder = ProcessFolder(place)
-    root = DataRoot(describe_bucket(_deployed(properties, DATA_BUCKET)))
-    log_table = _deployed(properties, TRANSACTION_LOG_TABLE)
+    root = DataRoot(describe_bucket(deployed_value(properties, DATA_BUCKET)))
+    log_table = deployed_value(properties, TRANSACTION_LOG_TABLE)
     dynamo = aws_client("dynamodb")
     days = properties.get(TRACKER_DAYS)
 
@@ -133,14 +132,14 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         settings = query_settings(files.instance(), spill_folder(), root.buckets)
         return QueryEngine(settings, clock)
 
-    spill_places: dict[Path, ProcessFolder] = {}
+    spill_folders: dict[Path, ProcessFolder] = {}
 
-    def spill_place(parent: Path) -> ProcessFolder:
-        return spill_places.setdefault(parent, ProcessFolder(parent))
+    def locked_folder(parent: Path) -> ProcessFolder:
+        return spill_folders.setdefault(parent, ProcessFolder(parent))
 
     def spill_folder() -> Path:
         chosen = files.instance().get(SPILL_DIRECTORY)
-        return (folder if chosen is None else spill_place(Path(chosen) / instance_id)).spill()
+        return (folder if chosen is None else locked_folder(Path(chosen) / instance_id)).spill()
 
     def switch_schedules(on: bool) -> tuple[str, ...]:
         rules = files.instance().get(SCHEDULE_RULES)
@@ -153,7 +152,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
 
     def close() -> None:
         copies.close()
-        for place in (folder, *spill_places.values()):
+        for place in (folder, *spill_folders.values()):
             place.close()
 
     return Instance(
@@ -164,19 +163,19 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
             index=index,
             properties=files,
             state=copies.get,
-            create=tables.make,
+            create=tables.create,
             delete=tables.remove,
             abandoned=tables.abandoned,
         ),
         jobs=Jobs(
-            tracker=DynamoJobTracker(dynamo, _deployed(properties, JOB_TRACKER_TABLE), days),
-            tasks=DynamoTaskTracker(dynamo, _deployed(properties, TASK_TRACKER_TABLE), days),
+            tracker=DynamoJobTracker(dynamo, deployed_value(properties, JOB_TRACKER_TABLE), days),
+            tasks=DynamoTaskTracker(dynamo, deployed_value(properties, TASK_TRACKER_TABLE), days),
             heartbeats=True,
             queues=tuple(q for q in QueueName if properties.get(DEPLOYED_QUEUES[q.value].url)),
             queue=lambda name: SqsQueue(aws_client("sqs"), name.value, *_queue_urls(files, name)),
             dead_letters=lambda name: _dead_letters(files, name),
             file_requests=lambda: DynamoFileRequests(
-                dynamo, _deployed(files.instance(), INGEST_BATCHER_TABLE)
+                dynamo, deployed_value(files.instance(), INGEST_BATCHER_TABLE)
             ),
             launcher=lambda kind: _launcher(files.instance(), kind),
             spark_platform=lambda name: _platform(files.instance(), name),
@@ -204,7 +203,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
 
 
 def _property_files(instance_id: str) -> PropertyFiles:
-    """The files of the instance, which are there and are its own."""
+    """Returns the instance's property files, after a check that they exist and are its own."""
     ID.parse(instance_id)
     bucket = os.environ.get(CONFIG_BUCKET_VARIABLE) or config_bucket_name(instance_id)
     files = PropertyFiles(open_bucket(describe_bucket(bucket)), bucket)
@@ -216,18 +215,9 @@ def _property_files(instance_id: str) -> PropertyFiles:
         ) from error
     if found != instance_id:
         raise InvalidRequestError(
-            f"instance aws:{instance_id}: bucket {bucket} is of instance {found!r}"
+            f"instance aws:{instance_id}: bucket {bucket} belongs to instance {found!r}"
         )
     return files
-
-
-def _deployed(properties: InstanceProperties, declaration: Property[str | None]) -> str:
-    value = properties.get(declaration)
-    if value is None:
-        raise InvalidRequestError(
-            f"property {declaration.name} is not set: deploy the instance again"
-        )
-    return value
 
 
 def _own_bucket(
@@ -242,32 +232,32 @@ def _own_bucket(
 
 def _index_names(properties: InstanceProperties) -> TableIndexNames:
     return TableIndexNames(
-        _deployed(properties, TABLE_NAME_INDEX),
-        _deployed(properties, TABLE_ID_INDEX),
-        _deployed(properties, TABLE_ONLINE_INDEX),
+        deployed_value(properties, TABLE_NAME_INDEX),
+        deployed_value(properties, TABLE_ID_INDEX),
+        deployed_value(properties, TABLE_ONLINE_INDEX),
     )
 
 
 def _results_queue(files: PropertyFiles, url: str | None) -> SqsResultsQueue:
-    chosen = _deployed(files.instance(), QUERY_RESULTS_QUEUE_URL) if url is None else url
+    chosen = deployed_value(files.instance(), QUERY_RESULTS_QUEUE_URL) if url is None else url
     return SqsResultsQueue(aws_client("sqs"), chosen)
 
 
 def _queue_urls(files: PropertyFiles, name: QueueName) -> tuple[str, str]:
-    """Of a queue and of its dead letters."""
+    """Returns the URLs of a queue and of its dead-letter queue."""
     queue, properties = DEPLOYED_QUEUES[name.value], files.instance()
     if properties.get(queue.url) is None:
         raise NotFoundError(f"the instance was deployed without queue {name.value!r}")
-    return _deployed(properties, queue.url), _deployed(properties, queue.dead_letters_url)
+    return deployed_value(properties, queue.url), deployed_value(properties, queue.dead_letters_url)
 
 
 def _dead_letters(files: PropertyFiles, name: QueueName) -> SqsDeadLetters:
     client, urls = aws_client("sqs"), _queue_urls(files, name)
-    return SqsDeadLetters(client, name.value, *urls, redriven_body=redriven_body(name))
+    return SqsDeadLetters(client, name.value, *urls, rewrite_body=body_rewriter(name))
 
 
-def redriven_body(name: QueueName) -> RedrivenBody:
-    """Returns how a queue's messages change when they are redriven."""
+def body_rewriter(name: QueueName) -> BodyRewriter:
+    """Returns the function that rewrites the bodies of a queue's redriven messages."""
     if name is QueueName.QUERY:
         return rewrite_query_body
     if name in _ID_MEMBERS:
@@ -282,10 +272,10 @@ def _launcher(properties: InstanceProperties, kind: JobKind) -> EcsTaskLauncher:
     subnets = properties.get(TASK_SUBNETS)
     return EcsTaskLauncher(
         aws_client("ecs"),
-        _deployed(properties, TASK_CLUSTER),
-        _deployed(properties, _TASK_DEFINITIONS[kind]),
+        deployed_value(properties, TASK_CLUSTER),
+        deployed_value(properties, _TASK_DEFINITIONS[kind]),
         subnets,
-        _deployed(properties, TASK_SECURITY_GROUP),
+        deployed_value(properties, TASK_SECURITY_GROUP),
     )
 
 
@@ -296,12 +286,12 @@ def _platform(properties: InstanceProperties, name: PlatformName) -> SparkPlatfo
 
 
 def _query_tracker(properties: InstanceProperties, clock: Clock) -> DynamoQueryTracker:
-    name, days = _deployed(properties, QUERY_TRACKER_TABLE), properties.get(QUERY_TRACKER_DAYS)
+    name, days = deployed_value(properties, QUERY_TRACKER_TABLE), properties.get(QUERY_TRACKER_DAYS)
     return DynamoQueryTracker(aws_client("dynamodb"), name, days, clock)
 
 
 def _results_root(properties: InstanceProperties, bucket: str | None) -> DataRoot:
-    return DataRoot(describe_bucket(bucket or _deployed(properties, QUERY_RESULTS_BUCKET)))
+    return DataRoot(describe_bucket(bucket or deployed_value(properties, QUERY_RESULTS_BUCKET)))
 
 
 def _state_folder() -> Path:
@@ -309,4 +299,4 @@ def _state_folder() -> Path:
     if chosen:
         return Path(chosen)
     folder = Path(tempfile.gettempdir()) / f"sleeper-{os.getuid()}"
-    return own_folder(folder)
+    return private_folder(folder)

@@ -1,8 +1,7 @@
-"""A folder on this machine's disk that one process has for itself, and the next one after it.
+"""Folders on local disk, each locked by one process and reused by later ones.
 
-Processes that run side by side take folders `0`, `1`, … below one parent, each by a lock that
-the kernel lets go when its process ends, however that is. So what a process kept there is
-found by the next: a command by the command after it, a lambda by itself when it is warm.
+Concurrent processes lock folders `0`, `1`, … below one parent. The kernel releases a lock when its
+process ends, so the next command, or the next invocation of a warm lambda, reuses the files.
 """
 
 import fcntl
@@ -19,43 +18,43 @@ _SPILL_FOLDER = "spill"
 
 
 class ProcessFolder:
-    """Takes a folder when it is first asked for one. Safe for threads; not for forks."""
+    """Locks a folder on first use. Safe for threads, not for forks."""
 
     def __init__(self, parent: Path) -> None:
         self._parent = parent
-        self._taking = threading.Lock()
+        self._acquisition = threading.Lock()
         self._folder: Path | None = None
         self._lock_file: int | None = None
 
     def path(self) -> Path:
         """The folder. UnavailableError if none can be had."""
-        with self._taking:
+        with self._acquisition:
             if self._folder is None:
                 try:
-                    self._folder, self._lock_file = _take(self._parent)
+                    self._folder, self._lock_file = _acquire(self._parent)
                 except OSError as error:
                     raise UnavailableError(f"{self._parent}: {error}") from error
             return self._folder
 
     def close(self) -> None:
-        """Leaves the folder to the next process."""
-        with self._taking:
+        """Releases the folder."""
+        with self._acquisition:
             if self._folder is not None and self._lock_file is not None:
                 shutil.rmtree(self._folder / _SPILL_FOLDER, ignore_errors=True)
                 os.close(self._lock_file)
             self._folder = self._lock_file = None
 
     def spill(self) -> Path:
-        """A folder in it for what is of no use to another process."""
+        """Returns a folder in it whose files no other process reuses."""
         folder = self.path() / _SPILL_FOLDER
         folder.mkdir(exist_ok=True)
         return folder
 
 
-def own_folder(folder: Path) -> Path:
-    """Makes the folder for this user alone, where others may make folders too.
+def private_folder(folder: Path) -> Path:
+    """Creates the folder with access for this user only; the parent may be shared.
 
-    UnavailableError if one of that name is another user's, who could put anything there.
+    UnavailableError if it belongs to another user or others can write to it.
     """
     try:
         folder.mkdir(exist_ok=True, mode=0o700)
@@ -63,11 +62,11 @@ def own_folder(folder: Path) -> Path:
     except OSError as error:
         raise UnavailableError(f"{folder}: {error}") from error
     if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
-        raise UnavailableError(f"{folder} is not a folder of this user alone: name another place")
+        raise UnavailableError(f"{folder} is not a private folder of this user")
     return folder
 
 
-def _take(parent: Path) -> tuple[Path, int]:
+def _acquire(parent: Path) -> tuple[Path, int]:
     parent.mkdir(parents=True, exist_ok=True)
     number = 0
     while True:
@@ -80,6 +79,6 @@ def _take(parent: Path) -> tuple[Path, int]:
             os.close(file)
             number += 1
             continue
-        # Of a process that was killed.
+        # A killed process may have left these files.
         shutil.rmtree(folder / _SPILL_FOLDER, ignore_errors=True)
         return folder, file

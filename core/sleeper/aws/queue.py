@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
@@ -21,6 +21,9 @@ from sleeper.aws.errors import MissingResourceError, ThrottledError, code_of, tr
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Message, QueueCounts
 from sleeper.retries import retry
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
 
 RECEIVE_MAX = 10
 _WAIT_SECONDS_MAX = 20
@@ -67,7 +70,9 @@ def check_size(queue: str, body: str) -> int:
     return size
 
 
-def send_batches(client: Any, queue: str, url: str, messages: Iterable[Outgoing]) -> list[str]:
+def send_batches(
+    client: "SQSClient", queue: str, url: str, messages: Iterable[Outgoing]
+) -> list[str]:
     """Sends messages, ten per request; returns their ids in order. An error may leave some sent."""
     return [
         message_id
@@ -90,7 +95,7 @@ def _batches(queue: str, messages: Iterable[Outgoing]) -> Iterator[list[Outgoing
         yield batch
 
 
-def _send_batch(client: Any, queue: str, url: str, batch: Sequence[Outgoing]) -> list[str]:
+def _send_batch(client: "SQSClient", queue: str, url: str, batch: Sequence[Outgoing]) -> list[str]:
     # A repeated request repeats the deduplication ids.
     waiting = {str(i): {"Id": str(i), **m.members()} for i, m in enumerate(batch)}
     sent: dict[str, str] = {}
@@ -124,7 +129,7 @@ class SqsQueue:
     receives. Safe for threads.
     """
 
-    def __init__(self, client: Any, name: str, url: str, dead_letters_url: str) -> None:
+    def __init__(self, client: "SQSClient", name: str, url: str, dead_letters_url: str) -> None:
         self._client = client
         self._name = name
         self._url = url
@@ -233,7 +238,7 @@ def is_fifo(url: str) -> bool:
     return url.endswith(_FIFO)
 
 
-def count_messages(client: Any, name: str, url: str) -> tuple[int, int, int]:
+def count_messages(client: "SQSClient", name: str, url: str) -> tuple[int, int, int]:
     """Returns about how many messages are visible, in flight and delayed."""
     names = [f"ApproximateNumberOfMessages{ending}" for ending in ("", "NotVisible", "Delayed")]
     with translated(f"queue {name!r}"):
@@ -266,7 +271,7 @@ class SqsResultsQueue:
     The sender of a query names the queue, so a missing one is NotFoundError.
     """
 
-    def __init__(self, client: Any, url: str) -> None:
+    def __init__(self, client: "SQSClient", url: str) -> None:
         if is_fifo(url):
             raise InvalidRequestError(f"queue {url}: results cannot go to a FIFO queue")
         self._client = client

@@ -1,4 +1,4 @@
-"""Users' files of an AWS instance: objects in S3, and local files of a command's machine."""
+"""Users' files of an AWS instance: objects in S3 and, for commands, local files."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from sleeper.storage.source_names import LOCAL_SCHEME, find_s3_files, readable_b
 
 @dataclass(frozen=True, slots=True)
 class AwsSources:
-    """Implements `sleeper.instance.Sources`. A bare `bucket/key` names an object too."""
+    """Implements `sleeper.instance.Sources`. A name `bucket/key` is an object too."""
 
     root: DataRoot
     properties: Callable[[], InstanceProperties]
@@ -32,7 +32,7 @@ class AwsSources:
             return path
         if not Path(path).exists():
             raise InvalidRequestError(
-                f"file {path} does not exist on this machine; one in S3 is named s3://bucket/key"
+                f"file {path} does not exist on this machine; name a file in S3 s3://bucket/key"
             )
         return f"{LOCAL_SCHEME}{Path(path).resolve()}"
 

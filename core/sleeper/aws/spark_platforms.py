@@ -1,8 +1,9 @@
-"""The platforms that an AWS instance was deployed with."""
+"""The Spark platforms that an AWS instance was deployed with."""
 
 from sleeper.aws.clients import aws_client
+from sleeper.aws.config_bucket import deployed_value
 from sleeper.aws.eks import EksStateMachine
-from sleeper.aws.emr_cluster import ClusterPlace, ClusterSize, EmrClusters
+from sleeper.aws.emr_cluster import ClusterSettings, ClusterSize, EmrClusters
 from sleeper.aws.emr_serverless import EmrServerless
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
@@ -15,48 +16,47 @@ from sleeper.properties.bulk_import import (
     EMR_MARKET,
     EMR_RELEASE,
 )
-from sleeper.properties.declaration import Property
 from sleeper.properties.instance import ID
 from sleeper.properties.values import InstanceProperties
 
 
 def open_platform(properties: InstanceProperties, name: PlatformName) -> SparkPlatform:
-    """The platform. InvalidRequestError if the instance was deployed without it.
+    """Returns the platform. InvalidRequestError if the instance was deployed without it.
 
-    The persistent cluster has none: a process of its own takes jobs from its queue.
+    The persistent cluster has none, because a process on it receives the jobs of its queue.
     """
     match name:
         case PlatformName.EMR_SERVERLESS:
             return EmrServerless(
                 aws_client("emr-serverless"),
-                _deployed(properties, deployed.SERVERLESS_APPLICATION),
-                _deployed(properties, deployed.SERVERLESS_ROLE),
+                deployed_value(properties, deployed.SERVERLESS_APPLICATION),
+                deployed_value(properties, deployed.SERVERLESS_ROLE),
                 f"/sleeper/{_clean_name(properties)}",
             )
         case PlatformName.EMR:
-            return EmrClusters(aws_client("emr"), _place(properties), _size(properties))
+            return EmrClusters(aws_client("emr"), _settings(properties), _size(properties))
         case PlatformName.EKS:
             return EksStateMachine(
                 aws_client("stepfunctions"),
-                _deployed(properties, deployed.EKS_STATE_MACHINE),
-                _deployed(properties, deployed.EKS_IMAGE),
+                deployed_value(properties, deployed.EKS_STATE_MACHINE),
+                deployed_value(properties, deployed.EKS_IMAGE),
             )
         case PlatformName.PERSISTENT_EMR:
-            raise InvalidRequestError("the persistent cluster takes its jobs by itself")
+            raise InvalidRequestError("the persistent cluster receives its jobs itself")
 
 
-def _place(properties: InstanceProperties) -> ClusterPlace:
-    jobs = _deployed(properties, deployed.BULK_IMPORT_BUCKET)
-    return ClusterPlace(
+def _settings(properties: InstanceProperties) -> ClusterSettings:
+    jobs = deployed_value(properties, deployed.BULK_IMPORT_BUCKET)
+    return ClusterSettings(
         _clean_name(properties),
         properties.get(EMR_RELEASE),
-        _deployed(properties, deployed.EMR_IMAGE),
+        deployed_value(properties, deployed.EMR_IMAGE),
         properties.get(deployed.TASK_SUBNETS),
-        _deployed(properties, deployed.EMR_SECURITY_GROUP),
-        _deployed(properties, deployed.EMR_SERVICE_SECURITY_GROUP),
-        _deployed(properties, deployed.EMR_SERVICE_ROLE),
-        _deployed(properties, deployed.EMR_INSTANCE_PROFILE),
-        _deployed(properties, deployed.EMR_SECURITY_CONFIGURATION),
+        deployed_value(properties, deployed.EMR_SECURITY_GROUP),
+        deployed_value(properties, deployed.EMR_SERVICE_SECURITY_GROUP),
+        deployed_value(properties, deployed.EMR_SERVICE_ROLE),
+        deployed_value(properties, deployed.EMR_INSTANCE_PROFILE),
+        deployed_value(properties, deployed.EMR_SECURITY_CONFIGURATION),
         f"s3://{jobs}/logs/",
     )
 
@@ -73,12 +73,3 @@ def _size(properties: InstanceProperties) -> ClusterSize:
 
 def _clean_name(properties: InstanceProperties) -> str:
     return f"sleeper-{properties.get(ID).lower().replace('.', '-')}-bulk-import"
-
-
-def _deployed(properties: InstanceProperties, declaration: Property[str | None]) -> str:
-    value = properties.get(declaration)
-    if value is None:
-        raise InvalidRequestError(
-            f"property {declaration.name} is not set: deploy the instance again"
-        )
-    return value

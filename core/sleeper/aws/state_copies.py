@@ -1,8 +1,8 @@
-"""Copies of tables' states, which follow their logs on this process's own disk.
+"""Copies of tables' states on local disk, which follow the tables' logs.
 
-A copy is opened from what an earlier process left, or from the newest snapshot, and brought
-up to date from the log whenever it is read. Those that were not used for longest go when
-there are too many, or too many bytes of them; one that somebody still has stays.
+A copy starts from an earlier process's file or the newest snapshot, and each read applies the
+log's new entries. The least recently used copies are deleted when there are too many, or too many
+bytes of them; a copy whose state store is referenced stays.
 """
 
 import logging
@@ -29,12 +29,12 @@ from sleeper.tables.table_ref import TableId
 logger = logging.getLogger(__name__)
 
 _STATE_FILE = "state.db"
-_LOOK_SECONDS = 10.0
+_EVICTION_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class CopyLimits:
-    """How much of copies is kept, besides the one that is opened."""
+    """Limits of the copies besides the one that is opened."""
 
     copies_max: int
     bytes_max: int
@@ -47,7 +47,7 @@ class _Copy:
 
 
 class StateCopies:
-    """Opens each table's state store once. Safe for threads."""
+    """The state stores of tables, each opened once. Safe for threads."""
 
     def __init__(
         self,
@@ -64,22 +64,22 @@ class StateCopies:
         self._clock = clock
         self._lock = threading.Lock()
         self._open: OrderedDict[TableId, _Copy] = OrderedDict()
-        self._looked_at = 0.0
+        self._evicted_at = 0.0
 
     def get(self, table_id: TableId) -> StateStore:
-        """The table's state store; for a table that has no log yet an empty one."""
+        """Returns the table's state store, empty for a table without a log."""
         with self._lock:
             is_open = table_id in self._open
-            # Those that are open grow.
-            if not is_open or time.monotonic() - self._looked_at >= _LOOK_SECONDS:
-                self._make_room(table_id)
+            # Open copies grow.
+            if not is_open or time.monotonic() - self._evicted_at >= _EVICTION_SECONDS:
+                self._evict(table_id)
             if not is_open:
                 self._open[table_id] = self._open_copy(table_id)
             self._open.move_to_end(table_id)
             return self._open[table_id].store
 
     def forget(self, table_id: TableId) -> None:
-        """Deletes the copy, of a table that is gone."""
+        """Deletes the copy of a deleted table."""
         with self._lock:
             copy = self._open.pop(table_id, None)
             if copy is not None:
@@ -87,7 +87,7 @@ class StateCopies:
             _delete_copy(self._folder() / table_id)
 
     def close(self) -> None:
-        """Closes the copies, and keeps them for the next process."""
+        """Closes the copies. Their files stay for the next process."""
         with self._lock:
             while self._open:
                 self._open.popitem()[1].store.close()
@@ -97,8 +97,8 @@ class StateCopies:
         try:
             return self._open_in(folder, table_id)
         except DataError as error:
-            # What an earlier process left: of another version perhaps, or damaged.
-            logger.warning("copy of the state made anew: %s", error, extra={"table": table_id})
+            # An earlier process may have left a copy of another version or a damaged one.
+            logger.warning("replaced the copy of the state: %s", error, extra={"table": table_id})
             _delete_copy(folder)
             return self._open_in(folder, table_id)
 
@@ -109,7 +109,7 @@ class StateCopies:
                 shutil.rmtree(left, ignore_errors=True)
         except OSError as error:
             raise UnavailableError(f"{folder}: {error}") from error
-        # A copy that lost its last changes is brought up to date again.
+        # A crash may lose the last changes of a copy, which the log restores.
         database = Database(folder / _STATE_FILE, durable=False)
         snapshots = SnapshotStore(self._objects, table_id)
         try:
@@ -119,30 +119,30 @@ class StateCopies:
             database.close()
             raise
 
-    def _make_room(self, for_table: TableId) -> None:
-        """Removes copies, from the one that was not used for longest on, until few are left."""
-        self._looked_at = time.monotonic()
+    def _evict(self, for_table: TableId) -> None:
+        """Removes the least recently used copies until the limits hold."""
+        self._evicted_at = time.monotonic()
         limits = self._limits()
         copies = [file.parent for file in self._folder().glob(f"*/{_STATE_FILE}")]
         sizes = {copy.name: _bytes_of(copy) for copy in copies}
         sizes.pop(for_table, None)
         in_use = [name for name in self._open if name != for_table]
-        left_behind = [name for name in sizes if name not in self._open]
-        left_behind.sort(key=lambda name: (self._folder() / name / _STATE_FILE).stat().st_mtime)
+        closed = [name for name in sizes if name not in self._open]
+        closed.sort(key=lambda name: (self._folder() / name / _STATE_FILE).stat().st_mtime)
         count, total = len(sizes), sum(sizes.values())
-        for name in [*left_behind, *in_use]:
+        for name in [*closed, *in_use]:
             if count < limits.copies_max and total <= limits.bytes_max:
                 return
             if self._remove(TableId(name)):
                 count, total = count - 1, total - sizes.get(name, 0)
 
     def _remove(self, table_id: TableId) -> bool:
-        """False if somebody has the state store: then it stays open."""
+        """Removes the copy; returns False if its state store is referenced and stays open."""
         copy = self._open.pop(table_id, None)
         if copy is not None:
-            database, there = copy.database, weakref.ref(copy.store)
+            database, reference = copy.database, weakref.ref(copy.store)
             del copy
-            store = there()
+            store = reference()
             if store is not None:
                 self._open[table_id] = _Copy(database, store)
                 self._open.move_to_end(table_id, last=False)
@@ -153,7 +153,7 @@ class StateCopies:
 
 
 def _delete_copy(folder: Path) -> None:
-    """Deletes the database before its write-ahead log, without which it may be torn."""
+    """Deletes the database before its write-ahead log, which the database needs."""
     with suppress(OSError):
         (folder / _STATE_FILE).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)

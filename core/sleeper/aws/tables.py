@@ -1,4 +1,4 @@
-"""What a table of an AWS instance has besides its row in the index: made, removed, found."""
+"""Objects, logs and property files of an AWS instance's tables."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,8 +17,8 @@ from sleeper.tables.table_ref import TableId, TableState
 
 _TABLE_ID = re.compile("[0-9a-f]{8}")
 _DELETED_AT_ONCE = 1000
-# The first object of a table: by it a creation is found that died before the table stood.
-_BIRTHMARK = "created"
+# The first object of a table. It marks a creation that a crash left without a row in the index.
+_MARKER = "created"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +31,32 @@ class AwsTables:
     copies: StateCopies
     open_log: Callable[[TableId], DynamoTransactionLog]
 
-    def make(self, table_id: TableId) -> None:
-        """Makes what the table needs before its row stands in the index."""
-        path = f"{table_id}/{_BIRTHMARK}"
+    def create(self, table_id: TableId) -> None:
+        """Creates the table's first object, before its row in the index."""
+        path = f"{table_id}/{_MARKER}"
         with store_errors(path):
             obstore.put(self.root.store, path, b"")
 
     def remove(self, table_id: TableId) -> None:
-        """Deletes all there is of the table but its row. One that dies can be repeated."""
+        """Deletes everything of the table except its row. It can be repeated after a crash."""
         self.copies.forget(table_id)
         self.open_log(table_id).delete()
         self.files.remove(table_id)
         paths = (found.path for found in self.root.list_objects(f"{table_id}/"))
-        birthmark = f"{table_id}/{_BIRTHMARK}"
-        others = (path for path in paths if path != birthmark)
+        marker = f"{table_id}/{_MARKER}"
+        others = (path for path in paths if path != marker)
         while some := list(islice(others, _DELETED_AT_ONCE)):
             self.root.delete(some)
-        # Last: while it is there, what is left is found.
-        self.root.delete([birthmark])
+        # Last, because `abandoned` finds the other objects by it.
+        self.root.delete([marker])
 
     def abandoned(self, older_than_ms: int) -> tuple[TableId, ...]:
-        """Tables without a row that nothing was written to since that time."""
+        """Returns tables without a row that were last written before that time."""
         written = self.files.written_ms()
         made = {*written, *self._with_objects()}
         if not made:
             return ()
-        # After the files: a table that gets its row meanwhile has one now.
+        # After the files, because a table may get its row in between.
         listed = {ref.id for state in TableState for ref in self.index.list(state)}
         newest = {i: self._written_ms(i, written.get(i)) for i in sorted(made - listed)}
         return tuple(i for i, ms in newest.items() if ms is not None and ms < older_than_ms)
@@ -68,6 +68,6 @@ class AwsTables:
         return (TableId(name) for name in names if _TABLE_ID.fullmatch(name))
 
     def _written_ms(self, table_id: TableId, file_written_ms: int | None) -> int | None:
-        """When something of the table was last written; None if there is nothing of it."""
+        """Returns the time of the table's last write, or None if it has no files."""
         times = [found.modified_ms for found in self.root.list_objects(f"{table_id}/")]
         return max([*times, *([] if file_written_ms is None else [file_written_ms])], default=None)

@@ -1,13 +1,16 @@
 """Tasks on ECS Fargate."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sleeper.aws.errors import translated
 from sleeper.errors import UnavailableError
 from sleeper.jobs.task_launcher import Launch
 
-# What RunTask starts at once.
+if TYPE_CHECKING:
+    from mypy_boto3_ecs import ECSClient
+
+# The limit of RunTask.
 _TASKS_PER_CALL = 10
 
 
@@ -16,7 +19,7 @@ class EcsTaskLauncher:
 
     def __init__(
         self,
-        client: Any,
+        client: "ECSClient",
         cluster: str,
         task_definition: str,
         subnets: Sequence[str],
@@ -29,7 +32,7 @@ class EcsTaskLauncher:
         self._security_group = security_group
 
     def running(self) -> int:
-        """See the port. Every task of the family that is not to stop, whatever its revision."""
+        """See the port. It counts tasks of all revisions of the task definition."""
         pages = self._client.get_paginator("list_tasks").paginate(
             cluster=self._cluster, family=self._family, desiredStatus="RUNNING"
         )
@@ -37,25 +40,25 @@ class EcsTaskLauncher:
             return sum(len(page["taskArns"]) for page in pages)
 
     def start(self, count: int) -> Launch:
-        """See the port. Stops at the first call that starts fewer than it was asked for."""
+        """See the port. It stops at the first request that starts fewer tasks than requested."""
         started = 0
         while started < count:
-            asked = min(count - started, _TASKS_PER_CALL)
+            requested = min(count - started, _TASKS_PER_CALL)
             try:
                 with translated(f"tasks of {self._family}"):
-                    answer = self._client.run_task(**self._request(asked))
+                    response = self._client.run_task(**self._request(requested))
             except UnavailableError as error:
-                # Throttled, or no capacity, which is told either way.
+                # Throttled, or out of capacity.
                 return Launch(started, (str(error),))
-            started += len(answer["tasks"])
-            failures = [_said(failure) for failure in answer.get("failures", ())]
-            if failures or len(answer["tasks"]) < asked:
+            started += len(response["tasks"])
+            failures = [_failure_text(failure) for failure in response.get("failures", ())]
+            if failures or len(response["tasks"]) < requested:
                 return Launch(started, tuple(dict.fromkeys(failures)))
         return Launch(started)
 
     @property
     def _family(self) -> str:
-        """Of a definition's name or ARN, with or without a revision."""
+        """The family: the definition's name without its ARN prefix and revision."""
         return self._task_definition.rpartition("/")[2].partition(":")[0]
 
     def _request(self, count: int) -> dict[str, Any]:
@@ -75,5 +78,5 @@ class EcsTaskLauncher:
         }
 
 
-def _said(failure: dict[str, Any]) -> str:
+def _failure_text(failure: dict[str, Any]) -> str:
     return ": ".join(str(failure[part]) for part in ("reason", "detail") if failure.get(part))

@@ -1,13 +1,12 @@
 """The transaction log on DynamoDB.
 
-One DynamoDB table holds the logs of all tables of an instance. A log is a *head* (the number
-of the last transaction, and up to where entries were trimmed), an item for each *entry*, and one
-for each follower's *cursor*. An append moves the head and puts the entry in one transaction of
-DynamoDB, whose token is the entry's write id: sent again within ten minutes, it does nothing.
+One DynamoDB table holds the logs of all tables of an instance. A log is a *head* (the numbers of
+the last and the last trimmed transaction), an item for each *entry*, and one for each follower's
+*cursor*. An append moves the head and puts the entry in one transaction of DynamoDB, whose token is
+the entry's write id: a repetition within ten minutes does nothing.
 
-Trimming raises the head's `trimmed` first, which hides the entries, then deletes their
-bodies in the object store, then their items. So what one that died left behind is found by
-the next.
+Trimming raises the head's `trimmed`, which hides the entries, then deletes their bodies in the
+object store, then their items. So the next trim finishes one that died.
 """
 
 import re
@@ -41,39 +40,39 @@ class LogBodies:
         self._folder = f"{table_id}/log"
 
     def put(self, first_number: int, write_id: str, compressed: bytes) -> str:
-        """Stores a body; its path. The entry that names it is to be written after."""
+        """Stores a body, before the entry that names it; returns its path."""
         path = f"{self._folder}/{first_number:019d}-{write_id}.json.zst"
         with store_errors(path):
             obstore.put(self._objects, path, compressed)
         return path
 
     def get(self, path: str) -> bytes:
-        """A body as it was stored. NotFoundError names the object if it is gone."""
+        """Returns a stored body. NotFoundError names a missing object."""
         with store_errors(path):
             return bytes(obstore.get(self._objects, path).bytes())
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Deletes bodies; those that are gone already are no error."""
+        """Deletes bodies. Missing ones are no error."""
         for path in paths:
             with suppress(NotFoundError), store_errors(path):
                 obstore.delete(self._objects, path)
 
 
 def compress_body(body: str) -> bytes:
-    """As an entry holds it."""
+    """Returns the body as an entry holds it."""
     return zstandard.ZstdCompressor(level=_LEVEL).compress(body.encode())
 
 
 def decompress_body(first_number: int, compressed: bytes) -> str:
-    """The opposite. DataError names the entry if it is damaged."""
+    """Returns the body of an entry. DataError names a damaged one."""
     try:
         return zstandard.ZstdDecompressor().decompress(compressed).decode()
     except (zstandard.ZstdError, UnicodeDecodeError) as error:
         raise DataError(f"log entry {first_number} is damaged: {error}") from error
 
 
-def number_of_body(path: str) -> int | None:
-    """The first number of the entry that the object was written for, by its name."""
+def body_number(path: str) -> int | None:
+    """Returns the first number of the object's entry, or None if the path is not a body's."""
     found = _NAME.search(path)
     return int(found[1]) if found else None
 
@@ -83,7 +82,7 @@ _ENTRY = "entry#"
 _CURSOR = "cursor#"
 _DIGITS = 19
 _INLINE_BYTES_MAX = 300 * 1024
-# How much of bodies is held in memory at once, besides the last one.
+# A read stops after this size of bodies, to bound its memory.
 _READ_CHARACTERS = 16 * 1024**2
 # A range query may return an entry later than the head names it.
 _VISIBILITY_BACKOFF = Backoff(retries=10, seconds_first=0.02, seconds_max=2.0, jitter=0)
@@ -178,17 +177,17 @@ class DynamoTransactionLog:
         return {path for path in paths if self._is_in_use(path)}
 
     def delete(self) -> None:
-        """Deletes all of it, of a table that is gone. One that dies is finished by the next."""
+        """Deletes the log of a deleted table. It can be repeated after a crash."""
         for page in self._pages("!", "~"):
             self._delete_entries(page)
 
     def _is_in_use(self, path: str) -> bool:
-        number = number_of_body(path)
+        number = body_number(path)
         head, trimmed = self._head()
         if number is None or number <= trimmed:
             return False
         if number > head:
-            return True  # an append under way may be about to name it
+            return True  # an append in progress may name it
         item = self._get(_entry_key(number))
         return bool(item.get("bodyObject") == path)
 
@@ -213,13 +212,13 @@ class DynamoTransactionLog:
         return self._items.update_write(self._key(_HEAD), change, condition, values)
 
     def _raise(self, item: str, attribute: str, to: int) -> None:
-        """Sets the number unless it is that high already."""
+        """Sets the number unless it is as high or higher."""
         condition = f"attribute_not_exists(#{attribute}) OR #{attribute} < :to"
         with suppress(RefusedError):
             self._items.update(self._key(item), f"SET #{attribute} = :to", condition, {"to": to})
 
     def _entries_after(self, after: int, limit: int) -> list[LogEntry]:
-        """Fewer than the limit where their bodies are big. None if the next one is missing."""
+        """Returns entries, fewer than the limit if they are big, none if the next is missing."""
         entries: list[LogEntry] = []
         characters = 0
         for item in self._items_after(after, limit):
@@ -228,13 +227,13 @@ class DynamoTransactionLog:
             if characters >= _READ_CHARACTERS:
                 break
         if not entries:
-            # The head and its entry appear at once to single reads, but not always to a range.
+            # A range query may return an entry later than a read by its key does.
             found = self._get(_entry_key(after + 1))
             return [self._entry(found)] if found else []
         return entries
 
     def _items_after(self, after: int, limit: int) -> Iterator[Item]:
-        """Items of entries, as far as none is missing between them: a trim may be under way."""
+        """Yields consecutive entries up to a gap, because a trim may be in progress."""
         expected, left = after + 1, limit
         for page in self._pages(_entry_key(expected), _ENTRY + "~", limit):
             for item in page:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.aws.process_folder import ProcessFolder, own_folder
+from sleeper.aws.process_folder import ProcessFolder, private_folder
 from sleeper.errors import UnavailableError
 
 HOLD = """
@@ -62,12 +62,12 @@ def test_a_place_where_no_folder_can_be_is_unavailable(tmp_path: Path) -> None:
 
 
 def test_a_folder_among_those_of_others_is_this_users_alone(tmp_path: Path) -> None:
-    mine = own_folder(tmp_path / "mine")
-    assert own_folder(mine) == mine
+    mine = private_folder(tmp_path / "mine")
+    assert private_folder(mine) == mine
     assert mine.stat().st_mode & 0o077 == 0
     mine.chmod(0o777)
     (tmp_path / "link").symlink_to(tmp_path)
     (tmp_path / "file").write_text("")
     for name in ("mine", "link", "file"):
         with pytest.raises(UnavailableError, match=name):
-            own_folder(tmp_path / name)
+            private_folder(tmp_path / name)

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from sleeper.aws.eks import EksStateMachine
-from sleeper.aws.emr_cluster import ClusterPlace, ClusterSize, EmrClusters, cluster_request
+from sleeper.aws.emr_cluster import ClusterSettings, ClusterSize, EmrClusters, cluster_request
 from sleeper.aws.emr_serverless import EmrServerless
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.jobs.spark_platform import PlatformJob, RunState
@@ -125,7 +125,7 @@ def test_what_serverless_does_not_know_or_take(serverless: EmrServerless) -> Non
 
 
 SIZE = ClusterSize(("m7g.xlarge",), ("m7g.4xlarge", "m6g.4xlarge"), "SPOT", 2, 10)
-PLACE = ClusterPlace(
+PLACE = ClusterSettings(
     "sleeper-test-bulk-import",
     "emr-7.9.0",
     IMAGE,

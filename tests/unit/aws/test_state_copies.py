@@ -181,7 +181,7 @@ def test_copies_that_have_grown_since_they_were_opened_go_too(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that has all its tables open opens no other, which would make room."""
-    monkeypatch.setattr("sleeper.aws.state_copies._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("sleeper.aws.state_copies._EVICTION_SECONDS", 0.0)
     first, second, third = ids(3)
     copies = tables.copies()
     for table_id in (first, second, third):

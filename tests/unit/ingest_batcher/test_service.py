@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sleeper.admin.tables import create_table, delete_table
-from sleeper.aws.instance import redriven_body
+from sleeper.aws.instance import body_rewriter
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 from sleeper.ingest_batcher.service import (
     create_all_ingest_batches,
@@ -73,7 +73,7 @@ def test_a_redriven_message_adds_no_file_again(instance: Instance, file: Path) -
     body = f'{{"tableName":"t","files":["{file}"]}}'
     receive_batch_message(instance, message(body, "m1"))
     assert create_all_ingest_batches(instance) == (1, ())
-    redriven = redriven_body(QueueName.INGEST_BATCHER)
+    redriven = body_rewriter(QueueName.INGEST_BATCHER)
     for before, after in pairwise(("m1", "m2", "m3")):
         # Each redrive gives the message another id.
         body = redriven(body, before, "sender")
@@ -94,7 +94,7 @@ def test_a_redriven_message_adds_no_file_again(instance: Instance, file: Path) -
 def test_a_redriven_message_keeps_the_id_of_its_first_sending(
     queue: QueueName, member: str
 ) -> None:
-    redriven = redriven_body(queue)
+    redriven = body_rewriter(queue)
     once = redriven('{"type":"Query","tableName":"t"}', "m1", "sender")
     assert json.loads(redriven(once, "m2", "sender"))[member] == "m1"
 
