@@ -22,7 +22,7 @@ from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_poin
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 
 _WRITERS = 8
 _TABLES = 100

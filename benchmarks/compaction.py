@@ -25,9 +25,12 @@ from sleeper.properties.engine import MERGE_MEMORY_BYTES
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.commit_compaction import CommitCompaction
-from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.compaction_jobs import (
+    AssignFiles,
+    CommitCompaction,
+    JobAssignment,
+)
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.location import DataRoot
 
 ROWS = 44_000_000

@@ -17,7 +17,7 @@ from sleeper.ingest.run import IngestTable, ingest_files
 from sleeper.local.state_store import open_state_store
 from sleeper.properties.engine import SORT_MEMORY_BYTES
 from sleeper.schema.json import schema_to_json
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.location import DataRoot
 
 ROWS = 20_000_000

@@ -25,7 +25,7 @@ from sleeper.query.request import Query, make_key_regions
 from sleeper.query.run import run_query
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.location import DataRoot
 
 ROWS = 8_000_000

@@ -21,12 +21,12 @@ from sleeper.partitions.partition import Partition, tree_from_split_points
 from sleeper.partitions.region import key_region
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.database import Database
-from sleeper.statestore.file_rows import insert_file
 from sleeper.statestore.fold import Fold
+from sleeper.statestore.rows import insert_file
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.tables import FOLD_FORMAT_VERSION
 from sleeper.statestore.transactions.add_files import AddFiles
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 
 ROWS = 1_000_000
 _REFERENCES_PER_LEAF = 10

@@ -45,13 +45,12 @@ from sleeper.schema.model import Field, Key, PrimitiveType, Schema
 from sleeper.splitting.find import find_partitions_to_split
 from sleeper.splitting.key_samples import sample_keys
 from sleeper.splitting.run import SplitResult, split_partition
-from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.statestore.transactions.split_partition import SplitPartition
-from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.statestore.transactions.table_definition import InitialiseTable
+from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableId

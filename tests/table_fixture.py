@@ -21,14 +21,13 @@ from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.database import Database
 from sleeper.statestore.log import LogEntry, TransactionLog
-from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.statestore.transactions.split_partition import SplitPartition
-from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.statestore.transactions.table_definition import InitialiseTable
+from sleeper.statestore.transactions.transaction import Outcome, Transaction
 
 SCHEMA = Schema((Field("key", PrimitiveType.LONG),))
 ROOT = PartitionId("root")

@@ -22,8 +22,8 @@ from sleeper.reports.state import FilesReport, ReportedFile, StateReport
 from sleeper.reports.tables import TableReport, TablesReport
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
-from sleeper.statestore.reading.collection_queries import Follower, Hold
 from sleeper.statestore.reading.file_queries import Totals
+from sleeper.statestore.reading.newest_queries import Follower, Hold
 from sleeper.tables.table_ref import TableId, TableRef, TableState
 from tests.approved.approval import check_approved
 

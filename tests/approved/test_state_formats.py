@@ -11,13 +11,11 @@ from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.commit_message import CommitEvent, CommitMessage, commit_message_from_json
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.bar_runs import BarRuns
-from sleeper.statestore.transactions.change_processing import ChangeProcessing
 from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
-from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.statestore.transactions.compaction_jobs import (
     AssignFiles,
+    CommitCompaction,
     JobAssignment,
     ReleaseJobs,
     RenewLeases,
@@ -30,10 +28,10 @@ from sleeper.statestore.transactions.holds import (
     ReleaseHold,
     RenewHold,
 )
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
-from sleeper.statestore.transactions.log_time import AcceptTime
+from sleeper.statestore.transactions.log_time import AcceptTime, BarRuns
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
+from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
 from sleeper.tables.table_ref import TableId
 from tests.approved.approval import check_approved
 

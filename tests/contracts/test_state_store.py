@@ -9,8 +9,8 @@ from obstore.store import ObjectStore
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.errors import ConflictError, DataError, UnavailableError
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
-from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.transactions.holds import CreateFollower, CreateHold
+from sleeper.statestore.transactions.transaction import Outcome, Status
 from tests.servers.dynoxide import DynamoServer
 from tests.table_fixture import START_MS, TableUnderTest
 

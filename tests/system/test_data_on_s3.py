@@ -36,7 +36,7 @@ from sleeper.query.run import run_query
 from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.json import schema_to_json
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.bucket import Bucket, Credentials, open_bucket
 from sleeper.storage.location import DataRoot
 from sleeper.storage.s3_file import s3_file

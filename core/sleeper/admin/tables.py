@@ -44,9 +44,8 @@ from sleeper.properties.table import (
 from sleeper.properties.values import TableProperties, check_set_by_user, declared, table_properties
 from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import INT_RANGES, KeyValue, PrimitiveType, Schema
-from sleeper.statestore.transactions.change_processing import ChangeProcessing
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
 from sleeper.statestore.transactions.log_time import AcceptTime
+from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
 from sleeper.tables.table_index import mark_table_deleting, rename_table, set_table_online
 from sleeper.tables.table_ref import TableRef, check_table_name, new_table_id
 

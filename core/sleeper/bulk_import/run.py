@@ -25,10 +25,10 @@ from sleeper.partitions.partition import MOST_LEVELS, Partition, subtree
 from sleeper.schema.model import Key, Schema
 from sleeper.statestore.commit_message import commit_until_known
 from sleeper.statestore.file_commits import commit_files, find_earlier_commit
-from sleeper.statestore.outcome import Status
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.split_partition import SplitPartition
+from sleeper.statestore.transactions.transaction import Status
 from sleeper.storage.location import DataRoot
 from sleeper.storage.s3_file import SourceFile
 

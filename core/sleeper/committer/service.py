@@ -31,8 +31,7 @@ from sleeper.statestore.commit_message import (
     decode_transactions,
     parse_commit_object,
 )
-from sleeper.statestore.outcome import Outcome, Status
-from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.statestore.transactions.transaction import Outcome, Status, Transaction
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableId, TableRef
 

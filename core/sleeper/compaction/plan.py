@@ -26,11 +26,15 @@ from sleeper.properties.table import COMPACTION_JOBS_MAX
 from sleeper.properties.values import TableProperties
 from sleeper.runs.commit_route import is_committer_behind
 from sleeper.schema.model import Schema, next_key_value
-from sleeper.statestore.reading.job_queries import AssignedJob
+from sleeper.statestore.reading.newest_queries import AssignedJob
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.commit_compaction import CommitCompaction
-from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment, ReleaseJobs
+from sleeper.statestore.transactions.compaction_jobs import (
+    AssignFiles,
+    CommitCompaction,
+    JobAssignment,
+    ReleaseJobs,
+)
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
 from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.user_code.loading import BUILT_IN_CODE, UserCode

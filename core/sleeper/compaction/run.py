@@ -33,8 +33,7 @@ from sleeper.partitions.region import Region
 from sleeper.schema.model import Schema
 from sleeper.statestore.commit_message import CommitRun, check_outcome, commit_now
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.commit_compaction import CommitCompaction
-from sleeper.statestore.transactions.compaction_jobs import ShortenLeases
+from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, ShortenLeases
 from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from sleeper.errors import ConflictError
 from sleeper.properties.instance import COLLECTION_BATCH_SIZE
 from sleeper.properties.table import COLLECTION_DELAY_MINUTES
 from sleeper.properties.values import TableProperties
-from sleeper.statestore.reading.collection_queries import CollectableFile
+from sleeper.statestore.reading.newest_queries import CollectableFile
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.tables.table_ref import TableId

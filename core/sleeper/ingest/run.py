@@ -34,9 +34,9 @@ from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.model import Schema
 from sleeper.statestore.commit_message import commit_until_known
 from sleeper.statestore.file_commits import check_file_outcome, commit_files, find_earlier_commit
-from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
+from sleeper.statestore.transactions.transaction import Outcome, Status
 from sleeper.storage.location import DataRoot
 from sleeper.storage.s3_file import S3File, SourceFile
 

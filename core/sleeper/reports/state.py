@@ -15,8 +15,8 @@ from sleeper.reports.output import (
     pluralize,
 )
 from sleeper.schema.model import Key
-from sleeper.statestore.reading.collection_queries import Follower, Hold
 from sleeper.statestore.reading.file_queries import Totals
+from sleeper.statestore.reading.newest_queries import Follower, Hold
 from sleeper.statestore.store import StateStore
 
 _STATE_COLUMNS = (

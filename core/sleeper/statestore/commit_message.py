@@ -15,10 +15,9 @@ from sleeper.errors import ConflictError, InvalidRequestError, StateMovedOnError
 from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.retries import Backoff, retry
-from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.codec import decode_line, encode
-from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from sleeper.tables.table_ref import TableId
 
 logger = logging.getLogger(__name__)

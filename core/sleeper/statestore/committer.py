@@ -17,13 +17,12 @@ from sleeper.clock import Clock, iso_time
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
 from sleeper.retries import Backoff, retry
 from sleeper.statestore.database import Database
-from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold import Fold, days, is_jump, jump_error
 from sleeper.statestore.log import LogEntry, TransactionLog
-from sleeper.statestore.log_time import days, is_jump, jump_error
-from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.replay import apply_if_valid, catch_up
 from sleeper.statestore.transactions.codec import EncodedTransaction
 from sleeper.statestore.transactions.log_time import AcceptTime
+from sleeper.statestore.transactions.transaction import Outcome, Status
 
 _TRANSACTIONS_PER_ENTRY_MAX = 1_000
 _CONFLICT_BACKOFF = Backoff(retries=19, seconds_first=0.01, seconds_max=1.0)

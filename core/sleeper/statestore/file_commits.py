@@ -8,10 +8,10 @@ import logging
 
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.statestore.commit_message import commit_until_known
-from sleeper.statestore.outcome import Outcome, Status
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.codec import hash_request
+from sleeper.statestore.transactions.transaction import Outcome, Status
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,8 @@ import sqlite3
 from dataclasses import dataclass
 from typing import Any
 
-from sleeper.errors import InvalidRequestError
+from sleeper.clock import iso_time
+from sleeper.errors import InvalidRequestError, UnavailableError
 
 DAY_MS = 24 * 3600 * 1000
 APPLIED_ID_DAYS = 30
@@ -127,3 +128,28 @@ class Fold:
                 (max(_PRUNED_PER_ENTRY, 2 * self._ids_added), too_old),
             )
         self._ids_added = 0
+
+
+LOG_TIME_JUMP_MS_MAX = APPLIED_ID_DAYS * DAY_MS
+"""A longer jump forgets every job's id at once."""
+
+
+def is_jump(now_ms: int, log_time_ms: int) -> bool:
+    """Whether this clock is so far ahead of the log that it may be wrong."""
+    return now_ms - log_time_ms > LOG_TIME_JUMP_MS_MAX
+
+
+def jump_error(now_ms: int, log_time_ms: int) -> UnavailableError:
+    """The error of a commit that would move the log's time so far."""
+    return UnavailableError(
+        f"this machine's clock, {iso_time(now_ms)}, is {days(now_ms - log_time_ms)} ahead of the "
+        f"table's last commit, {iso_time(log_time_ms)} (expected at most "
+        f"{days(LOG_TIME_JUMP_MS_MAX)}): if the clock is wrong, set it; if it is right, "
+        "run `sleeper table accept-time NAME`"
+    )
+
+
+def days(milliseconds: int) -> str:
+    """A length of time for people."""
+    count = milliseconds / DAY_MS
+    return f"{count:.0f} days" if count >= 2 else f"{count:.2f} days"

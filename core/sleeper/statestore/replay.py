@@ -3,14 +3,14 @@
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.log import LogEntry, TransactionLog
-from sleeper.statestore.outcome import (
+from sleeper.statestore.transactions.codec import EncodedTransaction, decode_entry
+from sleeper.statestore.transactions.transaction import (
     Outcome,
     Status,
     Verdict,
     already_done,
     refused,
 )
-from sleeper.statestore.transactions.codec import EncodedTransaction, decode_entry
 
 _ENTRIES_PER_READ = 100
 

@@ -12,14 +12,13 @@ from sleeper.statestore.committer import Committer
 from sleeper.statestore.database import Database
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.log import TransactionLog
-from sleeper.statestore.outcome import Outcome
-from sleeper.statestore.reading.collection_queries import Follower
+from sleeper.statestore.reading.newest_queries import Follower
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.replay import catch_up
 from sleeper.statestore.snapshots import Snapshot, SnapshotStore
 from sleeper.statestore.tables import create_tables, has_tables
 from sleeper.statestore.transactions.codec import encode
-from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.statestore.transactions.transaction import Outcome, Transaction
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from sleeper.statestore.database import Database
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.tables.table_ref import TableId
 from tests.servers.dynoxide import DynamoTables
 from tests.table_fixture import DAY_MS

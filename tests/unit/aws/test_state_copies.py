@@ -14,7 +14,7 @@ from sleeper.schema.json import schema_to_json
 from sleeper.statestore.database import Database
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateFollower
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.tables.table_ref import TableId
 from tests.table_fixture import SCHEMA, FakeClock
 

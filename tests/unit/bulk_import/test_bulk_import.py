@@ -47,7 +47,7 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
 )
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.location import DataRoot
 from tests.unit.bulk_import.in_process import InProcessCluster
 

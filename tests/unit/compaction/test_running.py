@@ -26,8 +26,11 @@ from sleeper.files.data_file import DataFile
 from sleeper.jobs.status import JobState
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
 from sleeper.processing.model import NO_PROCESSING
-from sleeper.statestore.transactions.commit_compaction import CommitCompaction
-from sleeper.statestore.transactions.compaction_jobs import ReleaseJobs, RenewLeases
+from sleeper.statestore.transactions.compaction_jobs import (
+    CommitCompaction,
+    ReleaseJobs,
+    RenewLeases,
+)
 from tests.real_table import TABLE_ID, RealTable
 from tests.unit.conftest import MakeTable
 

@@ -11,7 +11,7 @@ from sleeper.garbage_collection.orphans import collect_orphans
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.commit_compaction import CommitCompaction
+from sleeper.statestore.transactions.compaction_jobs import CommitCompaction
 from sleeper.tables.table_ref import TableId
 from tests.real_table import DAY_MS, OBJECTS_PER_FILE, START_MS, TABLE_ID, Killed, RealTable
 

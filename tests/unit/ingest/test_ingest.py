@@ -21,10 +21,9 @@ from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
-from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.statestore.transactions.table_definition import InitialiseTable
+from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from sleeper.storage.location import DataRoot
 from tests.table_fixture import FakeClock
 

@@ -13,7 +13,7 @@ from sleeper.errors import StateMovedOnError, UserCodeError
 from sleeper.jobs.status import JobState
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.statestore.transactions.change_processing import ChangeProcessing
+from sleeper.statestore.transactions.table_definition import ChangeProcessing
 from tests.real_table import TABLE_ID, RealTable
 from tests.unit.iterators import failing
 from tests.unit.iterators.failing import told

@@ -14,9 +14,8 @@ from sleeper.query.run import run_query
 from sleeper.query.sql.as_of import AsOf
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.statestore.outcome import Status
-from sleeper.statestore.transactions.change_processing import ChangeProcessing
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
+from sleeper.statestore.transactions.transaction import Status
 from tests.real_table import START_MS, RealTable
 from tests.table_fixture import TableUnderTest
 from tests.unit.processing.test_any_history import arrow_table, as_rows

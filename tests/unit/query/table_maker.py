@@ -27,10 +27,13 @@ from sleeper.schema.model import KeyValue, Schema
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.collection import CollectFiles
-from sleeper.statestore.transactions.commit_compaction import CommitCompaction
-from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.compaction_jobs import (
+    AssignFiles,
+    CommitCompaction,
+    JobAssignment,
+)
 from sleeper.statestore.transactions.split_partition import SplitPartition
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.location import DataRoot
 
 Row = tuple[Any, ...]

@@ -11,10 +11,9 @@ import sleeper
 from sleeper.errors import UnavailableError
 from sleeper.ingest.parts import write_ingest_part
 from sleeper.spark.writer import PartWritten, SleeperWriter
-from sleeper.statestore.outcome import Outcome
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
-from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.statestore.transactions.transaction import Outcome, Transaction
 
 SCHEMA = {
     "rowKeyFields": [{"name": "k", "type": "StringType"}],

@@ -13,8 +13,7 @@ from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.database import Database
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
-from sleeper.statestore.transactions.commit_compaction import CommitCompaction
-from sleeper.statestore.transactions.compaction_jobs import ReleaseJobs
+from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, ReleaseJobs
 from sleeper.statestore.transactions.holds import CreateHold
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
 from tests.table_fixture import TableUnderTest, contents, data_file

@@ -15,7 +15,7 @@ from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from tests.table_fixture import START_MS, FakeClock
 
 SCHEMA = Schema((Field("text", PrimitiveType.STRING), Field("raw", PrimitiveType.BYTE_ARRAY)))

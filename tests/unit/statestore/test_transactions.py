@@ -15,15 +15,12 @@ from sleeper.partitions.partition import (
 )
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.log import LogEntry
-from sleeper.statestore.outcome import Status
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.bar_runs import BarRuns
-from sleeper.statestore.transactions.change_processing import ChangeProcessing
 from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
-from sleeper.statestore.transactions.commit_compaction import CommitCompaction
 from sleeper.statestore.transactions.compaction_jobs import (
     AssignFiles,
+    CommitCompaction,
     JobAssignment,
     ReleaseJobs,
     RenewLeases,
@@ -36,10 +33,11 @@ from sleeper.statestore.transactions.holds import (
     ReleaseHold,
     RenewHold,
 )
-from sleeper.statestore.transactions.initialise_table import InitialiseTable
-from sleeper.statestore.transactions.log_time import AcceptTime
+from sleeper.statestore.transactions.log_time import AcceptTime, BarRuns
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
+from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
+from sleeper.statestore.transactions.transaction import Status
 from tests.table_fixture import DAY_MS, ROOT, SCHEMA, START_MS, TableUnderTest, data_file
 
 LEFT, RIGHT = PartitionId("left"), PartitionId("right")

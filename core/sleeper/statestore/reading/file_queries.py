@@ -10,9 +10,9 @@ from typing import NamedTuple
 from sleeper.files.data_file import DataFile, FileReference
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Region
-from sleeper.statestore.file_rows import data_file_columns, data_file_from_columns
 from sleeper.statestore.reading.partition_queries import region_parameters
 from sleeper.statestore.reading.version_reader import VersionReader, current
+from sleeper.statestore.rows import data_file_columns, data_file_from_columns
 from sleeper.statestore.tables import path_hash
 
 

@@ -8,10 +8,9 @@ from sleeper.processing.model import Processing
 from sleeper.processing.text import processing_from_json
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
-from sleeper.statestore.log_time import is_jump, jump_error
-from sleeper.statestore.reading.collection_queries import CollectionQueries
+from sleeper.statestore.fold import is_jump, jump_error
 from sleeper.statestore.reading.file_queries import FileQueries
-from sleeper.statestore.reading.job_queries import JobQueries
+from sleeper.statestore.reading.newest_queries import CollectionQueries, JobQueries
 from sleeper.statestore.reading.partition_queries import PartitionQueries
 from sleeper.statestore.reading.version_reader import VersionReader
 

@@ -7,11 +7,16 @@ from sleeper.clock import iso_time
 from sleeper.files.data_file import DataFile, parse_run_start
 from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
-from sleeper.statestore.file_rows import find_file, find_file_fault, insert_file
 from sleeper.statestore.fold import Fold
-from sleeper.statestore.outcome import APPLY, Verdict, refused
-from sleeper.statestore.partition_rows import PartitionRow, ancestor_keys, find_partition
-from sleeper.statestore.transactions.transaction import Transaction
+from sleeper.statestore.rows import (
+    PartitionRow,
+    ancestor_keys,
+    find_file,
+    find_file_fault,
+    find_partition,
+    insert_file,
+)
+from sleeper.statestore.transactions.transaction import APPLY, Transaction, Verdict, refused
 
 
 @dataclass(frozen=True, slots=True)

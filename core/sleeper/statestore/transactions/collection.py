@@ -3,10 +3,16 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from sleeper.statestore.file_rows import find_file
 from sleeper.statestore.fold import Fold
-from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
-from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
+from sleeper.statestore.rows import find_file
+from sleeper.statestore.transactions.transaction import (
+    APPLY,
+    Transaction,
+    Verdict,
+    already_done,
+    new_transaction_id,
+    refused,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,14 @@ from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
 from sleeper.statestore.fold import Fold
-from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
-from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
+from sleeper.statestore.transactions.transaction import (
+    APPLY,
+    Transaction,
+    Verdict,
+    already_done,
+    new_transaction_id,
+    refused,
+)
 
 
 def find_version_fault(fold: Fold, version: int) -> str | None:

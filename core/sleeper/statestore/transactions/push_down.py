@@ -7,11 +7,23 @@ from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
-from sleeper.statestore.file_rows import FileRow, find_file, insert_reference, remove_reference
 from sleeper.statestore.fold import Fold
-from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
-from sleeper.statestore.partition_rows import PartitionRow, find_partition
-from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
+from sleeper.statestore.rows import (
+    FileRow,
+    PartitionRow,
+    find_file,
+    find_partition,
+    insert_reference,
+    remove_reference,
+)
+from sleeper.statestore.transactions.transaction import (
+    APPLY,
+    Transaction,
+    Verdict,
+    already_done,
+    new_transaction_id,
+    refused,
+)
 
 
 @dataclass(frozen=True, slots=True)

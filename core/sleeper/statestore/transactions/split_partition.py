@@ -4,12 +4,17 @@ from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
-from sleeper.partitions.partition import Partition, PartitionId
+from sleeper.partitions.partition import Partition, PartitionId, find_subtree_fault
 from sleeper.statestore.fold import Fold
-from sleeper.statestore.outcome import APPLY, Verdict, already_done, refused
-from sleeper.statestore.partition_rows import find_partition, insert_partition
-from sleeper.statestore.tiling import find_subtree_fault
-from sleeper.statestore.transactions.transaction import Transaction, new_transaction_id
+from sleeper.statestore.rows import find_partition, insert_partition
+from sleeper.statestore.transactions.transaction import (
+    APPLY,
+    Transaction,
+    Verdict,
+    already_done,
+    new_transaction_id,
+    refused,
+)
 
 SPLIT_LEVELS_MAX = 8
 

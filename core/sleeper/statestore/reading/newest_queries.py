@@ -1,10 +1,74 @@
-"""What garbage collection asks, and who keeps it from collecting. Of the newest state."""
+"""Queries of the newest state: compaction jobs, used ids, holds, followers, unreferenced files."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
-from sleeper.statestore.file_rows import sidecars_from_column
+from sleeper.partitions.partition import PartitionId
+from sleeper.statestore.fold import AppliedId
 from sleeper.statestore.reading.version_reader import VersionReader
+from sleeper.statestore.rows import sidecars_from_column
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedJob:
+    """A compaction job that holds its partition's references to the inputs."""
+
+    id: str
+    partition_id: PartitionId
+    inputs: tuple[str, ...]
+    lease_expiry_ms: int
+    assigned_number: int
+    assigned_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobQueries:
+    _reader: VersionReader
+
+    def applied(self, job_id: str, kind: str | None = None) -> AppliedId | None:
+        """The transaction that was applied under the id within the last 30 days, if any.
+
+        The assignment of a compaction job does not count: only its commit does.
+        """
+        found = self._reader.row(
+            "SELECT id, kind, fingerprint, number, time FROM applied"
+            " WHERE id = :id AND kind <> 'compaction_job' AND (:kind IS NULL OR kind = :kind)",
+            id=job_id,
+            kind=kind,
+        )
+        return found and AppliedId(*found)
+
+    def assigned(self) -> Iterator[AssignedJob]:
+        """Every job that holds files, oldest first."""
+        return self._jobs("1")
+
+    def count(self) -> int:
+        """How many jobs hold files."""
+        return int(self._reader.row("SELECT count(*) FROM jobs")[0])
+
+    def get(self, job_id: str) -> AssignedJob | None:
+        """The job, if it holds files."""
+        return next(self._jobs("j.id = :id", id=job_id), None)
+
+    def expired(self, time_ms: int) -> list[AssignedJob]:
+        """Jobs whose lease had run out at that time."""
+        return list(self._jobs("j.lease_expiry <= :time", time=time_ms))
+
+    def _jobs(self, condition: str, **parameters: object) -> Iterator[AssignedJob]:
+        rows = self._reader.stream(
+            "SELECT j.id, p.id, j.lease_expiry, j.assigned, j.assigned_time, f.path FROM jobs j"
+            " CROSS JOIN partitions p ON p.key = j.partition"
+            " CROSS JOIN refs r ON r.partition = j.partition AND r.job = j.key"
+            f" CROSS JOIN files f ON f.key = r.file WHERE {condition} ORDER BY j.key, r.file",
+            **parameters,
+        )
+        for (job_id, partition_id, expiry, number, time_ms), group in groupby(
+            rows, lambda row: row[:5]
+        ):
+            inputs = tuple(row[5] for row in group)
+            yield AssignedJob(job_id, partition_id, inputs, expiry, number, time_ms)
 
 
 class CollectableFile(NamedTuple):

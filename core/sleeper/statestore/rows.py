@@ -1,4 +1,4 @@
-"""Data files and file references as rows of the fold."""
+"""Rows of partitions, data files and file references in the fold."""
 
 import json
 from dataclasses import dataclass
@@ -6,12 +6,79 @@ from functools import cache
 from typing import Any
 
 from sleeper.files.data_file import DataFile
-from sleeper.partitions.region import Region
+from sleeper.partitions.partition import Partition, PartitionId
+from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import Key, precedes
 from sleeper.statestore.fold import Fold
-from sleeper.statestore.tables import bound_columns, path_hash
+from sleeper.statestore.tables import bound_columns, path_hash, range_columns
 
-_FIND = (
+
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """A partition with its key; `split` is the number at which it stopped being a leaf."""
+
+    key: int
+    split: int | None
+    region: Region
+
+    @property
+    def is_leaf(self) -> bool:
+        return self.split is None
+
+
+def region_from_columns(columns: Any) -> Region:
+    """From min_0, max_0, min_1, ..."""
+    return Region(tuple(Range(columns[i], columns[i + 1]) for i in range(0, len(columns), 2)))
+
+
+def find_partition(fold: Fold, partition_id: PartitionId) -> PartitionRow | None:
+    """The partition of that id, leaf or not; None if there never was one."""
+    found = fold.row(_find_partition_sql(fold.dimensions), (partition_id,))
+    return found and PartitionRow(found[0], found[1], region_from_columns(found[2:]))
+
+
+def insert_partition(fold: Fold, partition: Partition, parent_key: int | None) -> int:
+    """Adds the partition at the transaction being applied; returns its key."""
+    ends: list[Any] = []
+    for r in partition.region.ranges:
+        ends += (r.min, r.max)
+    number = fold.next_number
+    split = None if partition.is_leaf else number
+    row = fold.run(
+        _insert_partition_sql(fold.dimensions), (partition.id, parent_key, number, split, *ends)
+    )
+    assert row.lastrowid is not None
+    return row.lastrowid
+
+
+def ancestor_keys(fold: Fold, key: int) -> list[int]:
+    """Keys of the partition's ancestors, nearest first, without itself."""
+    return [
+        k
+        for (k,) in fold.rows(
+            "WITH RECURSIVE chain (key, parent) AS ("
+            " SELECT key, parent FROM partitions WHERE key = ?"
+            " UNION ALL SELECT p.key, p.parent FROM chain"
+            " JOIN partitions p ON p.key = chain.parent)"
+            " SELECT key FROM chain",
+            (key,),
+        )
+    ][1:]
+
+
+@cache
+def _find_partition_sql(dimensions: int) -> str:
+    return f"SELECT p.key, p.split, {range_columns(dimensions)} FROM partitions p WHERE p.id = ?"
+
+
+@cache
+def _insert_partition_sql(dimensions: int) -> str:
+    columns = ", ".join(f"min_{i}, max_{i}" for i in range(dimensions))
+    marks = ", ".join("?" * (4 + 2 * dimensions))
+    return f"INSERT INTO partitions (id, parent, added, split, {columns}) VALUES ({marks})"
+
+
+_FIND_FILE = (
     "SELECT key, references_left, unreferenced, unreferenced_time, collecting,"
     " smallest_number, largest_number FROM files WHERE path_hash = ? AND path = ?"
 )
@@ -32,7 +99,7 @@ class FileRow:
 
 def find_file(fold: Fold, path: str) -> FileRow | None:
     """The file of that path, if the state knows it."""
-    found = fold.row(_FIND, (path_hash(path), path))
+    found = fold.row(_FIND_FILE, (path_hash(path), path))
     return found and FileRow(*found)
 
 
@@ -45,7 +112,7 @@ def insert_file(
         bounds += (smallest, largest)
     number = fold.next_number
     inserted = fold.run(
-        _insert_sql(fold.dimensions),
+        _insert_file_sql(fold.dimensions),
         (
             file.path,
             path_hash(file.path),
@@ -138,7 +205,7 @@ def data_file_columns(dimensions: int) -> str:
 
 
 @cache
-def _insert_sql(dimensions: int) -> str:
+def _insert_file_sql(dimensions: int) -> str:
     columns = ", ".join(f"smallest_{i}, largest_{i}" for i in range(dimensions))
     marks = ", ".join("?" * (10 + 2 * dimensions))
     return (

@@ -1,0 +1,131 @@
+"""A table's schema, initial partitions, filters, aggregations and iterator."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import Member
+from sleeper.partitions.partition import Partition, find_subtree_fault
+from sleeper.partitions.region import whole_region
+from sleeper.processing.check import check_table_processing
+from sleeper.processing.model import Processing
+from sleeper.processing.text import (
+    iterator_call,
+    parse_aggregations,
+    parse_filters,
+    processing_from_json,
+    processing_to_json,
+)
+from sleeper.schema.json import schema_from_json
+from sleeper.statestore.fold import DAY_MS, Fold
+from sleeper.statestore.rows import insert_partition
+from sleeper.statestore.tables import create_keyed_tables
+from sleeper.statestore.transactions.compaction_jobs import forget_job
+from sleeper.statestore.transactions.transaction import (
+    APPLY,
+    Transaction,
+    Verdict,
+    already_done,
+    new_transaction_id,
+    refused,
+)
+
+ORPHAN_AGE_DAYS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class InitialiseTable(Transaction):
+    """Gives a table its schema and partitions (parents first). Always number 1.
+
+    `processing_json` holds filters, aggregations and an iterator.
+    """
+
+    kind: ClassVar[str] = "initialise_table"
+    schema_json: Annotated[str, Member("schema")]
+    partitions: Annotated[tuple[Partition, ...], Member(last=True)]
+    processing_json: Annotated[str, Member("processing")] = "{}"
+    orphan_age_days: int = ORPHAN_AGE_DAYS
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        if fold.initialised:
+            return refused("the table is initialised already")
+        try:
+            schema = schema_from_json(self.schema_json)
+            check_table_processing(processing_from_json(self.processing_json), schema)
+        except InvalidRequestError as error:
+            return refused(str(error))
+        if not self.partitions:
+            return refused("a table needs a root partition")
+        root, *below = self.partitions
+        if root.parent_id is not None or root.region != whole_region(schema):
+            return refused(f"partition {root.id} comes first but is no root of the whole key space")
+        if root.is_leaf == bool(below):
+            return refused(f"partition {root.id} has the wrong mark: leaf is {root.is_leaf}")
+        fault = find_subtree_fault(root.id, root.region, below, levels_max=None)
+        return refused(fault) if fault else APPLY
+
+    def apply(self, fold: Fold) -> None:
+        fold.dimensions = len(schema_from_json(self.schema_json).row_keys)
+        fold.orphan_age_ms = self.orphan_age_days * DAY_MS
+        create_keyed_tables(fold.connection, fold.dimensions)
+        fold.run("INSERT INTO schema_versions VALUES (1, ?)", (self.schema_json,))
+        fold.run("INSERT INTO processing_versions VALUES (1, ?)", (self.processing_json,))
+        keys: dict[str, int] = {}
+        for partition in self.partitions:
+            parent = None if partition.parent_id is None else keys[partition.parent_id]
+            keys[partition.id] = insert_partition(fold, partition, parent)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeProcessing(Transaction):
+    """Sets what is given; None leaves one as it is, an empty text has none.
+
+    The iterator is a registered name, which whoever commits this has looked up. From its
+    number on the rows of every version pass through the processing. Compaction jobs that hold
+    files lose them: they may have left out rows, or not, as it was before.
+    """
+
+    kind: ClassVar[str] = "change_processing"
+    json_version: ClassVar[int] = 2
+    filters: Annotated[str | None, Member(optional=True)] = None
+    aggregations: Annotated[str | None, Member(optional=True)] = None
+    iterator: Annotated[str | None, Member(optional=True)] = None
+    iterator_config: Annotated[str | None, Member(optional=True)] = None
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        before = _current_processing(fold)
+        try:
+            after = self.after(before)
+            (schema,) = fold.row("SELECT json FROM schema_versions ORDER BY version DESC LIMIT 1")
+            check_table_processing(after, schema_from_json(schema))
+        except InvalidRequestError as error:
+            return refused(str(error))
+        return already_done("it is so already") if after == before else APPLY
+
+    def apply(self, fold: Fold) -> None:
+        after = processing_to_json(self.after(_current_processing(fold)))
+        fold.run("INSERT INTO processing_versions VALUES (?, ?)", (fold.next_number, after))
+        for (job_id,) in fold.rows("SELECT id FROM jobs"):
+            forget_job(fold, job_id)
+
+    def after(self, before: Processing) -> Processing:
+        """What the processing is with the change. InvalidRequestError if it makes none."""
+        called = before.iterator
+        name = (called.name if called else "") if self.iterator is None else self.iterator
+        config = self.iterator_config
+        if config is None:
+            config = called.config if called and name else ""
+        return Processing(
+            before.filters if self.filters is None else parse_filters(self.filters),
+            before.aggregations
+            if self.aggregations is None
+            else parse_aggregations(self.aggregations),
+            iterator_call(name, config),
+        )
+
+
+def _current_processing(fold: Fold) -> Processing:
+    (text,) = fold.row("SELECT json FROM processing_versions ORDER BY version DESC LIMIT 1")
+    return processing_from_json(str(text))
