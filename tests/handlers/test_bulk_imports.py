@@ -220,13 +220,13 @@ def test_a_run_is_looked_after_until_its_end_is_known(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     send(aws)
-    assert watch(aws) == {"running": 1, "told": 0, "found": 0}
+    assert watch(aws) == {"running": 1, "reported": 0, "recorded": 0}
     platform.end(RunState.FAILED, "FAILED: out of capacity")
-    assert watch(aws) == {"running": 0, "told": 0, "found": 1}
+    assert watch(aws) == {"running": 0, "reported": 0, "recorded": 1}
     found = job(aws, table)
     assert found.state is JobState.FAILED
     assert "out of capacity" in found.reasons[0]
-    assert watch(aws) == {"running": 0, "told": 0, "found": 0}
+    assert watch(aws) == {"running": 0, "reported": 0, "recorded": 0}
 
 
 def test_a_run_that_the_platform_has_forgotten_has_failed(
@@ -234,8 +234,8 @@ def test_a_run_that_the_platform_has_forgotten_has_failed(
 ) -> None:
     send(aws)
     platform.forgets = True
-    assert watch(aws)["found"] == 1
-    assert "does not know it any more" in job(aws, table).reasons[0]
+    assert watch(aws)["recorded"] == 1
+    assert "unknown to the platform" in job(aws, table).reasons[0]
 
 
 def test_a_failed_job_that_is_sent_again_is_a_new_run(
@@ -265,7 +265,7 @@ def test_rows_that_were_committed_without_a_word_are_found_in_the_log(
     rows = pa.table({"k": [1], "v": ["v"]})
     ingest_rows(with_ports(aws.instance, jobs={"tracker": Deaf()}), "t", rows.to_batches(), "j")
     platform.end(RunState.FAILED, "killed after its commit")
-    assert watch(aws)["found"] == 1
+    assert watch(aws)["recorded"] == 1
     assert job(aws, table).state is JobState.COMMITTED
 
 
@@ -294,7 +294,7 @@ def test_the_reason_that_a_driver_tells_stands_in_the_run_that_was_accepted(
     assert run.task_id is not None
     # The platform has less to say of it.
     platform.end(RunState.FAILED, "exit status 1")
-    assert watch(aws) == {"running": 0, "told": 1, "found": 0}
+    assert watch(aws) == {"running": 0, "reported": 1, "recorded": 0}
     assert job(aws, table).reasons == ("Spark gave up",)
 
 
@@ -307,7 +307,7 @@ def test_a_driver_that_was_killed_has_failed_though_it_had_started(
     aws.instance.jobs.tracker.record(ref.event(JobStep.STARTED, aws.instance.clock()))
     assert job(aws, table).state is JobState.RUNNING
     platform.end(RunState.FAILED, "out of memory")
-    assert watch(aws)["found"] == 1
+    assert watch(aws)["recorded"] == 1
     assert "out of memory" in job(aws, table).reasons[0]
 
 
@@ -318,7 +318,7 @@ def test_a_job_of_a_table_that_is_gone_meanwhile_is_not_looked_after_for_ever(
     mark_table_deleting(aws.instance.tables.index, table.name)
     aws.instance.tables.index.remove(table.id)
     platform.end(RunState.SUCCEEDED)
-    assert watch(aws)["found"] == 1
+    assert watch(aws)["recorded"] == 1
     assert job(aws, table).state is JobState.FAILED
 
 
@@ -337,5 +337,5 @@ def test_one_run_that_cannot_be_looked_up_keeps_no_other_from_its_end(
         return known(reference)
 
     monkeypatch.setattr(platform, "outcome", outcome)
-    assert watch(aws) == {"running": 1, "told": 0, "found": 1}
+    assert watch(aws) == {"running": 1, "reported": 0, "recorded": 1}
     assert job(aws, table, "good").state is JobState.FAILED

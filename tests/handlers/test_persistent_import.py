@@ -190,7 +190,7 @@ def test_without_a_spark_submit_the_message_stays(
     send(instance)
     process = start()
     wait_for(lambda: len(job_runs(instance)) > 0)
-    assert "spark-submit cannot be run" in stop(process)
+    assert "cannot run spark-submit" in stop(process)
     assert instance.jobs.queue(QUEUE).counts().unfinished == 1
 
 

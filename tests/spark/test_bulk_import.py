@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from sleeper.bulk_import.run import BulkImportResult, StageHeard, ignore_stage
+from sleeper.bulk_import.run import BulkImportResult, OnStage, ignore_stage
 from sleeper.bulk_import.service import bulk_import_paths, run_bulk_import_message
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
@@ -113,7 +113,7 @@ def test_an_import_that_spark_cancels_has_failed_and_may_come_again(
 ) -> None:
     source = write(tmp_path / "in", 400_000)
 
-    def run(on_stage: StageHeard) -> BulkImportResult:
+    def run(on_stage: OnStage) -> BulkImportResult:
         paths = [str(source)]
         return bulk_import_paths(instance, "t", paths, lambda: SparkCluster(spark), "j", on_stage)
 

@@ -1,9 +1,9 @@
-"""Bulk import: loads too big for one task, spread over a cluster.
+"""Bulk import: loads that exceed one task, distributed over a cluster.
 
-Input files -> *splits* (some row groups, or a file of text) -> a sample of their keys -> the
-tree is split where it has too few leaves -> *slots* (ranges of the first row key field, of
-like many rows, each one task's work) -> *pieces* (sorted rows of a split that lie in a slot),
-exchanged by the cluster -> each slot sorted and written as data files of its leaves -> one
-commit under the job's id. What must hold: only files that a finished task named are committed;
-tasks and whole jobs may run again, or twice at once; each keeps within its memory.
+Input files -> *splits* (row groups, or a text file) -> a sample of their keys -> a tree with
+enough leaves -> *slots* (ranges of the first row key field with equal numbers of rows, the work
+of one task each) -> *pieces* (sorted rows of a split in a slot), exchanged by the cluster -> data
+files of each slot's leaves -> one commit under the job's id. Invariants: the commit has only
+files of finished tasks; tasks and jobs may run repeatedly or concurrently; every task keeps
+within its memory.
 """

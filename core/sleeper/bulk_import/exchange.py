@@ -1,9 +1,9 @@
-"""Pieces: what the tasks that read hand to the tasks that write.
+"""The exchange of rows between reading and writing tasks.
 
-A split is read in chunks that fit into memory. Each chunk is sorted and cut at the slots'
-ranges, so a slot gets runs of sorted rows as Arrow messages: few and large, so that the
-cluster moves bytes and never rows. Which task gets a row follows from its key and its place
-in the input alone, so a task that runs again hands over the same rows.
+A split is read in chunks that fit into memory. Each chunk is sorted and cut at the slots' ranges
+into *pieces*: sorted rows as few, large Arrow messages, so that the cluster moves bytes instead
+of rows. The key of a row and its place in the input determine its task, so a repeated task makes
+the same pieces.
 """
 
 import json
@@ -30,7 +30,7 @@ _NEW_FILE = JsonCodec(NewFile)
 
 @dataclass(frozen=True, slots=True)
 class SlotTarget:
-    """The table that slots are written to, and the run that writes them."""
+    """The target table and the run of the import."""
 
     root: DataRoot
     table_id: str
@@ -42,7 +42,7 @@ class SlotTarget:
 def write_slot(
     slot: Slot, batches: Iterator[pa.RecordBatch], target: SlotTarget, engine: EngineSettings
 ) -> Iterator[NewFile]:
-    """The files of a slot's rows, which come in any order. Every run has file names of its own."""
+    """Sorts and writes a slot's rows. Yields the files, whose names differ in every run."""
     write = WriteTarget(
         target.root,
         target.table_id,
@@ -67,14 +67,14 @@ def new_file_from_json(text: str) -> NewFile:
     return _NEW_FILE.from_json(json.loads(text), "new file")
 
 
-# Of the memory: what is read, its sorted copy, and what the engine takes to sort it.
+# The rows read, their sorted copy and the engine's sort share the memory.
 _CHUNKS_IN_MEMORY = 8
 _PIECE_BYTES_MAX = 4 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Sorted rows for a task, as one Arrow message of the table's Arrow schema."""
+    """Sorted rows for a task as one Arrow message of the table's Arrow schema."""
 
     task: int
     rows: int
@@ -84,7 +84,7 @@ class Piece:
 def cut_split(
     number: int, split: InputSplit, schema: Schema, slots: Sequence[Slot], engine: EngineSettings
 ) -> Iterator[Piece]:
-    """The pieces of a split. `number` is its place among all splits.
+    """Yields the pieces of a split. `number` is its place among all splits.
 
     InvalidRequestError names the file, row and field that do not fit.
     """
@@ -98,7 +98,7 @@ def cut_split(
 
 
 def rows_of_pieces(bodies: Iterable[pa.Buffer], schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of pieces' bodies."""
+    """Yields the rows of pieces' bodies."""
     target = arrow_schema(schema)
     for body in bodies:
         yield pa.ipc.read_record_batch(body, target)
@@ -118,7 +118,7 @@ def _chunks(batches: Iterator[pa.RecordBatch], bytes_max: int) -> Iterator[list[
 
 
 def _runs(batches: Iterator[pa.RecordBatch], router: RangeRouter) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each range, in key order, where they came in many batches."""
+    """Yields the rows of each range in key order."""
     place = -1
     run: list[pa.RecordBatch] = []
     for batch in batches:
@@ -133,7 +133,7 @@ def _runs(batches: Iterator[pa.RecordBatch], router: RangeRouter) -> Iterator[tu
 
 
 def _parts(run: pa.Table, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The run in parts of bounded size, of plain columns: views keep more than their own rows."""
+    """Cuts a run into parts of bounded size. Columns are plain, because views keep other rows."""
     plain = run.cast(arrow_schema(schema)).combine_chunks()
     rows = max(1, _PIECE_BYTES_MAX * plain.num_rows // max(plain.nbytes, 1))
     yield from plain.to_batches(rows)

@@ -12,7 +12,7 @@ _WHAT = "bulk import message"
 
 @dataclass(frozen=True, slots=True)
 class SparkRequest:
-    """The members of the message beside those of an ingest job; each may be missing."""
+    """The optional members of the message in addition to those of an ingest job."""
 
     platform_spec: Mapping[str, str] = field(default_factory=dict)
     spark_conf: Mapping[str, str] = field(default_factory=dict)
@@ -20,21 +20,21 @@ class SparkRequest:
 
 
 def spark_request_from_message(body: str) -> SparkRequest:
-    """Parses them. InvalidRequestError says which one is wrong."""
+    """Parses a message. InvalidRequestError names the invalid member."""
     raw = parse_object(body, _WHAT)
     class_name = optional_text(raw, "className", _WHAT)
     return SparkRequest(_texts(raw, "platformSpec"), _texts(raw, "sparkConf"), class_name)
 
 
 def _texts(raw: Mapping[str, Any], member: str) -> Mapping[str, str]:
-    """A map of texts. Members that are null are left out."""
-    found = raw.get(member)
-    if found is None:
+    """Returns a map of texts without its null members."""
+    texts = raw.get(member)
+    if texts is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(texts, dict):
         raise InvalidRequestError(f'{_WHAT}: "{member}" must be a map of texts')
     return {
         name: text_of(value, f'{_WHAT}: "{member}" must be a map of texts: {name[:200]!r}')
-        for name, value in found.items()
+        for name, value in texts.items()
         if value is not None
     }

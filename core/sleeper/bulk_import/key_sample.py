@@ -1,4 +1,4 @@
-"""A sample of the input's keys: where to cut the tree, and the work."""
+"""A sample of the input's keys, which determines the cuts of the tree and of the work."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from sleeper.bulk_import.splits import InputSplit, read_split
 from sleeper.datafiles.arrow import cast_column
 from sleeper.datafiles.sources.files import RowChecker
 from sleeper.datafiles.sources.parquet import UNREADABLE, open_parquet
-from sleeper.datafiles.write.key_sampler import KeySampler
+from sleeper.datafiles.write.key_facts import KeySampler
 from sleeper.errors import InvalidRequestError, classify_error
 from sleeper.schema.model import Key, Schema
 
@@ -22,7 +22,7 @@ _SIZED_ROWS = 1024
 
 @dataclass(frozen=True, slots=True)
 class SplitSample:
-    """A split's rows, their bytes in memory by estimate, and row keys of evenly spaced ones."""
+    """A split's number of rows, estimated bytes in memory, and evenly spaced row keys."""
 
     rows: int
     bytes: int
@@ -31,7 +31,7 @@ class SplitSample:
 
 @dataclass(frozen=True, slots=True)
 class KeySample:
-    """Of the whole input. Each key stands for so many rows; they come in order."""
+    """The sample of the whole input. Each key has its number of rows as weight; keys ascend."""
 
     rows: int
     bytes: int
@@ -39,14 +39,14 @@ class KeySample:
 
 
 def keys_per_split(splits: int) -> int:
-    """How many keys of each are enough, so that the driver can hold those of all."""
+    """Returns the number of keys per split, limited by the driver's memory."""
     return max(_KEYS_MAX // max(splits, 1), _KEYS_PER_SPLIT_MIN)
 
 
 def sample_split(split: InputSplit, schema: Schema, keys_max: int) -> SplitSample:
-    """Of Parquet some keys are read, and rows counted by the footer; text is read whole.
+    """Samples a split. Reads the footer and some keys of Parquet, and all of a text file.
 
-    InvalidRequestError if what is read cannot be: text that does not fit is found here.
+    InvalidRequestError if the input is unreadable, or a row of text does not fit.
     """
     sampler = KeySampler(schema)
     rows = size = 0
@@ -61,8 +61,8 @@ def sample_split(split: InputSplit, schema: Schema, keys_max: int) -> SplitSampl
     return SplitSample(rows, size, tuple(keys[::stride]))
 
 
-def joined_sample(samples: Iterable[SplitSample]) -> KeySample:
-    """One of all splits."""
+def combine_samples(samples: Iterable[SplitSample]) -> KeySample:
+    """Combines the samples of all splits."""
     rows = size = 0
     weighted: list[tuple[Key, float]] = []
     for sample in samples:
@@ -73,7 +73,7 @@ def joined_sample(samples: Iterable[SplitSample]) -> KeySample:
 
 
 def _sample_parquet(split: InputSplit, rows: int, schema: Schema, sampler: KeySampler) -> int:
-    """Adds keys of some row groups; about how many bytes the split takes in memory."""
+    """Samples keys of some row groups. Returns the estimated bytes of the split in memory."""
     groups = split.row_groups or ()
     read = sorted({groups[i * len(groups) // _ROW_GROUPS_READ] for i in range(_ROW_GROUPS_READ)})
     names = [f.name for f in schema.row_keys]
@@ -94,7 +94,7 @@ def _sample_parquet(split: InputSplit, rows: int, schema: Schema, sampler: KeySa
 
 
 def _keys(batch: pa.RecordBatch, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The row keys; those that do not fit are left to the task that reads all of the rows."""
+    """Yields the row keys that fit. The task that reads the rows reports the others."""
     names: Sequence[str] = [f.name for f in schema.row_keys]
     columns = [cast_column(batch.column(f.name), f)[0] for f in schema.row_keys]
     keys = pa.RecordBatch.from_arrays(columns, names).drop_null()

@@ -1,9 +1,8 @@
-"""A bulk import on the persistent cluster: spark-submit, run from the cluster's main node.
+"""Bulk imports on the persistent cluster, with spark-submit on the cluster's main node.
 
-It lasts as long as the driver. The message is done when the driver has ended, however it ended:
-the tracker knows how, from the driver or else from here. Where the process is told to end, the
-message goes back, and whoever takes it submits the job again; the job's id keeps its rows from
-being taken in twice.
+A message is complete when its driver has ended, successfully or not. The driver records its end
+in the tracker, otherwise this process does. If this process stops, the message returns and its
+next receiver submits the job again. The job's id prevents duplicate rows.
 """
 
 import logging
@@ -11,7 +10,7 @@ import subprocess
 import tempfile
 
 from sleeper.bulk_import.start import platform_job
-from sleeper.bulk_import.watch import AcceptedRun, has_told, record_end
+from sleeper.bulk_import.watch import AcceptedRun, is_end_recorded, record_end
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
@@ -24,13 +23,13 @@ from sleeper.runs.tracked_job import TrackedJob
 
 logger = logging.getLogger(__name__)
 _SECONDS_TO_STOP = 10
-_SAID_BYTES = 2_000
+_ERROR_BYTES = 2_000
 
 
 def run_persistent_import(instance: Instance, message: Message) -> None:
-    """Submits a message's job and waits for its end, of which the tracker is told.
+    """Submits a message's job, waits for its end and ensures that the tracker records it.
 
-    InvalidRequestError if it can never be run: then it is tracked as rejected.
+    InvalidRequestError if it can never run. The job is then recorded as rejected.
     """
     job = job_of_message(instance, message, JobKind.BULK_IMPORT)
     table_id = table_of_job(instance, job, JobKind.BULK_IMPORT).ref.id
@@ -38,37 +37,37 @@ def run_persistent_import(instance: Instance, message: Message) -> None:
     reference = f"spark-submit sleeper-{run_id}"
     run = JobRunRef(table_id, job.id, JobKind.BULK_IMPORT, run_id, reference)
     try:
-        asked = platform_job(instance, PlatformName.PERSISTENT_EMR, message, run)
+        job_request = platform_job(instance, PlatformName.PERSISTENT_EMR, message, run)
     except InvalidRequestError as error:
         TrackedJob(instance, run.kind, table_id, job.id, run_id=run_id).reject(error)
         raise
-    command = yarn_command(asked, instance.properties().get(EMR_IMAGE) or "")
+    command = yarn_command(job_request, instance.properties().get(EMR_IMAGE) or "")
     instance.jobs.tracker.record(
         run.event(JobStep.ACCEPTED, instance.clock(), inputs=len(job.files))
     )
-    outcome = _outcome_of(command)
+    outcome = _run_command(command)
     accepted = AcceptedRun(run_id, table_id, job.id, reference)
-    if not has_told(instance, accepted):
+    if not is_end_recorded(instance, accepted):
         record_end(instance, accepted, outcome)
 
 
-def _outcome_of(command: tuple[str, ...]) -> RunOutcome:
-    """Runs the command to its end. Whatever interrupts that ends the command too."""
-    with tempfile.TemporaryFile() as said:
+def _run_command(command: tuple[str, ...]) -> RunOutcome:
+    """Runs the command to its end. An interrupt ends the command too."""
+    with tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
             )
         except OSError as error:
-            raise UnavailableError(f"{command[0]} cannot be run: {error}") from error
+            raise UnavailableError(f"cannot run {command[0]}: {error}") from error
         try:
             status = process.wait()
         finally:
             _end(process)
         if status == 0:
             return RunOutcome(RunState.SUCCEEDED)
-        said.seek(max(said.tell() - _SAID_BYTES, 0))
-        last = said.read().decode(errors="replace").strip()
+        errors.seek(max(errors.tell() - _ERROR_BYTES, 0))
+        last = errors.read().decode(errors="replace").strip()
     logger.warning("spark-submit ended with status %d: %s", status, last)
     return RunOutcome(RunState.FAILED, f"exit status {status}: {last}")
 

@@ -1,4 +1,4 @@
-"""Runs one bulk import on a cluster: plans, lets it work, commits."""
+"""Runs one bulk import: plans its work, executes it on a cluster, commits the files."""
 
 import logging
 import math
@@ -11,7 +11,7 @@ from sleeper.bulk_import.exchange import SlotTarget
 from sleeper.bulk_import.key_sample import (
     KeySample,
     SplitSample,
-    joined_sample,
+    combine_samples,
     keys_per_split,
 )
 from sleeper.bulk_import.slots import Slot, plan_slots
@@ -32,22 +32,30 @@ from sleeper.statestore.transactions.transaction import Status
 from sleeper.storage.location import DataRoot
 from sleeper.storage.s3_file import SourceFile
 
-# Fewer rows do not pay for a file of their own.
+logger = logging.getLogger(__name__)
 _ROWS_PER_LEAF_MIN = 1_000
-# A leaf is cut into 256 at once; another round cuts those again.
+# Each round cuts a leaf into at most 256.
 _ROUNDS_MAX = 3
 _PARTS_MAX = 2**MOST_LEVELS
+# A slot takes about a seventh of a task's memory, so that a slot half as large again is still
+# sorted without the disk, which needs a quarter.
+_SLOTS_IN_MEMORY = 7
+_SLOTS_PER_TASK = 2
+# Splits of two chunks each, because larger splits make fewer, larger pieces.
+_SPLITS_IN_MEMORY = 4
+_SLOT_ROWS_MIN = 50_000
 WeightedKeys = list[tuple[Key, float]]
+OnStage = Callable[[str], None]
 
 
 def presplit(state: StateStore, sample: KeySample, leaves_min: int) -> list[Partition]:
-    """The table's leaves, of which there are so many now if the sample has keys to cut at."""
-    wanted = min(leaves_min, sample.rows // _ROWS_PER_LEAF_MIN)
+    """Splits the tree into at least `leaves_min` leaves where the sample allows. Returns them."""
+    target = min(leaves_min, sample.rows // _ROWS_PER_LEAF_MIN)
     for _ in range(_ROUNDS_MAX):
         leaves = read_leaves(state)
-        if len(leaves) >= wanted:
+        if len(leaves) >= target:
             return leaves
-        splits = plan_presplit(leaves, sample, wanted)
+        splits = plan_presplit(leaves, sample, target)
         if not splits:
             return leaves
         outcomes = state.commit(*splits)
@@ -57,21 +65,21 @@ def presplit(state: StateStore, sample: KeySample, leaves_min: int) -> list[Part
 
 
 def read_leaves(state: StateStore) -> list[Partition]:
-    """The table's leaves as they are now."""
-    with state.reading() as now:
-        return list(now.partitions.leaves())
+    """Returns the table's current leaves."""
+    with state.reading() as current:
+        return list(current.partitions.leaves())
 
 
 def plan_presplit(
-    leaves: Sequence[Partition], sample: KeySample, wanted: int
+    leaves: Sequence[Partition], sample: KeySample, target: int
 ) -> list[SplitPartition]:
-    """Splits after which there are about so many leaves, of like many of the sample's rows."""
+    """Returns splits into about `target` leaves of equal numbers of the sample's rows."""
     by_leaf = _keys_by_leaf(leaves, sample)
     rows = sum(weight for _, weight in sample.weighted)
     splits = []
     for leaf, keys in zip(leaves, by_leaf, strict=True):
         share = sum(weight for _, weight in keys) / rows if rows else 0.0
-        parts = min(math.ceil(share * wanted), _PARTS_MAX)
+        parts = min(math.ceil(share * target), _PARTS_MAX)
         descendants = _cut(leaf, keys, parts) if parts > 1 else []
         if descendants:
             splits.append(SplitPartition(leaf.id, tuple(descendants)))
@@ -79,12 +87,12 @@ def plan_presplit(
 
 
 def _cut(leaf: Partition, keys: WeightedKeys, parts: int) -> list[Partition]:
-    """The partitions below the leaf, cut on the first field that has values to cut at."""
+    """Returns the partitions below the leaf, cut on the first field with several values."""
     ranks = [i / parts for i in range(1, parts)]
     for dimension, within in enumerate(leaf.region.ranges):
         points = [(key[dimension], weight) for key, weight in keys]
         lowest = min(value for value, _ in points)
-        # A cut at the lowest key there is would leave nothing below it.
+        # A cut at the lowest key would leave an empty partition below it.
         quantiles = [q for q in weighted_quantiles(points, ranks) if q != lowest]
         cuts = distinct_inside(quantiles, within)
         if cuts:
@@ -93,44 +101,29 @@ def _cut(leaf: Partition, keys: WeightedKeys, parts: int) -> list[Partition]:
 
 
 def _keys_by_leaf(leaves: Sequence[Partition], sample: KeySample) -> list[WeightedKeys]:
-    """The sample's keys of each leaf. Those of a leaf ascend in the first field."""
-    found: list[WeightedKeys] = [[] for _ in leaves]
-    # Leaves that begin alike in the first field stand together, in the order of their ends.
+    """Returns the sample's keys of each leaf, ascending in the first field."""
+    by_leaf: list[WeightedKeys] = [[] for _ in leaves]
+    # Leaves with equal starts in the first field are adjacent, in the order of their ends.
     order = sorted(range(len(leaves)), key=lambda place: leaves[place].region.ranges[0].min)
     starts = [leaves[place].region.ranges[0].min for place in order]
     for key, weight in sample.weighted:
         at = bisect_right(starts, key[0]) - 1
-        # Of leaves cut on a later field the one that holds the key may begin further down.
+        # For leaves cut on a later field, an earlier one may contain the key.
         while not leaves[order[at]].region.contains(key):
             at -= 1
-        found[order[at]].append((key, weight))
-    return found
-
-
-logger = logging.getLogger(__name__)
-# A slot is sorted without the disk if it takes a quarter of a task's memory, and may be half as
-# large again as it is planned.
-_SLOTS_IN_MEMORY = 7
-_SLOTS_PER_TASK = 2
-# Larger splits make fewer, larger pieces: two chunks each.
-_SPLITS_IN_MEMORY = 4
-_SLOT_ROWS_MIN = 50_000
-StageHeard = Callable[[str], None]
+        by_leaf[order[at]].append((key, weight))
+    return by_leaf
 
 
 def ignore_stage(_: str) -> None:
-    pass
-
-
-def _believe_it_is_there() -> None:
-    pass
+    """Ignores the name of a stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkImportTable:
-    """The table that rows go to; `engine` bounds each task. Offline tables are never split.
+    """The target table. `engine` limits each task. Offline tables are not split.
 
-    `check_active` raises if the table was deleted meanwhile.
+    `check_active` raises if the table was deleted.
     """
 
     table_id: str
@@ -143,12 +136,12 @@ class BulkImportTable:
     leaves_min: int = 1
     is_online: bool = True
     refuses_extra_columns: bool = False
-    check_active: Callable[[], None] = _believe_it_is_there
+    check_active: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What the cluster is asked to move: the rows of all splits into the slots' files."""
+    """The work of a cluster: the rows of all splits go to the slots' files."""
 
     splits: tuple[InputSplit, ...]
     slots: tuple[Slot, ...]
@@ -157,31 +150,34 @@ class Exchange:
 
 
 class Cluster(Protocol):
-    """Runs tasks; those that die, again. What a task raises of `sleeper.errors` it raises too."""
+    """Runs tasks, and retries those that die. Propagates errors of `sleeper.errors`."""
 
     @property
     def parallelism(self) -> int:
-        """How many tasks run at once."""
+        """The number of concurrent tasks."""
 
     def sample(
         self, splits: Sequence[InputSplit], schema: Schema, keys_max: int
     ) -> list[SplitSample]:
-        """`sample_split` of each."""
+        """Returns `sample_split` of each split."""
 
     def write(self, exchange: Exchange) -> list[NewFile]:
-        """`cut_split` of each split, then `write_slot` of what each task of a slot got.
+        """Runs `cut_split` for each split, then `write_slot` for the pieces of each task.
 
-        Gives the files of exactly one finished run of each task.
+        Returns the files of exactly one finished run of each task.
         """
 
 
 OpenCluster = Callable[[], Cluster]
-"""Starts it, which takes seconds, and is only done when there is something to do."""
+"""Starts a cluster, which takes seconds. Called only if there is work."""
 
 
 @dataclass(frozen=True, slots=True)
 class BulkImportResult:
-    """What a bulk import did. `number` is its transaction; `done_before` if it came again."""
+    """The result of a bulk import. `number` is its transaction number.
+
+    `done_before` is true if an earlier run of the job committed the rows.
+    """
 
     job_id: str
     rows: int
@@ -196,12 +192,12 @@ def run_bulk_import(
     paths: Sequence[SourceFile],
     request: str,
     open_cluster: OpenCluster,
-    on_stage: StageHeard = ignore_stage,
+    on_stage: OnStage = ignore_stage,
 ) -> BulkImportResult:
-    """Takes in files on the cluster, in one commit under the job's id.
+    """Imports files on the cluster, in one commit under the job's id.
 
-    InvalidRequestError if a file or a row does not fit, StateMovedOnError if the table is gone:
-    then nothing was taken in.
+    InvalidRequestError if a file or a row does not fit, StateMovedOnError if the table is gone.
+    Errors leave the table unchanged.
     """
     with table.state.reading() as state:
         run_start_ms = state.run_start(table.clock())
@@ -223,7 +219,7 @@ def _write(
     paths: Sequence[SourceFile],
     run_start_ms: int,
     open_cluster: OpenCluster,
-    on_stage: StageHeard,
+    on_stage: OnStage,
 ) -> list[NewFile]:
     on_stage("start")
     cluster = open_cluster()
@@ -241,7 +237,7 @@ def _write(
         return []
     on_stage("sample")
     keys_max = keys_per_split(len(splits))
-    sample = joined_sample(cluster.sample(splits, table.schema, keys_max))
+    sample = combine_samples(cluster.sample(splits, table.schema, keys_max))
     leaves = (
         presplit(table.state, sample, table.leaves_min)
         if table.is_online
@@ -254,13 +250,13 @@ def _write(
     written = sum(new.file.rows for new in files)
     if written != sample.rows:
         raise UnavailableError(
-            f"{written} rows were written of {sample.rows}: an input file has changed meanwhile"
+            f"an input file has changed: {written} rows written (expected {sample.rows})"
         )
     return files
 
 
 def _slot_rows(sample: KeySample, engine: EngineSettings, parallelism: int) -> float:
-    """A slot's worth: as much as a task sorts in memory, or less where that keeps all busy."""
+    """Returns the rows per slot: what a task sorts in memory, or less to use every task."""
     bytes_per_row = max(sample.bytes / max(sample.rows, 1), 1.0)
     in_memory = engine.memory_bytes / _SLOTS_IN_MEMORY / bytes_per_row
     shared = max(sample.rows / (parallelism * _SLOTS_PER_TASK), _SLOT_ROWS_MIN)

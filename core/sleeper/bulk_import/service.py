@@ -1,12 +1,12 @@
-"""Bulk imports into a table of an instance, tracked. The cluster is the caller's."""
+"""Tracked bulk imports into a table of an instance, on the caller's cluster."""
 
 from collections.abc import Sequence
 
 from sleeper.bulk_import.run import (
     BulkImportResult,
     BulkImportTable,
+    OnStage,
     OpenCluster,
-    StageHeard,
     ignore_stage,
     run_bulk_import,
 )
@@ -29,9 +29,9 @@ def bulk_import_paths(
     paths: Sequence[str],
     cluster: OpenCluster,
     job_id: str | None = None,
-    on_stage: StageHeard = ignore_stage,
+    on_stage: OnStage = ignore_stage,
 ) -> BulkImportResult:
-    """Takes in files now. NotFoundError if there is no such table."""
+    """Imports files now. NotFoundError if the table does not exist."""
     instance.tables.index.by_name(table_name)
     job = IngestJob(
         job_id or new_job_id(), tuple(map(instance.storage.sources.job_name, paths)), table_name
@@ -42,9 +42,9 @@ def bulk_import_paths(
 def run_bulk_import_message(
     instance: Instance, message: Message, cluster: OpenCluster, run_id: str | None = None
 ) -> BulkImportResult:
-    """Runs the job of a message. One that is no job, or too old, is tracked as rejected.
+    """Runs the job of a message. An invalid or too old message is tracked as rejected.
 
-    `run_id` is that of the run which a platform accepted.
+    `run_id` is the id of the run that a platform accepted.
     """
     job = job_of_message(instance, message, JobKind.BULK_IMPORT)
     return _run(instance, job, cluster, ignore_stage, run_id)
@@ -54,7 +54,7 @@ def _run(
     instance: Instance,
     job: IngestJob,
     cluster: OpenCluster,
-    on_stage: StageHeard,
+    on_stage: OnStage,
     run_id: str | None = None,
 ) -> BulkImportResult:
     table = table_of_job(instance, job, JobKind.BULK_IMPORT)

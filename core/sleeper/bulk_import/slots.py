@@ -1,8 +1,8 @@
-"""Slots: the work of writing, cut so that no task has much more than another.
+"""Slots: balanced shares of the work of writing.
 
-A slot is a range of the first row key field. Small leaves that are neighbours share one, a
-big leaf is cut at the sample's quantiles; the rows of a key that is a slot's worth by itself
-are dealt out to several tasks.
+A slot is a range of the first row key field. Adjacent small leaves share a slot, a large leaf is
+cut at the sample's quantiles, and the rows of a single very frequent key are distributed over
+several tasks.
 """
 
 from bisect import bisect_left
@@ -15,15 +15,15 @@ from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range
 from sleeper.schema.model import KeyValue
 
-# A range is cut, or dealt out, when it is this much over a slot's worth.
+# The excess over a slot's rows at which a range is cut or distributed.
 _EXCESS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Rows whose first row key value is in the range. They lie in these leaves.
+    """A range of the first row key field, the leaves with its rows, and its tasks.
 
-    Its tasks are `tasks` many, from `first_task` on.
+    The tasks are numbered from `first_task` on.
     """
 
     within: Range
@@ -32,27 +32,26 @@ class Slot:
     tasks: int = 1
 
     def task_of(self, turn: int) -> int:
-        """The task that gets the rows of a turn."""
+        """Returns the task for the rows of a chunk."""
         return self.first_task + turn % self.tasks
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A range that lies in the same leaves as a whole, and its rows by the sample."""
+    """A range within one set of leaves, and its estimated rows."""
 
     within: Range
     rows: float
 
 
 def plan_slots(leaves: Sequence[Partition], sample: KeySample, slot_rows: float) -> list[Slot]:
-    """The slots over all leaves, ascending, each of about so many rows by the sample."""
+    """Returns slots over all leaves, ascending, of about `slot_rows` rows each."""
     first_keys = [key[0] for key, _ in sample.weighted]
     weights = [weight for _, weight in sample.weighted]
     stretches: list[_Stretch] = []
     for within in _ranges_between(leaves):
         start, stop = _places(first_keys, within)
-        keys, of_keys = first_keys[start:stop], weights[start:stop]
-        stretches += _cut(within, keys, of_keys, slot_rows)
+        stretches += _cut(within, first_keys[start:stop], weights[start:stop], slot_rows)
     slots: list[Slot] = []
     ascending = sorted(leaves, key=lambda leaf: leaf.region.ranges[0].min)
     open_leaves: list[Partition] = []
@@ -71,17 +70,17 @@ def plan_slots(leaves: Sequence[Partition], sample: KeySample, slot_rows: float)
 
 
 def slot_of_task(slots: Sequence[Slot], task: int) -> Slot:
-    """The slot that a task writes rows of."""
+    """Returns the slot of a task."""
     return slots[bisect_left(slots, task + 1, key=lambda slot: slot.first_task) - 1]
 
 
 def task_count(slots: Sequence[Slot]) -> int:
-    """How many tasks write."""
+    """Returns the number of writing tasks."""
     return slots[-1].first_task + slots[-1].tasks
 
 
 def _ranges_between(leaves: Sequence[Partition]) -> list[Range]:
-    """The first row key field's ranges between the places where leaves begin."""
+    """Returns the ranges of the first row key field between the starts of leaves."""
     starts = sorted({leaf.region.ranges[0].min for leaf in leaves})
     return [Range(low, high) for low, high in zip(starts, [*starts[1:], None], strict=True)]
 

@@ -1,4 +1,4 @@
-"""Input files as splits, each of which one task reads."""
+"""Splits: the parts of the input files that one task reads."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +21,9 @@ _SPLIT_BYTES_MIN = 8 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class InputSplit:
-    """Some row groups of a Parquet file, with their rows; or a whole file of text.
+    """Row groups of a Parquet file with their number of rows, or a whole text file.
 
-    Of text no line may be longer than `line_bytes_max`.
+    `line_bytes_max` limits the lines of text.
     """
 
     file: SourceFile
@@ -40,12 +40,11 @@ def plan_splits(
     refuses_extra_columns: bool = False,
     line_bytes_max: int = LINE_BYTES_MAX,
 ) -> tuple[InputSplit, ...]:
-    """The splits of all files, in order; folders and prefixes stand for what is below them.
+    """Returns the splits of all files, and of files below folders and prefixes, in order.
 
-    A split has at most so many bytes, unless it is one row group or text.
-
-    InvalidRequestError if a file is missing, cannot be read, or has other columns than the
-    table: all footers are read here, no rows.
+    A split has at most `bytes_max` bytes, unless it is one row group or text. This reads all
+    footers and no rows. InvalidRequestError if a file is missing or unreadable, or its columns
+    do not fit the table.
     """
     files = find_source_files(paths)
     with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as threads:
@@ -64,7 +63,7 @@ def plan_splits(
 
 
 def read_split(split: InputSplit, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """The split's rows as batches of the table's Arrow schema, the same ones each time.
+    """Yields the split's rows as batches of the table's Arrow schema, the same on each call.
 
     InvalidRequestError names the file, row and field that do not fit.
     """
@@ -88,7 +87,7 @@ class _RowGroup:
 def _row_groups(
     file: SourceFile, schema: Schema, refuses_extra_columns: bool
 ) -> list[_RowGroup] | None:
-    """Those of a Parquet file that have rows, None of text."""
+    """Returns the non-empty row groups of a Parquet file, None for text."""
     if format_of(file) is not SourceFormat.PARQUET:
         return None
     checker = RowChecker(schema, str(file), None, refuses_extra_columns=refuses_extra_columns)

@@ -1,8 +1,8 @@
-"""Gives bulk imports to the platform that their queue stands for.
+"""Submits bulk imports to the platform of their queue.
 
-A message is checked, its body kept where the driver finds it, a run of it submitted, and the
-run written down as accepted. Whatever dies in between, the message comes again: the run has the
-same id then, under which a platform starts nothing twice. The driver tells the tracker the rest.
+`start_bulk_import` checks a message, stores it for the driver, submits a run and records it as
+accepted. After a crash in between, the redelivered message has the same run id, under which a
+platform starts nothing twice. The driver records the rest in the tracker.
 """
 
 import logging
@@ -23,7 +23,7 @@ from sleeper.jobs.spark_platform import (
     run_id_of,
     spark_settings,
 )
-from sleeper.jobs.status import JobRun, JobState
+from sleeper.jobs.status import JobState
 from sleeper.properties.deployed import CONFIG_BUCKET
 from sleeper.properties.instance import REGION
 from sleeper.runs.file_jobs import job_of_message, table_of_job
@@ -32,21 +32,21 @@ from sleeper.tables.table_ref import TableId
 
 logger = logging.getLogger(__name__)
 
-_UNDER_WAY = {JobState.ACCEPTED, JobState.RUNNING, JobState.FINISHED}
+_ACTIVE = {JobState.ACCEPTED, JobState.RUNNING, JobState.FINISHED}
 
 
 @dataclass(frozen=True, slots=True)
 class BulkImportStart:
-    """`reference` is the platform's; None if nothing was submitted, as it was before."""
+    """A run and the platform's reference, None if the run was submitted earlier."""
 
     run_id: str
     reference: str | None
 
 
 def start_bulk_import(instance: Instance, name: PlatformName, message: Message) -> BulkImportStart:
-    """Submits the job of a message, unless it was or is taken in already.
+    """Submits the job of a message, unless it is committed or another run of it is active.
 
-    InvalidRequestError if it can never be run: then it is tracked as rejected.
+    InvalidRequestError if it can never run. The job is then recorded as rejected.
     """
     job = job_of_message(instance, message, JobKind.BULK_IMPORT)
     table_id = table_of_job(instance, job, JobKind.BULK_IMPORT).ref.id
@@ -59,11 +59,11 @@ def start_bulk_import(instance: Instance, name: PlatformName, message: Message) 
     runs = BulkImportRuns(instance, name)
     earlier = _earlier_run(instance, run, runs)
     if earlier is not None:
-        logger.info("submitted before, as run %s", earlier, extra=_told(run))
+        logger.info("bulk import already submitted as run %s", earlier, extra=_extra(run))
         return BulkImportStart(earlier, None)
     try:
-        asked = platform_job(instance, name, message, run)
-        reference = open_platform(instance, name).submit(asked)
+        job_request = platform_job(instance, name, message, run)
+        reference = open_platform(instance, name).submit(job_request)
     except InvalidRequestError as error:
         TrackedJob(instance, run.kind, table_id, job.id, run_id=run.run_id).reject(error)
         raise
@@ -72,32 +72,26 @@ def start_bulk_import(instance: Instance, name: PlatformName, message: Message) 
 
 
 def _earlier_run(instance: Instance, run: JobRunRef, runs: BulkImportRuns) -> str | None:
-    """This run if it was accepted, or another of the job that is under way or committed."""
+    """Returns the id of this run if accepted, or of an active or committed run of the job."""
     try:
         known = instance.jobs.tracker.job(run.table_id, run.job_id).runs
     except NotFoundError:
         known = ()
     for each in known:
-        if _is_same(each, run) or each.state is JobState.COMMITTED or _is_under_way(each, runs):
+        is_this = each.run_id == run.run_id and each.accepted_ms is not None
+        # The tracker shows a killed driver as active until the watch records its end.
+        is_active = each.state in _ACTIVE and runs.has(each.run_id)
+        if is_this or is_active or each.state is JobState.COMMITTED:
             return each.run_id
     return None
-
-
-def _is_same(known: JobRun, run: JobRunRef) -> bool:
-    return known.run_id == run.run_id and known.accepted_ms is not None
-
-
-def _is_under_way(known: JobRun, runs: BulkImportRuns) -> bool:
-    """A driver that died without a word is under way for the tracker until it is looked after."""
-    return known.state in _UNDER_WAY and runs.has(known.run_id)
 
 
 def platform_job(
     instance: Instance, name: PlatformName, message: Message, run: JobRunRef
 ) -> PlatformJob:
-    """What a platform is asked to run for a message, whose body is kept for the driver.
+    """Stores a message for the driver and returns the job to submit.
 
-    InvalidRequestError if the message asks for settings or files that it may not.
+    InvalidRequestError if the message has settings or files that are not allowed.
     """
     for file in ingest_job_from_message(message.body, message.message_id).files:
         instance.storage.sources.open(file)
@@ -105,20 +99,26 @@ def platform_job(
     settings = spark_settings(name, instance.properties(), request.spark_conf)
     body = body_with_id(message.body, "id", message.message_id)
     where = BulkImportRuns(instance, name).keep_message(run.run_id, body)
-    told = (instance.where, where, "--sent-ms", str(message.sent_ms), "--run-id", run.run_id)
-    environment = _driver_environment(instance)
-    return PlatformJob(run.run_id, run.job_id, told, settings, request.platform_spec, environment)
+    arguments = (instance.where, where, "--sent-ms", str(message.sent_ms), "--run-id", run.run_id)
+    return PlatformJob(
+        run.run_id,
+        run.job_id,
+        arguments,
+        settings,
+        request.platform_spec,
+        _driver_environment(instance),
+    )
 
 
 def _driver_environment(instance: Instance) -> Mapping[str, str]:
-    """What driver and executors are told, who may reach no service that knows the account."""
+    """Returns the environment of driver and executors, which cannot look up the account."""
     properties = instance.properties()
-    told = {
+    variables = {
         "SLEEPER_CONFIG_BUCKET": properties.get(CONFIG_BUCKET),
         "AWS_REGION": properties.get(REGION),
         "AWS_DEFAULT_REGION": properties.get(REGION),
     }
-    return {variable: value for variable, value in told.items() if value}
+    return {variable: value for variable, value in variables.items() if value}
 
 
 def _accept(
@@ -127,8 +127,8 @@ def _accept(
     runs.add(AcceptedRun(run.run_id, TableId(run.table_id), run.job_id, reference))
     accepted = JobRunRef(run.table_id, run.job_id, run.kind, run.run_id, reference)
     instance.jobs.tracker.record(accepted.event(JobStep.ACCEPTED, instance.clock(), inputs=inputs))
-    logger.info("bulk import accepted as %s", reference, extra=_told(run))
+    logger.info("bulk import accepted as %s", reference, extra=_extra(run))
 
 
-def _told(run: JobRunRef) -> dict[str, str]:
+def _extra(run: JobRunRef) -> dict[str, str]:
     return {"table": run.table_id, "job_id": run.job_id}

@@ -1,8 +1,7 @@
-"""Looks after bulk imports that a platform accepted, until their end is known.
+"""Watches accepted bulk imports until their end is recorded.
 
-A driver tells the tracker how it ended. One that was killed, or never came to run, cannot: then
-the platform says that the run is over, and the table's log, which is what counts, whether its
-rows were taken in.
+A driver records its end in the tracker. For a driver that was killed or never started, the
+platform reports the end of the run, and the table's log decides if the rows were committed.
 """
 
 import json
@@ -17,12 +16,13 @@ from sleeper.jobs.spark_platform import PlatformName, RunOutcome, RunState, Spar
 from sleeper.jobs.status import JobState
 from sleeper.tables.table_ref import TableId
 
-_LOCAL_FOLDER = "bulk_import"
+logger = logging.getLogger(__name__)
+_ENDED = {JobState.COMMITTED, JobState.FAILED, JobState.REJECTED}
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRun:
-    """A run of a job that a platform has accepted under its own reference."""
+    """A run of a job that a platform accepted. `reference` is the platform's id of it."""
 
     run_id: str
     table_id: TableId
@@ -31,24 +31,24 @@ class AcceptedRun:
 
 
 class BulkImportRuns:
-    """The accepted runs of one platform, and the messages of their jobs."""
+    """The watched runs of one platform, and the messages of their jobs."""
 
     def __init__(self, instance: Instance, platform: PlatformName) -> None:
         self._root = instance.storage.imports()
         self._folder = f"runs/{platform.value}"
 
     def keep_message(self, run_id: str, body: str) -> str:
-        """Where the driver finds the message."""
+        """Stores the message for the driver and returns its URL."""
         path = f"jobs/{run_id}.json"
         self._root.create(path, body.encode())
         return self._root.url_of(path)
 
     def add(self, run: AcceptedRun) -> None:
-        """From now on it is looked after."""
+        """Starts to watch a run."""
         self._root.create(self._path(run.run_id), json.dumps(asdict(run)).encode())
 
     def has(self, run_id: str) -> bool:
-        """Whether it was accepted and its end is not known yet."""
+        """Whether the run is watched: accepted, without a recorded end."""
         try:
             self._root.read(self._path(run_id))
         except NotFoundError:
@@ -56,25 +56,20 @@ class BulkImportRuns:
         return True
 
     def all(self) -> Iterator[AcceptedRun]:
-        """Those whose end is not known yet, in no order."""
-        for found in self._root.list_objects(self._folder):
+        """Yields the watched runs, in no order."""
+        for stored in self._root.list_objects(self._folder):
             try:
-                raw = json.loads(self._root.read(found.path))
+                raw = json.loads(self._root.read(stored.path))
             except NotFoundError:
                 continue
             yield AcceptedRun(**raw)
 
     def remove(self, run: AcceptedRun) -> None:
-        """Its end is known."""
+        """Stops watching a run."""
         self._root.delete([self._path(run.run_id)])
 
     def _path(self, run_id: str) -> str:
         return f"{self._folder}/{run_id}.json"
-
-
-logger = logging.getLogger(__name__)
-_ENDED = {JobState.COMMITTED, JobState.FAILED, JobState.REJECTED}
-_SILENT = "the driver ended without a word"
 
 
 def open_platform(instance: Instance, name: PlatformName) -> SparkPlatform:
@@ -89,52 +84,53 @@ def open_platform(instance: Instance, name: PlatformName) -> SparkPlatform:
 
 @dataclass(frozen=True, slots=True)
 class WatchReport:
-    """How many runs are still running, had told their end, or were found to have ended."""
+    """Numbers of runs: still running, ended by their driver, or ended by this watch."""
 
     running: int = 0
-    told: int = 0
-    found: int = 0
+    reported: int = 0
+    recorded: int = 0
 
 
 def watch_bulk_imports(instance: Instance, name: PlatformName) -> WatchReport:
-    """Records the end of each run that ended without telling it.
+    """Records the end of each run whose driver did not record it.
 
-    What cannot be looked up now is looked at again next time.
+    A run whose platform or tracker does not answer is checked again by the next call.
     """
     runs = BulkImportRuns(instance, name)
-    running = told = found = 0
+    running = reported = recorded = 0
     for run in runs.all():
         try:
-            if has_told(instance, run):
-                told += 1
-            elif _found_ended(instance, name, run):
-                found += 1
+            if is_end_recorded(instance, run):
+                reported += 1
+            elif _record_if_ended(instance, name, run):
+                recorded += 1
             else:
                 running += 1
                 continue
         except SleeperError:
-            logger.exception("not looked after", extra=_extra(run))
+            logger.exception("bulk import not checked", extra=_extra(run))
             running += 1
             continue
         runs.remove(run)
-    return WatchReport(running, told, found)
+    return WatchReport(running, reported, recorded)
 
 
 def record_end(instance: Instance, run: AcceptedRun, outcome: RunOutcome) -> None:
-    """Records how a run ended that is over and has not told it itself."""
+    """Records the end of a run whose driver did not record it."""
     ref = JobRunRef(run.table_id, run.job_id, JobKind.BULK_IMPORT, run.run_id)
     now_ms = instance.clock()
     if _is_applied(instance, run):
         event = ref.event(JobStep.COMMITTED, now_ms)
     else:
-        reason = f"{_SILENT}: {run.reference}: {outcome.reason or outcome.state.value}"
+        cause = outcome.reason or outcome.state.value
+        reason = f"the driver did not record its end: {run.reference}: {cause}"
         event = ref.event(JobStep.FAILED, now_ms, reasons=(reason,))
     instance.jobs.tracker.record(event)
-    logger.warning("bulk import found %s", event.step.value, extra=_extra(run))
+    logger.warning("unreported bulk import %s", event.step.value, extra=_extra(run))
 
 
-def has_told(instance: Instance, run: AcceptedRun) -> bool:
-    """Whether the tracker knows the run's end, or that the job was taken in by another."""
+def is_end_recorded(instance: Instance, run: AcceptedRun) -> bool:
+    """Whether the tracker has the run's end, or the commit of the job by another run."""
     try:
         job = instance.jobs.tracker.job(run.table_id, run.job_id)
     except NotFoundError:
@@ -144,11 +140,11 @@ def has_told(instance: Instance, run: AcceptedRun) -> bool:
     return any(each.run_id == run.run_id and each.state in _ENDED for each in job.runs)
 
 
-def _found_ended(instance: Instance, name: PlatformName, run: AcceptedRun) -> bool:
+def _record_if_ended(instance: Instance, name: PlatformName, run: AcceptedRun) -> bool:
     try:
         outcome = open_platform(instance, name).outcome(run.reference)
     except NotFoundError as error:
-        outcome = RunOutcome(RunState.FAILED, f"the platform does not know it any more: {error}")
+        outcome = RunOutcome(RunState.FAILED, f"unknown to the platform: {error}")
     if outcome.state is RunState.RUNNING:
         return False
     record_end(instance, run, outcome)

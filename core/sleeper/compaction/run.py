@@ -9,11 +9,10 @@ from sleeper.compaction.job import CompactionJob
 from sleeper.compaction.lease import Lease
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.bound_iterator import TableIterators, shown_key
-from sleeper.datafiles.merge.damage import find_damage
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
 from sleeper.datafiles.merge.processing import ProcessingStep
-from sleeper.datafiles.remote.extract_files import Extract
-from sleeper.datafiles.remote.extracts import fetched
+from sleeper.datafiles.remote.extracts import Extract, fetched
+from sleeper.datafiles.verification import find_damage
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.merged import write_merge
 from sleeper.datafiles.write.partitioned import WriteTarget

@@ -1,11 +1,11 @@
-"""Verifies a data file against what the state says of it, page by page in bounded memory.
+"""Verification of data files: in full against the state, or to find a damaged input.
 
-Both checksums are verified, of pages and of sections of the file.
+Memory is bounded by pages. Both checksums are verified, of pages and of sections of the file.
 """
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,15 +13,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.arrow import arrow_schema
+from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.key_runs import is_ascending
+from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.sidecars.checksum import checksum_from_bytes
-from sleeper.datafiles.sidecars.file_check import fault_of_bytes
-from sleeper.datafiles.sidecars.key_filter import KeyFilter, key_filter_from_bytes
-from sleeper.datafiles.sidecars.key_hash import hashes_of_rows
+from sleeper.datafiles.sidecars.file_check import damage_of_bytes, fault_of_bytes
+from sleeper.datafiles.sidecars.key_filter import KeyFilter, hashes_of_rows, key_filter_from_bytes
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
 from sleeper.datafiles.sources.files import combined
 from sleeper.datafiles.write.route import rows_in_region
-from sleeper.errors import DataError, NotFoundError, UnavailableError, is_transient
+from sleeper.errors import (
+    DataError,
+    NotFoundError,
+    StateMovedOnError,
+    UnavailableError,
+    is_transient,
+)
 from sleeper.files.data_file import CHECKSUM_SUFFIX, FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.schema.model import Schema
@@ -32,7 +39,7 @@ _BATCH_ROWS = 16_384
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """What is wrong with a file, and in which row group if it is in one."""
+    """A fault of a file, with its row group if it lies in one."""
 
     path: str
     fault: str
@@ -41,9 +48,9 @@ class FileFault:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFile:
-    """What the state says: the file, and how many of its rows lie in which partitions.
+    """A file in the state, and its exact numbers of rows by partition.
 
-    `partitions` are those whose rows the state knows exactly; of others it has estimates.
+    `partitions` omits those for which the state has estimates only.
     """
 
     file: DataFile
@@ -56,19 +63,19 @@ def verify_file(
     expected: ExpectedFile,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> list[FileFault]:
-    """Reads all of the file and its sidecars; `on_rows` hears how many rows were read."""
+    """Reads the file and its sidecars and returns their faults. `on_rows` receives row counts."""
     file = expected.file
     sidecars = _Sidecars()
-    faults = list(_faults_of_sidecars(root, schema, file, sidecars))
+    faults = list(_check_sidecars(root, schema, file, sidecars))
     try:
         with (
             root.open(file.path) as content,
             pq.ParquetFile(content, page_checksum_verification=True, pre_buffer=False) as parquet,
         ):
-            of_rows = list(_faults_of_rows(parquet, schema, expected, sidecars, on_rows))
-        faults += of_rows
-        # Faults of rows say more.
-        if sidecars.has_checksum and not of_rows:
+            row_faults = list(_check_rows(parquet, schema, expected, sidecars, on_rows))
+        faults += row_faults
+        # Faults of rows are more precise than those of bytes.
+        if sidecars.has_checksum and not row_faults:
             fault = fault_of_bytes(root, file.path)
             faults += [] if fault is None else [FileFault(file.path, fault)]
     except FileNotFoundError:
@@ -80,21 +87,21 @@ def verify_file(
 
 
 def _raise_if_transient(path: str, error: Exception) -> None:
-    # A sector that cannot be read is a fault of this file, and others are still verified.
+    # An unreadable sector is a fault of this file. Other files are still verified.
     if is_transient(error) and getattr(error, "errno", None) != errno.EIO:
         raise UnavailableError(f"cannot read {path}: {_one_line(error)}") from error
 
 
 @dataclass(slots=True)
 class _Sidecars:
-    """Those that the rows are held against."""
+    """The sidecars that verify rows and bytes."""
 
     key_filter: KeyFilter | None = None
     has_checksum: bool = False
 
 
-def _faults_of_sidecars(
-    root: DataRoot, schema: Schema, file: DataFile, found: _Sidecars
+def _check_sidecars(
+    root: DataRoot, schema: Schema, file: DataFile, sidecars: _Sidecars
 ) -> Iterator[FileFault]:
     for suffix in file.sidecars:
         path = file.path + suffix
@@ -103,17 +110,17 @@ def _faults_of_sidecars(
             if suffix == SKETCHES_SUFFIX:
                 sketches_from_bytes(schema, content, path)
             if suffix == FILTER_SUFFIX:
-                found.key_filter = key_filter_from_bytes(content, path)
+                sidecars.key_filter = key_filter_from_bytes(content, path)
             if suffix == CHECKSUM_SUFFIX:
                 checksum_from_bytes(content, path)
-                found.has_checksum = True
+                sidecars.has_checksum = True
         except NotFoundError:
             yield FileFault(path, "it is not there")
         except (DataError, UnavailableError) as error:
             yield FileFault(path, str(error))
 
 
-def _faults_of_rows(
+def _check_rows(
     parquet: pq.ParquetFile,
     schema: Schema,
     expected: ExpectedFile,
@@ -142,7 +149,7 @@ def _faults_of_rows(
 
 @dataclass(slots=True)
 class _Rows:
-    """What was seen of a file's rows. Each kind of fault is told once, where it is first."""
+    """The state of the check of a file's rows. Reports the first fault of each kind."""
 
     schema: Schema
     expected: ExpectedFile
@@ -151,7 +158,7 @@ class _Rows:
     inside: Counter[PartitionId] = field(default_factory=Counter)
     last: pa.RecordBatch | None = None
     is_whole: bool = True
-    found: dict[str, FileFault] = field(default_factory=dict)
+    first_faults: dict[str, FileFault] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch, group: int) -> None:
         keys = batch.select([f.name for f in self.schema.keys])
@@ -162,7 +169,7 @@ class _Rows:
         whole = pa.Table.from_batches([*before, keys]).combine_chunks()
         if not is_ascending([combined(column) for column in whole.columns]):
             self._add("its rows are not in key order", group)
-        # A copy, so that one row does not keep all of a batch in memory.
+        # A slice would keep the whole batch in memory.
         self.last = keys.slice(keys.num_rows - 1).take(pa.array([0]))
         self._check_bounds(batch, group)
         if self.key_filter is not None:
@@ -176,7 +183,7 @@ class _Rows:
             self.inside[partition.id] += rows_in_region(only, names, partition.region).num_rows
 
     def faults(self) -> Iterator[FileFault]:
-        yield from self.found.values()
+        yield from self.first_faults.values()
         file = self.expected.file
         if not self.is_whole:
             return
@@ -200,7 +207,7 @@ class _Rows:
                 self._add(text, group)
 
     def _add(self, fault: str, group: int) -> None:
-        self.found.setdefault(fault, FileFault(self.expected.file.path, fault, group))
+        self.first_faults.setdefault(fault, FileFault(self.expected.file.path, fault, group))
 
 
 def _columns(schema: pa.Schema) -> str:
@@ -209,3 +216,25 @@ def _columns(schema: pa.Schema) -> str:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def find_damage(
+    schema: Schema, files: Iterable[DataFile], root: DataRoot, settings: EngineSettings
+) -> DataError | None:
+    """Returns the error of the first file that is unreadable or lacks rows, None if all are whole.
+
+    Errors of a merge do not name the file, so each one is verified and read separately.
+    """
+    for file in files:
+        url = root.url_of(file.path)
+        try:
+            damage = damage_of_bytes(root, file.path)
+            if damage is not None:
+                return damage
+            batches = merge(MergeRequest(schema, (MergeInput(url, bytes=file.bytes),)), settings)
+            rows = sum(batch.num_rows for batch in batches)
+        except (DataError, StateMovedOnError) as cause:
+            return DataError(f"data file {file.path}: {cause}")
+        if rows != file.rows:
+            return DataError(f"data file {file.path} holds {rows} rows: expected {file.rows}")
+    return None

@@ -9,8 +9,12 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from sleeper.datafiles.sidecars.key_filter import KeyFilter, key_filter_from_bytes
-from sleeper.datafiles.sidecars.key_hash import Hashes, hash_of_key
+from sleeper.datafiles.sidecars.key_filter import (
+    Hashes,
+    KeyFilter,
+    hash_of_key,
+    key_filter_from_bytes,
+)
 from sleeper.errors import DataError, NotFoundError, UnavailableError
 from sleeper.files.data_file import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Region, key_of_region

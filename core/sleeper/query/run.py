@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.merge.bound_iterator import BoundIterator, TableIterators
-from sleeper.datafiles.merge.damage import find_damage
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.merge.processing import ProcessingStep
-from sleeper.datafiles.remote.extract_files import Extract
+from sleeper.datafiles.remote.extracts import Extract
+from sleeper.datafiles.verification import find_damage
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.files.data_file import DataFile
 from sleeper.processing.model import NO_PROCESSING, Processing
@@ -170,7 +170,7 @@ def read_rows(
     wanted = [[(scan.file, scan.regions) for scan in leaf.scans] for leaf in plan.leaves]
     # A limit may be reached before the leaves whose rows would be fetched ahead.
     ahead = {} if left is None else {"ahead": 0}
-    extracts = engine.extractor.of_leaves(root, plan.schema, wanted, **ahead)
+    extracts = engine.extractor.extract_leaves(root, plan.schema, wanted, **ahead)
     with contextlib.closing(extracts):
         for leaf in plan.leaves:
             if left == 0:

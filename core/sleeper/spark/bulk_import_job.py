@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sleeper.bulk_import.job import spark_request_from_message
-from sleeper.bulk_import.run import BulkImportResult, Cluster, StageHeard
+from sleeper.bulk_import.run import BulkImportResult, Cluster, OnStage
 from sleeper.bulk_import.service import bulk_import_paths, run_bulk_import_message
 from sleeper.errors import InvalidRequestError, SleeperError, classify_error
 from sleeper.instance import Instance
@@ -40,7 +40,7 @@ def import_on(
     table_name: str,
     paths: Sequence[str],
     job_id: str | None,
-    on_stage: StageHeard,
+    on_stage: OnStage,
     settings: Mapping[str, str] | None = None,
 ) -> BulkImportResult:
     """Takes in files now, on a Spark that is started for them where there is anything to do."""

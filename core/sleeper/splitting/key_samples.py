@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.sidecars.file_check import verify_end
-from sleeper.datafiles.write.key_sampler import KeySampler
+from sleeper.datafiles.write.key_facts import KeySampler
 from sleeper.datafiles.write.route import rows_in_region
 from sleeper.errors import DataError, StateMovedOnError, classify_error
 from sleeper.files.data_file import DataFile

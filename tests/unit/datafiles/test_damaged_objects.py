@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from obstore.store import LocalStore
 
-from sleeper.datafiles.remote.file_end import read_file_end, row_groups_holding
+from sleeper.datafiles.remote.file_end import read_file_end, select_row_groups
 from sleeper.datafiles.sidecars.checksum import checksum_from_bytes
 from sleeper.datafiles.sidecars.key_filter import key_filter_from_bytes
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes, sketches_of, sketches_to_bytes
@@ -142,7 +142,7 @@ def test_a_damaged_footer_is_an_error_of_this_product(
         of_damage = DataFile(file.path, file.rows, path.stat().st_size, (), ())
         with contextlib.suppress(DataError):
             end = read_file_end(table.root, SCHEMA, of_damage, verify=True)
-            assert row_groups_holding(end, regions)
+            assert select_row_groups(end, regions)
             assert path.read_bytes() == content
 
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.datafiles.remote import extract_files, extracts
-from sleeper.datafiles.remote.extracts import Wanted, fetched
+from sleeper.datafiles.remote import extracts
+from sleeper.datafiles.remote.extracts import FileRegions, fetched
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.files.data_file import DataFile
@@ -46,9 +46,9 @@ def written(root: DistantRoot, name: str, rows: int = 1000) -> DataFile:
 def test_whole_files_come_whole_and_others_with_the_row_groups_wanted(
     root: DistantRoot, spill: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extracts, "_FILES_AT_ONCE", 2)
+    monkeypatch.setattr(extracts, "_FILES_PER_BATCH", 2)
     files = [written(root, f"{n}.parquet") for n in range(5)]
-    wanted: Wanted = [(f, FROM_250_TO_550 if n % 2 else None) for n, f in enumerate(files)]
+    wanted: FileRegions = [(f, FROM_250_TO_550 if n % 2 else None) for n, f in enumerate(files)]
     with fetched(root, SCHEMA, wanted, spill) as local_copies:
         assert not [file for file in open_files() if file.parent == spill]
         for file, regions in wanted:
@@ -94,7 +94,7 @@ def test_damaged_row_groups_are_found_before_a_row_is_used(
 def test_where_the_disk_has_no_room_nothing_is_fetched(
     root: DistantRoot, spill: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    monkeypatch.setattr(extracts, "_FILES_AT_ONCE", 1)
+    monkeypatch.setattr(extracts, "_FILES_PER_BATCH", 1)
     files = [written(root, f"{n}.parquet") for n in range(2)]
     if fault == "little room":
         with fetched(root, SCHEMA, [(files[0], None)], spill) as local_copies:
@@ -103,7 +103,7 @@ def test_where_the_disk_has_no_room_nothing_is_fetched(
         monkeypatch.setattr(extracts.shutil, "disk_usage", lambda _: space)
     else:
         calls: list[Any] = []
-        put = extract_files._put
+        put = extracts._write_at
 
         def full(*arguments: Any) -> None:
             calls.append(arguments)
@@ -111,7 +111,7 @@ def test_where_the_disk_has_no_room_nothing_is_fetched(
                 raise OSError(28, "No space left on device")
             put(*arguments)
 
-        monkeypatch.setattr(extract_files, "_put", full)
+        monkeypatch.setattr(extracts, "_write_at", full)
     with fetched(root, SCHEMA, [(file, None) for file in files], spill) as local_copies:
         assert local_copies == {}
         assert list(spill.iterdir()) == []

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.sidecars import key_filter as module
-from sleeper.datafiles.sidecars.key_filter import KeyFilter, KeyFilterBuilder, key_filter_from_bytes
-from sleeper.datafiles.sidecars.key_hash import hash_of_key, hashes_of_keys, hashes_of_rows
+from sleeper.datafiles.sidecars.key_filter import (
+    KeyFilter,
+    KeyFilterBuilder,
+    hash_of_key,
+    hashes_of_keys,
+    hashes_of_rows,
+    key_filter_from_bytes,
+)
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError
 from sleeper.files.data_file import FILTER_SUFFIX, DataFile

@@ -16,7 +16,7 @@ from sleeper.datafiles.sidecars.sketches import (
     sketches_to_bytes,
     weighted_quantiles,
 )
-from sleeper.datafiles.write.key_sampler import KeySampler
+from sleeper.datafiles.write.key_facts import KeySampler
 from sleeper.errors import DataError
 from sleeper.partitions.region import Range
 from sleeper.schema.model import Field, PrimitiveType, Schema

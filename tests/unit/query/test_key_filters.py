@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles.sidecars.key_filter import KeyFilter, KeyFilterBuilder
-from sleeper.datafiles.sidecars.key_hash import hashes_of_keys
+from sleeper.datafiles.sidecars.key_filter import KeyFilter, KeyFilterBuilder, hashes_of_keys
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.files.data_file import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Range, Region, key_region

@@ -1,24 +1,26 @@
-"""The row groups of S3 files that a query needs, as small files on local disk.
+"""Extracts: local copies of the row groups of S3 files that a merge needs.
 
-The engine asks a store for each file several times: its size, its page index, then pages,
-column by column. Here a file costs one request the first time, for its end, and from then on
-one for the row groups that may hold what is asked for. They are put where they are in the
-whole file, with holes between, under a footer that names no others; so the engine reads
-them as any local file, and what it does not find there is not asked for.
+DataFusion sends several requests per file: for its size, its page index and the pages of each
+column. An extract takes one request for the file's end, which is cached, and one for the row
+groups that may hold the rows. The row groups keep their offsets, with holes between them, under a
+footer that lists no others, so DataFusion reads the extract like any local file.
 """
 
 import contextlib
 import logging
+import os
 import shutil
+import uuid
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from sleeper.datafiles.remote.extract_files import Extract, make_extracts
-from sleeper.datafiles.remote.file_end import FileEnd, read_file_end, row_groups_holding
-from sleeper.datafiles.sidecars.file_check import verify_bytes
+from sleeper.datafiles.engine.parquet_footer import MAGIC
+from sleeper.datafiles.remote.file_end import FileEnd, read_file_end, read_range, select_row_groups
+from sleeper.datafiles.sidecars.checksum import digest_of
+from sleeper.datafiles.sidecars.file_check import damaged_bytes, verify_bytes
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.schema.model import Schema
@@ -26,158 +28,255 @@ from sleeper.storage.bounded_cache import BoundedCache
 from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
-# More than this is read by the engine itself, as it goes along.
+
+# DataFusion reads larger leaves from S3 as a stream.
 _EXTRACTED_BYTES_MAX = 256 * 1024**2
-_REQUESTS_AT_ONCE = 8
+_QUERY_REQUEST_THREADS = 8
 _LEAVES_AHEAD = 4
-# A row group, and where the next one begins.
+# The estimated bytes per key: a row group and the start of the next.
 _BYTES_PER_KEY = 2 * 1024**2
-Wanted = Sequence[tuple[DataFile, Sequence[Region] | None]]
-"""A leaf's files, and the regions whose rows are wanted of each; None for every row."""
+
+_MERGE_REQUEST_THREADS = 4
+_FILES_PER_BATCH = 64
+# Merge passes, other processes and the output need disk space too.
+_DISK_SHARE = 4
+
+_REQUEST_BYTES_MAX = 16 * 1024**2
+# Reading a gap of this size is faster than another request.
+_GAP_BYTES_MAX = 1024**2
+
+FileRegions = Sequence[tuple[DataFile, Sequence[Region] | None]]
+"""Files, each with the regions of its rows to read, None for every row."""
+_Digest = tuple[int, int, str]
+"""Start and end of bytes of a file, and their digest."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """The extracts of a leaf, and what deletes them."""
+class Extract:
+    """A local file with every row of a data file's regions, and its bytes.
 
+    `is_verified` is true if its bytes match the data file's checksum.
+    """
+
+    path: Path
+    bytes: int
+    is_verified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _LeafExtracts:
     extracts: Mapping[str, Extract]
     cleanup: contextlib.ExitStack
 
 
 class Extractor:
-    """Makes extracts below a folder, and remembers the ends of files. Safe for threads."""
+    """Makes extracts for queries and caches the ends of files. Safe for threads."""
 
     def __init__(self, folder: Path, end_cache_bytes: int, verify: bool = False) -> None:
         self._folder = folder
         self._verify = verify
         self._ends = BoundedCache[FileEnd](end_cache_bytes, lambda end: end.kept_bytes)
-        self._threads = ThreadPoolExecutor(_REQUESTS_AT_ONCE, "s3-ranges")
+        self._threads = ThreadPoolExecutor(_QUERY_REQUEST_THREADS, "s3-ranges")
         self._leaves = ThreadPoolExecutor(_LEAVES_AHEAD + 1, "s3-extracts")
 
-    def of_leaves(
-        self, root: DataRoot, schema: Schema, leaves: Sequence[Wanted], ahead: int = _LEAVES_AHEAD
+    def extract_leaves(
+        self,
+        root: DataRoot,
+        schema: Schema,
+        leaves: Sequence[FileRegions],
+        ahead: int = _LEAVES_AHEAD,
     ) -> Generator[Mapping[str, Extract], None, None]:
-        """For one leaf after another the extracts by data file, gone when the next is asked for.
+        """Yields the extracts of each leaf by data file, and deletes them afterwards.
 
-        There is none of files that are read otherwise: local ones, those of which every row
-        is wanted (None), and all of a leaf's if it would be too much. Some leaves' extracts are
-        made ahead. StateMovedOnError if a file is gone, DataError if it is torn, or damaged where
-        the extractor is to verify what it reads.
+        Local files, files of which every row is read, and leaves over a size limit have no
+        extracts. The extracts of the next leaves are made ahead. StateMovedOnError if a file is
+        gone, DataError if it is torn, or damaged and the extractor verifies files.
         """
         if not root.buckets:
             yield from ({} for _ in leaves)
             return
-        coming: deque[tuple[Future[_Made], int]] = deque()
+        pending: deque[tuple[Future[_LeafExtracts], int]] = deque()
         left = deque(leaves)
 
         def begin(count: int) -> None:
-            while left and len(coming) < count:
-                most = sum(_bytes_at_most(schema, *each) for each in left[0])
-                if coming and sum(n for _, n in coming) + most > _EXTRACTED_BYTES_MAX:
+            while left and len(pending) < count:
+                size = sum(_estimate_bytes(schema, *each) for each in left[0])
+                if pending and sum(n for _, n in pending) + size > _EXTRACTED_BYTES_MAX:
                     return
-                wanted = left.popleft()
-                coming.append((self._leaves.submit(self._made, root, schema, wanted), most))
+                leaf = left.popleft()
+                pending.append((self._leaves.submit(self._extract, root, schema, leaf), size))
 
         try:
-            while left or coming:
+            while left or pending:
                 begin(1 + ahead)
-                made = coming.popleft()[0].result()
-                with made.cleanup:
+                leaf = pending.popleft()[0].result()
+                with leaf.cleanup:
                     begin(ahead)
-                    yield made.extracts
+                    yield leaf.extracts
         finally:
-            for future, _ in coming:
+            for future, _ in pending:
                 if not future.cancel() and future.exception() is None:
                     future.result().cleanup.close()
 
-    def _made(self, root: DataRoot, schema: Schema, wanted: Wanted) -> "_Made":
-        asked = [(file, regions) for file, regions in wanted if regions is not None]
-        ends = list(self._threads.map(lambda each: self._end(root, schema, each[0]), asked))
+    def _extract(self, root: DataRoot, schema: Schema, leaf: FileRegions) -> _LeafExtracts:
+        partial = [(file, regions) for file, regions in leaf if regions is not None]
+        ends = self._threads.map(lambda each: self._read_end(root, schema, each[0]), partial)
         files = [
-            (file, end, row_groups_holding(end, regions))
-            for (file, regions), end in zip(asked, ends, strict=True)
+            (file, end, select_row_groups(end, regions))
+            for (file, regions), end in zip(partial, ends, strict=True)
         ]
-        total = sum(end.bytes_of(chosen) for _, end, chosen in files)
         with contextlib.ExitStack() as cleanup:
-            made: dict[str, Extract] = {}
-            if total <= _EXTRACTED_BYTES_MAX:
+            extracts: dict[str, Extract] = {}
+            if sum(end.bytes_of(chosen) for _, end, chosen in files) <= _EXTRACTED_BYTES_MAX:
                 try:
-                    made = make_extracts(root, files, self._folder, self._threads, cleanup)
+                    extracts = make_extracts(root, files, self._folder, self._threads, cleanup)
                 except OSError as error:
-                    logger.warning("the engine reads S3 itself, the disk refuses: %s", error)
-            return _Made(made, cleanup.pop_all())
+                    logger.warning("no extracts made, reading from S3: %s", error)
+            return _LeafExtracts(extracts, cleanup.pop_all())
         raise AssertionError
 
-    def _end(self, root: DataRoot, schema: Schema, file: DataFile) -> FileEnd:
-        return self._ends.get(root.url_of(file.path), lambda: self._read(root, schema, file))
+    def _read_end(self, root: DataRoot, schema: Schema, file: DataFile) -> FileEnd:
+        return self._ends.get(
+            root.url_of(file.path), lambda: read_file_end(root, schema, file, self._verify)
+        )
 
-    def _read(self, root: DataRoot, schema: Schema, file: DataFile) -> FileEnd:
-        return read_file_end(root, schema, file, self._verify)
 
-
-def _bytes_at_most(schema: Schema, file: DataFile, regions: Sequence[Region] | None) -> int:
-    """About, before the file's end is read."""
+def _estimate_bytes(schema: Schema, file: DataFile, regions: Sequence[Region] | None) -> int:
     if regions is None:
         return 0
     is_keys = all(key_of_region(schema, region) is not None for region in regions)
     return min(file.bytes, len(regions) * _BYTES_PER_KEY) if is_keys else file.bytes
 
 
-_REQUESTS_AT_ONCE_fetch = 4
-_FILES_AT_ONCE = 64
-# Merges in passes, other processes and the output want some of the disk too.
-_DISK_SHARE = 4
-
-
 @contextlib.contextmanager
 def fetched(
-    root: DataRoot, schema: Schema, wanted: Wanted, folder: Path
+    root: DataRoot, schema: Schema, files: FileRegions, folder: Path
 ) -> Iterator[Mapping[str, Extract]]:
-    """By data file, local files in the folder with every row of its regions (None for all rows).
+    """Verifies the files and copies those in S3 to the folder for the duration of a merge.
 
-    None of local files, nor if they might take more than a quarter of the disk's free space:
-    then the engine reads S3 itself. They are gone at the end. Whether fetched or not, all files
-    are held against their checksums first: StateMovedOnError if a file is gone, DataError that
-    names it if it is torn or damaged.
+    Yields the extracts by data file. There are none if the root is local, or if they may need
+    more than a quarter of the free disk space. StateMovedOnError if a file is gone, DataError
+    that names the file if it is torn or damaged.
     """
     with contextlib.ExitStack() as cleanup:
         extracts: Mapping[str, Extract] = {}
         if root.buckets:
-            extracts = _fetched(root, schema, wanted, folder, cleanup)
-        for file, _ in wanted:
+            extracts = _fetch_files(root, schema, files, folder, cleanup)
+        for file, _ in files:
             if file.path not in extracts or not extracts[file.path].is_verified:
                 verify_bytes(root, file.path)
         yield extracts
 
 
-def _fetched(
-    root: DataRoot, schema: Schema, wanted: Wanted, folder: Path, cleanup: contextlib.ExitStack
+def _fetch_files(
+    root: DataRoot,
+    schema: Schema,
+    files: FileRegions,
+    folder: Path,
+    cleanup: contextlib.ExitStack,
 ) -> Mapping[str, Extract]:
-    made: dict[str, Extract] = {}
+    extracts: dict[str, Extract] = {}
     room = shutil.disk_usage(folder).free // _DISK_SHARE
+
+    def choose(
+        file: DataFile, regions: Sequence[Region] | None
+    ) -> tuple[DataFile, FileEnd, Sequence[int]]:
+        end = read_file_end(root, schema, file, verify=True)
+        every = range(len(end.places))
+        return file, end, every if regions is None else select_row_groups(end, regions)
+
     with (
-        contextlib.ExitStack() as cancelled,
-        ThreadPoolExecutor(_REQUESTS_AT_ONCE_fetch, "s3-files") as threads,
+        contextlib.ExitStack() as unfinished,
+        ThreadPoolExecutor(_MERGE_REQUEST_THREADS, "s3-files") as threads,
     ):
-        for start in range(0, len(wanted), _FILES_AT_ONCE):
-            some = wanted[start : start + _FILES_AT_ONCE]
-            files = list(threads.map(lambda each: _chosen(root, schema, *each), some))
-            room -= sum(end.bytes_of(groups) + len(end.index) for _, end, groups in files)
+        for start in range(0, len(files), _FILES_PER_BATCH):
+            batch = files[start : start + _FILES_PER_BATCH]
+            chosen = list(threads.map(lambda each: choose(*each), batch))
+            room -= sum(end.bytes_of(groups) + len(end.index) for _, end, groups in chosen)
             if room < 0:
-                logger.info("the engine reads S3 itself: the inputs would fill the disk")
+                logger.info("inputs not fetched, reading from S3: they would fill the disk")
                 return {}
             try:
-                made |= make_extracts(root, files, folder, threads, cancelled)
+                extracts |= make_extracts(root, chosen, folder, threads, unfinished)
             except OSError as error:
-                logger.warning("the engine reads S3 itself, the disk refuses: %s", error)
+                logger.warning("inputs not fetched, reading from S3: %s", error)
                 return {}
-        cleanup.enter_context(cancelled.pop_all())
-    return made
+        cleanup.enter_context(unfinished.pop_all())
+    return extracts
 
 
-def _chosen(
-    root: DataRoot, schema: Schema, file: DataFile, regions: Sequence[Region] | None
-) -> tuple[DataFile, FileEnd, Sequence[int]]:
-    end = read_file_end(root, schema, file, verify=True)
-    every = range(len(end.places))
-    return file, end, every if regions is None else row_groups_holding(end, regions)
+def make_extracts(
+    root: DataRoot,
+    files: Sequence[tuple[DataFile, FileEnd, Sequence[int]]],
+    folder: Path,
+    threads: ThreadPoolExecutor,
+    cleanup: contextlib.ExitStack,
+) -> dict[str, Extract]:
+    """Makes an extract of each file with the chosen row groups. `cleanup` deletes them.
+
+    Row groups are verified against the digests of their file's end, if it has any.
+    StateMovedOnError if a file is gone, DataError if it is torn or damaged, OSError if the disk
+    fails.
+    """
+    extracts: dict[str, Extract] = {}
+    requests: list[tuple[int, str, int, int, Sequence[_Digest]]] = []
+    with contextlib.ExitStack() as descriptors:
+        for file, end, chosen in files:
+            path = folder / f"extract-{uuid.uuid4().hex}.parquet"
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            cleanup.callback(path.unlink, missing_ok=True)
+            descriptors.callback(os.close, descriptor)
+            _write_at(descriptor, MAGIC, 0)
+            _write_at(descriptor, end.index, end.index_at)
+            rows = sum(end.rows[i] for i in chosen)
+            _write_at(descriptor, end.footer.with_row_groups(chosen, rows), end.size)
+            ranges = _plan_requests([end.places[i] for i in chosen])
+            digests = [(*end.places[i], end.digests[i]) for i in chosen] if end.digests else []
+            requests += [(descriptor, file.path, *each, digests) for each in ranges]
+            size = sum(stop - start for start, stop in ranges)
+            extracts[file.path] = Extract(path, size, end.digests is not None)
+        fetches = [threads.submit(_fetch, root, *each) for each in requests]
+        try:
+            for fetch in fetches:
+                fetch.result()
+        finally:
+            # The number of a closed descriptor may be reused, so no fetch may outlast it.
+            for fetch in fetches:
+                fetch.cancel()
+            wait(fetches)
+    return extracts
+
+
+def _plan_requests(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Joins ranges of bytes to few requests of limited size."""
+    joined: list[tuple[int, int]] = []
+    for start, end in places:
+        is_near = joined and start - joined[-1][1] <= _GAP_BYTES_MAX
+        if is_near and end - joined[-1][0] <= _REQUEST_BYTES_MAX:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _fetch(
+    root: DataRoot,
+    descriptor: int,
+    path: str,
+    start: int,
+    end: int,
+    digests: Sequence[_Digest],
+) -> None:
+    content = memoryview(read_range(root, path, start, end))
+    for low, high, digest in digests:
+        # A request contains whole row groups.
+        if start <= low < end and digest_of(content[low - start : high - start]) != digest:
+            raise damaged_bytes(path, low, high)
+    _write_at(descriptor, content, start)
+
+
+def _write_at(descriptor: int, content: bytes | memoryview, offset: int) -> None:
+    view = memoryview(content)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written

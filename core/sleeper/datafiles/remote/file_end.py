@@ -1,4 +1,4 @@
-"""The end of a data file on S3, after its rows: what tells where which rows are."""
+"""The end of a data file on S3: its page index and footer, which locate its rows."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ from sleeper.schema.model import KeyValue, Schema
 from sleeper.storage.bucket_folder import store_errors
 from sleeper.storage.location import DataRoot
 
-# A file's end is read on a guess: its footer and page index take about this share of it.
+# The first request reads this share of a file, about the size of its footer and page index.
 _END_SHARE = 256
 _END_BYTES_MIN = 64 * 1024
 _END_BYTES_MAX = 8 * 1024**2
@@ -33,7 +33,7 @@ _END_BYTES_MAX = 8 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """The least and greatest value of a field in each row group; None where it is not known."""
+    """The smallest and largest value of a field in each row group, None if unknown."""
 
     low: tuple[Any, ...] | None
     high: tuple[Any, ...] | None
@@ -41,7 +41,7 @@ class _Bounds:
 
 @dataclass(frozen=True, slots=True)
 class FileEnd:
-    """What is after a file's rows, and where these are: by row group, bytes from and to.
+    """The footer and page index of a file, and the byte range and row count of each row group.
 
     `digests` are the checksums of the row groups, None if they are not verified.
     """
@@ -57,22 +57,22 @@ class FileEnd:
 
     @property
     def kept_bytes(self) -> int:
-        """About what it takes in memory."""
+        """The estimated size in memory."""
         groups = sum(map(len, self.footer.row_groups))
         per_group = 200 + 150 * len(self.fields) + (100 if self.digests else 0)
         return groups + len(self.index) + len(self.places) * per_group
 
     def bytes_of(self, groups: Iterable[int]) -> int:
-        """What these row groups take in the file."""
+        """Returns the bytes of these row groups in the file."""
         return sum(end - start for start, end in (self.places[i] for i in groups))
 
 
 def read_file_end(root: DataRoot, schema: Schema, file: DataFile, verify: bool = False) -> FileEnd:
-    """Reads it, in one request for most files. StateMovedOnError if the file is gone, DataError
-    if it is torn.
+    """Reads a file's end, in one request for most files.
 
-    `verify` holds it against the file's checksum, which is another request, and gives it the
-    row groups' digests. A file without checksums of its row groups gets none.
+    `verify` checks it against the file's checksum, in another request, and adds the digests of
+    the row groups if the checksum has them. StateMovedOnError if the file is gone, DataError if
+    it is torn or damaged.
     """
     guess = min(max(file.bytes // _END_SHARE, _END_BYTES_MIN), _END_BYTES_MAX)
     checksum = read_checksum(root, file.path) if verify else None
@@ -83,7 +83,7 @@ def read_file_end(root: DataRoot, schema: Schema, file: DataFile, verify: bool =
         start = min(start, checksum.sections[-1].start)
     tail = _bytes_of(root, file.path, start, file.bytes)
     if checksum is not None:
-        # Before anything looks at it: Arrow ends the process over some footers.
+        # First, because Arrow aborts the process for some damaged footers.
         _verify_end(file, checksum.sections[-1], tail, start)
     try:
         length = footer_length(tail) + TAIL_BYTES
@@ -122,13 +122,13 @@ def _verify_end(file: DataFile, section: Section, tail: bytes, start: int) -> No
 
 
 def section_ends(metadata: pq.FileMetaData) -> list[int]:
-    """Where the sections of a file's checksum end, but for the last: magic and row groups."""
+    """Returns the end offsets of a checksum's sections before the last: magic and row groups."""
     groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
     return [len(MAGIC), *(_place(group)[1] for group in groups)]
 
 
 def _place(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """From its first byte to behind its last."""
+    """Returns the start and end offset of a row group."""
     columns = [group.column(i) for i in range(group.num_columns)]
     starts = [c.dictionary_page_offset or c.data_page_offset for c in columns]
     ends = [s + c.total_compressed_size for s, c in zip(starts, columns, strict=True)]
@@ -137,22 +137,24 @@ def _place(group: pq.RowGroupMetaData) -> tuple[int, int]:
 
 def _bounds(metadata: pq.FileMetaData, field: int) -> _Bounds:
     # The row key fields are a file's first columns.
-    of = [metadata.row_group(i).column(field).statistics for i in range(metadata.num_row_groups)]
-    if any(s is None or not s.has_min_max for s in of):
+    statistics = [
+        metadata.row_group(i).column(field).statistics for i in range(metadata.num_row_groups)
+    ]
+    if any(s is None or not s.has_min_max for s in statistics):
         return _Bounds(None, None)
-    return _Bounds(tuple(s.min for s in of), tuple(s.max for s in of))
+    return _Bounds(tuple(s.min for s in statistics), tuple(s.max for s in statistics))
 
 
-def row_groups_holding(end: FileEnd, regions: Sequence[Region]) -> list[int]:
-    """Those that may hold rows of the regions, ascending."""
-    found: set[int] = set()
+def select_row_groups(end: FileEnd, regions: Sequence[Region]) -> list[int]:
+    """Returns the row groups that may hold rows of the regions, ascending."""
+    selected: set[int] = set()
     for region in regions:
-        found.update(i for i in _by_first_field(end, region) if _may_hold(end, i, region))
-    return sorted(found)
+        selected.update(i for i in _by_first_field(end, region) if _may_hold(end, i, region))
+    return sorted(selected)
 
 
 def _by_first_field(end: FileEnd, region: Region) -> range:
-    """The rows are sorted by the first field, so what may hold a range of it is a run."""
+    """Returns the row groups that overlap the first range: a run, because rows are sorted."""
     first, within = end.fields[0], region.ranges[0]
     if first.low is None or first.high is None:
         return range(len(end.places))
@@ -175,12 +177,12 @@ def _bytes_of(root: DataRoot, path: str, start: int, end: int) -> bytes:
 
 
 def read_range(root: DataRoot, path: str, start: int, end: int) -> obstore.Bytes:
-    """Bytes of a data file, as one request."""
+    """Reads bytes of a data file in one request."""
     try:
         with store_errors(path):
-            found = obstore.get_range(root.store, path, start=start, end=end)
+            content = obstore.get_range(root.store, path, start=start, end=end)
     except NotFoundError as error:
         raise StateMovedOnError(f"a data file is gone: {root.url_of(path)}") from error
-    if len(found) != end - start:
+    if len(content) != end - start:
         raise DataError(f"data file {path} has less than {end} bytes")
-    return found
+    return content

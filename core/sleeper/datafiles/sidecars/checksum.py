@@ -1,11 +1,11 @@
-"""The `.checksum` sidecar: hashes of a data file's bytes, by which damage is found.
+"""The `.checksum` sidecar: hashes of a data file's bytes, which detect damage.
 
-A file is hashed in *sections* that follow each other without gaps: the leading magic, each
-row group, and all after the last one (page index and footer). So a reader of some row groups
-verifies what it reads, headers and footer included, which page checksums do not cover. The
-sidecar is text: the hash's name (XXH3, 128 bits), a line with end offset and digest for each
-section, and the digest of these lines, so that a damaged sidecar is not taken for a damaged
-file. Earlier versions wrote one line: name and digest of the whole file.
+A file is hashed in adjacent *sections*: the leading magic, each row group, and the rest (page
+index and footer). A reader of some row groups can thus verify its bytes, including headers and
+footer, which page checksums do not cover. The sidecar is text: the hash's name (XXH3, 128 bits),
+a line with end offset and digest for each section, and the digest of these lines, which
+distinguishes a damaged sidecar from a damaged file. Earlier versions wrote one line: name and
+digest of the whole file.
 """
 
 import bisect
@@ -28,7 +28,7 @@ _WHOLE_FILE = re.compile(f"{_NAME} ([0-9a-f]{{32}})\n".encode())
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Bytes of a file from `start` to `end`; `end` None is the file's end."""
+    """The bytes of a file from `start` to `end`, None for the file's end."""
 
     start: int
     end: int | None
@@ -37,23 +37,23 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class FileChecksum:
-    """The sections of a file, ascending. The last one ends where the file ends."""
+    """The sections of a file, ascending, up to the file's end."""
 
     sections: tuple[Section, ...]
 
     def to_bytes(self) -> bytes:
-        """The sidecar's content."""
+        """Returns the sidecar's content."""
         lines = [f"{_NAME} {_SECTIONS}\n", *(f"{s.end} {s.digest}\n" for s in self.sections)]
         listed = "".join(lines).encode()
         return listed + _last_line(listed)
 
     @property
     def has_sections(self) -> bool:
-        """False if it is of the whole file, as earlier versions wrote it."""
+        """Whether it has sections. Earlier versions hashed the whole file."""
         return self.sections[-1].end is not None
 
     def digest_at(self, place: tuple[int, int]) -> str:
-        """The digest of the section from and to these bytes; ValueError if there is none."""
+        """Returns the digest of the section at these offsets. ValueError if there is none."""
         found = bisect.bisect_left(self.sections, place[0], key=lambda s: s.start)
         section = self.sections[found]
         if (section.start, section.end) != place:
@@ -61,14 +61,14 @@ class FileChecksum:
         return section.digest
 
     def write_sidecar(self, root: DataRoot, path: str) -> str:
-        """Writes the sidecar of the file; its suffix."""
+        """Writes the sidecar of the file and returns its suffix."""
         with root.sink(path + CHECKSUM_SUFFIX) as sink:
             sink.write(self.to_bytes())
         return CHECKSUM_SUFFIX
 
 
 def checksum_from_bytes(content: bytes, path: str) -> FileChecksum:
-    """The checksum of a sidecar; DataError names the path if it is damaged or unknown."""
+    """Parses a sidecar. DataError names the path if it is damaged or of another format."""
     first, *lines = content.decode(errors="replace").splitlines()[:-1] or [""]
     if whole := _WHOLE_FILE.fullmatch(content):
         return FileChecksum((Section(0, None, whole[1].decode()),))
@@ -92,12 +92,12 @@ def _last_line(listed: bytes) -> bytes:
 
 
 def digest_of(content: Any) -> str:
-    """The digest of some bytes, in hexadecimal digits."""
+    """Returns the digest of bytes in hexadecimal."""
     return xxhash.xxh3_128(content).hexdigest()
 
 
 class SectionHasher:
-    """Hashes bytes that come one after another; `end_section` is called where a section ends."""
+    """Hashes a stream of bytes in sections."""
 
     def __init__(self) -> None:
         self._digest = xxhash.xxh3_128()
@@ -106,25 +106,25 @@ class SectionHasher:
         self.size = 0
 
     def update(self, content: Any) -> None:
-        """Takes the bytes that follow."""
+        """Adds the next bytes."""
         self._digest.update(content)
         self.size += len(content)
 
     def end_section(self) -> None:
-        """The bytes since the last section are one; nothing happens if there are none."""
+        """Ends a section after the added bytes, unless it is empty."""
         if self.size > self._start:
             self._sections.append(Section(self._start, self.size, self._digest.hexdigest()))
             self._digest.reset()
             self._start = self.size
 
     def finish(self) -> FileChecksum:
-        """The checksum of all that came."""
+        """Returns the checksum of all added bytes."""
         self.end_section()
         return FileChecksum(tuple(self._sections))
 
 
 class HashedSink(io.RawIOBase):
-    """A binary file that passes on to another what is written, and hashes it on the way."""
+    """A binary file that hashes the written bytes and forwards them to another file."""
 
     def __init__(self, sink: Any) -> None:
         self._sink = sink
@@ -143,10 +143,10 @@ class HashedSink(io.RawIOBase):
 
 
 def checksum_in_sections(parts: Iterator[bytes], ends: Sequence[int]) -> FileChecksum:
-    """The checksum of a file that comes in parts, with sections that end at `ends`."""
+    """Returns the checksum of a file read in parts, with sections that end at `ends`."""
     hasher = SectionHasher()
-    coming = iter(ends)
-    end = next(coming, None)
+    next_ends = iter(ends)
+    end = next(next_ends, None)
     for part in parts:
         left = memoryview(part)
         while end is not None and hasher.size + len(left) >= end:
@@ -154,6 +154,6 @@ def checksum_in_sections(parts: Iterator[bytes], ends: Sequence[int]) -> FileChe
             hasher.update(left[:taken])
             hasher.end_section()
             left = left[taken:]
-            end = next(coming, None)
+            end = next(next_ends, None)
         hasher.update(left)
     return hasher.finish()

@@ -1,8 +1,8 @@
-"""Verifies the bytes of data files before their rows are used: no engine does.
+"""Verification of the bytes of data files, which DataFusion does not do.
 
-A file is held against its `.checksum`. If that is missing or damaged, the file is decoded once
-and the checksums of its pages are verified, which covers neither headers nor the footer, and
-nothing but the encoding in files of the engine's writer.
+A file is checked against its `.checksum`. If that is missing or damaged, the file is decoded and
+the checksums of its pages are verified. This covers neither headers nor the footer, and only the
+encoding in files of DataFusion's writer.
 """
 
 import logging
@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 _BATCH_ROWS = 16_384
 _READ_BYTES = 1024**2
-# Of an object each read is one request.
+# Each read of an object is one request.
 _OBJECT_READ_BYTES = 16 * 1024**2
 _NAMES_BYTES_MAX = 16 * 1024**2
 
 
 def read_checksum(root: DataRoot, path: str) -> FileChecksum | None:
-    """The data file's checksum; None if it has none, or a damaged one, which is logged."""
+    """Returns the data file's checksum, None if it is missing or damaged."""
     try:
         return checksum_from_bytes(root.read(path + CHECKSUM_SUFFIX), path + CHECKSUM_SUFFIX)
     except (NotFoundError, DataError) as error:
@@ -47,10 +47,10 @@ def read_checksum(root: DataRoot, path: str) -> FileChecksum | None:
 
 
 def verify_end(root: DataRoot, path: str) -> None:
-    """Reads what is after the row groups. DataError if it is damaged.
+    """Verifies a file's page index and footer. DataError if they are damaged.
 
-    Arrow ends the process over some damaged footers, so whoever is about to look at one's
-    statistics calls this.
+    Call this before reading statistics, because Arrow aborts the process for some damaged
+    footers.
     """
     checksum = read_checksum(root, path)
     if checksum is None or not checksum.has_sections:
@@ -64,29 +64,29 @@ def verify_end(root: DataRoot, path: str) -> None:
 
 
 def damaged_bytes(path: str, start: int, end: int | None) -> DataError:
-    """The error of a data file some of whose bytes are not those that were written."""
-    return DataError(f"data file {path} is damaged: {_of_bytes(start, end)}")
+    """Returns the error of a data file with changed bytes."""
+    return DataError(f"data file {path} is damaged: {_describe_bytes(start, end)}")
 
 
-def _of_bytes(start: int, end: int | None) -> str:
+def _describe_bytes(start: int, end: int | None) -> str:
     return f"bytes {start} to {'its end' if end is None else end} do not match their checksum"
 
 
 def verify_bytes(root: DataRoot, path: str) -> None:
-    """Reads all of the data file. DataError if it is damaged, StateMovedOnError if it is gone."""
+    """Reads and verifies a data file. DataError if it is damaged, StateMovedOnError if gone."""
     damage = damage_of_bytes(root, path)
     if damage is not None:
         raise damage
 
 
 def damage_of_bytes(root: DataRoot, path: str) -> DataError | None:
-    """The error that names the file, None if it is whole; StateMovedOnError if it is gone."""
+    """Returns the error of a damaged file, None for a whole one. StateMovedOnError if gone."""
     fault = fault_of_bytes(root, path)
     return None if fault is None else DataError(f"data file {path} is damaged: {fault}")
 
 
 def fault_of_bytes(root: DataRoot, path: str) -> str | None:
-    """What is wrong with the bytes of the data file; StateMovedOnError if it is gone."""
+    """Returns the fault of a file's bytes, None for a whole one. StateMovedOnError if gone."""
     checksum = read_checksum(root, path)
     try:
         with root.open(path) as content:
@@ -95,19 +95,19 @@ def fault_of_bytes(root: DataRoot, path: str) -> str | None:
             size = _OBJECT_READ_BYTES if root.buckets else _READ_BYTES
             ends = [s.end for s in checksum.sections if s.end is not None]
             parts = iter(lambda: content.read(size), b"")
-            return _difference(checksum, checksum_in_sections(parts, ends))
+            return _compare(checksum, checksum_in_sections(parts, ends))
     except FileNotFoundError as error:
         raise StateMovedOnError(f"a data file is gone: {root.url_of(path)}") from error
     except OSError as error:
         raise UnavailableError(f"cannot read {path}: {error}") from error
 
 
-def _difference(wanted: FileChecksum, found: FileChecksum) -> str | None:
-    for want, have in zip_longest(wanted.sections, found.sections):
-        if want is None:
-            return f"it has more than {have.start} bytes"
-        if have is None or have.digest != want.digest:
-            return _of_bytes(want.start, want.end)
+def _compare(expected: FileChecksum, actual: FileChecksum) -> str | None:
+    for section, read in zip_longest(expected.sections, actual.sections):
+        if section is None:
+            return f"it has more than {read.start} bytes"
+        if read is None or read.digest != section.digest:
+            return _describe_bytes(section.start, section.end)
     return None
 
 
@@ -126,16 +126,13 @@ def _fault_of_pages(content: pa.NativeFile) -> str | None:
 
 
 class VerifiedFiles:
-    """Verifies data files once in a process, which pays for a file that is read repeatedly.
-
-    Damage that comes later goes unnoticed. Safe for threads.
-    """
+    """Verifies each data file once per process. Does not detect later damage. Safe for threads."""
 
     def __init__(self) -> None:
         self._names = BoundedCache[str](_NAMES_BYTES_MAX, len)
 
     def verify(self, root: DataRoot, path: str) -> None:
-        """DataError if the file is damaged, StateMovedOnError if it is gone."""
+        """Raises DataError if the file is damaged, StateMovedOnError if it is gone."""
         self._names.get(root.url_of(path), lambda: _verified(root, path))
 
 

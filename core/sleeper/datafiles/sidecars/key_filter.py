@@ -1,23 +1,94 @@
-"""The `.filter` sidecar: which keys a file surely does not hold.
+"""The `.filter` sidecar: a filter that excludes keys which a file does not hold.
 
-A split-block Bloom filter, as Parquet's specification has it, over the hashes of whole row
-keys (`key_hash`). A *block* is eight words of 32 bits; a hash chooses a block by its upper
-half and one bit in each of the block's words by its lower half. The bytes are in
-docs/formats.md, "Filter sidecar". A filter never denies a key that the file holds.
+It is a split-block Bloom filter of Parquet's specification over the hashes of whole row keys. A
+*block* is eight words of 32 bits. The upper half of a hash selects a block, the lower half one
+bit in each word. docs/formats.md, "Filter sidecar", specifies the bytes. A filter never excludes
+a key that the file holds.
+
+The hash is xxhash64 as Spark defines it: seed 42, the hash of each field as the seed of the
+next, text as UTF-8, numbers as 4 or 8 little-endian bytes. DataFusion's function for columns and
+`hash_of_key` for single keys are equal. Hashes are unsigned.
 """
 
 import struct
+import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import xxhash
+from datafusion import SessionConfig, SessionContext
+from datafusion.expr import Expr
 
-from sleeper.datafiles.sidecars.key_hash import HASH_NAME, Hashes
+from sleeper.datafiles.engine.session import new_table_name
 from sleeper.errors import DataError
+from sleeper.schema.model import Field, Key, KeyValue, PrimitiveType, Schema
 
-# Magic, version, name of the hash, number of distinct keys, number of blocks, and the
-# xxhash64 (seed 0) of all that and the blocks.
+HASH_NAME = "spark-xxhash64"
+Hashes = npt.NDArray[np.uint64]
+
+_SEED = 42
+
+
+class _ThreadSession(threading.local):
+    """One session per thread, because concurrent registrations in a session conflict."""
+
+    def __init__(self) -> None:
+        self.session = SessionContext(SessionConfig().with_target_partitions(1))
+        self.session.enable_spark_functions()
+
+
+_of_thread = _ThreadSession()
+
+
+def hash_of_key(schema: Schema, key: Key) -> int:
+    """Returns the hash of a key. UnicodeEncodeError for text that UTF-8 cannot encode."""
+    seed = _SEED
+    for field, value in zip(schema.row_keys, key, strict=True):
+        seed = xxhash.xxh64_intdigest(_bytes(field, value), seed)
+    return seed
+
+
+def hashes_of_keys(schema: Schema, keys: Sequence[Key]) -> Hashes:
+    """Returns the hashes of keys, in order."""
+    return np.fromiter((hash_of_key(schema, key) for key in keys), np.uint64, len(keys))
+
+
+def hash_expression(columns: Sequence[Expr]) -> Expr:
+    """Returns the hash of each row's key as an expression, signed with the same bits."""
+    return _of_thread.session.udf("xxhash64")(*columns)
+
+
+def hashes_of_rows(schema: Schema, batches: Iterable[pa.RecordBatch]) -> Hashes:
+    """Returns the hash of each row's key, in order. The batches have the table's types."""
+    names = [f"key{place}" for place in range(len(schema.row_keys))]
+    keys = [
+        pa.RecordBatch.from_arrays([batch.column(f.name) for f in schema.row_keys], names)
+        for batch in batches
+        if batch.num_rows
+    ]
+    if not keys:
+        return np.empty(0, np.uint64)
+    session, table = _of_thread.session, new_table_name()
+    session.register_record_batches(table, [keys])
+    try:
+        frame = session.sql(f"SELECT xxhash64({', '.join(names)}) AS hash FROM {table}")
+        parts = [each.column(0).to_numpy() for each in frame.collect()]
+    finally:
+        session.deregister_table(table)
+    return np.concatenate(parts).view(np.uint64)
+
+
+def _bytes(field: Field, value: KeyValue) -> bytes:
+    if isinstance(value, int):
+        return struct.pack("<i" if field.type is PrimitiveType.INT else "<q", value)
+    return value.encode() if isinstance(value, str) else value
+
+
+# Magic, version, hash name, number of distinct keys, number of blocks. The checksum is the
+# xxhash64 (seed 0) of the header and the blocks.
 _HEADER = struct.Struct("<8sI16sQI")
 _CHECKSUM = struct.Struct("<Q")
 _MAGIC = b"SLPRFLTR"
@@ -41,11 +112,11 @@ _TO_BIT = np.uint32(27)
 _ONE = np.uint32(1)
 _LONG_ONE = np.uint64(1)
 _WORD_BITS = np.uint32(32)
-# Set at a time, so that what is computed on the way stays in the processor's cache.
+# The number of hashes set at a time, so that intermediate arrays fit the processor's cache.
 _TURN = 16_384
-# Hashes that wait until their number says how large the filter is: 32 MiB of them.
+# The number of hashes kept until their total determines the filter's size: 32 MiB.
 _WAITING_MAX = 4 * 1024**2
-# Below this a filter says yes to about every second key.
+# A filter of fewer bits passes about every second absent key.
 _USEFUL_BITS_PER_KEY = 3
 
 Blocks = npt.NDArray[np.uint32]
@@ -53,27 +124,27 @@ Blocks = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
-    """Blocks as an array of (blocks, 8), for so many distinct keys."""
+    """Blocks as an array of shape (blocks, 8), and the number of distinct keys."""
 
     blocks: Blocks
     keys: int
 
     def may_hold(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """For each key's hash, False if the file surely does not hold the key."""
+        """Returns False for each hash whose key the file does not hold."""
         masks = _ONE << ((hashes.astype(np.uint32)[:, None] * _SALTS) >> _TO_BIT)
         blocks = self.blocks[_places(hashes, len(self.blocks))]
-        found: npt.NDArray[np.bool_] = ((blocks & masks) == masks).all(axis=1)
-        return found
+        result: npt.NDArray[np.bool_] = ((blocks & masks) == masks).all(axis=1)
+        return result
 
     def to_bytes(self) -> bytes:
-        """The sidecar's content."""
+        """Returns the sidecar's content."""
         header = _HEADER.pack(_MAGIC, _VERSION, _HASH, self.keys, len(self.blocks))
         body = self.blocks.tobytes()
         return header + _CHECKSUM.pack(_checksum(header, body)) + body
 
 
 def key_filter_from_bytes(content: bytes, path: str) -> KeyFilter:
-    """The filter of a sidecar; DataError names the path if it is torn or of another kind."""
+    """Parses a sidecar. DataError names the path if it is torn, damaged or of another version."""
     if len(content) < _BLOCKS_AT:
         raise DataError(f"sidecar {path} is torn: {len(content)} bytes are no key filter")
     magic, version, hash_name, keys, blocks = _HEADER.unpack_from(content)
@@ -92,12 +163,12 @@ def key_filter_from_bytes(content: bytes, path: str) -> KeyFilter:
 
 
 class KeyFilterBuilder:
-    """Gathers the hashes of a file's keys, which come in key order, and makes its filter.
+    """Builds a filter from the hashes of a file's keys in key order.
 
-    Equal keys follow each other, so each counts once, and their number sizes the filter. If
-    more come than may wait, they go into a filter of the largest size, which is folded in
-    halves at the end: a block's number is the upper part of a product, so that of half as
-    many blocks is half of it. With 0 bits a key there is no filter.
+    Equal keys are adjacent, so each counts once, and their number determines the filter's size.
+    Beyond a limit, hashes go into a filter of the maximum size, which is folded in halves at the
+    end: a block's number is the upper part of a product, so half as many blocks halve it. With 0
+    bits per key there is no filter.
     """
 
     def __init__(self, bits_per_key: int, bytes_max: int) -> None:
@@ -111,13 +182,13 @@ class KeyFilterBuilder:
 
     @property
     def is_useless(self) -> bool:
-        """Whether none is wanted, or the largest would tell next to nothing of so many keys."""
+        """Whether filters are off, or the largest filter would exclude hardly any key."""
         if not self._bits_per_key:
             return True
         return self._keys * _USEFUL_BITS_PER_KEY > self._blocks_max * _BLOCK_BITS
 
     def add(self, hashes: Hashes) -> None:
-        """Takes the hashes of the next rows."""
+        """Adds the hashes of the next rows."""
         if not len(hashes) or self.is_useless:
             return
         is_new = np.empty(len(hashes), np.bool_)
@@ -134,7 +205,7 @@ class KeyFilterBuilder:
             self._settle(self._widest)
 
     def finish(self) -> KeyFilter | None:
-        """The filter; None if it is useless."""
+        """Returns the filter, None if it is useless."""
         if self.is_useless:
             return None
         wanted = max(1, -(-self._keys * self._bits_per_key // _BLOCK_BITS))
@@ -149,11 +220,11 @@ class KeyFilterBuilder:
         return KeyFilter(blocks, self._keys)
 
     def _settle(self, blocks: Blocks) -> None:
-        """Sets the bits of the hashes that wait."""
+        """Sets the bits of the waiting hashes."""
         if self._waiting:
             hashes = np.concatenate(self._waiting)
             self._waiting, self._waiting_count = [], 0
-            # In the order of their blocks: those of one block are set together.
+            # Sorted by block, so that the bits of a block are set together.
             hashes.sort()
             for start in range(0, len(hashes), _TURN):
                 _set(blocks, hashes[start : start + _TURN])
@@ -176,7 +247,7 @@ def _set(blocks: Blocks, ascending: Hashes) -> None:
     low = ascending.astype(np.uint32)
     bits = np.empty((len(starts), _WORDS // 2), "<u8")
     for pair in range(_WORDS // 2):
-        # Two words at once: what is set together is looked for half as often.
+        # Two words at once halve the number of reductions.
         first = (low * _SALTS[2 * pair]) >> _TO_BIT
         second = ((low * _SALTS[2 * pair + 1]) >> _TO_BIT) + _WORD_BITS
         both = (_LONG_ONE << first.astype(np.uint64)) | (_LONG_ONE << second.astype(np.uint64))

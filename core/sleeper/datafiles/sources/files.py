@@ -107,13 +107,13 @@ def find_source_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
     UnavailableError if the disk does not answer.
     """
     try:
-        return _found_files(paths)
+        return _find_files(paths)
     except OSError as error:
         text = f"file {error.filename} cannot be read: {describe_error(error)}"
         raise classify_error(error, text, InvalidRequestError) from error
 
 
-def _found_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
+def _find_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
     found: list[SourceFile] = []
     for path in paths:
         if isinstance(path, S3File):

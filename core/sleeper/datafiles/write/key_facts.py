@@ -1,21 +1,20 @@
-"""What is gathered of a file's rows while they are written: their number, bounds and keys.
+"""Facts of a file's rows, gathered while they are written.
 
-The state wants to know rows and key bounds; the sidecars are made of a sample of the keys
-and of their hashes. Nothing is read again to commit a file.
+The state needs the number of rows and the key bounds, the sidecars a sample of the keys and
+their hashes. A commit does not read the file again.
 """
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain
 from sleeper.datafiles.merge.key_runs import is_ascending
-from sleeper.datafiles.sidecars.key_filter import KeyFilterBuilder
-from sleeper.datafiles.sidecars.key_hash import Hashes, hashes_of_rows
+from sleeper.datafiles.sidecars.key_filter import Hashes, KeyFilterBuilder, hashes_of_rows
 from sleeper.datafiles.sidecars.sketches import sketches_of, sketches_to_bytes
-from sleeper.datafiles.write.key_sampler import KeySampler
 from sleeper.errors import DataError
 from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX
 from sleeper.schema.model import Key, KeyValue, Schema, precedes
@@ -23,7 +22,7 @@ from sleeper.storage.location import DataRoot
 
 
 class KeyFacts:
-    """Facts of one file, whose rows are handed in as they are written, in key order."""
+    """The facts of one file. Rows are added in key order."""
 
     def __init__(self, schema: Schema, filter_bits_per_key: int, filter_bytes_max: int) -> None:
         self._schema = schema
@@ -34,14 +33,14 @@ class KeyFacts:
         self.rows = 0
 
     def add(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Takes the next rows; their columns go by name. DataError if they are out of order."""
+        """Adds rows with columns by name. DataError if they are out of order."""
         if self._filter.is_useless:
             self.add_hashed(batches, ())
         else:
             self.add_hashed(batches, [hashes_of_rows(self._schema, batches)])
 
     def add_hashed(self, batches: Iterable[pa.RecordBatch], hashes: Sequence[Hashes]) -> None:
-        """The same where the hashes of the rows' keys are known already."""
+        """Adds rows with known hashes of their keys."""
         if hashes:
             self._filter.add(np.concatenate(hashes))
         for batch in batches:
@@ -52,11 +51,11 @@ class KeyFacts:
                 self.rows += batch.num_rows
 
     def bounds(self) -> tuple[Key, Key]:
-        """The smallest and the largest value of each row key field."""
+        """Returns the smallest and the largest value of each row key field."""
         return self._bounds.keys()
 
     def write_sidecars(self, root: DataRoot, path: str) -> tuple[str, ...]:
-        """The suffixes of those that were written beside the file."""
+        """Writes the sketches and the key filter. Returns the suffixes of the written sidecars."""
         sketches = sketches_of(self._sampler.samples())
         contents = {SKETCHES_SUFFIX: sketches_to_bytes(self._schema, sketches)}
         key_filter = self._filter.finish()
@@ -69,14 +68,16 @@ class KeyFacts:
 
 
 class _KeyOrder:
-    """Checks that rows ascend by those of the key fields that their batches have."""
+    """Checks that rows ascend by the key fields in their batches.
+
+    A file out of order would give wrong answers silently.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self._names = [f.name for f in schema.keys]
         self._last: list[pa.Array] | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """The next rows, at least one. A file out of order would give wrong answers silently."""
         keys = [batch.column(name) for name in self._names if name in batch.schema.names]
         first = [as_plain(key.slice(0, 1)) for key in keys]
         if self._last is not None:
@@ -103,13 +104,13 @@ class _KeyBounds:
 
     def add(self, batch: pa.RecordBatch) -> None:
         first, *others = self._names
-        # The stream is sorted by the first field, so its ends are at the ends.
+        # Rows are sorted by the first field.
         column = batch.column(first)
         ends = [(column[0].as_py(), column[-1].as_py())]
         for name in others:
-            # Arrow has no kernel for views.
-            found = pc.min_max(as_plain(batch.column(name)))
-            ends.append((found["min"].as_py(), found["max"].as_py()))
+            # Arrow has no min_max kernel for views.
+            extremes = pc.min_max(as_plain(batch.column(name)))
+            ends.append((extremes["min"].as_py(), extremes["max"].as_py()))
         if not self._low:
             self._low, self._high = [e[0] for e in ends], [e[1] for e in ends]
             return
@@ -121,3 +122,58 @@ class _KeyBounds:
 
     def keys(self) -> tuple[Key, Key]:
         return tuple(self._low), tuple(self._high)
+
+
+# Twice the sketch's k. More samples slow down small files without better sketches.
+_SAMPLES_MAX = 2048
+# From this stride on, single slices of a column of views are faster than a copy of it.
+_SPARSE_STRIDE = 32
+
+
+class KeySampler:
+    """A sample of every nth row key of a stream, in bounded memory.
+
+    The stride starts at one row, so a small file is sampled completely, and doubles whenever the
+    sample is full, so a large file is sampled evenly.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self._names = [f.name for f in schema.row_keys]
+        self._kept: list[list[pa.Array]] = [[] for _ in self._names]
+        self._count = 0
+        self._stride = 1
+        self._to_skip = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Samples the next batch. Its columns go by name."""
+        if batch.num_rows <= self._to_skip:
+            self._to_skip -= batch.num_rows
+            return
+        places = np.arange(self._to_skip, batch.num_rows, self._stride)
+        self._to_skip = int(places[-1]) + self._stride - batch.num_rows
+        for kept, name in zip(self._kept, self._names, strict=True):
+            kept.append(_take(batch.column(name), places, self._stride))
+        self._count += len(places)
+        while self._count > _SAMPLES_MAX:
+            self._thin_out()
+
+    def samples(self) -> list[list[KeyValue]]:
+        """Returns the sampled values of each row key field."""
+        return [[v for array in kept for v in array.to_pylist()] for kept in self._kept]
+
+    def _thin_out(self) -> None:
+        for index, arrays in enumerate(self._kept):
+            whole = pa.concat_arrays(arrays)
+            self._kept[index] = [whole.take(pa.array(np.arange(0, self._count, 2)))]
+        # The next sampled row keeps the stride to the rows that were kept.
+        if self._count % 2:
+            self._to_skip += self._stride
+        self._count = (self._count + 1) // 2
+        self._stride *= 2
+
+
+def _take(column: pa.Array, places: npt.NDArray[np.int64], stride: int) -> pa.Array:
+    # Arrow has no take kernel for views.
+    if stride < _SPARSE_STRIDE:
+        return as_plain(column).take(pa.array(places))
+    return as_plain(pa.concat_arrays([column.slice(place, 1) for place in places.tolist()]))

@@ -32,9 +32,13 @@ from sleeper.datafiles.engine.session import EngineSettings, engine_url
 from sleeper.datafiles.merge.plan import MergePlan, MergeRequest, merge_plan
 from sleeper.datafiles.remote.file_end import section_ends
 from sleeper.datafiles.sidecars.checksum import FileChecksum, checksum_in_sections
-from sleeper.datafiles.sidecars.key_hash import Hashes, hash_expression
-from sleeper.datafiles.write.encoding import dictionary_columns
-from sleeper.datafiles.write.file import DICTIONARIES_PER_PAGE, ROW_GROUP_BYTES_MAX, FileSettings
+from sleeper.datafiles.sidecars.key_filter import Hashes, hash_expression
+from sleeper.datafiles.write.file import (
+    DICTIONARIES_PER_PAGE,
+    ROW_GROUP_BYTES_MAX,
+    FileSettings,
+    dictionary_columns,
+)
 from sleeper.datafiles.write.key_facts import KeyFacts
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import DataError, SleeperError, UnavailableError
