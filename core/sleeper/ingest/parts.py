@@ -1,8 +1,7 @@
-"""An ingest whose rows several processes write, such as Spark's executors.
+"""Ingests whose rows are written by several processes, such as Spark's executors.
 
-Whoever leads *begins* it, each process *writes* a part, and the leader commits the files of
-all parts under the job's id. What parts wrote that were run twice, or whose job was not
-committed, are orphans.
+The leader *begins* the ingest, each process *writes* a part, and the leader commits the files of
+all parts under the job's id. Files of repeated parts and of uncommitted jobs are orphans.
 """
 
 import logging
@@ -31,12 +30,14 @@ from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableRef
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class PartTarget:
-    """What every part needs to know of the table. It is sent to the processes that write.
+    """The target of every part, which is sent to the writing processes.
 
-    A leaf that is split meanwhile keeps what is written for it until it is pushed down.
+    If a leaf is split concurrently, it keeps the files written for it until push down.
     """
 
     table_id: str
@@ -48,7 +49,7 @@ class PartTarget:
 
 
 def begin_parts(table: IngestTable, found: pa.Schema, name: str) -> PartTarget:
-    """The target for rows of that Arrow schema; `name` is what errors call them.
+    """Returns the target for rows of this Arrow schema. `name` identifies the rows in errors.
 
     InvalidRequestError if columns are missing or extra, or their types can never fit.
     """
@@ -70,9 +71,9 @@ def write_part(
     root: DataRoot,
     engine: EngineSettings,
 ) -> tuple[NewFile, ...]:
-    """Checks, casts, sorts and writes rows; none of them is in the table yet.
+    """Checks, casts, sorts and writes rows, without a commit.
 
-    InvalidRequestError names the row, counted within the part, that does not fit.
+    InvalidRequestError names the row that does not fit, counted within the part.
     """
     with spill_folder(engine, "ingest") as folder:
         unsorted = UnsortedRows(target.schema, folder)
@@ -93,19 +94,16 @@ def write_part(
         return new_files(write_sorted(rows, where, target.strategy))
 
 
-logger = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class BegunIngest:
-    """A table, and what the processes need that write rows for it."""
+    """A table and the target of its parts."""
 
     ref: TableRef
     target: PartTarget
 
 
 def begin_ingest(table: OpenTable, found: pa.Schema, name: str) -> BegunIngest:
-    """Looks whether rows of that Arrow schema can fit the table, before any is read."""
+    """Checks that rows of this Arrow schema can fit the table, before rows are read."""
     return BegunIngest(table.ref, begin_parts(ingest_table(table), found, name))
 
 
@@ -116,21 +114,21 @@ def write_ingest_part(
     name: str,
     threads_max: int,
 ) -> tuple[NewFile, ...]:
-    """Writes a part's rows to files that are not in the table yet."""
+    """Writes a part's rows to files, without a commit."""
     engine = engine_settings(instance, SORT_MEMORY_BYTES)
     engine = replace(engine, threads=min(engine.threads, threads_max))
     return write_part(begun.target, batches, name, instance.storage.root, engine)
 
 
 def was_ingested(table: OpenTable, job_id: str) -> bool:
-    """Whether the job is committed already. InvalidRequestError if its id has another one."""
+    """Whether the job is committed. InvalidRequestError if another request has its id."""
     return find_earlier_commit(table.state, job_id, request_of_rows(job_id)) is not None
 
 
 def commit_ingest(
     instance: Instance, begun: BegunIngest, job_id: str, files: Sequence[NewFile]
 ) -> IngestResult:
-    """Adds all parts' files to the table, at once, if the job was not done before.
+    """Adds the files of all parts to the table in one commit, unless the job was done before.
 
     StateMovedOnError if the table is gone.
     """
@@ -149,9 +147,10 @@ def commit_ingest(
 
 
 def record_failed_ingest(instance: Instance, begun: BegunIngest, job_id: str, reason: str) -> None:
-    """Tells the tracker that nothing was taken in. What was written is left to collection.
+    """Records the failure of an ingest.
 
-    Not deleted: whoever says so may not know that the commit was applied all the same.
+    Collection deletes the written files. This does not, because the commit may have been applied
+    although its response was lost.
     """
     _record(instance, begun, job_id, (JobStep.FAILED, {"reasons": (reason,)}))
 
@@ -162,7 +161,7 @@ def _record(
     job_id: str,
     *steps: tuple[JobStep, Mapping[str, object]],
 ) -> None:
-    """A tracker that does not answer must not fail a job that is committed."""
+    """Records the steps. A failed tracker does not fail a committed job."""
     run_id, now_ms = new_run_id(), instance.clock()
 
     def event(step: JobStep, at_ms: int, more: Mapping[str, object]) -> JobEvent:
@@ -172,4 +171,4 @@ def _record(
     try:
         instance.jobs.tracker.record(started, *(event(step, now_ms, more) for step, more in steps))
     except SleeperError:
-        logger.warning("the tracker was not told", exc_info=True, extra={"job_id": job_id})
+        logger.warning("could not record job status", exc_info=True, extra={"job_id": job_id})

@@ -1,4 +1,4 @@
-"""Runs one ingest: rows in, data files out, one commit."""
+"""Runs one ingest: reads and sorts rows, writes data files, commits them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -40,18 +40,18 @@ from sleeper.statestore.transactions.transaction import Outcome, Status
 from sleeper.storage.location import DataRoot
 from sleeper.storage.s3_file import S3File, SourceFile
 
-RowsHeard = Callable[[int], None]
+OnRows = Callable[[int], None]
 
 
 def _ignore_rows(_: int) -> None:
-    pass
+    """Ignores a row count."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestTable:
-    """The table that rows go to, and what an ingest may use.
+    """The target table and the resources of an ingest.
 
-    `commit` may queue the commit (see `CommitRun`); without it, it is done here.
+    `commit` may queue the commit (see `CommitRun`). The default commits here.
     """
 
     table_id: str
@@ -68,10 +68,13 @@ class IngestTable:
 
 @dataclass(frozen=True, slots=True)
 class IngestProgress:
-    """Hears of rows as they are read and as they are written."""
+    """Callbacks that receive the numbers of rows read and written."""
 
-    rows_read: RowsHeard = _ignore_rows
-    rows_written: RowsHeard = _ignore_rows
+    rows_read: OnRows = _ignore_rows
+    rows_written: OnRows = _ignore_rows
+
+
+_NO_PROGRESS = IngestProgress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +102,9 @@ def ingest_files(
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
 ) -> IngestResult:
-    """Takes in files (a directory stands for every file of a known format below it).
+    """Ingests files, and every file of a known format below directories.
 
-    InvalidRequestError if a file or a row does not fit: then nothing was taken in. Rows
-    that do not fit go to `rejects` instead if it is given.
+    Rows that do not fit go to `rejects`. Without it, InvalidRequestError refuses the whole job.
     """
 
     def gather(unsorted: UnsortedRows) -> None:
@@ -116,12 +118,12 @@ def ingest_files(
                 refuses_extra_columns=table.refuses_extra_columns,
                 line_bytes_max=table.engine.line_bytes_max,
             )
-            _add_source(unsorted, path, checker, progress)
+            _add_source(unsorted, path, checker, progress or _NO_PROGRESS)
         if rejects is not None:
             rejects.keep()
 
     try:
-        return _run(table, job_id, request, gather, progress)
+        return _run(table, job_id, request, gather, progress or _NO_PROGRESS)
     except DataError:
         _find_damage(table, paths)
         raise
@@ -134,13 +136,13 @@ def ingest_batches(
     request: str,
     progress: IngestProgress | None = None,
 ) -> IngestResult:
-    """Takes in Arrow batches, of which there may be more than fit into memory."""
+    """Ingests Arrow batches, which may exceed memory."""
 
     def gather(unsorted: UnsortedRows) -> None:
         checker = RowChecker(table.schema, "(rows handed in)", None)
-        _stage(unsorted, read_batches(iter(batches), checker), progress)
+        _stage(unsorted, read_batches(iter(batches), checker), progress or _NO_PROGRESS)
 
-    return _run(table, job_id, request, gather, progress)
+    return _run(table, job_id, request, gather, progress or _NO_PROGRESS)
 
 
 def _run(
@@ -148,7 +150,7 @@ def _run(
     job_id: str,
     request: str,
     gather: Callable[[UnsortedRows], None],
-    progress: IngestProgress | None,
+    progress: IngestProgress,
 ) -> IngestResult:
     with table.state.reading() as state:
         run_start_ms = state.run_start(table.clock())
@@ -158,12 +160,24 @@ def _run(
     with spill_folder(table.engine, "ingest") as folder:
         unsorted = UnsortedRows(table.schema, folder)
         gather(unsorted)
-        written = _write(table, unsorted, run_start_ms, progress)
+        with table.state.reading() as state:
+            leaves = list(state.partitions.leaves())
+        target = WriteTarget(
+            table.root,
+            table.table_id,
+            table.schema,
+            leaves,
+            run_start_ms,
+            table.files,
+            table.engine.threads,
+        )
+        rows = sort(unsorted, table.engine)
+        written = write_sorted(rows, target, table.strategy, progress.rows_written)
     return commit_new_files(table, job_id, run_start_ms, new_files(written), request)
 
 
 def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
-    """The files as they are committed."""
+    """Returns the written files as parts of a commit."""
     return tuple(
         NewFile(w.file, tuple((r.partition_id, r.rows) for r in w.references)) for w in written
     )
@@ -172,9 +186,17 @@ def new_files(written: Iterable[WrittenFile]) -> tuple[NewFile, ...]:
 def commit_new_files(
     table: IngestTable, job_id: str, run_start_ms: int, files: tuple[NewFile, ...], request: str
 ) -> IngestResult:
-    """Adds a job's files to the table. They are orphans if the job was done before."""
+    """Adds a job's files to the table. They become orphans if the job was done before."""
     rows = sum(new.file.rows for new in files)
-    outcome = _commit(table, AddFiles(job_id, run_start_ms, files, request))
+    added = AddFiles(job_id, run_start_ms, files, request)
+    outcome: Outcome | None
+    if table.commit is None:
+        outcome = commit_files(table.state, added)
+    else:
+        commit = table.commit
+        outcome = commit_until_known(lambda: commit(added))
+        if outcome is not None:
+            outcome = check_file_outcome(table.state, added, outcome)
     if outcome is None:
         return IngestResult(job_id, rows, len(files), None, queued=True)
     if outcome.status is Status.ALREADY_DONE:
@@ -182,37 +204,8 @@ def commit_new_files(
     return IngestResult(job_id, rows, len(files), outcome.number)
 
 
-def _commit(table: IngestTable, files: AddFiles) -> Outcome | None:
-    if table.commit is None:
-        return commit_files(table.state, files)
-    commit = table.commit
-    outcome = commit_until_known(lambda: commit(files))
-    return None if outcome is None else check_file_outcome(table.state, files, outcome)
-
-
-def _write(
-    table: IngestTable,
-    unsorted: UnsortedRows,
-    run_start_ms: int,
-    progress: IngestProgress | None,
-) -> list[WrittenFile]:
-    with table.state.reading() as state:
-        leaves = list(state.partitions.leaves())
-    target = WriteTarget(
-        table.root,
-        table.table_id,
-        table.schema,
-        leaves,
-        run_start_ms,
-        table.files,
-        table.engine.threads,
-    )
-    hear = (progress or IngestProgress()).rows_written
-    return write_sorted(sort(unsorted, table.engine), target, table.strategy, hear)
-
-
 def _add_source(
-    unsorted: UnsortedRows, path: SourceFile, checker: RowChecker, progress: IngestProgress | None
+    unsorted: UnsortedRows, path: SourceFile, checker: RowChecker, progress: IngestProgress
 ) -> None:
     match format_of(path):
         case SourceFormat.PARQUET:
@@ -221,8 +214,9 @@ def _add_source(
                 return
             warn_of_extra_columns(path, file, checker.schema)
             if is_scannable(path, file, checker.schema):
-                unsorted.add_file(_address(path), file.schema_arrow, file.metadata.num_rows)
-                (progress or IngestProgress()).rows_read(file.metadata.num_rows)
+                address = str(path if isinstance(path, S3File) else path.resolve())
+                unsorted.add_file(address, file.schema_arrow, file.metadata.num_rows)
+                progress.rows_read(file.metadata.num_rows)
             else:
                 _stage(unsorted, read_parquet(path, checker), progress)
         case SourceFormat.CSV:
@@ -231,14 +225,11 @@ def _add_source(
             _stage(unsorted, read_json_lines(path, checker), progress)
 
 
-def _address(path: SourceFile) -> str:
-    return str(path if isinstance(path, S3File) else path.resolve())
-
-
 def _find_damage(table: IngestTable, paths: Sequence[SourceFile]) -> None:
-    """InvalidRequestError with the file's name, if a file that was brought is damaged.
+    """Raises InvalidRequestError with the name of a damaged source file.
 
-    Arrow says in which row group, but reads some files that the engine does not.
+    Arrow's errors name the row group, so it reads first. It can read some files that the engine
+    cannot.
     """
     for path in find_source_files(paths):
         if format_of(path) is not SourceFormat.PARQUET:
@@ -248,7 +239,7 @@ def _find_damage(table: IngestTable, paths: Sequence[SourceFile]) -> None:
         with spill_folder(table.engine, "ingest") as folder:
             unsorted = UnsortedRows(table.schema, folder)
             checker = RowChecker(table.schema, str(path), None)
-            _add_source(unsorted, path, checker, None)
+            _add_source(unsorted, path, checker, _NO_PROGRESS)
             try:
                 for _ in sort(unsorted, table.engine):
                     pass
@@ -257,13 +248,11 @@ def _find_damage(table: IngestTable, paths: Sequence[SourceFile]) -> None:
 
 
 def _stage(
-    unsorted: UnsortedRows, batches: Iterator[pa.RecordBatch], progress: IngestProgress | None
+    unsorted: UnsortedRows, batches: Iterator[pa.RecordBatch], progress: IngestProgress
 ) -> None:
-    hear = (progress or IngestProgress()).rows_read
-
-    def heard() -> Iterator[pa.RecordBatch]:
+    def count_rows() -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            hear(batch.num_rows)
+            progress.rows_read(batch.num_rows)
             yield batch
 
-    unsorted.add_batches(heard())
+    unsorted.add_batches(count_rows())

@@ -1,4 +1,4 @@
-"""Ingest of files and rows into a table of an instance, tracked."""
+"""Tracked ingests of files and rows into a table of an instance."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ def ingest_paths(
     rejects: Rejects | None = None,
     progress: IngestProgress | None = None,
 ) -> IngestResult:
-    """Takes in files now, in this process."""
+    """Ingests files in this process."""
     job = IngestJob(
         job_id or new_job_id(), tuple(map(instance.storage.sources.job_name, paths)), table_name
     )
@@ -80,7 +80,7 @@ def job_id_in_errors(job_id: str, parameter: str) -> Iterator[None]:
 def submit_ingest(
     instance: Instance, table_name: str, paths: Sequence[str], job_id: str | None = None
 ) -> str:
-    """Sends a job to the ingest queue; returns its id. The files must stay until it ran."""
+    """Sends a job to the ingest queue and returns its id. The files must exist until it ran."""
     ref = instance.tables.index.by_name(table_name)
     for path in paths:
         instance.storage.sources.check_submitted(path)
@@ -109,7 +109,7 @@ def ingest_rows(
     job_id: str | None = None,
     progress: IngestProgress | None = None,
 ) -> IngestResult:
-    """Takes in Arrow batches now, in this process. With an id, its content counts once."""
+    """Ingests Arrow batches in this process. Rows of the same job id are added once."""
     chosen = job_id or new_job_id()
     table = instance.table(table_name)
     with own_task(instance, JobKind.INGEST) as (task_id, done):
@@ -126,7 +126,7 @@ def ingest_rows(
 def run_ingest_message(
     instance: Instance, message: Message, task_id: str | None = None
 ) -> IngestResult:
-    """Runs the job of a message. One that is no job, or too old, is tracked as rejected."""
+    """Runs the job of a message. An invalid or too old message is tracked as rejected."""
     job = job_of_message(instance, message, JobKind.INGEST)
     return run_ingest_job(instance, job, task_id, may_queue=True)
 
@@ -139,9 +139,9 @@ def run_ingest_job(
     progress: IngestProgress | None = None,
     may_queue: bool = False,
 ) -> IngestResult:
-    """Runs a job and tracks it. A job that cannot ever succeed is tracked as rejected.
+    """Runs and tracks a job. A job that can never succeed is tracked as rejected.
 
-    With `may_queue` the committer commits it, if the table's properties say so.
+    With `may_queue` the table's properties decide if the committer commits it.
     """
     table = table_of_job(instance, job, JobKind.INGEST)
 
@@ -157,12 +157,12 @@ def run_ingest_job(
 
 
 def request_of_rows(job_id: str) -> str:
-    """What a job is asked whose rows were handed in: its id is all that tells it from others."""
+    """Returns the fingerprint of a job of rows, which consists of its id only."""
     return json.dumps({"rows of job": job_id})
 
 
 def ingest_table(table: OpenTable) -> IngestTable:
-    """The table as an ingest takes it."""
+    """Returns the table as the target of an ingest."""
     properties = table.properties()
     with table.state.reading() as state:
         schema = schema_from_json(state.schema_json)

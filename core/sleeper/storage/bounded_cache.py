@@ -1,4 +1,4 @@
-"""What was used last, up to so many bytes."""
+"""A least recently used cache of limited bytes."""
 
 import threading
 from collections import OrderedDict
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class BoundedCache(Generic[T]):
-    """Keeps values by name; those that were used longest ago make room. Safe for threads."""
+    """A cache of values by name. Evicts the least recently used ones. Safe for threads."""
 
     def __init__(self, bytes_max: int, bytes_of: Callable[[T], int]) -> None:
         self._bytes_max = bytes_max
@@ -19,7 +19,7 @@ class BoundedCache(Generic[T]):
         self.bytes = 0
 
     def get(self, name: str, load: Callable[[], T]) -> T:
-        """The value of that name, loaded if it is not kept. A failure is not remembered."""
+        """Returns the cached or loaded value. Does not cache failures."""
         with self._lock:
             if name in self._kept:
                 self._kept.move_to_end(name)

@@ -1,4 +1,4 @@
-"""S3 buckets, and how they are reached."""
+"""S3 buckets, their clients and URLs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sleeper.retries import retries_for, retry_seconds
 if TYPE_CHECKING:
     from obstore.store import BackoffConfig, RetryConfig
 
-# A wait is drawn between the first one and `base` times the last one, so it grows by half of that.
-# With the stores' own base of 2 it hardly grows: ten retries take three seconds.
+# A wait is random between the first one and `base` times the last one, so it grows by half of
+# `base`. With the default base of 2 it hardly grows: ten retries take three seconds.
 _BACKOFF: BackoffConfig = {
     "init_backoff": timedelta(milliseconds=100),
     "max_backoff": timedelta(seconds=5),
@@ -47,7 +47,7 @@ def missing_object_error(path: str, error: Exception) -> NotFoundError | Missing
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A key to S3. Temporary ones have a session token."""
+    """An access key of S3. Temporary credentials have a session token."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
@@ -56,11 +56,11 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """An S3 bucket, or what of it is below a prefix (which has no slash at its ends).
+    """An S3 bucket, or its objects below a prefix without leading and trailing slash.
 
-    Whatever is not given comes from where AWS keeps it: the environment, or the role of the
-    container or machine. An endpoint is one of another server than AWS's; all that read and
-    write find it in the environment by the names that AWS's own tools have for it.
+    Missing values come from the environment or the role of the container or machine. `endpoint`
+    is the URL of a server other than AWS, by default from the environment variables of AWS's
+    tools.
     """
 
     name: str
@@ -71,27 +71,27 @@ class Bucket:
 
     @property
     def server(self) -> str | None:
-        """The endpoint that counts; None for AWS."""
-        named = (os.environ.get(name) for name in _ENDPOINT_VARIABLES)
-        return self.endpoint or next(filter(None, named), None)
+        """The effective endpoint, None for AWS."""
+        variables = (os.environ.get(name) for name in _ENDPOINT_VARIABLES)
+        return self.endpoint or next(filter(None, variables), None)
 
     @property
     def allows_http(self) -> bool:
-        """Only where an endpoint says so: AWS itself is never spoken to in the clear."""
+        """Whether the endpoint is plain HTTP. Connections to AWS are always encrypted."""
         return self.server is not None and self.server.startswith("http://")
 
     def url_of(self, path: str) -> str:
-        """The URL of an object by its path below the prefix."""
+        """Returns the URL of an object by its path below the prefix."""
         return f"s3://{self.name}/{self.key_of(path)}"
 
     def key_of(self, path: str) -> str:
-        """The object's key in the bucket."""
+        """Returns the object's key in the bucket."""
         return f"{self.prefix}/{path}" if self.prefix else path
 
 
 @lru_cache(maxsize=64)
 def open_bucket(bucket: Bucket) -> S3Store:
-    """The bucket's objects, by their paths below the prefix. Opened once per process."""
+    """Returns the bucket's store, by paths below the prefix. Opened once per process."""
     more: dict[str, str] = {}
     if bucket.region is not None:
         more["region"] = bucket.region
@@ -130,12 +130,12 @@ def _mean_waits_seconds() -> Iterator[float]:
 
 
 def is_s3_url(name: str) -> bool:
-    """Whether a file's name is one of an object of S3."""
+    """Whether a file's name is the URL of an S3 object."""
     return name.startswith(_SCHEMES)
 
 
 def split_s3_url(name: str) -> tuple[str, str]:
-    """Bucket and key of `s3://bucket/key`, `s3a://bucket/key` or plain `bucket/key`."""
+    """Splits `s3://bucket/key`, `s3a://bucket/key` or plain `bucket/key` into bucket and key."""
     plain = name
     for scheme in _SCHEMES:
         plain = plain.removeprefix(scheme)
@@ -146,6 +146,6 @@ def split_s3_url(name: str) -> tuple[str, str]:
 
 
 def quoted_s3_url(url: str) -> str:
-    """The URL with the characters escaped that an engine would not take to the letter."""
+    """Returns the URL with special characters escaped, as DataFusion requires."""
     bucket, key = split_s3_url(url)
     return f"s3://{bucket}/{quote(key)}"

@@ -1,4 +1,4 @@
-"""Objects of one bucket: written once, read in ranges, deleted many at a time."""
+"""Objects of one bucket: uploads, reads of ranges, deletion in batches."""
 
 import contextlib
 import io
@@ -14,24 +14,23 @@ from obstore.store import S3Store
 from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.storage.bucket import missing_object_error
 
-# What an object may have to be put in one request, and the parts of a larger one: S3 takes
-# 10,000 of them, so an object has at most 160 GB.
+# The limit of a single put, and the part size of larger uploads. S3 allows 10,000 parts, so an
+# object has at most 160 GB.
 _PART_BYTES = 16 * 1024**2
 _PARTS_IN_FLIGHT = 1
-# Of a file that is whole already: nothing else takes memory then.
+# The upload of a complete file needs no other memory.
 _FILE_PARTS_IN_FLIGHT = 4
 _DELETED_AT_ONCE = 1000
 
 
 @contextlib.contextmanager
 def upload(store: S3Store, path: str, replaces: bool = False) -> Iterator[Any]:
-    """A binary file to write an object to, which is there, whole, when this ends.
+    """Yields a binary file and creates the object from it at the end.
 
-    If it ends with an error there is no object. A small one is put on the condition that
-    its name is free, for S3 to check, unless it `replaces` another; the parts of a large one
-    are not.
+    An error creates no object. S3 checks that the name of a small object is free, unless
+    `replaces` is true. For an upload in parts it does not check.
     """
-    # Whoever only opens an instance does without Arrow, which takes long to load.
+    # Arrow loads slowly, and opening an instance does not need it.
     import pyarrow as pa
 
     raw = _Upload(store, path, replaces)
@@ -43,7 +42,7 @@ def upload(store: S3Store, path: str, replaces: bool = False) -> Iterator[Any]:
 
 
 def upload_file(store: S3Store, path: str, file: Path) -> None:
-    """Puts a local file as an object, as `upload` does, some parts at a time."""
+    """Uploads a local file with the checks of `upload`, some parts at a time."""
     with _upload_errors(path):
         if file.stat().st_size <= _PART_BYTES:
             _put_new(store, path, file.read_bytes())
@@ -58,7 +57,7 @@ def upload_file(store: S3Store, path: str, file: Path) -> None:
 
 
 def create_object(store: S3Store, path: str, content: bytes) -> bool:
-    """Puts a small object, unless there is one of that name: then False."""
+    """Puts a small object. Returns False if the name is taken."""
     with _upload_errors(path):
         try:
             obstore.put(store, path, content, mode="create", use_multipart=False)
@@ -70,8 +69,8 @@ def create_object(store: S3Store, path: str, content: bytes) -> bool:
 def _put_new(store: S3Store, path: str, content: bytes) -> None:
     """Puts an object under a name that must be free.
 
-    The store repeats a put whose answer was an error or got lost. If the first one was carried
-    out, the second finds the name taken, by these very bytes.
+    The store retries a put after an error or a lost response. If the first put succeeded, the
+    retry fails because the name is taken by the same bytes.
     """
     try:
         obstore.put(store, path, content, mode="create", use_multipart=False)
@@ -83,7 +82,7 @@ def _put_new(store: S3Store, path: str, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _upload_errors(path: str) -> Iterator[None]:
-    """What a store raises as UnavailableError."""
+    """Translates a store's errors to UnavailableError."""
     try:
         yield
     except AlreadyExistsError as error:
@@ -94,7 +93,7 @@ def _upload_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """What a store raises as NotFoundError, or UnavailableError, also if there is no bucket."""
+    """Translates a store's errors to NotFoundError, or UnavailableError for a missing bucket."""
     try:
         yield
     except (ObjectNotFoundError, FileNotFoundError) as error:
@@ -104,7 +103,7 @@ def store_errors(path: str) -> Iterator[None]:
 
 
 class _Upload(io.RawIOBase):
-    """Keeps what is written until it is more than a part, and sends parts from then on."""
+    """A buffer of one part, and a multipart upload beyond that."""
 
     def __init__(self, store: S3Store, path: str, replaces: bool) -> None:
         self._store, self._path, self._replaces = store, path, replaces
@@ -131,7 +130,7 @@ class _Upload(io.RawIOBase):
         return len(data)
 
     def complete(self) -> None:
-        """Makes the object of what was written. Without this there is none."""
+        """Creates the object from the written bytes."""
         if self._parts is not None:
             self._parts.close()
         elif self._replaces:
@@ -142,7 +141,7 @@ class _Upload(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def _as_files_do(path: str) -> Iterator[None]:
+def _file_errors(path: str) -> Iterator[None]:
     try:
         with store_errors(path):
             yield
@@ -151,15 +150,15 @@ def _as_files_do(path: str) -> Iterator[None]:
 
 
 class ObjectFile(io.RawIOBase):
-    """An object as a file to read: every read is one request for its range.
+    """An object as a readable file. Each read is one request for a range.
 
-    FileNotFoundError if it is gone, UnavailableError if the store does not answer.
+    FileNotFoundError if the object is gone, UnavailableError if the store does not answer.
     """
 
     def __init__(self, store: S3Store, path: str, size: int | None = None) -> None:
         self._store, self._path = store, path
         self._at = 0
-        with _as_files_do(path):
+        with _file_errors(path):
             self._size = obstore.head(store, path)["size"] if size is None else size
 
     def readable(self) -> bool:
@@ -181,19 +180,19 @@ class ObjectFile(io.RawIOBase):
         length = left if size < 0 else min(size, left)
         if not length:
             return b""
-        with _as_files_do(self._path):
-            found = obstore.get_range(self._store, self._path, start=self._at, length=length)
-        self._at += len(found)
-        return bytes(found)
+        with _file_errors(self._path):
+            content = obstore.get_range(self._store, self._path, start=self._at, length=length)
+        self._at += len(content)
+        return bytes(content)
 
     def readinto(self, buffer: Any) -> int:
-        found = self.read(len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
+        content = self.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
 
 
 def delete_objects(store: S3Store, paths: list[str]) -> None:
-    """Deletes them, a thousand a request; those that are gone already are no error."""
+    """Deletes objects, a thousand per request. Missing objects are no error."""
     for start in range(0, len(paths), _DELETED_AT_ONCE):
         some = paths[start : start + _DELETED_AT_ONCE]
         try:

@@ -1,4 +1,4 @@
-"""Where an instance's data lies: a local folder or a bucket, and how objects get there."""
+"""The location of an instance's data: a local folder or a bucket."""
 
 import contextlib
 import os
@@ -25,11 +25,11 @@ from sleeper.storage.disk import make_folder, sync_folder
 
 
 class DataRoot:
-    """The folder, or the bucket, below which an instance keeps its tables' objects.
+    """The folder or bucket of an instance's objects.
 
-    Paths are relative to it, as the state store has them. A file appears under its name at
-    once, an object of a bucket when it is whole; either way a data file only counts when it
-    is committed. What was written is durable when `sink` ends.
+    Paths are relative to it, like those in the state store. A local file is visible while it is
+    written, an object when it is complete. Data files take effect by their commit. Written
+    content is durable when `sink` ends.
     """
 
     def __init__(self, place: Path | Bucket) -> None:
@@ -42,23 +42,23 @@ class DataRoot:
             self.store = LocalStore(place)
 
     def __reduce__(self) -> tuple[type["DataRoot"], tuple[Path | Bucket]]:
-        """As a task on another machine gets it: it opens its own."""
+        """Pickles the place, so that a task on another machine opens its own store."""
         return DataRoot, (self._place,)
 
     @property
     def buckets(self) -> tuple[Bucket, ...]:
-        """What an engine needs to know to read the URLs: the bucket, if it is one."""
+        """The bucket that an engine needs to read the URLs, if the root is one."""
         return (self._place,) if isinstance(self._place, Bucket) else ()
 
     def url_of(self, path: str) -> str:
-        """What the engine opens: a file's path, or an object's URL."""
+        """Returns a file's path or an object's URL for the engine."""
         place = self._place
         return place.url_of(path) if isinstance(place, Bucket) else str(place / path)
 
     def sink(self, path: str) -> contextlib.AbstractContextManager[Any]:
-        """A binary file to write the object to. UnavailableError if disk or store refuse.
+        """Returns a context with a binary file to write the object to.
 
-        Nothing is ever overwritten: it refuses a name that is taken.
+        UnavailableError if disk or store fail, or if the name is taken.
         """
         if isinstance(self.store, S3Store):
             return upload(self.store, path)
@@ -66,14 +66,14 @@ class DataRoot:
 
     @contextlib.contextmanager
     def place_of(self, path: str, folder: Path) -> Iterator[Path]:
-        """Where to write the object as a local file, which replaces the one that is there.
+        """Yields the path of a local file to write the object to.
 
-        In a bucket it is put when this ends without an error, from the folder. Whoever writes
-        a file of a local root makes it durable.
+        For a bucket the file is in `folder` and uploaded at the end. For a local root the name
+        is reserved, and the caller makes the file durable.
         """
         if not isinstance(self.store, S3Store):
             with self.sink(path):
-                pass  # The name is ours now.
+                pass  # reserves the name
             yield Path(self.url_of(path))
             return
         file = folder / f"upload-{uuid.uuid4().hex}"
@@ -85,7 +85,7 @@ class DataRoot:
 
     @contextlib.contextmanager
     def _file_sink(self, path: str) -> Iterator[Any]:
-        # Whoever only opens an instance does without Arrow, which takes long to load.
+        # Arrow loads slowly, and opening an instance does not need it.
         import pyarrow as pa
 
         target = Path(self.url_of(path))
@@ -102,9 +102,10 @@ class DataRoot:
 
     @contextlib.contextmanager
     def replacing(self, path: str) -> Iterator[Any]:
-        """A binary file to write what then takes the place of the object, at once and whole.
+        """Yields a binary file that atomically replaces the object at the end.
 
-        For results that have their names from others, and are always the same; data files never.
+        For results with fixed names, whose content is the same in every run. Data files are
+        never replaced.
         """
         if isinstance(self.store, S3Store):
             with upload(self.store, path, replaces=True) as sink:
@@ -116,7 +117,7 @@ class DataRoot:
             os.replace(self.url_of(unfinished), target)
 
     def create(self, path: str, content: bytes) -> bool:
-        """Makes a small object, unless there is one of that name: then False."""
+        """Creates a small object. Returns False if the name is taken."""
         if isinstance(self.store, S3Store):
             return create_object(self.store, path, content)
         with self._unfinished(path) as (unfinished, target):
@@ -130,7 +131,7 @@ class DataRoot:
 
     @contextlib.contextmanager
     def _unfinished(self, path: str) -> Iterator[tuple[str, Path]]:
-        """A name beside the file's, and the file; what is left of the first is gone afterwards."""
+        """Yields a temporary name beside a file, and the file. Deletes the temporary file."""
         target = Path(self.url_of(path))
         unfinished = f"{path}.{uuid.uuid4().hex[:16]}.unfinished"
         try:
@@ -142,14 +143,14 @@ class DataRoot:
             self.delete([unfinished])
 
     def read(self, path: str) -> bytes:
-        """The whole object; NotFoundError if there is none."""
+        """Returns the object's content. NotFoundError if it does not exist."""
         with store_errors(path):
             return bytes(obstore.get(self.store, path).bytes())
 
     def open(self, path: str, size: int | None = None) -> Any:
-        """The object as a file for Arrow to read. Its size saves a request if it is known.
+        """Opens the object as a file of Arrow. A known `size` saves a request.
 
-        FileNotFoundError, now or at the first read, if there is none.
+        FileNotFoundError, now or at the first read, if it does not exist.
         """
         import pyarrow as pa
 
@@ -158,31 +159,31 @@ class DataRoot:
         return pa.OSFile(self.url_of(path))
 
     def list_objects(self, folder: str) -> Iterator[StoredObject]:
-        """All objects below a folder of the root, in no order."""
+        """Yields all objects below a folder of the root, in no order."""
         if not isinstance(self.store, S3Store):
             yield from self._list_files(folder)
             return
         with store_errors(folder):
             for page in obstore.list(self.store, prefix=folder):
-                for found in page:
-                    modified_ms = round(found["last_modified"].timestamp() * 1000)
-                    yield StoredObject(found["path"], found["size"], modified_ms)
+                for each in page:
+                    modified_ms = round(each["last_modified"].timestamp() * 1000)
+                    yield StoredObject(each["path"], each["size"], modified_ms)
 
     def _list_files(self, folder: str) -> Iterator[StoredObject]:
         root = Path(self.url_of(""))
         for path in (root / folder).rglob("*"):
             try:
-                found = path.stat()
+                status = path.stat()
             except FileNotFoundError:
                 continue
             if path.is_file():
-                modified_ms = found.st_mtime_ns // 1_000_000
-                yield StoredObject(path.relative_to(root).as_posix(), found.st_size, modified_ms)
+                modified_ms = status.st_mtime_ns // 1_000_000
+                yield StoredObject(path.relative_to(root).as_posix(), status.st_size, modified_ms)
 
     def delete(self, paths: list[str]) -> None:
-        """Deletes the objects; those that are gone already are no error.
+        """Deletes the objects. Missing objects are no error.
 
-        Files not through the store, which cannot name what its own torn writes leave behind.
+        Files are deleted directly, because obstore rejects the names of its own torn writes.
         """
         if isinstance(self.store, S3Store):
             delete_objects(self.store, paths)

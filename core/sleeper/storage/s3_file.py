@@ -1,4 +1,4 @@
-"""Files that users bring in buckets, with as much of a path's interface as is needed."""
+"""Users' files in buckets, with part of a path's interface."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -27,19 +27,19 @@ class S3File:
 
     @property
     def name(self) -> str:
-        """The last part of its key."""
+        """The last part of the key."""
         return self.key.rsplit("/", 1)[-1]
 
     def open_ranges(self) -> ObjectFile:
-        """The object, of which every read is one request."""
+        """Opens the object for reads of ranges, one request each."""
         return ObjectFile(open_bucket(self.bucket), self.key)
 
     def open_stream(self) -> IO[bytes]:
-        """The object, to read from its beginning to its end."""
+        """Opens the object for a sequential read."""
         return cast(IO[bytes], io.BufferedReader(self.open_ranges(), _READ_AHEAD_BYTES))
 
     def size(self) -> int | None:
-        """The bytes of the object of this very key; None if there is none."""
+        """Returns the bytes of the object with exactly this key, None if it does not exist."""
         try:
             with store_errors(self.key):
                 return obstore.head(open_bucket(self.bucket), self.key)["size"]
@@ -47,15 +47,15 @@ class S3File:
             return None
 
     def below(self) -> Iterator["S3File"]:
-        """The objects under it, in no order."""
+        """Yields the objects below the key, in no order."""
         return (file for file, _ in self.below_with_bytes())
 
     def below_with_bytes(self) -> Iterator[tuple["S3File", int]]:
-        """The same, each with its bytes."""
+        """Yields the objects below the key with their bytes, in no order."""
         with store_errors(self.key):
             for page in obstore.list(open_bucket(self.bucket), prefix=self.key.rstrip("/")):
-                for found in page:
-                    yield replace(self, key=found["path"]), found["size"]
+                for each in page:
+                    yield replace(self, key=each["path"]), each["size"]
 
 
 SourceFile = Path | S3File
@@ -63,9 +63,9 @@ SourceFile = Path | S3File
 
 
 def s3_file(name: str, buckets: Sequence[Bucket]) -> S3File:
-    """The file of an S3 URL, or of `bucket/key`, in one of the buckets that may be read.
+    """Returns the file of an S3 URL or of `bucket/key`.
 
-    InvalidRequestError if it is in another.
+    InvalidRequestError if its bucket is not one of `buckets`.
     """
     bucket_name, key = split_s3_url(name)
     for bucket in buckets:

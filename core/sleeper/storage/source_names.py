@@ -1,4 +1,4 @@
-"""Names of users' files in S3, and the buckets that they may be in. Loads no data library."""
+"""Names of users' files in S3, and the buckets that ingest may read. Loads no data library."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ _ENDING_BELOW = ".parquet"
 
 
 def readable_buckets(root: DataRoot, properties: InstanceProperties) -> tuple[Bucket, ...]:
-    """The instance's own bucket if it has one, and those that users bring files in."""
+    """Returns the instance's own bucket, if any, and the source buckets."""
     return (*root.buckets, *_source_buckets(root, properties))
 
 
@@ -39,7 +39,7 @@ def s3_source(name: str, root: DataRoot, properties: InstanceProperties) -> S3Fi
 
 
 def _is_upload(key: str) -> bool:
-    """Whether a key of the data bucket is below `for_ingest/`, whatever normalizes it later."""
+    """Whether a key is below `for_ingest/`, also after a normalisation of its path."""
     parts = key.removeprefix(UPLOADS_PREFIX).removesuffix("/").split("/")
     return key == UPLOADS_PREFIX or (
         key.startswith(UPLOADS_PREFIX) and not {"", ".", ".."} & set(parts)
@@ -49,7 +49,7 @@ def _is_upload(key: str) -> bool:
 def find_s3_files(
     name: str, root: DataRoot, properties: InstanceProperties
 ) -> list[tuple[str, int]]:
-    """The URL of the object with its bytes, or of every Parquet file below it, in order.
+    """Returns the URL and bytes of the object, or of every Parquet file below it, in order.
 
     InvalidRequestError if there is none, or it may not be ingested.
     """
@@ -68,7 +68,7 @@ def find_s3_files(
 
 
 def _source_buckets(root: DataRoot, properties: InstanceProperties) -> tuple[Bucket, ...]:
-    """They are reached as the instance's own is."""
+    """Returns the source buckets, with the credentials and endpoint of the instance's own."""
     own = next(iter(root.buckets), Bucket(""))
     names = properties.get(INGEST_SOURCE_BUCKETS)
     return tuple(replace(own, name=name, prefix="") for name in names if name != own.name)
