@@ -384,9 +384,7 @@ def test_a_value_too_large_is_named_by_row_group_and_row_of_its_file(
         run(table, InProcessCluster(), path)
 
 
-def test_changed_input_is_not_committed(
-    table: BulkImportTable, tmp_path: Path
-) -> None:
+def test_changed_input_is_not_committed(table: BulkImportTable, tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", some_rows(100))
     changing = InProcessCluster(before_write=lambda: write(path, some_rows(90)))
     with pytest.raises(UnavailableError, match=r"90 rows written \(expected 100\)"):
