@@ -19,7 +19,7 @@ from sleeper.bulk_export.run import (
     plan_export,
     write_export,
 )
-from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
+from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.queue import Message
@@ -32,14 +32,12 @@ from sleeper.query.run import run_query
 from sleeper.query.service import make_query_table
 from sleeper.reports.access import check_export_access
 from sleeper.runs.task import own_task
-from sleeper.runs.tracked_job import RunEnd, TrackedJob
+from sleeper.runs.tracking import RunResult, find_job_table, track_run
 from sleeper.storage.bucket import Bucket, is_s3_url, split_s3_url
 from sleeper.storage.location import DataRoot
-from sleeper.tables.table_index import find_table
-from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId
+from sleeper.tables.table_ref import TableId
 
 _EXPORTS_FOLDER = "exports"
-_NO_TABLE = TableId("")
 
 
 def export_table(
@@ -68,13 +66,13 @@ def run_bulk_export_message(
     try:
         job = bulk_export_job_from_message(message.body, message.message_id)
     except InvalidRequestError as error:
-        TrackedJob(instance, JobKind.BULK_EXPORT, _NO_TABLE, message.message_id).reject(error)
+        track_run(instance, JobKind.BULK_EXPORT, TableId(""), message.message_id).reject(error)
         raise
-    table = _table_of(instance, job)
+    table = find_job_table(instance, JobKind.BULK_EXPORT, job)
     try:
         check_export_access(table, message.sender)
     except InvalidRequestError as error:
-        TrackedJob(instance, JobKind.BULK_EXPORT, table.ref.id, job.id).reject(error)
+        track_run(instance, JobKind.BULK_EXPORT, table.ref.id, job.id).reject(error)
         raise
     return _run(instance, job, instance.storage.exports(), task_id)
 
@@ -82,23 +80,14 @@ def run_bulk_export_message(
 def _run(
     instance: Instance, job: BulkExportJob, root: DataRoot, task_id: str | None
 ) -> BulkExportResult:
-    table = OpenTable(instance, _table_of(instance, job).ref)
+    table = find_job_table(instance, JobKind.BULK_EXPORT, job)
     folder = ExportFolder(root, table.ref.id, job.id)
 
     def work(_: JobRunRef) -> BulkExportResult:
         return finished_export(folder) or _export(table, folder)
 
-    tracked = TrackedJob(instance, JobKind.BULK_EXPORT, table.ref.id, job.id, task_id)
-    return tracked.run(work, lambda r: RunEnd(None if r.done_before else r.rows))
-
-
-def _table_of(instance: Instance, job: BulkExportJob) -> OpenTable:
-    try:
-        return OpenTable(instance, find_table(instance.tables.index, job.table_name, job.table_id))
-    except (NotFoundError, InvalidRequestError) as error:
-        named = (job.table_id or job.table_name or _NO_TABLE)[:TABLE_NAME_LENGTH_MAX]
-        TrackedJob(instance, JobKind.BULK_EXPORT, TableId(named), job.id).reject(error)
-        raise InvalidRequestError(str(error)) from error
+    tracker = track_run(instance, JobKind.BULK_EXPORT, table.ref.id, job.id, task_id)
+    return tracker.execute(work, lambda r: RunResult(None if r.done_before else r.rows))
 
 
 def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:

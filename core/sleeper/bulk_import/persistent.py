@@ -13,13 +13,12 @@ from sleeper.bulk_import.start import platform_job
 from sleeper.bulk_import.watch import AcceptedRun, is_end_recorded, record_end
 from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
-from sleeper.jobs.event import JobKind, JobRunRef, JobStep
+from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.queue import Message
 from sleeper.jobs.spark_platform import PlatformName, RunOutcome, RunState, run_id_of
 from sleeper.jobs.spark_submit import yarn_command
 from sleeper.properties.deployed import EMR_IMAGE
-from sleeper.runs.file_jobs import job_of_message, table_of_job
-from sleeper.runs.tracked_job import TrackedJob
+from sleeper.runs.tracking import RunTracker, find_job_table, parse_file_job
 
 logger = logging.getLogger(__name__)
 _SECONDS_TO_STOP = 10
@@ -31,20 +30,19 @@ def run_persistent_import(instance: Instance, message: Message) -> None:
 
     InvalidRequestError if it can never run. The job is then recorded as rejected.
     """
-    job = job_of_message(instance, message, JobKind.BULK_IMPORT)
-    table_id = table_of_job(instance, job, JobKind.BULK_IMPORT).ref.id
+    job = parse_file_job(instance, message, JobKind.BULK_IMPORT)
+    table_id = find_job_table(instance, JobKind.BULK_IMPORT, job).ref.id
     run_id = run_id_of(table_id, job.id, f"{message.message_id}#{message.receives}")
     reference = f"spark-submit sleeper-{run_id}"
-    run = JobRunRef(table_id, job.id, JobKind.BULK_IMPORT, run_id, reference)
+    run = JobRunRef(table_id, job.id, JobKind.BULK_IMPORT, run_id)
+    tracker = RunTracker(instance.jobs.tracker, instance.clock, run)
     try:
         job_request = platform_job(instance, PlatformName.PERSISTENT_EMR, message, run)
     except InvalidRequestError as error:
-        TrackedJob(instance, run.kind, table_id, job.id, run_id=run_id).reject(error)
+        tracker.reject(error)
         raise
     command = yarn_command(job_request, instance.properties().get(EMR_IMAGE) or "")
-    instance.jobs.tracker.record(
-        run.event(JobStep.ACCEPTED, instance.clock(), inputs=len(job.files))
-    )
+    tracker.accept(reference, len(job.files))
     outcome = _run_command(command)
     accepted = AcceptedRun(run_id, table_id, job.id, reference)
     if not is_end_recorded(instance, accepted):

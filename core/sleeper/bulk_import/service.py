@@ -17,9 +17,8 @@ from sleeper.jobs.queue import Message
 from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN, EXTRA_COLUMNS_REFUSED
 from sleeper.runs.engine import engine_settings, file_settings
-from sleeper.runs.file_jobs import job_of_message, table_of_job
 from sleeper.runs.task import own_task
-from sleeper.runs.tracked_job import RunEnd, TrackedJob
+from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
 from sleeper.schema.json import schema_from_json
 
 
@@ -46,7 +45,7 @@ def run_bulk_import_message(
 
     `run_id` is the id of the run that a platform accepted.
     """
-    job = job_of_message(instance, message, JobKind.BULK_IMPORT)
+    job = parse_file_job(instance, message, JobKind.BULK_IMPORT)
     return _run(instance, job, cluster, ignore_stage, run_id)
 
 
@@ -57,7 +56,7 @@ def _run(
     on_stage: OnStage,
     run_id: str | None = None,
 ) -> BulkImportResult:
-    table = table_of_job(instance, job, JobKind.BULK_IMPORT)
+    table = find_job_table(instance, JobKind.BULK_IMPORT, job)
 
     def work(_: JobRunRef) -> BulkImportResult:
         files = [instance.storage.sources.open(name) for name in job.files]
@@ -66,10 +65,10 @@ def _run(
         )
 
     with own_task(instance, JobKind.BULK_IMPORT) as (task_id, done):
-        tracked = TrackedJob(
-            instance, JobKind.BULK_IMPORT, table.ref.id, job.id, task_id, len(job.files), run_id
+        tracker = track_run(instance, JobKind.BULK_IMPORT, table.ref.id, job.id, task_id, run_id)
+        result = tracker.execute(
+            work, lambda r: RunResult(None if r.done_before else r.rows), inputs=len(job.files)
         )
-        result = tracked.run(work, lambda r: RunEnd(None if r.done_before else r.rows))
         done(result.rows)
     return result
 

@@ -13,7 +13,7 @@ from sleeper.bulk_import.job import spark_request_from_message
 from sleeper.bulk_import.watch import AcceptedRun, BulkImportRuns, open_platform
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
-from sleeper.jobs.event import JobKind, JobRunRef, JobStep
+from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.files_message import body_with_id
 from sleeper.jobs.ingest_job import ingest_job_from_message
 from sleeper.jobs.queue import Message
@@ -26,9 +26,7 @@ from sleeper.jobs.spark_platform import (
 from sleeper.jobs.status import JobState
 from sleeper.properties.deployed import CONFIG_BUCKET
 from sleeper.properties.instance import REGION
-from sleeper.runs.file_jobs import job_of_message, table_of_job
-from sleeper.runs.tracked_job import TrackedJob
-from sleeper.tables.table_ref import TableId
+from sleeper.runs.tracking import RunTracker, find_job_table, parse_file_job
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +46,15 @@ def start_bulk_import(instance: Instance, name: PlatformName, message: Message) 
 
     InvalidRequestError if it can never run. The job is then recorded as rejected.
     """
-    job = job_of_message(instance, message, JobKind.BULK_IMPORT)
-    table_id = table_of_job(instance, job, JobKind.BULK_IMPORT).ref.id
+    job = parse_file_job(instance, message, JobKind.BULK_IMPORT)
+    table_id = find_job_table(instance, JobKind.BULK_IMPORT, job).ref.id
     run = JobRunRef(
         table_id,
         job.id,
         JobKind.BULK_IMPORT,
         run_id_of(table_id, job.id, message.message_id),
     )
+    tracker = RunTracker(instance.jobs.tracker, instance.clock, run)
     runs = BulkImportRuns(instance, name)
     earlier = _earlier_run(instance, run, runs)
     if earlier is not None:
@@ -65,9 +64,11 @@ def start_bulk_import(instance: Instance, name: PlatformName, message: Message) 
         job_request = platform_job(instance, name, message, run)
         reference = open_platform(instance, name).submit(job_request)
     except InvalidRequestError as error:
-        TrackedJob(instance, run.kind, table_id, job.id, run_id=run.run_id).reject(error)
+        tracker.reject(error)
         raise
-    _accept(instance, run, runs, reference, len(job.files))
+    runs.add(AcceptedRun(run.run_id, table_id, run.job_id, reference))
+    tracker.accept(reference, len(job.files))
+    logger.info("bulk import accepted as %s", reference, extra=_extra(run))
     return BulkImportStart(run.run_id, reference)
 
 
@@ -119,15 +120,6 @@ def _driver_environment(instance: Instance) -> Mapping[str, str]:
         "AWS_DEFAULT_REGION": properties.get(REGION),
     }
     return {variable: value for variable, value in variables.items() if value}
-
-
-def _accept(
-    instance: Instance, run: JobRunRef, runs: BulkImportRuns, reference: str, inputs: int
-) -> None:
-    runs.add(AcceptedRun(run.run_id, TableId(run.table_id), run.job_id, reference))
-    accepted = JobRunRef(run.table_id, run.job_id, run.kind, run.run_id, reference)
-    instance.jobs.tracker.record(accepted.event(JobStep.ACCEPTED, instance.clock(), inputs=inputs))
-    logger.info("bulk import accepted as %s", reference, extra=_extra(run))
 
 
 def _extra(run: JobRunRef) -> dict[str, str]:

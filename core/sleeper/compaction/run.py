@@ -19,16 +19,16 @@ from sleeper.datafiles.write.partitioned import WriteTarget
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
-    SleeperError,
     StateMovedOnError,
     UnavailableError,
     UserCodeError,
 )
 from sleeper.files.data_file import DataFile
-from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, new_run_id
+from sleeper.jobs.event import JobKind, JobRunRef, new_run_id
 from sleeper.jobs.tracker import JobTracker
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Region
+from sleeper.runs.tracking import RunTracker
 from sleeper.schema.model import Schema
 from sleeper.statestore.commit_message import CommitRun, check_outcome, commit_now
 from sleeper.statestore.store import StateStore
@@ -89,44 +89,45 @@ def run_compaction(
       to five minutes.
     - UnavailableError, ConflictError: let the message return.
     """
-    record = _RunRecord(tracker, job, settings.task_id, clock)
-    if _is_committed(store, job.id, record):
+    run = JobRunRef(job.table_id, job.id, JobKind.COMPACTION, new_run_id(), settings.task_id)
+    run_tracker = RunTracker(tracker, clock, run)
+    if _is_committed(store, job.id, run_tracker):
         return CompactionResult(already_done=True)
     try:
         with Lease(store, job.id, settings.lease_seconds, clock) as lease:
-            record.started()
+            run_tracker.try_record_start()
             merge = _plan_merge(job, store, clock(), settings.iterators)
             output, rows_read = _write(job, merge, store, root, settings, lease, on_rows)
             inputs = tuple(file.path for file in merge.inputs)
             transaction = CommitCompaction(
                 job.id, merge.partition.id, inputs, output, merge.run_start_ms
             )
-            outcome = (commit or commit_now(store))(record.run, transaction)
+            outcome = (commit or commit_now(store))(run, transaction)
             is_queued = check_outcome(transaction, outcome) is None
     except StateMovedOnError as error:
-        if _is_committed(store, job.id, record):
+        if _is_committed(store, job.id, run_tracker):
             return CompactionResult(already_done=True)
-        record.failed(error)
+        run_tracker.record_failure(error)
         raise
     except UserCodeError as error:
-        record.failed(error)
+        run_tracker.record_failure(error)
         with store.reading() as state:
             expiry_ms = state.moment(clock()) + _FAILED_ITERATOR_LEASE_MS
         store.commit(ShortenLeases((job.id,), expiry_ms))
         raise
     except Exception as error:
-        record.failed(error)
+        run_tracker.record_failure(error)
         raise
     rows_written = output.rows if output else 0
-    record.finished(rows_read, rows_written, is_committed=not is_queued)
+    run_tracker.try_record_result(rows_read, rows_written, is_committed=not is_queued)
     return CompactionResult(output, rows_read, rows_written, queued=is_queued)
 
 
-def _is_committed(store: StateStore, job_id: str, record: "_RunRecord") -> bool:
+def _is_committed(store: StateStore, job_id: str, run_tracker: RunTracker) -> bool:
     with store.reading() as state:
         applied = state.jobs.applied(job_id, CommitCompaction.kind)
     if applied is not None:
-        record.committed_earlier(applied.time_ms)
+        run_tracker.try_record_earlier_commit(applied.time_ms)
     return applied is not None
 
 
@@ -272,45 +273,3 @@ def _check_keys(merge: MergeJob, output: DataFile | None) -> None:
             f"{shown_key(output.largest_key)}, which the rows of partition {merge.partition.id} "
             "do not have"
         )
-
-
-class _RunRecord:
-    """Records the steps of a run in the tracker. A tracker that fails does not fail the run."""
-
-    def __init__(
-        self, tracker: JobTracker, job: CompactionJob, task_id: str | None, clock: Clock
-    ) -> None:
-        self._tracker = tracker
-        self._clock = clock
-        self.run = JobRunRef(job.table_id, job.id, JobKind.COMPACTION, new_run_id(), task_id)
-
-    def started(self) -> None:
-        self._record(self.run.event(JobStep.STARTED, self._clock()))
-
-    def finished(self, rows_read: int, rows_written: int, is_committed: bool) -> None:
-        now_ms = self._clock()
-        finished = self.run.event(
-            JobStep.FINISHED, now_ms, rows_read=rows_read, rows_written=rows_written
-        )
-        if is_committed:
-            self._record(finished, self.run.event(JobStep.COMMITTED, now_ms))
-        else:
-            self._record(finished)
-
-    def committed_earlier(self, at_ms: int) -> None:
-        """Records the commit of another run, which may have died before it recorded it."""
-        run = self.run
-        self._record(JobEvent(run.table_id, run.job_id, run.kind, JobStep.COMMITTED, at_ms))
-
-    def failed(self, error: Exception) -> None:
-        self._record(self.run.event(JobStep.FAILED, self._clock(), reasons=(str(error),)))
-
-    def _record(self, *events: JobEvent) -> None:
-        run = self.run
-        extra = {"table": run.table_id, "job_id": run.job_id, "task_id": run.task_id}
-        for event in events:
-            logger.info("compaction job %s", event.step.value, extra=extra)
-        try:
-            self._tracker.record(*events)
-        except SleeperError:
-            logger.warning("could not record job status", exc_info=True, extra=extra)

@@ -19,10 +19,11 @@ from sleeper.errors import SleeperError
 from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files, new_files
 from sleeper.ingest.service import ingest_table, request_of_rows
 from sleeper.instance import Instance, OpenTable
-from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
+from sleeper.jobs.event import JobKind, JobStep
 from sleeper.partitions.partition import Partition
 from sleeper.properties.engine import SORT_MEMORY_BYTES
 from sleeper.runs.engine import engine_settings
+from sleeper.runs.tracking import track_run
 from sleeper.schema.model import Schema
 from sleeper.statestore.commit_message import commit_until_known
 from sleeper.statestore.file_commits import find_earlier_commit
@@ -161,14 +162,8 @@ def _record(
     job_id: str,
     *steps: tuple[JobStep, Mapping[str, object]],
 ) -> None:
-    """Records the steps. A failed tracker does not fail a committed job."""
-    run_id, now_ms = new_run_id(), instance.clock()
-
-    def event(step: JobStep, at_ms: int, more: Mapping[str, object]) -> JobEvent:
-        return JobEvent(begun.ref.id, job_id, JobKind.INGEST, step, at_ms, run_id, **more)  # type: ignore[arg-type]
-
-    started = event(JobStep.STARTED, min(begun.target.run_start_ms, now_ms), {})
-    try:
-        instance.jobs.tracker.record(started, *(event(step, now_ms, more) for step, more in steps))
-    except SleeperError:
-        logger.warning("could not record job status", exc_info=True, extra={"job_id": job_id})
+    """Records a run with its start. Logs an error of the tracker: the job may be committed."""
+    tracker, now_ms = track_run(instance, JobKind.INGEST, begun.ref.id, job_id), instance.clock()
+    started = tracker.run.event(JobStep.STARTED, min(begun.target.run_start_ms, now_ms))
+    ended = (tracker.run.event(step, now_ms, **more) for step, more in steps)  # type: ignore[arg-type]
+    tracker.try_record(started, *ended)

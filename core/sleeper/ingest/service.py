@@ -35,9 +35,8 @@ from sleeper.properties.table import (
 )
 from sleeper.runs.commit_route import commits_of
 from sleeper.runs.engine import engine_settings, file_settings
-from sleeper.runs.file_jobs import job_of_message, table_of_job
 from sleeper.runs.task import own_task
-from sleeper.runs.tracked_job import RunEnd, TrackedJob
+from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
 from sleeper.schema.json import schema_from_json
 
 
@@ -113,11 +112,11 @@ def ingest_rows(
     chosen = job_id or new_job_id()
     table = instance.table(table_name)
     with own_task(instance, JobKind.INGEST) as (task_id, done):
-        result = TrackedJob(instance, JobKind.INGEST, table.ref.id, chosen, task_id).run(
+        result = track_run(instance, JobKind.INGEST, table.ref.id, chosen, task_id).execute(
             lambda _: ingest_batches(
                 ingest_table(table), chosen, batches, request_of_rows(chosen), progress
             ),
-            _ended,
+            _describe,
         )
         done(result.rows)
     return result
@@ -127,7 +126,7 @@ def run_ingest_message(
     instance: Instance, message: Message, task_id: str | None = None
 ) -> IngestResult:
     """Runs the job of a message. An invalid or too old message is tracked as rejected."""
-    job = job_of_message(instance, message, JobKind.INGEST)
+    job = parse_file_job(instance, message, JobKind.INGEST)
     return run_ingest_job(instance, job, task_id, may_queue=True)
 
 
@@ -143,7 +142,7 @@ def run_ingest_job(
 
     With `may_queue` the table's properties decide if the committer commits it.
     """
-    table = table_of_job(instance, job, JobKind.INGEST)
+    table = find_job_table(instance, JobKind.INGEST, job)
 
     def run(this: JobRunRef) -> IngestResult:
         files = [instance.storage.sources.open(name) for name in job.files]
@@ -152,8 +151,8 @@ def run_ingest_job(
             place = replace(place, commit=partial(commits_of(table, INGEST_COMMIT_ASYNC), this))
         return ingest_files(place, job.id, files, job.request, rejects, progress)
 
-    tracked = TrackedJob(instance, JobKind.INGEST, table.ref.id, job.id, task_id, len(job.files))
-    return tracked.run(run, _ended)
+    tracker = track_run(instance, JobKind.INGEST, table.ref.id, job.id, task_id)
+    return tracker.execute(run, _describe, inputs=len(job.files))
 
 
 def request_of_rows(job_id: str) -> str:
@@ -179,5 +178,5 @@ def ingest_table(table: OpenTable) -> IngestTable:
     )
 
 
-def _ended(result: IngestResult) -> RunEnd:
-    return RunEnd(None if result.done_before else result.rows, result.queued)
+def _describe(result: IngestResult) -> RunResult:
+    return RunResult(None if result.done_before else result.rows, result.queued)

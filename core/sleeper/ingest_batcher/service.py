@@ -12,7 +12,7 @@ from sleeper.jobs.file_requests import FileRequest, Submission, submission_from_
 from sleeper.jobs.ingest_job import IngestJob
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.properties.table import BATCHER_QUEUE, IngestQueue
-from sleeper.runs.tracked_job import id_of_unknown_table, record_rejection
+from sleeper.runs.tracking import track_run, unknown_table_id
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableId, TableRef, TableState
 
@@ -51,12 +51,12 @@ def receive_batch_message(instance: Instance, message: Message) -> int:
     try:
         submission = submission_from_message(message.body)
         message_id = submission.message_id or message_id
-        table_id = id_of_unknown_table(submission.table_name, submission.table_id)
+        table_id = unknown_table_id(submission.table_name, submission.table_id)
         ref = find_table(instance.tables.index, submission.table_name, submission.table_id)
         table_id = ref.id
         return _keep(instance, ref, message_id, submission.files, message.sent_ms)
     except (InvalidRequestError, NotFoundError) as error:
-        record_rejection(instance, table_id, message_id, error)
+        track_run(instance, JobKind.INGEST, table_id, message_id).reject(error)
         raise InvalidRequestError(str(error)) from error
 
 
@@ -124,7 +124,7 @@ def _reject_waiting(instance: Instance, table_id: TableId, name: str) -> None:
         named = ", ".join(paths[:_FILES_NAMED_MAX])
         more = f" and {len(paths) - _FILES_NAMED_MAX} more" if len(paths) > _FILES_NAMED_MAX else ""
         reason = f"table {name} was deleted before the ingest batcher sent {named}{more}"
-        record_rejection(instance, table_id, job_id, NotFoundError(reason))
+        track_run(instance, JobKind.INGEST, table_id, job_id).reject(NotFoundError(reason))
     instance.jobs.file_requests().discard(waiting)
     logger.warning("%d files waited for a deleted table", len(waiting), extra={"table": table_id})
 
