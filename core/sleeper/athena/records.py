@@ -118,7 +118,7 @@ def _rows(table: QueryTable, reading: _Reading, connector: Connector) -> Iterato
     left = reading.limit
     try:
         # The split's hold keeps the version.
-        with run_query(reading.query, table, connector.engine(), held=True) as rows:
+        with run_query(reading.query, table, connector.engine(), is_held=True) as rows:
             for batch in rows:
                 batch = filter_rows(batch, reading.remaining).select(reading.columns)
                 if left is not None:

@@ -117,7 +117,7 @@ def _held(table: OpenTable, version: int, export_id: str, engine: QueryEngine) -
     owner = f"bulk export {export_id}"
     hold = VersionHold(table.state, version, engine.settings.hold_seconds, engine.clock, owner)
     try:
-        hold.take()
+        hold.acquire()
     except StateMovedOnError as error:
         raise InvalidRequestError(
             f"export {export_id}: version {version} is not kept any more: export again under "

@@ -1,4 +1,4 @@
-"""What the queries of one process share: a warm session, its memory, their settings."""
+"""The state that the queries of a process share: a session, its memory, caches, settings."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ from sleeper.datafiles.remote.extracts import Extractor
 from sleeper.datafiles.sidecars.file_check import VerifiedFiles
 from sleeper.errors import UnavailableError
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction
-from sleeper.properties import engine as of_engine
+from sleeper.properties import engine as engine_properties
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.key_filters import KeyFilterCache
 from sleeper.statestore.store import StateStore
@@ -26,11 +26,7 @@ from sleeper.storage.location import DataRoot
 
 @dataclass(frozen=True, slots=True)
 class QueryTable:
-    """A table that can be queried.
-
-    `restriction` is what the caller may see of it, whatever a query asks: it cannot be seen
-    around.
-    """
+    """A table open for queries. `restriction` limits every query to what its caller may see."""
 
     name: str
     store: StateStore
@@ -41,10 +37,9 @@ class QueryTable:
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """What bounds queries (properties `sleeper.query.*`). A maximum of 0 is no limit.
+    """The limits of queries (properties `sleeper.query.*`). A maximum of 0 means no limit.
 
-    `verifies_checksums` says that data files are held against their checksums before their rows
-    are used.
+    With `verifies_checksums` queries verify the checksums of data files before they use rows.
     """
 
     engine: EngineSettings
@@ -60,35 +55,35 @@ class QuerySettings:
 def query_settings(
     properties: InstanceProperties, spill_folder: Path, buckets: tuple[Bucket, ...] = ()
 ) -> QuerySettings:
-    """The settings of an instance. `spill_folder` is a local folder that exists.
+    """Returns the settings of an instance.
 
-    `buckets` are those of its data.
+    `spill_folder` is an existing local folder, `buckets` are the buckets of the instance's data.
     """
     engine = EngineSettings(
         spill_folder=spill_folder,
-        memory_bytes=properties.get(of_engine.QUERY_MEMORY_BYTES),
-        merge_files_max=properties.get(of_engine.MERGE_FILES_MAX),
-        threads=properties.get(of_engine.ENGINE_THREADS) or os.cpu_count() or 1,
+        memory_bytes=properties.get(engine_properties.QUERY_MEMORY_BYTES),
+        merge_files_max=properties.get(engine_properties.MERGE_FILES_MAX),
+        threads=properties.get(engine_properties.ENGINE_THREADS) or os.cpu_count() or 1,
         buckets=buckets,
     )
     return QuerySettings(
         engine,
-        hold_seconds=properties.get(of_engine.QUERY_HOLD_SECONDS),
-        rows_max=properties.get(of_engine.QUERY_ROWS_MAX),
-        seconds_max=properties.get(of_engine.QUERY_SECONDS_MAX),
-        bytes_max=properties.get(of_engine.QUERY_BYTES_MAX),
-        filter_cache_bytes=properties.get(of_engine.QUERY_CACHE_BYTES),
-        footer_cache_bytes=properties.get(of_engine.QUERY_FOOTER_CACHE_BYTES),
-        verifies_checksums=properties.get(of_engine.QUERY_CHECKSUMS_VERIFIED),
+        hold_seconds=properties.get(engine_properties.QUERY_HOLD_SECONDS),
+        rows_max=properties.get(engine_properties.QUERY_ROWS_MAX),
+        seconds_max=properties.get(engine_properties.QUERY_SECONDS_MAX),
+        bytes_max=properties.get(engine_properties.QUERY_BYTES_MAX),
+        filter_cache_bytes=properties.get(engine_properties.QUERY_CACHE_BYTES),
+        footer_cache_bytes=properties.get(engine_properties.QUERY_FOOTER_CACHE_BYTES),
+        verifies_checksums=properties.get(engine_properties.QUERY_CHECKSUMS_VERIFIED),
     )
 
 
 @dataclass(slots=True)
 class QueryEngine:
-    """Runs the queries of a process. Safe for threads; keep one for the process's life.
+    """The shared engine of a process. Safe for threads; a process keeps one.
 
-    It remembers the footers of files and their key filters, so that a warm process looks a
-    key up without reading them again. All queries share one memory pool.
+    It caches the footers and key filters of files, so that a lookup does not read them again.
+    All queries share one memory pool.
     """
 
     settings: QuerySettings
@@ -110,7 +105,7 @@ class QueryEngine:
 
     @property
     def session(self) -> SessionContext:
-        """The session of key queries, opened on first use and when its spill folder is gone."""
+        """The session of key queries. A new one replaces it if its spill folder was deleted."""
         with self._opening:
             if self._session is None or not self._marker.exists():
                 session = open_session(self.settings.engine)
@@ -121,10 +116,10 @@ class QueryEngine:
             return self._session
 
     def _new_marker(self) -> Path:
-        """An empty file in the spill folder. It is gone if somebody removed the folder.
+        """Creates an empty file in the spill folder, which disappears with the folder.
 
-        Then the session's own folder inside is gone too, and the session cannot spill again.
-        It is deleted with the session, as that folder is.
+        Then the session's own folder inside has disappeared too, and the session cannot spill
+        again. Closing the session deletes both.
         """
         marker = self.settings.engine.new_spill_path(f"session-{uuid.uuid4().hex}")
         try:
@@ -135,6 +130,6 @@ class QueryEngine:
 
     @property
     def _footer_cache_bytes(self) -> int:
-        """Of files in buckets the engine keeps some footers, and the extractor others."""
+        """Half of the setting with buckets, as engine and extractor cache different footers."""
         whole = self.settings.footer_cache_bytes
         return whole // 2 if self.settings.engine.buckets else whole

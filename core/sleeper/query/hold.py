@@ -1,4 +1,4 @@
-"""A hold of a long query on the version that it reads."""
+"""A lease on a version of a table, for the duration of a long query."""
 
 import atexit
 import logging
@@ -17,10 +17,9 @@ logger = logging.getLogger(__name__)
 
 
 class VersionHold:
-    """Keeps a version's files from collection between `take` and `release`.
+    """Protects the files of a version from garbage collection, from `acquire` to `release`.
 
-    It is renewed in the background at a third of its time, however slowly the rows are
-    fetched, and expires by itself if the process dies.
+    A background thread renews the hold at a third of its time. It expires if the process dies.
     """
 
     def __init__(
@@ -34,24 +33,24 @@ class VersionHold:
         self._id = new_transaction_id()
         self._lock = threading.Lock()
         self._renewal: Renewal | None = None
-        self._is_taken = False
-        self._is_over = False
+        self._is_held = False
+        self._is_released = False
 
-    def take(self) -> None:
-        """Takes the hold. StateMovedOnError if the version's files may be gone already."""
+    def acquire(self) -> None:
+        """Creates the hold. StateMovedOnError if files of the version may be deleted already."""
         with self._lock:
-            if not self._is_over and not self._is_taken:
+            if not self._is_released and not self._is_held:
                 self._create()
                 self._start(self._seconds / 3)
 
     def acquire_after(self, seconds: float) -> None:
-        """Takes the hold later, unless it is released before that."""
+        """Creates the hold after a delay, unless it is released before."""
         with self._lock:
-            if not self._is_over and not self._is_taken:
+            if not self._is_released and not self._is_held:
                 self._start(seconds)
 
     def release(self) -> None:
-        """Lets the version go. Never fails: a hold that stays expires."""
+        """Releases the version. Never fails: a hold that remains expires."""
         with self._lock:
             if self._end():
                 try:
@@ -59,37 +58,38 @@ class VersionHold:
                 except SleeperError as error:
                     logger.warning("could not release hold %s: %s", self._id, error)
 
-    def leave(self) -> None:
-        """Ends the renewal and lets the hold expire after its full time. Never fails."""
+    def stop_renewal(self) -> None:
+        """Renews the hold for the last time, so that it expires later. Never fails."""
         with self._lock:
             if self._end():
                 self._commit_renewal()
 
     def release_in_background(self) -> None:
-        """Releases from a thread of its own: for a garbage collector, which may have
-        interrupted anything, a transaction of this thread included.
+        """Releases the hold in another thread.
+
+        Python's garbage collector may call this while this thread is in a transaction.
         """
         threading.Thread(target=self.release, name="release-hold", daemon=True).start()
 
     def _end(self) -> bool:
-        """Ends the renewal; returns whether the hold was taken."""
-        was_taken, self._is_taken, self._is_over = self._is_taken, False, True
+        """Ends the renewal. Returns whether there was a hold."""
+        was_held, self._is_held, self._is_released = self._is_held, False, True
         if self._renewal is not None:
             self._renewal.cancel()
         atexit.unregister(self.release)
-        return was_taken
+        return was_held
 
     def _create(self) -> None:
         expiry_ms = self._expiry_ms()
         self._store.commit_or_raise(CreateHold(self._id, self._owner, self._version, expiry_ms))
-        self._is_taken = True
+        self._is_held = True
         atexit.register(self.release)
 
     def _renew(self) -> None:
         with self._lock:
-            if self._is_taken:
+            if self._is_held:
                 self._commit_renewal()
-            elif not self._is_over:
+            elif not self._is_released:
                 self._create()
 
     def _commit_renewal(self) -> None:

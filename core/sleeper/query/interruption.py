@@ -1,9 +1,9 @@
-"""Batches of a running plan, such that whoever waits for one can be interrupted or give up.
+"""Time limits of queries, and interruptible reading of their batches.
 
-The engine's own stream blocks in native code, where neither Ctrl-C nor a time limit
-reaches. So batches are awaited on an event loop in a thread of its own, and the caller
-waits for that. What is given up is cancelled: the engine drops the plan with all its
-memory when it next comes up for air, which it does every few batches.
+The engine's own stream blocks in native code, which neither Ctrl-C nor a time limit can
+interrupt. So an event loop in another thread awaits the batches, and the caller waits for that
+thread. A cancelled plan and its memory are freed when the engine next yields, which is every few
+batches.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ _STOP_CHECK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
-    """When a query must have ended; `seconds` 0 is never. `set_by` names what says so.
+    """The time by which a query must end. 0 `seconds` means no limit.
 
-    Whoever gives up waiting for rows sets `stopped`.
+    `set_by` is the name of the property that sets the limit. `stopped` cancels the query.
     """
 
     seconds: int = 0
@@ -37,44 +37,45 @@ class TimeLimit:
 
     @classmethod
     def from_now(cls, seconds: int) -> "TimeLimit":
+        """Returns a limit that starts now."""
         return cls(seconds, time.monotonic())
 
     @property
     def seconds_left(self) -> float | None:
-        """None if there is no limit."""
+        """The remaining time; `None` without a limit."""
         if not self.seconds:
             return None
         return max(0.0, self.begun + self.seconds - time.monotonic())
 
     @property
     def seconds_until_check(self) -> float | None:
-        """For how long nothing needs to be looked at."""
+        """The time until the next check; `None` if none is needed."""
         left = self.seconds_left
         if self.stopped is None:
             return left
         return _STOP_CHECK_SECONDS if left is None else min(left, _STOP_CHECK_SECONDS)
 
     def check(self) -> None:
-        """InvalidRequestError if time is up, or the query was stopped."""
+        """Raises `InvalidRequestError` if the limit is exceeded or the query was cancelled."""
         if self.stopped is not None and self.stopped.is_set():
-            raise InvalidRequestError("the query was stopped: nobody waits for its rows")
+            raise InvalidRequestError("the query was cancelled")
         if self.seconds_left == 0.0:
             raise InvalidRequestError(self.reason())
 
     def reason(self) -> str:
-        """Why a query is ended whose time is up."""
-        return f"the query takes more than {self.seconds} s, which {self.set_by} does not allow"
+        """Returns the error message of a query that exceeds the limit."""
+        return f"the query takes more than {self.seconds} s, the maximum of {self.set_by}"
 
 
 def read_stream(stream: RecordBatchStream, limit: TimeLimit) -> Iterator[pa.RecordBatch]:
-    """The stream's batches. InvalidRequestError if time is up before its end."""
+    """Yields the batches of a stream. InvalidRequestError if the limit is exceeded."""
     while (batch := _next(stream, limit)) is not None:
         yield batch.to_pyarrow()
 
 
 def _next(stream: RecordBatchStream, limit: TimeLimit) -> RecordBatch | None:
     limit.check()
-    waiting = asyncio.run_coroutine_threadsafe(_awaited(stream), _event_loop())
+    waiting = asyncio.run_coroutine_threadsafe(_next_or_none(stream), _event_loop())
     try:
         while True:
             done, _ = concurrent.futures.wait([waiting], limit.seconds_until_check)
@@ -86,17 +87,17 @@ def _next(stream: RecordBatchStream, limit: TimeLimit) -> RecordBatch | None:
         raise
 
 
-async def _awaited(stream: RecordBatchStream) -> RecordBatch | None:
+async def _next_or_none(stream: RecordBatchStream) -> RecordBatch | None:
     try:
         return await anext(stream)
     except StopAsyncIteration:
-        # A future cannot hold it.
+        # A future cannot raise StopAsyncIteration.
         return None
 
 
 @cache
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """One for the process, which never ends: an engine that is late must find it."""
+    """Returns the process's loop, which never ends, because cancelled plans end on it."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="query-batches", daemon=True).start()
     return loop

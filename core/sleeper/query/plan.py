@@ -1,4 +1,4 @@
-"""Which files a query reads: for each leaf, those that may hold rows of its regions."""
+"""Plans of queries by key: for each leaf, the files that may contain rows of its regions."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sleeper.errors import InvalidRequestError
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.processing.model import NO_PROCESSING, Processing
+from sleeper.properties.engine import QUERY_BYTES_MAX
 from sleeper.query.request import Query
 from sleeper.query.table_plan import bounds_region, covers, join_regions
 from sleeper.schema.model import Schema, next_key_value, precedes
@@ -21,25 +23,25 @@ T = TypeVar("T")
 def group_in_key_order(
     schema: Schema, placed: Sequence[tuple[Region, T]], dimension: int = 0
 ) -> list[list[T]]:
-    """What lies in the regions, which do not overlap and agree in the fields before, in groups.
+    """Returns the items in groups: every key of a group precedes the keys of later groups.
 
-    Every key of a group comes before those of the groups after it.
+    The regions of the items do not overlap, and agree in the fields before `dimension`.
     """
     if dimension == len(schema.row_keys):
         return [[each for _, each in placed]]
     groups: list[list[T]] = []
-    for together in _overlapping_key_order(placed, dimension):
-        if len(together) > 1 and _is_one_value(schema, [r for r, _ in together], dimension):
-            groups += group_in_key_order(schema, together, dimension + 1)
+    for group in _group_overlapping(placed, dimension):
+        if len(group) > 1 and _is_one_value(schema, [r for r, _ in group], dimension):
+            groups += group_in_key_order(schema, group, dimension + 1)
         else:
-            groups.append([each for _, each in together])
+            groups.append([each for _, each in group])
     return groups
 
 
-def _overlapping_key_order(
+def _group_overlapping(
     placed: Sequence[tuple[Region, T]], dimension: int
 ) -> list[list[tuple[Region, T]]]:
-    """Ascending; together those whose ranges of the field overlap, if only through others."""
+    """Groups items whose ranges of the field overlap, directly or through others; ascending."""
     groups: list[list[tuple[Region, T]]] = []
     end = None
     for region, each in sorted(placed, key=lambda p: [r.min for r in p[0].ranges[dimension:]]):
@@ -61,7 +63,7 @@ def _is_one_value(schema: Schema, regions: Sequence[Region], dimension: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class FileScan:
-    """A file to read, and the regions whose rows to take; None if all of its rows."""
+    """A file to read, and the regions of its rows to read; `None` for all rows."""
 
     file: DataFile
     regions: tuple[Region, ...] | None
@@ -69,9 +71,9 @@ class FileScan:
 
 @dataclass(frozen=True, slots=True)
 class LeafPlan:
-    """What to merge for one leaf, or for several whose rows alternate in key order.
+    """The files to merge for a leaf, or for several whose rows alternate in key order.
 
-    At least one scan; no file twice.
+    There is at least one scan, and one per file.
     """
 
     leaf_ids: tuple[PartitionId, ...]
@@ -80,7 +82,7 @@ class LeafPlan:
 
 @dataclass(frozen=True, slots=True)
 class LeafCut:
-    """A leaf, the query's regions cut to it, and what to read of it: at least one scan."""
+    """A leaf, the query's regions within it, and its plan with at least one scan."""
 
     leaf: Partition
     regions: tuple[Region, ...]
@@ -89,9 +91,9 @@ class LeafCut:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """The leaves that hold rows, at one version; each one's keys come before the next one's.
+    """The leaves that may contain rows, at one version, in key order.
 
-    Their rows pass through `processing`. `time_ms` is the time of the version's entry.
+    `processing` is the table's, `time_ms` the time of the version's log entry.
     """
 
     schema: Schema
@@ -102,16 +104,16 @@ class QueryPlan:
 
 
 def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
-    """The plan of a query that fits the schema, on the version that the state is of."""
+    """Returns the plan of a query that fits the schema, at the version of the state."""
     cuts = plan_leaves(query, schema, state)
     placed = [(_extent(schema, cut.regions, cut.plan), cut.plan) for cut in cuts]
     groups = group_in_key_order(schema, placed)
-    leaves = tuple(_joined(schema, group) for group in groups)
+    leaves = tuple(_join_plans(schema, group) for group in groups)
     return QueryPlan(schema, state.version, leaves, state.processing, state.version_time_ms)
 
 
 def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut]:
-    """The leaves that may hold rows of the query, each for itself, in key order."""
+    """Returns the leaves that may contain rows of the query, in key order."""
     whole = (whole_region(schema),)
     regions = whole if query.regions is None else disjoint_regions(query.regions)
     plans = [
@@ -122,13 +124,13 @@ def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut
 
 
 def _extent(schema: Schema, cut: Sequence[Region], plan: LeafPlan) -> Region:
-    """Where rows of the regions can be, by the bounds of the leaf's files."""
+    """Returns a region with all rows of the regions, by the key bounds of the leaf's files."""
     hull = _hull(cut)
     return hull.intersect(_hull([bounds_region(schema, s.file) for s in plan.scans])) or hull
 
 
-def _joined(schema: Schema, plans: Sequence[LeafPlan]) -> LeafPlan:
-    """One plan for all of the leaves."""
+def _join_plans(schema: Schema, plans: Sequence[LeafPlan]) -> LeafPlan:
+    """Merges the plans of several leaves."""
     if len(plans) == 1:
         return plans[0]
     scans: dict[str, list[FileScan]] = defaultdict(list)
@@ -136,10 +138,10 @@ def _joined(schema: Schema, plans: Sequence[LeafPlan]) -> LeafPlan:
         for scan in plan.scans:
             scans[scan.file.path].append(scan)
     leaf_ids = tuple(i for plan in plans for i in plan.leaf_ids)
-    return LeafPlan(leaf_ids, tuple(_joined_scan(schema, of) for of in scans.values()))
+    return LeafPlan(leaf_ids, tuple(_join_scans(schema, each) for each in scans.values()))
 
 
-def _joined_scan(schema: Schema, scans: Sequence[FileScan]) -> FileScan:
+def _join_scans(schema: Schema, scans: Sequence[FileScan]) -> FileScan:
     if len(scans) == 1:
         return scans[0]
     file = scans[0].file
@@ -149,14 +151,14 @@ def _joined_scan(schema: Schema, scans: Sequence[FileScan]) -> FileScan:
 
 
 def disjoint_regions(regions: Iterable[Region]) -> list[Region]:
-    """The same keys in ascending regions; ranges of one field are joined where they overlap."""
+    """Returns the same keys in ascending regions; overlapping ranges of one field are joined."""
     ascending = sorted(set(regions), key=lambda r: [x.min for x in r.ranges])
     if not ascending or len(ascending[0].ranges) > 1:
         return ascending
     joined: list[Range] = []
     for (within,) in (r.ranges for r in ascending):
         last = joined[-1] if joined else None
-        # Ranges that merely touch stay apart: keys one by one prune best.
+        # Adjacent ranges stay separate, because single keys prune best.
         if last is None or (last.max is not None and not precedes(within.min, last.max)):
             joined.append(within)
         elif last.max is not None and (within.max is None or precedes(last.max, within.max)):
@@ -167,12 +169,12 @@ def disjoint_regions(regions: Iterable[Region]) -> list[Region]:
 def _regions_by_leaf(
     regions: Sequence[Region], state: TableState
 ) -> list[tuple[Partition, list[Region]]]:
-    """Each leaf that the regions overlap, in key order, with the regions cut to it."""
+    """Returns the leaves that the regions overlap, in key order, with the regions within each."""
     found: dict[PartitionId, tuple[Partition, list[Region]]] = {}
     last: Partition | None = None
     for region in regions:
-        # Ascending keys mostly lie in the leaf of the one before: a thousand keys do not
-        # walk down the tree a thousand times.
+        # Ascending keys are mostly in the leaf of the key before, so the tree is not descended
+        # for each.
         if last is not None and last.region.intersect(region) == region:
             found[last.id][1].append(region)
             continue
@@ -185,24 +187,24 @@ def _regions_by_leaf(
 
 def _plan_leaf(leaf: Partition, cut: list[Region], state: TableState) -> LeafPlan:
     scans = []
-    every = tuple(cut)
+    regions = tuple(cut)
     for file in state.files.leaf_files(leaf.id, _hull(cut)):
-        wanted = _overlapping(every, file)
-        if _contains(wanted, file):
+        overlapping = _overlapping(regions, file)
+        if _contains(overlapping, file):
             scans.append(FileScan(file, None))
-        elif wanted:
-            scans.append(FileScan(file, wanted))
+        elif overlapping:
+            scans.append(FileScan(file, overlapping))
     return LeafPlan((leaf.id,), tuple(scans))
 
 
 def _overlapping(regions: tuple[Region, ...], file: DataFile) -> tuple[Region, ...]:
-    """Those of the leaf's regions that the file may hold rows of; the same tuple if all may."""
+    """Returns the regions that overlap the file's key bounds; the same tuple if all do."""
     low, high = file.smallest_key, file.largest_key
     if len(low) > 1:
         found = tuple(r for r in regions if r.overlaps_bounds(low, high))
         return regions if len(found) == len(regions) else found
-    # They ascend without overlap, so a binary search finds those near the file; of these the
-    # first alone may end before the file begins.
+    # The regions ascend without overlap, so a binary search finds those near the file. Only the
+    # first of these can end before the file begins.
     start = max(bisect_right(regions, low[0], key=_first_min) - 1, 0)
     stop = bisect_right(regions, high[0], key=_first_min)
     if start < stop and not regions[start].overlaps_bounds(low, high):
@@ -211,9 +213,9 @@ def _overlapping(regions: tuple[Region, ...], file: DataFile) -> tuple[Region, .
 
 
 def _contains(regions: Sequence[Region], file: DataFile) -> bool:
-    """Whether every row of the file is in one of the regions that overlap it."""
+    """Returns whether one of the regions that overlap the file contains all of its rows."""
     low, high = file.smallest_key, file.largest_key
-    # Of ranges without overlap, only the first can begin before the file does.
+    # Of ranges without overlap, only the first can begin before the file.
     near = regions[:1] if len(low) == 1 else regions
     return any(r.contains_bounds(low, high) for r in near)
 
@@ -224,9 +226,23 @@ def _first_min(region: Region) -> Any:
 
 def _hull(regions: Sequence[Region]) -> Region:
     ranges = []
-    for of_field in zip(*(r.ranges for r in regions), strict=True):
-        ends: list[Any] = [r.max for r in of_field if r.max is not None]
-        is_open = len(ends) < len(of_field)
-        lowest: Any = min(of_field, key=lambda r: r.min).min
+    for field_ranges in zip(*(r.ranges for r in regions), strict=True):
+        ends: list[Any] = [r.max for r in field_ranges if r.max is not None]
+        is_open = len(ends) < len(field_ranges)
+        lowest: Any = min(field_ranges, key=lambda r: r.min).min
         ranges.append(Range(lowest, None if is_open else max(ends)))
     return Region(tuple(ranges))
+
+
+def check_size(bytes_of_files: int, bytes_max: int) -> None:
+    """Raises `InvalidRequestError` if a query reads larger files than allowed. 0 is no limit."""
+    if 0 < bytes_max < bytes_of_files:
+        raise InvalidRequestError(
+            f"the query reads data files of {bytes_of_files:,} bytes: {QUERY_BYTES_MAX.name} "
+            f"allows {bytes_max:,}; query fewer keys"
+        )
+
+
+def total_bytes(files: Iterable[DataFile]) -> int:
+    """Returns the size of all files, each counted once."""
+    return sum({file.path: file.bytes for file in files}.values())

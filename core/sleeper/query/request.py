@@ -1,4 +1,4 @@
-"""What a query asks: which rows, which columns, how many, as of when."""
+"""Queries by key: the rows, columns, limit and version to read."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ from sleeper.schema.model import (
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Rows in any of the regions, each once.
+    """The rows in any of the regions, each once.
 
-    `regions` None is the whole table; no regions at all is no rows. `columns` are field
-    names in the order wanted, None for all. `version` None is the newest. The rows pass
-    through `processing` after the table's own, before columns and limit. `now_ms` is the
-    time for filters; None is the query's start, or the version's time if one is given.
-    `raw` leaves the table's own processing out: rows as the files have them.
+    `regions` is `None` for the whole table; an empty tuple selects no rows. `columns` are field
+    names in output order, `None` for all. `version` is `None` for the newest. `processing` is
+    applied after the table's own, before columns and limit. `now_ms` is the current time for
+    filters; `None` is the start of the query, or the version's time if a version is given. `raw`
+    omits the table's own processing.
     """
 
     regions: tuple[Region, ...] | None = None
@@ -38,28 +38,28 @@ class Query:
 
 
 def check_query(query: Query, schema: Schema) -> None:
-    """InvalidRequestError if the query does not fit the schema, naming what does not."""
+    """Raises `InvalidRequestError` if the query does not fit the schema."""
     for region in query.regions or ():
         _check_region(region, schema)
     for name in query.columns or ():
         schema.field(name)
     if query.columns is not None:
         if not query.columns:
-            raise InvalidRequestError("no column is asked for: name at least one")
+            raise InvalidRequestError("no columns in the query (expected at least one)")
         if len(set(query.columns)) < len(query.columns):
-            raise InvalidRequestError(f"a column is asked for twice: {', '.join(query.columns)}")
+            raise InvalidRequestError(f"duplicate column in the query: {', '.join(query.columns)}")
     check_processing(query.processing, schema)
     if query.limit is not None and query.limit < 0:
-        raise InvalidRequestError(f"limit {query.limit} is less than 0")
+        raise InvalidRequestError(f"limit {query.limit} is negative")
 
 
 def make_key_regions(schema: Schema, keys: Iterable[Sequence[object]]) -> tuple[Region, ...]:
-    """One region for each whole row key. A key is a sequence with a value per row key field."""
+    """Returns a region per row key. A key is a sequence with a value per row key field."""
     return tuple(key_region(schema, _checked_key(schema, key)) for key in keys)
 
 
 def make_range_region(schema: Schema, minimum: object | None, maximum: object | None) -> Region:
-    """Keys whose first field is from `minimum` to below `maximum`; None is open on that side."""
+    """Returns the keys whose first field is in [minimum, maximum). `None` is an open end."""
     field = schema.row_keys[0]
     low = None if minimum is None else check_key_value(field, minimum)
     high = None if maximum is None else check_key_value(field, maximum)
@@ -68,17 +68,17 @@ def make_range_region(schema: Schema, minimum: object | None, maximum: object | 
 
 
 def select_columns(schema: Schema, value_fields: Iterable[str]) -> tuple[str, ...]:
-    """The columns of a query message: keys always, and the value fields that it requests.
+    """Returns the key fields and the requested value fields, in schema order.
 
-    docs/formats.md, "Query messages": `requestedValueFields`. In schema order.
+    docs/formats.md, "Query messages": `requestedValueFields`.
     """
-    wanted = set(value_fields)
+    requested = set(value_fields)
     values = {f.name for f in schema.values}
-    for name in wanted - values:
+    for name in requested - values:
         raise InvalidRequestError(
             f"no value field {name!r} in the schema, which has: {', '.join(sorted(values))}"
         )
-    return tuple(f.name for f in schema.fields if f in schema.keys or f.name in wanted)
+    return tuple(f.name for f in schema.fields if f in schema.keys or f.name in requested)
 
 
 def _checked_key(schema: Schema, key: Sequence[object]) -> tuple[KeyValue, ...]:

@@ -1,4 +1,4 @@
-"""The rows of a query, as they come."""
+"""The rows of a query, as a stream."""
 
 import weakref
 from collections.abc import Iterator, Sequence
@@ -7,16 +7,17 @@ from typing import Self
 import pyarrow as pa
 
 from sleeper.errors import InvalidRequestError
+from sleeper.properties.engine import QUERY_ROWS_MAX
 from sleeper.query.hold import VersionHold
 
 _SECONDS_UNTIL_HOLD = 2.0
 
 
 class QueryResult:
-    """A stream of record batches of exactly `schema`.
+    """A stream of record batches with exactly the schema `schema`.
 
-    Iterate over it once, and close it if you stop early; it is a context manager.
-    StateMovedOnError if a file is collected while rows are handed out, which a hold
+    It can be iterated once, and must be closed after a partial iteration; it is a context manager.
+    Iteration raises `StateMovedOnError` if garbage collection deletes a file, which a hold
     prevents for long queries.
     """
 
@@ -32,8 +33,8 @@ class QueryResult:
         self._holds = holds
         self._rows_max = rows_max
         self._rows = 0
-        self._handed_out = 0
-        self._finalizer = weakref.finalize(self, _let_go_soon, tuple(holds))
+        self._batches_read = 0
+        self._finalizer = weakref.finalize(self, _release_in_background, tuple(holds))
         self._finalizer.atexit = False
 
     def __iter__(self) -> Self:
@@ -49,12 +50,12 @@ class QueryResult:
         if 0 < self._rows_max < self._rows:
             self.close()
             raise InvalidRequestError(
-                f"the query gives more than {self._rows_max} rows, which "
-                "sleeper.query.rows.max does not allow"
+                f"the query returns more than {self._rows_max} rows, the maximum of "
+                f"{QUERY_ROWS_MAX.name}"
             )
-        self._handed_out += 1
-        if self._handed_out == 2:
-            # Most results are one batch; what goes on may go on for long.
+        self._batches_read += 1
+        if self._batches_read == 2:
+            # Most results have one batch; larger ones may take long.
             for hold in self._holds:
                 hold.acquire_after(_SECONDS_UNTIL_HOLD)
         return batch
@@ -66,7 +67,7 @@ class QueryResult:
         self.close()
 
     def close(self) -> None:
-        """Stops the query and lets its version go. May be called again."""
+        """Stops the query and releases its version. Idempotent."""
         batches, self._batches = self._batches, iter(())
         closing = getattr(batches, "close", None)
         if closing is not None:
@@ -76,11 +77,11 @@ class QueryResult:
                 hold.release()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The same stream as Arrow's own reader."""
+        """Returns the stream as an Arrow reader."""
         return pa.RecordBatchReader.from_batches(self.schema, self)
 
     def read_all(self) -> pa.Table:
-        """All rows in memory."""
+        """Reads all rows into memory."""
         with self:
             return pa.Table.from_batches(list(self), self.schema)
 
@@ -88,12 +89,12 @@ class QueryResult:
 def prepend_batch(
     first: pa.RecordBatch | None, others: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """A stream whose first batch was fetched already; None if there was none."""
+    """Yields the first batch, which was read before, then the others."""
     if first is not None:
         yield first
         yield from others
 
 
-def _let_go_soon(holds: tuple[VersionHold, ...]) -> None:
+def _release_in_background(holds: tuple[VersionHold, ...]) -> None:
     for hold in holds:
         hold.release_in_background()

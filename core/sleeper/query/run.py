@@ -1,4 +1,4 @@
-"""Runs queries by key: plans, merges leaf after leaf, hands out rows as they come."""
+"""Queries by key: plans them, merges leaf after leaf, and streams the rows."""
 
 import contextlib
 import logging
@@ -22,10 +22,9 @@ from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.key_filters import prune_plan
-from sleeper.query.plan import LeafPlan, QueryPlan, plan_query
+from sleeper.query.plan import LeafPlan, QueryPlan, check_size, plan_query, total_bytes
 from sleeper.query.request import Query, check_query
 from sleeper.query.result import QueryResult, prepend_batch
-from sleeper.query.size import check_size, total_bytes
 from sleeper.retries import Backoff, retry
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
@@ -44,20 +43,20 @@ def run_query(
     table: QueryTable,
     engine: QueryEngine,
     limit: TimeLimit | None = None,
-    held: bool = False,
+    is_held: bool = False,
 ) -> QueryResult:
-    """The query's rows, of the table's types, in the columns asked for.
+    """Returns the rows of a query, in key order: row keys, then sort keys.
 
-    They are in key order: row keys, then sort keys. The first batch is ready when this
-    returns. A file that is gone until then makes the query start again on the newest state;
-    for an old version that means that it is below the horizon, which is refused. Without a
-    limit the engine's settings have one. `held`: whoever asks holds the version.
+    The first batch is read before this returns. If garbage collection deletes a file before that,
+    the query restarts on the newest state. `limit` is by default that of the engine's settings.
+    `is_held` means that the caller holds the version.
 
-    InvalidRequestError if the query does not fit the schema, or its version cannot be read.
+    Raises `InvalidRequestError` if the query does not fit the schema, or its version cannot be
+    read.
     """
     try:
         return retry(
-            lambda: _start(query, table, engine, limit, held),
+            lambda: _start(query, table, engine, limit, is_held),
             on=StateMovedOnError,
             backoff=RESTARTS,
             on_retry=lambda error, _: logger.info(
@@ -71,7 +70,7 @@ def run_query(
 
 
 def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:
-    """Which files may hold rows of the query at its version, by what the state knows of them."""
+    """Returns the plan of a query at its version, from the state alone."""
     with table.store.reading(query.version) as state:
         schema = parse_schema(state.schema_json)
         check_query(query, schema)
@@ -79,7 +78,7 @@ def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:
 
 
 def _start(
-    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None, held: bool
+    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None, is_held: bool
 ) -> QueryResult:
     plan = prune_plan(
         plan_table_query(query, table),
@@ -92,13 +91,13 @@ def _start(
     seconds = engine.settings.hold_seconds
     hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
     target = result_schema(plan.schema, query.columns)
-    now_ms = _now_of(plan, query, engine)
+    now_ms = _query_time(plan, query, engine)
     steps = make_steps(plan, query, table.iterators, now_ms, table.restriction)
-    holds = () if held else (hold,)
+    holds = () if is_held else (hold,)
     try:
         if len(plan.leaves) > 1:
             for each in holds:
-                each.take()
+                each.acquire()
         limit = limit or TimeLimit.from_now(engine.settings.seconds_max)
         rows = read_rows(plan, query, table.root, engine, target, steps, limit)
         first = next(rows, None)
@@ -110,7 +109,7 @@ def _start(
 
 
 def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
-    """The Arrow schema of the columns, None for all."""
+    """Returns the Arrow schema of the columns, `None` for all."""
     whole = arrow_schema(schema)
     return whole if columns is None else pa.schema([whole.field(name) for name in columns])
 
@@ -122,35 +121,35 @@ def make_steps(
     now_ms: int,
     restriction: Restriction = NO_RESTRICTION,
 ) -> tuple[ProcessingStep, ...]:
-    """The table's processing, what its caller may see of that, then the query's own."""
-    tables = NO_PROCESSING if query.raw else plan.processing
+    """Returns the processing of the table, of the caller's restriction, and of the query."""
+    table_processing = NO_PROCESSING if query.raw else plan.processing
     forced = Processing(iterator=restriction.iterator)
-    steps = [ProcessingStep(tables, now_ms, iterators.bind(tables.iterator))]
+    steps = [ProcessingStep(table_processing, now_ms, iterators.bind(table_processing.iterator))]
     for processing in (forced, query.processing):
         iterator = iterators.bind(processing.iterator)
         if iterator is not None:
             iterator.check(plan.schema)
         if processing is query.processing:
-            _check_sight(query, restriction, plan.schema, iterator)
+            _check_restriction(query, restriction, plan.schema, iterator)
         steps.append(ProcessingStep(processing, now_ms, iterator))
     return tuple(step for step in steps if not step.processing.keeps_rows)
 
 
-def _check_sight(
+def _check_restriction(
     query: Query, restriction: Restriction, schema: Schema, iterator: BoundIterator | None
 ) -> None:
-    """InvalidRequestError if what the query asks for looks at fields its caller may not see."""
+    """Raises `InvalidRequestError` if the query's processing reads hidden fields."""
     if restriction.value_fields is None:
         return
-    looked_at = [age_off.field for age_off in query.processing.filters]
+    read_fields = [age_off.field for age_off in query.processing.filters]
     if iterator is not None:
         needed = iterator.required_fields(schema)
-        looked_at += [f.name for f in schema.fields] if needed is None else needed
-    visible_columns(restriction, schema, tuple(looked_at))
+        read_fields += [f.name for f in schema.fields] if needed is None else needed
+    visible_columns(restriction, schema, tuple(read_fields))
 
 
-def _now_of(plan: QueryPlan, query: Query, engine: QueryEngine) -> int:
-    """When it is for the filters of a query; for one of an old version, the version's time."""
+def _query_time(plan: QueryPlan, query: Query, engine: QueryEngine) -> int:
+    """Returns the current time for filters, in milliseconds: the version's for an old version."""
     if query.now_ms is not None:
         return query.now_ms
     return plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
@@ -165,12 +164,12 @@ def read_rows(
     steps: tuple[ProcessingStep, ...],
     time_limit: TimeLimit,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the plan after the steps, as batches of the target schema, leaf after leaf."""
+    """Yields the rows of the plan after the steps, with the target schema, leaf after leaf."""
     left = query.limit
-    wanted = [[(scan.file, scan.regions) for scan in leaf.scans] for leaf in plan.leaves]
-    # A limit may be reached before the leaves whose rows would be fetched ahead.
+    scans = [[(scan.file, scan.regions) for scan in leaf.scans] for leaf in plan.leaves]
+    # With a limit, rows of later leaves may not be needed, so they are not prefetched.
     ahead = {} if left is None else {"ahead": 0}
-    extracts = engine.extractor.extract_leaves(root, plan.schema, wanted, **ahead)
+    extracts = engine.extractor.extract_leaves(root, plan.schema, scans, **ahead)
     with contextlib.closing(extracts):
         for leaf in plan.leaves:
             if left == 0:
@@ -210,15 +209,15 @@ def _verify(
     reads_all: bool,
     time_limit: TimeLimit,
 ) -> None:
-    """Holds the leaf's files against their checksums before a row is used, if queries do so.
+    """Verifies the checksums of the leaf's files, if the settings require it.
 
-    They always do of local files of which every row and column is read: it takes 3 % of the time.
+    Local files that are read whole are always verified, which takes 3 % of the time.
     """
     for scan in leaf.scans:
         extract = extracts.get(scan.file.path)
         is_cheap = reads_all and scan.regions is None and not root.buckets
-        is_wanted = engine.settings.verifies_checksums or is_cheap
-        if is_wanted and (extract is None or not extract.is_verified):
+        is_required = engine.settings.verifies_checksums or is_cheap
+        if is_required and (extract is None or not extract.is_verified):
             time_limit.check()
             engine.verified.verify(root, scan.file.path)
 

@@ -1,4 +1,4 @@
-"""Queries by key and SQL over the tables of an instance."""
+"""Queries by key and SQL statements over the tables of an instance."""
 
 from functools import partial
 
@@ -25,9 +25,9 @@ def open_query(
     limit: TimeLimit | None = None,
     caller: str | None = None,
 ) -> QueryResult:
-    """Starts a query by key; its rows come as they are read.
+    """Starts a query by key.
 
-    A caller sees what the table's properties let it see; None is the instance's owner.
+    `caller` is `None` for the owner of the instance; the table's properties restrict others.
     """
     table = make_query_table(instance.table(table_name), caller)
     return run_query(query, table, instance.queries.engine(), limit)
@@ -42,27 +42,27 @@ def open_sql(
 ) -> QueryResult:
     """Starts a SQL statement over all tables, each at its newest version or as of another.
 
-    A caller sees of each what the table's properties let it see; None is the instance's owner.
+    `caller` is `None` for the owner of the instance; the tables' properties restrict others.
     """
     engine = instance.queries.engine()
-    return run_sql(statement, _openers(instance, caller), engine, limit=limit, as_of=as_of)
+    return run_sql(statement, _table_openers(instance, caller), engine, limit=limit, as_of=as_of)
 
 
 def explain_statement(instance: Instance, statement: str, as_of: AsOf = NEWEST) -> SqlExplanation:
-    """Runs a SQL statement, passes over its rows, and tells what it read."""
-    return explain_sql(statement, _openers(instance), instance.queries.engine(), as_of)
+    """Runs a SQL statement, discards its rows, and returns the amounts that it read."""
+    return explain_sql(statement, _table_openers(instance), instance.queries.engine(), as_of)
 
 
 def read_schema(instance: Instance, table_name: str) -> Schema:
-    """The table's schema as its log has it."""
+    """Returns the newest schema of a table."""
     with instance.table(table_name).state.reading() as state:
         return schema_from_json(state.schema_json)
 
 
 def make_query_table(table: OpenTable, caller: str | None = None) -> QueryTable:
-    """The table as queries of a caller see it; None is the instance's owner.
+    """Returns the table with the restriction of a caller, `None` for the owner of the instance.
 
-    InvalidRequestError if the caller may not query it.
+    Raises `InvalidRequestError` if the caller may not query it.
     """
     restriction = NO_RESTRICTION if caller is None else restrict_caller(table, caller)
     root = table.instance.storage.root
@@ -70,21 +70,21 @@ def make_query_table(table: OpenTable, caller: str | None = None) -> QueryTable:
 
 
 def restrict_caller(table: OpenTable, caller: str) -> Restriction:
-    """What the caller may see. InvalidRequestError if that is nothing."""
+    """Returns the restriction of a caller. InvalidRequestError if it may not query the table."""
     return find_restriction(table.properties().get(QUERY_CALLERS), caller, table.ref.name)
 
 
 def table_iterators(table: OpenTable) -> TableIterators:
-    """What runs iterators on the table's rows."""
+    """Returns the iterators of a table."""
     return TableIterators(
         table.ref.name,
         table.instance.code,
-        # Only a query with an iterator reads the table's properties.
+        # A function, because only queries with an iterator need the table's properties.
         lambda: table.properties().get(ITERATOR_GROUP_ROWS_MAX),
     )
 
 
-def _openers(instance: Instance, caller: str | None = None) -> TableOpeners:
+def _table_openers(instance: Instance, caller: str | None = None) -> TableOpeners:
     return {
         ref.name: partial(make_query_table, OpenTable(instance, ref), caller)
         for ref in instance.tables.index.list()

@@ -1,4 +1,4 @@
-"""Which rows of which files a whole table is, for SQL."""
+"""Plans of whole tables for SQL: the files of a version, and their rows to read."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,12 +11,12 @@ from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.schema.model import Schema, next_key_value, precedes
 from sleeper.statestore.reading.table_state import TableState
 
-_LEAVES_ONE_BY_ONE_MAX = 256
+_LEAF_LOOKUPS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
 class ScanGroup:
-    """Files read alike: their rows in any of the regions; None if all of their rows."""
+    """Files that share a scan, and the regions of their rows to read; `None` for all rows."""
 
     paths: tuple[str, ...]
     regions: tuple[Region, ...] | None
@@ -24,10 +24,10 @@ class ScanGroup:
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """Every row of a table, or of some regions of it, once, at one version.
+    """The scans that read every row of a table, or of some regions, once, at one version.
 
-    They pass through `processing`. `time_ms` is the time of the version's entry, `bytes` the
-    size of its files.
+    `processing` is the table's, `time_ms` the time of the version's log entry, `bytes` the size
+    of the files.
     """
 
     schema: Schema
@@ -38,26 +38,25 @@ class TablePlan:
     bytes: int = 0
 
     @property
-    def files(self) -> int:
-        """How many files are read."""
-        return sum(len(group.paths) for group in self.groups)
+    def paths(self) -> list[str]:
+        """The files to read."""
+        return [path for group in self.groups for path in group.paths]
 
 
 def plan_table(
     schema: Schema, state: TableState, regions: Sequence[Region] | None = None
 ) -> TablePlan:
-    """The rows of a table: of each file, those in the partitions that refer to it.
+    """Returns the plan of a table: of each file, the rows in the partitions that refer to it.
 
-    A file whose references cover its key bounds is read whole. The others, of which
-    compactions took some partitions' rows over, are grouped by the partitions that are left.
-    Files that can have no rows of the regions are left out; other rows of those that are
-    left may be there.
+    A file whose references cover its key bounds is read whole. Compactions have replaced some
+    partitions' rows of other files, which are grouped by their remaining partitions. Files
+    without rows of `regions` are omitted; the plan may contain other rows too.
     """
     files, references = _files(state, regions)
     referring: dict[str, list[PartitionId]] = defaultdict(list)
     for reference in references:
         referring[reference.path].append(reference.partition_id)
-    known = _regions_of(state, {i for ids in referring.values() for i in ids})
+    known = _read_regions(state, {i for ids in referring.values() for i in ids})
     unions: dict[tuple[PartitionId, ...], list[Region]] = {}
     groups: dict[tuple[PartitionId, ...] | None, list[str]] = defaultdict(list)
     size = 0
@@ -80,35 +79,35 @@ def plan_table(
 def _files(
     state: TableState, regions: Sequence[Region] | None
 ) -> tuple[Iterable[DataFile], Iterable[FileReference]]:
-    """Those that may have rows of the regions, and at least their references."""
+    """Returns the files that may contain rows of the regions, and at least their references."""
     if regions is None:
         return state.files.all(), state.files.references()
     leaves = state.partitions.leaves_overlapping(regions)
-    if len(leaves) > _LEAVES_ONE_BY_ONE_MAX:
-        return (f for f in state.files.all() if _is_wanted(f, regions)), state.files.references()
-    of_leaves = [f for leaf in leaves for f in state.files.leaf_files(leaf.id, leaf.region)]
-    wanted = {f.path: f for f in of_leaves if _is_wanted(f, regions)}
-    return wanted.values(), state.files.references_to(list(wanted))
+    if len(leaves) > _LEAF_LOOKUPS_MAX:
+        return (f for f in state.files.all() if _overlaps(f, regions)), state.files.references()
+    leaf_files = [f for leaf in leaves for f in state.files.leaf_files(leaf.id, leaf.region)]
+    overlapping = {f.path: f for f in leaf_files if _overlaps(f, regions)}
+    return overlapping.values(), state.files.references_to(list(overlapping))
 
 
-def _is_wanted(file: DataFile, regions: Sequence[Region]) -> bool:
+def _overlaps(file: DataFile, regions: Sequence[Region]) -> bool:
     return any(r.overlaps_bounds(file.smallest_key, file.largest_key) for r in regions)
 
 
-def _regions_of(state: TableState, ids: set[PartitionId]) -> dict[PartitionId, Region]:
-    if len(ids) <= _LEAVES_ONE_BY_ONE_MAX:
+def _read_regions(state: TableState, ids: set[PartitionId]) -> dict[PartitionId, Region]:
+    if len(ids) <= _LEAF_LOOKUPS_MAX:
         return {i: state.partitions.get(i).region for i in ids}
     return {p.id: p.region for p in state.partitions.all() if p.id in ids}
 
 
 def bounds_region(schema: Schema, file: DataFile) -> Region:
-    """The smallest region that holds every key within the file's bounds."""
+    """Returns the smallest region that contains every key within the file's bounds."""
     bounds = zip(schema.row_keys, file.smallest_key, file.largest_key, strict=True)
     return Region(tuple(Range(low, next_key_value(field, high)) for field, low, high in bounds))
 
 
 def join_regions(regions: Iterable[Region]) -> list[Region]:
-    """The same keys in fewer regions: those of one field are joined where they meet."""
+    """Returns the same keys in fewer regions: adjacent regions of one field are joined."""
     ascending = sorted(regions, key=lambda r: [x.min for x in r.ranges])
     if not ascending or len(ascending[0].ranges) > 1:
         return ascending
@@ -122,7 +121,7 @@ def join_regions(regions: Iterable[Region]) -> list[Region]:
 
 
 def covers(regions: Sequence[Region], box: Region) -> bool:
-    """Whether the regions together hold all of the box."""
+    """Returns whether the regions together contain all of the box."""
     left = [box]
     for region in regions:
         left = [piece for whole in left for piece in _without(whole, region)]
@@ -132,7 +131,7 @@ def covers(regions: Sequence[Region], box: Region) -> bool:
 
 
 def _without(whole: Region, region: Region) -> list[Region]:
-    """The rest of the whole, outside the region, in pieces."""
+    """Returns the parts of a region outside another."""
     both = whole.intersect(region)
     if both is None:
         return [whole]

@@ -15,9 +15,8 @@ from sleeper.processing.restriction import Restriction
 from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.leaf import LeafQueryMessage, leaf_query_body
 from sleeper.query.messages.query import QueryMessage
-from sleeper.query.plan import LeafCut, plan_leaves
+from sleeper.query.plan import LeafCut, check_size, plan_leaves, total_bytes
 from sleeper.query.request import Query
-from sleeper.query.size import check_size, total_bytes
 from sleeper.schema.model import Schema, smallest_key_value
 from sleeper.statestore.reading.table_state import TableState
 

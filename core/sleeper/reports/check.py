@@ -72,7 +72,7 @@ def check_table(
         total = state.files.totals().rows
     seconds = instance.properties().get(QUERY_HOLD_SECONDS)
     hold = VersionHold(store, version, seconds, instance.clock, f"check {name}")
-    hold.take()
+    hold.acquire()
     done = 0
 
     def count(rows: int) -> None:

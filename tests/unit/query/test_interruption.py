@@ -49,7 +49,9 @@ def check_nothing_is_left(made: TableMaker) -> None:
 def test_a_statement_is_stopped_when_its_time_is_up(made: TableMaker, statement: str) -> None:
     engine = make_engine(made.folder, seconds_max=1)
     begun = time.monotonic()
-    with pytest.raises(InvalidRequestError, match=r"1 s, which sleeper\.query\.time\.max\.seconds"):
+    with pytest.raises(
+        InvalidRequestError, match=r"1 s, the maximum of sleeper\.query\.time\.max\.seconds"
+    ):
         for _ in run_sql(statement, openers(made), engine):
             pass
     assert time.monotonic() - begun < 3

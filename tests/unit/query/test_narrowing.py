@@ -190,7 +190,7 @@ def files_read(opened: tuple[QueryEngine, dict], statement: str) -> dict[str, in
     run = StatementRun(statement, engine)
     try:
         run.frame(openers, narrow=True)
-        return {name: plan.files for name, plan in run.plans.items()}
+        return {name: len(plan.paths) for name, plan in run.plans.items()}
     finally:
         run.release()
 

@@ -256,7 +256,7 @@ def test_more_rows_than_allowed_are_refused(made: TableMaker, tmp_path: Path):
     [
         (Query(columns=("id", "nope")), "no field 'nope'"),
         (Query(columns=()), "at least one"),
-        (Query(columns=("id", "id")), "twice"),
+        (Query(columns=("id", "id")), "duplicate"),
         (Query(limit=-1), "limit -1"),
         (Query(version=10**6), "not reached"),
     ],

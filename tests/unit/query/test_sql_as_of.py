@@ -96,9 +96,13 @@ def test_an_old_version_is_narrowed_and_explained(instance: Instance):
         ("SELECT * FROM a", True, "as of True"),
         ("SELECT * FROM a", "2", "as of '2'"),
         ("SELECT * FROM a", {"a": 1.5}, "as of 1.5"),
-        ("SELECT * FROM a", {"b": 2}, "'b': the statement names no such table; it names a"),
-        ("SELECT * FROM a, b", 2, "a number alone is for a statement of one table; it names a, b"),
-        ("SELECT 1", 2, "it names none"),
+        ("SELECT * FROM a", {"b": 2}, "'b': no such table in the statement; it names a"),
+        (
+            "SELECT * FROM a, b",
+            2,
+            "a number without a table is for a statement of one table; it names a, b",
+        ),
+        ("SELECT 1", 2, "it names no table"),
         ("SELECT nope FROM a", 2, "wrong SQL"),
     ],
 )

@@ -97,7 +97,7 @@ class HoldClaim:
             return
         check_feed_start(self._store, version)
         hold = VersionHold(self._store, version, self._seconds, self._clock, self._owner)
-        hold.take()
+        hold.acquire()
         if self._hold is not None:
             self._hold.release()
         self._hold = hold
@@ -109,7 +109,7 @@ class HoldClaim:
     def release(self) -> None:
         """Lets the hold expire, so that a stream that restarts soon can continue."""
         if self._hold is not None:
-            self._hold.leave()
+            self._hold.stop_renewal()
             self._hold = None
 
 

@@ -1,4 +1,4 @@
-"""What a statement reads: leaves, files, bytes and pages of each table."""
+"""The amounts that a statement reads: leaves, files, bytes and pages of each table."""
 
 import re
 import time
@@ -57,14 +57,14 @@ class SqlExplanation:
 def explain_sql(
     statement: str, tables: TableOpeners, engine: QueryEngine, as_of: AsOf = NEWEST
 ) -> SqlExplanation:
-    """Runs the statement, passes over its rows, and tells what it read. Errors as of `run_sql`."""
+    """Runs a statement, discards its rows, and returns the amounts. Raises as `run_sql` does."""
     settings = engine.settings
-    # In one thread, so that one plan has all the figures.
+    # A single thread, so that one plan has all metrics.
     single = QueryEngine(
         replace(settings, engine=replace(settings.engine, threads=1)), engine.clock
     )
     run = StatementRun(statement, single, as_of=as_of)
-    begun = time.monotonic()
+    start_seconds = time.monotonic()
     try:
         frame = run.frame(tables, narrow=True)
         with statement_errors(), engine_errors(QUERY_MEMORY_BYTES.name):
@@ -74,46 +74,46 @@ def explain_sql(
                 for partition in range(plan.partition_count)
                 for batch in read_stream(run.session.execute(plan, partition), run.limit)
             )
-            scanned = _scanned(plan, run)
+            scanned = _read_metrics(plan, run)
         reads = tuple(_reads(run, name, scanned[name]) for name in run.plans)
     finally:
         run.release()
-    return SqlExplanation(reads, rows, time.monotonic() - begun)
+    return SqlExplanation(reads, rows, time.monotonic() - start_seconds)
 
 
 @dataclass(slots=True)
-class _Scanned:
-    """Figures of the scans of a table."""
+class _ScanMetrics:
+    """The metrics of the scans of a table."""
 
     bytes: int = 0
     pages: int = 0
     pages_of: int = 0
 
 
-def _scanned(plan: ExecutionPlan, run: StatementRun) -> dict[str, _Scanned]:
+def _read_metrics(plan: ExecutionPlan, run: StatementRun) -> dict[str, _ScanMetrics]:
     table_of_file = {
         PurePosixPath(path).name: table
-        for table, of in run.plans.items()
-        for group in of.groups
+        for table, table_plan in run.plans.items()
+        for group in table_plan.groups
         for path in group.paths
     }
     table_of_file |= {file.name: table for file, table in run.local_files.items()}
-    found: dict[str, _Scanned] = defaultdict(_Scanned)
+    metrics_by_table: dict[str, _ScanMetrics] = defaultdict(_ScanMetrics)
     for text, node in _nodes(plan):
-        # A scan shows some of the files that it reads. Their names are never used twice.
+        # A scan shows some of its files, whose names are unique.
         shown = _FILE_NAME.search(text)
         table = table_of_file.get(shown[0]) if shown else None
         metrics = node.metrics()
         if table is None or metrics is None:
             continue
-        each = found[table]
+        each = metrics_by_table[table]
         each.bytes += sum(
             m.value for m in metrics.metrics() if m.name == _BYTES and isinstance(m.value, int)
         )
         for total, matched in _PAGES.findall(repr(metrics)):
             each.pages_of += _number(total)
             each.pages += _number(matched)
-    return found
+    return metrics_by_table
 
 
 def _nodes(plan: ExecutionPlan) -> Iterator[tuple[str, ExecutionPlan]]:
@@ -129,7 +129,7 @@ def _number(text: str) -> int:
     return round(float(digits) * _UNITS[text[len(digits) :].strip()])
 
 
-def _reads(run: StatementRun, name: str, scanned: _Scanned) -> TableReads:
+def _reads(run: StatementRun, name: str, scanned: _ScanMetrics) -> TableReads:
     plan, table = run.plans[name], run.tables[name]
     regions = run.needed.get(name)
     with table.store.reading(plan.version) as state:
@@ -140,7 +140,7 @@ def _reads(run: StatementRun, name: str, scanned: _Scanned) -> TableReads:
         version=plan.version,
         leaves=extent.leaves if regions is None else len(overlapping),
         leaves_of=extent.leaves,
-        files=plan.files,
+        files=len(plan.paths),
         files_of=extent.files,
         bytes=plan.bytes,
         bytes_of=extent.bytes,

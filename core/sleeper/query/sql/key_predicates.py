@@ -1,6 +1,6 @@
-"""Key regions that an SQL predicate leaves: every row that it lets through lies in them.
+"""Key regions of SQL predicates: every row that satisfies a predicate lies in its regions.
 
-What is not understood narrows nothing, so regions may be too large, never too small.
+Unknown expressions do not narrow the regions, so these may be too large but never too small.
 """
 
 import logging
@@ -25,28 +25,27 @@ from sleeper.schema.model import (
 
 _REGIONS_MAX = 1000
 Regions = list[Region] | None
-"""Rows in any of them; None is all rows."""
+"""The rows in any of the regions; `None` for all rows."""
 
 
 def key_regions(schema: Schema, predicate: Expr) -> Regions:
-    """Where the rows lie for which the predicate is true."""
+    """Returns regions of all rows for which the predicate is true."""
     each = _node(predicate)
     if isinstance(each, BinaryExpr):
         op = each.op()
-        if op == "AND":
-            return both(key_regions(schema, each.left()), key_regions(schema, each.right()))
-        if op == "OR":
-            return either(key_regions(schema, each.left()), key_regions(schema, each.right()))
-        return _compared(schema, op, each.left(), each.right())
+        if op in {"AND", "OR"}:
+            combine = intersect_regions if op == "AND" else unite_regions
+            return combine(key_regions(schema, each.left()), key_regions(schema, each.right()))
+        return _comparison_regions(schema, op, each.left(), each.right())
     if isinstance(each, InList) and not each.negated():
-        return _listed(schema, each)
+        return _list_regions(schema, each)
     if isinstance(each, Like) and not each.negated():
-        return _like(schema, each)
+        return _pattern_regions(schema, each)
     return None
 
 
-def both(left: Regions, right: Regions) -> Regions:
-    """Rows that are in both."""
+def intersect_regions(left: Regions, right: Regions) -> Regions:
+    """Returns the regions of the rows in both."""
     if left is None or right is None:
         return right if left is None else left
     if len(left) * len(right) > _REGIONS_MAX:
@@ -55,8 +54,8 @@ def both(left: Regions, right: Regions) -> Regions:
     return [region for region in met if region is not None]
 
 
-def either(left: Regions, right: Regions) -> Regions:
-    """Rows that are in one of them."""
+def unite_regions(left: Regions, right: Regions) -> Regions:
+    """Returns the regions of the rows in either."""
     if left is None or right is None or len(left) + len(right) > _REGIONS_MAX:
         return None
     return [*left, *right]
@@ -65,19 +64,19 @@ def either(left: Regions, right: Regions) -> Regions:
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _compared(schema: Schema, op: str, left: Expr, right: Expr) -> Regions:
+def _comparison_regions(schema: Schema, op: str, left: Expr, right: Expr) -> Regions:
     if op not in _MIRRORED:
         return None
-    field, value = _key_field(schema, left), _value(right)
+    field, value = _find_key_field(schema, left), _value(right)
     if field is None:
-        field, value, op = _key_field(schema, right), _value(left), _MIRRORED[op]
+        field, value, op = _find_key_field(schema, right), _value(left), _MIRRORED[op]
     if field is None or not _fits(field, value):
         return None
-    return _region_of(schema, field, _range_of(field, op, value))
+    return _regions_within(schema, field, _comparison_range(field, op, value))
 
 
-def _range_of(field: Field, op: str, value: Any) -> Range | None:
-    """None if no value is in it."""
+def _comparison_range(field: Field, op: str, value: Any) -> Range | None:
+    """Returns the range of a comparison; `None` if it is empty."""
     least, following = smallest_key_value(field), next_key_value(field, value)
     match op:
         case "=":
@@ -92,34 +91,33 @@ def _range_of(field: Field, op: str, value: Any) -> Range | None:
             return Range(value, None)
 
 
-def _listed(schema: Schema, each: InList) -> Regions:
-    field = _key_field(schema, each.expr())
+def _list_regions(schema: Schema, each: InList) -> Regions:
+    field = _find_key_field(schema, each.expr())
     values = [_value(item) for item in each.list()]
     if field is None or len(values) > _REGIONS_MAX or not all(_fits(field, v) for v in values):
         return None
-    points = [_region_of(schema, field, _range_of(field, "=", v)) for v in values]
+    points = [_regions_within(schema, field, _comparison_range(field, "=", v)) for v in values]
     return [region for regions in points for region in regions]
 
 
-def _like(schema: Schema, each: Like) -> Regions:
-    """By what the pattern begins with."""
-    field, pattern = _key_field(schema, each.expr()), _value(each.pattern())
+def _pattern_regions(schema: Schema, each: Like) -> Regions:
+    field, pattern = _find_key_field(schema, each.expr()), _value(each.pattern())
     if field is None or field.type is not PrimitiveType.STRING or not isinstance(pattern, str):
         return None
     if each.escape_char() is not None or "\\" in pattern:
         return None
     start = pattern[: min((pattern.find(c) for c in "%_" if c in pattern), default=len(pattern))]
-    return _region_of(schema, field, Range(start, _after_all_with(start)))
+    return _regions_within(schema, field, Range(start, _prefix_end(start)))
 
 
-def _after_all_with(start: str) -> str | None:
-    """A text after all that begin so; None if that is not simple to say."""
+def _prefix_end(start: str) -> str | None:
+    """Returns a string after all strings with the prefix; `None` if there is no simple one."""
     if not start or ord(start[-1]) in (0xD7FF, 0x10FFFF):
         return None
     return start[:-1] + chr(ord(start[-1]) + 1)
 
 
-def _region_of(schema: Schema, field: Field, within: Range | None) -> list[Region]:
+def _regions_within(schema: Schema, field: Field, within: Range | None) -> list[Region]:
     if within is None:
         return []
     place = schema.row_keys.index(field)
@@ -128,7 +126,7 @@ def _region_of(schema: Schema, field: Field, within: Range | None) -> list[Regio
     return [Region(tuple(ranges))]
 
 
-def _key_field(schema: Schema, expression: Expr) -> Field | None:
+def _find_key_field(schema: Schema, expression: Expr) -> Field | None:
     each = _node(expression)
     if not isinstance(each, Column):
         return None
@@ -136,7 +134,7 @@ def _key_field(schema: Schema, expression: Expr) -> Field | None:
 
 
 def _value(expression: Expr) -> Any:
-    """Of a literal; None for anything else."""
+    """Returns the value of a literal; `None` for other expressions."""
     if not isinstance(_node(expression), Literal):
         return None
     value = expression.python_value()
@@ -147,13 +145,13 @@ def _node(expression: Expr) -> Any:
     try:
         return expression.to_variant()
     except Exception:
-        # Functions and other kinds of expressions have no face in Python.
+        # Functions and other kinds of expressions have no Python class.
         return None
 
 
 def _fits(field: Field, value: object) -> bool:
-    # The engine casts the literal to the column's type where it can; else it casts the column,
-    # and then that is no key field.
+    # The engine casts the literal to the column's type if it can. Otherwise it casts the column,
+    # which is then not a plain key field.
     try:
         check_key_value(field, value)
     except InvalidRequestError:
@@ -166,33 +164,33 @@ _SCAN = "TableScan: "
 
 
 def find_needed_regions(frame: DataFrame, schemas: Mapping[str, Schema]) -> dict[str, Regions]:
-    """For each table the regions that its rows are needed of; None is all of them.
+    """Returns, by table, the regions whose rows the statement needs; `None` for all rows.
 
-    A table that the plan does not scan is needed of no region.
+    A table that the plan does not scan has no regions.
     """
-    found: dict[str, Regions] = {name: [] for name in schemas}
+    needed: dict[str, Regions] = {name: [] for name in schemas}
     try:
         plan = frame.optimized_logical_plan()
         scans: Counter[str] = Counter()
-        _walk(plan, (), schemas, found, scans)
-        # Subqueries within expressions are not among a plan's inputs, but they are in its text.
+        _collect_regions(plan, (), schemas, needed, scans)
+        # Subqueries in expressions are not inputs of a plan, but they are in its text.
         lines = [line.strip() for line in plan.display_indent().splitlines()]
         if sum(line.startswith(_SCAN) for line in lines) == scans.total():
-            return found
+            return needed
     except Exception as error:
-        # What is wrong with the statement is said when it runs.
-        logger.debug("statement is not narrowed: %s", error)
+        # Running the statement reports its errors.
+        logger.debug("could not find key regions of a statement: %s", error)
     return dict.fromkeys(schemas)
 
 
-def _walk(
+def _collect_regions(
     plan: LogicalPlan,
     filters: tuple[Expr, ...],
     schemas: Mapping[str, Schema],
-    found: dict[str, Regions],
+    needed: dict[str, Regions],
     scans: "Counter[str]",
 ) -> None:
-    node = _node_narrow(plan)
+    node = _plan_node(plan)
     if isinstance(node, TableScan):
         name = node.fqn()[2]
         scans[name] += 1
@@ -200,17 +198,17 @@ def _walk(
             schema = schemas[name]
             regions: Regions = None
             for predicate in (*filters, *node.filters()):
-                regions = both(regions, key_regions(schema, predicate))
-            found[name] = either(found[name], regions)
+                regions = intersect_regions(regions, key_regions(schema, predicate))
+            needed[name] = unite_regions(needed[name], regions)
         return
     above = (*filters, node.predicate()) if isinstance(node, Filter) else ()
     for each in plan.inputs():
-        _walk(each, above, schemas, found, scans)
+        _collect_regions(each, above, schemas, needed, scans)
 
 
-def _node_narrow(plan: LogicalPlan) -> Any:
+def _plan_node(plan: LogicalPlan) -> Any:
     try:
         return plan.to_variant()
     except Exception:
-        # Some kinds of plans have no face in Python.
+        # Some kinds of plans have no Python class.
         return None

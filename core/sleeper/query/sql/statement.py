@@ -24,13 +24,12 @@ from sleeper.properties.engine import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit, read_stream
+from sleeper.query.plan import check_size
 from sleeper.query.result import QueryResult, prepend_batch
 from sleeper.query.run import RESTARTS, parse_schema
-from sleeper.query.size import check_size
 from sleeper.query.sql.as_of import NEWEST, AsOf
-from sleeper.query.sql.iterated_table import IteratedRows
 from sleeper.query.sql.key_predicates import Regions, find_needed_regions
-from sleeper.query.sql.tables import register_table
+from sleeper.query.sql.tables import IteratedRows, register_table
 from sleeper.query.sql.text import (
     ALLOWED,
     check_not_explain,
@@ -50,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 TableOpeners = Mapping[str, Callable[[], QueryTable]]
-"""How to open each table of the instance, by name. Only those that a statement names are."""
+"""Functions that open the tables of the instance, by name, for statements that name them."""
 
 
 def run_sql(
@@ -61,18 +60,16 @@ def run_sql(
     limit: TimeLimit | None = None,
     as_of: AsOf = NEWEST,
 ) -> QueryResult:
-    """The rows of one SELECT (or EXPLAIN, DESCRIBE, VALUES) in the statement's order.
+    """Returns the rows of one SELECT (or EXPLAIN, DESCRIBE, VALUES) in the statement's order.
 
-    Names that are not all lower case, or have other characters than letters, digits and
-    underscores, are put in double quotes. Each table is read at its newest version when
-    the statement starts, or as of a transaction, under a hold. Columns that share a name get a
-    number behind it. The first batch is ready when this returns. Unless `narrow` is off, files
-    are left out that the statement's predicates on row keys rule out. Without a limit the
-    engine's settings have one.
+    Names need double quotes unless they consist of lower case letters, digits and underscores.
+    Each table is read under a hold, at its newest version when the statement starts or as of a
+    transaction. Duplicate column names get a number as suffix. The first batch is read before
+    this returns. With `narrow`, files that the statement's predicates on row keys exclude are
+    not read. `limit` is by default that of the engine's settings.
 
-    InvalidRequestError for wrong SQL, a table or column that is not there or that the caller
-    may not see, a version that cannot be read, and any statement that would change something or
-    read anything but tables.
+    Raises `InvalidRequestError` for wrong SQL, an unknown or hidden table or column, a version
+    that cannot be read, and a statement that changes anything or reads anything but tables.
     """
 
     def attempt() -> QueryResult:
@@ -92,10 +89,10 @@ def run_sql(
 
 
 class StatementRun:
-    """One try of a statement: its session, its files, its holds.
+    """An attempt to run a statement: its session, its files, its holds.
 
-    After `frame`, by table: what was planned to read, and the regions that are needed (None
-    for all rows). `local_files` hold the rows of tables with an iterator, until `release`.
+    `frame` sets, by table, the plan and the needed regions (`None` for all rows). `local_files`
+    contain the rows of tables with an iterator, until `release`.
     """
 
     def __init__(
@@ -119,17 +116,19 @@ class StatementRun:
         self.local_files: dict[Path, str] = {}
 
     def release(self) -> None:
+        """Releases the holds and deletes the local files."""
         self._delete_local_files()
         for hold in self.holds:
             hold.release()
 
     def start(self, tables: TableOpeners, narrow: bool) -> QueryResult:
+        """Starts the statement and returns its rows."""
         frame = self.frame(tables, narrow)
         with planning_errors(tables):
-            # Arrow does not take every name that the statement gives a column.
+            # Arrow does not accept all names of columns.
             target = plain_schema(frame.schema())
         buckets = self._engine.settings.engine.buckets
-        rows = self._with_local_files(_rows(frame, self._files, buckets, target, self.limit))
+        rows = self._until_released(_stream_rows(frame, self._files, buckets, target, self.limit))
         if is_explain(frame):
             folders = self._folders()
             rows = (remove_folders(batch, folders) for batch in rows)
@@ -141,7 +140,7 @@ class StatementRun:
         roots = {table.root.url_of("") for table in self.tables.values()}
         return sorted({*roots, str(self._engine.settings.engine.spill_folder)})
 
-    def _with_local_files(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _until_released(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             yield from rows
         except DataError as error:
@@ -150,9 +149,9 @@ class StatementRun:
             self._delete_local_files()
 
     def _damage(self) -> DataError | None:
-        """The error that names the first damaged file: the engine's own hardly ever does."""
+        """Returns an error that names the first damaged file, which the engine's rarely does."""
         for name, plan in self.plans.items():
-            for path in (path for group in plan.groups for path in group.paths):
+            for path in plan.paths:
                 damage = damage_of_bytes(self.tables[name].root, path)
                 if damage is not None:
                     return damage
@@ -163,14 +162,14 @@ class StatementRun:
             file.unlink(missing_ok=True)
 
     def frame(self, tables: TableOpeners, narrow: bool) -> DataFrame:
-        """The statement over its tables, which are pinned and held from here on."""
+        """Plans the statement over its tables, and pins and holds their versions."""
         check_statement(self._statement)
-        found = [_opened(tables, name) for name in find_tables(self._statement, tables)]
-        opened = [table for table in found if table is not None]
-        versions = self._versions(opened, tables)
-        pinned = [self._pin(table, versions.get(table.name)) for table in opened]
+        candidates = [_open_table(tables, name) for name in find_tables(self._statement, tables)]
+        opened = [table for table in candidates if table is not None]
+        versions = self._find_versions(opened, tables)
+        pinned = [self._pin_version(table, versions.get(table.name)) for table in opened]
         if narrow:
-            self.needed = self._regions(pinned, tables)
+            self.needed = self._find_regions(pinned, tables)
         for each in pinned:
             self.plans[each.table.name] = self._plan(each)
         size = sum(plan.bytes for plan in self.plans.values())
@@ -195,9 +194,9 @@ class StatementRun:
         return frame
 
     def _verify(self, table: QueryTable, plan: TablePlan) -> None:
-        """Holds the table's files against their checksums, if queries do so."""
+        """Verifies the checksums of the table's files, if the settings require it."""
         if self._engine.settings.verifies_checksums:
-            for path in (path for group in plan.groups for path in group.paths):
+            for path in plan.paths:
                 self.limit.check()
                 self._engine.verified.verify(table.root, path)
 
@@ -205,38 +204,38 @@ class StatementRun:
         with pinned.table.store.reading(pinned.version) as state:
             return plan_table(pinned.schema, state, self.needed.get(pinned.table.name))
 
-    def _versions(self, opened: list[QueryTable], tables: TableOpeners) -> dict[str, int]:
-        """Of the tables that are not read at their newest version."""
+    def _find_versions(self, opened: list[QueryTable], tables: TableOpeners) -> dict[str, int]:
+        """Returns the versions of the tables that are not read at their newest."""
         if self._as_of == NEWEST:
             return {}
-        empty = [(table, _schema_of(table)) for table in opened]
-        self._over_no_rows(empty, tables)
+        empty = [(table, _read_schema(table)) for table in opened]
+        self._plan_empty(empty, tables)
         named = [each[0].name for each in empty if self._is_named(each, empty, tables)]
         return self._as_of.versions(named)
 
     def _is_named(
         self, table: "_EmptyTable", empty: list["_EmptyTable"], tables: TableOpeners
     ) -> bool:
-        """Whether the statement, which can be planned over all of them, needs this one."""
+        """Returns whether the statement cannot be planned without this table."""
         try:
-            self._over_no_rows([each for each in empty if each is not table], tables)
+            self._plan_empty([each for each in empty if each is not table], tables)
         except InvalidRequestError:
             return True
         return False
 
-    def _regions(self, pinned: list["_Pinned"], tables: TableOpeners) -> dict[str, Regions]:
-        frame = self._over_no_rows([(each.table, each.schema) for each in pinned], tables)
+    def _find_regions(self, pinned: list["_Pinned"], tables: TableOpeners) -> dict[str, Regions]:
+        frame = self._plan_empty([(each.table, each.schema) for each in pinned], tables)
         return find_needed_regions(frame, {each.table.name: each.schema for each in pinned})
 
-    def _over_no_rows(self, empty: list["_EmptyTable"], tables: TableOpeners) -> DataFrame:
+    def _plan_empty(self, empty: list["_EmptyTable"], tables: TableOpeners) -> DataFrame:
         session = open_sql_session(self._engine.settings.engine)
         for table, schema in empty:
             register_table(session, table, TablePlan(schema, 0, ()), self._start_ms)
         with planning_errors(tables):
             return session.sql_with_options(self._statement, ALLOWED)
 
-    def _pin(self, table: QueryTable, version: int | None) -> "_Pinned":
-        # The time of an old version is its own: `plan_table` knows it.
+    def _pin_version(self, table: QueryTable, version: int | None) -> "_Pinned":
+        # `plan_table` returns the time of an old version.
         now_ms = self._start_ms if version is None else 0
         try:
             with table.store.reading(version) as state:
@@ -254,10 +253,10 @@ class StatementRun:
         )
         self.holds.append(hold)
         try:
-            hold.take()
+            hold.acquire()
         except UnavailableError as error:
-            # Nothing can be written there. If files are collected meanwhile, the scan says so.
-            logger.warning("version %d could not be held: %s", pinned.version, error)
+            # Without a hold, the scan fails if files are deleted meanwhile.
+            logger.warning("could not hold version %d: %s", pinned.version, error)
         return pinned
 
 
@@ -268,7 +267,7 @@ _EmptyTable = tuple[QueryTable, Schema]
 class _Pinned:
     """A table at the version that the statement reads.
 
-    `now_ms` is the time for its filters, unless the version is younger.
+    `now_ms` is the current time for filters, unless the version is newer.
     """
 
     table: QueryTable
@@ -278,24 +277,23 @@ class _Pinned:
 
 
 def open_sql_session(settings: EngineSettings) -> SessionContext:
-    """A session for one statement, with a memory pool of its own."""
+    """Returns a session for one statement, with its own memory pool."""
     config = (
         SessionConfig()
         .with_target_partitions(settings.threads)
         .with_information_schema(False)
         .set("datafusion.execution.parquet.pushdown_filters", "true")
-        # What a session gathers of its files' statistics outlives it: half a megabyte a
-        # file, statement after statement.
+        # The statistics of files, half a megabyte each, would outlive the session.
         .set("datafusion.execution.collect_statistics", "false")
     )
     session = create_session(config, settings)
-    # Where files lie is internal.
+    # The paths of files are internal.
     session.deregister_udf("input_file_name")
     return session
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with views as plain text and bytes, and every name once."""
+    """Returns the schema with strings and bytes instead of views, and unique names."""
     seen: set[str] = set()
     fields = []
     for field in schema:
@@ -318,20 +316,20 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _schema_of(table: QueryTable) -> Schema:
+def _read_schema(table: QueryTable) -> Schema:
     with table.store.reading() as state:
         return parse_schema(state.schema_json)
 
 
-def _opened(tables: TableOpeners, name: str) -> QueryTable | None:
+def _open_table(tables: TableOpeners, name: str) -> QueryTable | None:
     try:
         return tables[name]()
     except NotFoundError:
-        # Deleted since the names were listed; the statement fails if it really names it.
+        # Deleted since the names were listed. Planning fails if the statement reads it.
         return None
 
 
-def _rows(
+def _stream_rows(
     frame: DataFrame,
     files: list[str],
     buckets: tuple[Bucket, ...],

@@ -1,19 +1,32 @@
-"""Registers a table's files with a session under the table's name.
+"""Registers tables with a session under their names.
 
-Files that are read alike are one scan.
+Files with the same regions share a scan. A table with an iterator, its own or its caller's, is
+merged into a local file first, because the engine may scan a table several times and cannot wait
+for rows from Python.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from datafusion import DataFrame, SessionContext
 
 from sleeper.datafiles.arrow import view_schema
+from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.plan_edit import scan_files
 from sleeper.datafiles.engine.predicate import column, regions_predicate
 from sleeper.datafiles.merge.processing import ProcessingStep, processed
-from sleeper.processing.restriction import visible_schema
-from sleeper.query.engine import QueryTable
+from sleeper.processing.restriction import visible_columns, visible_schema
+from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.query.interruption import TimeLimit
+from sleeper.query.key_filters import prune_plan
+from sleeper.query.plan import plan_query
+from sleeper.query.request import Query
+from sleeper.query.run import make_steps, read_rows, result_schema
+from sleeper.query.sql.key_predicates import Regions
 from sleeper.query.table_plan import ScanGroup, TablePlan
 from sleeper.schema.model import Schema
 
@@ -21,11 +34,10 @@ from sleeper.schema.model import Schema
 def register_table(
     session: SessionContext, table: QueryTable, plan: TablePlan, now_ms: int
 ) -> list[str]:
-    """Registers all rows of the plan, filtered and aggregated as the table says.
+    """Registers the rows of the plan, after the table's filters and aggregations.
 
-    Fields that the table's caller may not see are not there for any statement. Returns the
-    files. The engine moves a statement's predicates on key fields below an aggregation, and
-    no others.
+    Returns the files. The view has only the fields that the caller may see. The engine moves
+    a statement's predicates on key fields below an aggregation, and no others.
     """
     visible = visible_schema(table.restriction, plan.schema)
     frames = [_group_frame(session, table, plan, group) for group in plan.groups]
@@ -37,11 +49,11 @@ def register_table(
         session.register_view(quote_identifier(table.name), rows)
     else:
         session.register_record_batches(quote_identifier(table.name), [[_no_rows(visible)]])
-    return [table.root.url_of(path) for group in plan.groups for path in group.paths]
+    return [table.root.url_of(path) for path in plan.paths]
 
 
 def quote_identifier(name: str) -> str:
-    """The name as an SQL identifier of exactly these characters."""
+    """Returns the name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -57,7 +69,7 @@ def _group_frame(
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    # By halves: hundreds in a row would overflow the planner's stack.
+    # A balanced tree, because a chain of hundreds would overflow the planner's stack.
     if len(frames) == 1:
         return frames[0]
     half = len(frames) // 2
@@ -67,3 +79,47 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 def _no_rows(schema: Schema) -> pa.RecordBatch:
     kind = view_schema(schema)
     return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in kind], schema=kind)
+
+
+@dataclass(frozen=True, slots=True)
+class IteratedRows:
+    """The rows of some regions of a table, `None` for all, after its iterators.
+
+    They have the columns that the table's caller may see.
+    """
+
+    table: QueryTable
+    plan: TablePlan
+    regions: Regions
+    now_ms: int
+
+    def write(self, engine: QueryEngine, limit: TimeLimit) -> Path:
+        """Writes the rows to a new file in the spill folder, leaf after leaf."""
+        plan, table = self.plan, self.table
+        regions = None if self.regions is None else tuple(self.regions)
+        columns = visible_columns(table.restriction, plan.schema, None)
+        query = Query(regions, columns, version=plan.version)
+        with table.store.reading(plan.version) as state:
+            by_leaf = plan_query(query, plan.schema, state)
+        by_leaf = prune_plan(by_leaf, lambda file: engine.key_filters.get(table.root, file))
+        now_ms = max(self.now_ms, plan.time_ms)
+        steps = make_steps(by_leaf, query, table.iterators, now_ms, table.restriction)
+        kind = result_schema(plan.schema, columns)
+        file = engine.settings.engine.new_spill_path(f"sql-{uuid4().hex}.parquet")
+        try:
+            with (
+                engine_errors(),
+                pq.ParquetWriter(file, kind, compression="lz4", write_statistics=False) as writer,
+            ):
+                for batch in read_rows(by_leaf, query, table.root, engine, kind, steps, limit):
+                    writer.write_batch(batch)
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
+        return file
+
+    def register(self, session: SessionContext, file: Path) -> None:
+        """Registers the rows of the file as the table."""
+        visible = visible_schema(self.table.restriction, self.plan.schema)
+        frame = scan_files(session, [str(file)], view_schema(visible))
+        session.register_view(quote_identifier(self.table.name), frame)

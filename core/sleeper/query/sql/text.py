@@ -1,4 +1,4 @@
-"""What a statement may say, which tables it names, and the engine's complaints as ours."""
+"""The text of statements: limits, table names, and the translation of the engine's errors."""
 
 import contextlib
 import re
@@ -42,8 +42,9 @@ _BEFORE_NAMES = frozenset(("", ",", "WITH", "RECURSIVE", "FROM", "JOIN", "AS"))
 
 
 def check_statement(statement: str) -> None:
-    """InvalidRequestError if the statement is too deep for the engine, or samples a table: the
-    engine would silently give all rows.
+    """Raises `InvalidRequestError` for a statement that is too deep for the engine.
+
+    It refuses TABLESAMPLE too, for which the engine would silently return all rows.
     """
     depth = _Depth()
     before = previous = ""
@@ -62,8 +63,8 @@ def check_statement(statement: str) -> None:
 class _Level:
     """An open parenthesis or CASE. Its items are siblings, so the deepest counts.
 
-    `operators` and `inner` are those of the current item: how many operators stand in a chain,
-    and how deep the deepest parenthesis in it is.
+    `operators` and `inner` are those of the current item: its number of operators, and the depth
+    of its deepest parenthesis.
     """
 
     opened_by: str
@@ -83,10 +84,10 @@ class _Level:
 
 @dataclass(slots=True)
 class _Depth:
-    """An upper bound of the depth of the tokens so far.
+    """An upper bound of the depth of a statement.
 
-    `plan` is the cost of all queries and joins, however they are nested: one may refer to another
-    by name.
+    `plan` is the cost of all queries and joins. Nesting does not matter, because one may refer to
+    another by name.
     """
 
     levels: list[_Level] = field(default_factory=lambda: [_Level("")])
@@ -110,7 +111,7 @@ class _Depth:
     def add_symbol(self, symbol: str) -> None:
         level = self.levels[-1]
         if symbol in "([{":
-            if symbol == "[":  # `a[1][2]` is a chain
+            if symbol == "[":  # `a[1][2]` is a chain.
                 self._add_operator()
             self.levels.append(_Level(symbol))
         elif symbol in ")]}":
@@ -126,7 +127,7 @@ class _Depth:
 
     def _close(self) -> None:
         if len(self.levels) == 1:
-            return  # the parser says what is wrong
+            return  # The parser reports the error.
         depth = self.levels.pop().depth + 1
         self.levels[-1].inner = max(self.levels[-1].inner, depth)
         self._check()
@@ -148,7 +149,7 @@ class _Depth:
 
 
 def _tokens(statement: str) -> Iterator[tuple[str, str]]:
-    """Kinds and tokens, words in upper case, without blanks and comments."""
+    """Yields kinds and tokens, words in upper case, without blanks and comments."""
     place, word_end = 0, -1
     while place < len(statement):
         found = _TOKEN.match(statement, place)
@@ -160,7 +161,7 @@ def _tokens(statement: str) -> Iterator[tuple[str, str]]:
         elif kind == "dollar":
             closed = statement.find(token, end)
             if closed < 0:
-                raise InvalidRequestError(f"wrong SQL: no end of {token[:50]}")
+                raise InvalidRequestError(f"wrong SQL: unterminated {token[:50]}")
             end = closed + len(token)
         if kind == "word":
             token = token.upper()
@@ -171,17 +172,17 @@ def _tokens(statement: str) -> Iterator[tuple[str, str]]:
 
 
 def _comment_end(statement: str, place: int) -> int:
-    """Where the comment ends that opened before this place; comments nest."""
+    """Returns the end of the comment that begins before `place`. Comments nest."""
     depth = 1
     for mark in _COMMENT_MARK.finditer(statement, place):
         depth += 1 if mark[0] == "/*" else -1
         if not depth:
             return mark.end()
-    raise InvalidRequestError("wrong SQL: a comment has no end")
+    raise InvalidRequestError("wrong SQL: unterminated comment")
 
 
 ALLOWED = SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
-"""Nothing but reading: no DDL, DML, COPY, SET or PREPARE, also within an EXPLAIN."""
+"""Read-only statements: no DDL, DML, COPY, SET or PREPARE, also within an EXPLAIN."""
 _PREFIX = re.compile(
     r"^(DataFusion error: |Error during planning: |Schema error: |SQL error: |"
     r"This feature is not implemented: |Execution error: |"
@@ -193,40 +194,40 @@ _NO_FUNCTION = "table function '"
 _NOT_FOUND = "' not found"
 _FILE_PATH = r"[^\s\[\],{}\"]*/([^\s\[\],{}\"/]+\.(?:parquet|arrow))"
 _NOT_ALLOWED = re.compile(r"(?:DDL|DML|Statement) not supported: (\w+)")
-# A footer that names other columns leaves the last one.
-_OF_FILES = ("Parquet", "Object Store error", "IO error", "missing from the physical schema")
+# The last one is the error for a footer with other columns.
+_FILE_ERRORS = ("Parquet", "Object Store error", "IO error", "missing from the physical schema")
 
 
 def find_tables(statement: str, names: Iterable[str]) -> list[str]:
-    """The names that occur in the statement; those that it does not name may be among them.
+    """Returns the table names that occur in the statement, perhaps not as tables.
 
-    A table's name cannot have a quote in it, so in SQL it is always written out, if
-    perhaps in other case, with no letter or digit at either end.
+    A table's name cannot contain a quote, so in SQL it is written unchanged except for its case,
+    and not next to a letter or digit.
     """
     text = statement.casefold()
     return [n for n in names if re.search(rf"(?<!\w){re.escape(n.casefold())}(?!\w)", text)]
 
 
 def check_not_explain(frame: DataFrame) -> None:
-    """InvalidRequestError if the statement is an EXPLAIN, for whoever may not see all rows.
+    """Raises `InvalidRequestError` for an EXPLAIN, which restricted callers may not run.
 
-    A plan names filters on fields that are hidden, and counts rows that are.
+    A plan shows filters on hidden fields and counts hidden rows.
     """
     if is_explain(frame):
         raise InvalidRequestError("EXPLAIN is for callers who may see all of the tables it names")
 
 
 def is_explain(frame: DataFrame) -> bool:
-    """Whether the statement's rows are a plan."""
+    """Returns whether the rows of the statement are a plan."""
     return frame.logical_plan().display().startswith(("Explain", "Analyze"))
 
 
 def remove_folders(plans: pa.RecordBatch, folders: Iterable[str]) -> pa.RecordBatch:
-    """The rows of an EXPLAIN with the names of files alone: folders and buckets are internal."""
+    """Returns the rows of an EXPLAIN without the folders and buckets of files."""
     columns = []
     for column in plans.columns:
         if pa.types.is_string(column.type):
-            # Paths with blanks or commas have no clear start.
+            # The pattern below does not match paths with blanks or commas.
             for folder in folders:
                 plain = folder.rpartition("://")[2].strip("/")
                 for text in {plain, quote(plain)} - {""}:
@@ -238,56 +239,58 @@ def remove_folders(plans: pa.RecordBatch, folders: Iterable[str]) -> pa.RecordBa
 
 @contextlib.contextmanager
 def planning_errors(names: Iterable[str]) -> Iterator[None]:
-    """What the engine says of a statement that it cannot plan, as InvalidRequestError."""
+    """Translates planning errors of the engine into `InvalidRequestError`."""
     try:
         yield
     except SleeperError:
         raise
     except Exception as error:
-        raise classify_error(error, _explained(str(error), names), InvalidRequestError) from error
+        raise classify_error(
+            error, _explain_error(str(error), names), InvalidRequestError
+        ) from error
 
 
 @contextlib.contextmanager
 def statement_errors() -> Iterator[None]:
-    """What `engine_errors` took for bad data is the statement's fault if it is not of files."""
+    """Translates `DataError` that is not about files, such as a division by zero."""
     try:
         yield
     except DataError as error:
         text = str(error.__cause__ or error)
         cause = error.__cause__
         is_panic = not isinstance(cause, Exception) or type(cause).__name__ == "RustPanic"
-        if is_panic or any(sign in text for sign in _OF_FILES):
+        if is_panic or any(part in text for part in _FILE_ERRORS):
             raise
-        raise InvalidRequestError(f"the statement failed: {_stripped(text)}") from error
+        raise InvalidRequestError(f"the statement failed: {_strip_prefixes(text)}") from error
 
 
-def _explained(text: str, names: Iterable[str]) -> str:
+def _explain_error(text: str, names: Iterable[str]) -> str:
     if found := _NOT_ALLOWED.search(text):
         return f"only SELECT and EXPLAIN are allowed, not {found.group(1)}"
     if "information_schema" in text:
-        return f"there is no information_schema; {_known(names)}"
-    if name := _not_found(text, _NO_FUNCTION):
-        return f"no table function {name!r}: only tables can be read; {_known(names)}"
-    if name := _not_found(text, _NO_TABLE):
-        return f"no table {name.removeprefix('datafusion.public.')!r}; {_known(names)}"
-    return f"wrong SQL: {_stripped(text)}"
+        return f"no information_schema; {_list_tables(names)}"
+    if name := _missing_name(text, _NO_FUNCTION):
+        return f"no table function {name!r}: only tables can be read; {_list_tables(names)}"
+    if name := _missing_name(text, _NO_TABLE):
+        return f"no table {name.removeprefix('datafusion.public.')!r}; {_list_tables(names)}"
+    return f"wrong SQL: {_strip_prefixes(text)}"
 
 
-def _not_found(text: str, before: str) -> str | None:
-    """The name between `before` and the text's last "not found".
+def _missing_name(text: str, before: str) -> str | None:
+    """Returns the name between `before` and the last "not found" of the text.
 
-    The name is the caller's, and may hold either: a pattern would try each of them with the rest.
+    The caller chooses the name, which may contain both, so a pattern could backtrack for long.
     """
     _, found, rest = text.partition(before)
     name, end, _ = rest.rpartition(_NOT_FOUND)
     return name if found and end else None
 
 
-def _known(names: Iterable[str]) -> str:
+def _list_tables(names: Iterable[str]) -> str:
     listed = ", ".join(sorted(names)[:50])
     return f"tables are: {listed}" if listed else "there are no tables"
 
 
-def _stripped(text: str) -> str:
+def _strip_prefixes(text: str) -> str:
     plain = " ".join(_PREFIX.sub("", text.strip()).split())
     return _PARSER_ERROR.sub(r"\1", plain)
