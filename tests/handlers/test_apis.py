@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lambdas.serve_http import handler as serve_http_module
-from sleeper.admin.settings import change_table_properties
+from sleeper.admin.properties import change_table_properties
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
 from sleeper.jobs.connection import Connection

@@ -12,7 +12,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.admin.tables import create_table, set_table_properties
+from sleeper.admin.properties import set_table_properties
+from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import compact_table
 from sleeper.errors import (

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.admin.tables import create_table, set_table_properties
+from sleeper.admin.properties import set_table_properties
+from sleeper.admin.tables import create_table
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.ingest.service import ingest_paths, ingest_rows, submit_ingest
 from sleeper.instance import Instance

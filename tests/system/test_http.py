@@ -10,7 +10,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from sleeper.admin.settings import change_table_properties
+from sleeper.admin.properties import change_table_properties
 from sleeper.instance import Instance
 from sleeper.serve.service import ServerLimits
 from tests.servers.serving import Serving, serving

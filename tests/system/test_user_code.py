@@ -12,7 +12,7 @@ import pytest
 
 import sleeper
 from sleeper.admin.code import add_wheels
-from sleeper.admin.tables import set_table_properties
+from sleeper.admin.properties import set_table_properties
 from sleeper.instance import Instance
 from sleeper.opening import create_instance, open_instance
 from sleeper.reports.output import ReportKind

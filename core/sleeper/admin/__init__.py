@@ -1,1 +1,1 @@
-"""Administration of an instance: tables, properties, holds and users' code."""
+"""Administration of an instance: tables, holds, properties and user code."""

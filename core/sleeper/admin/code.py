@@ -1,6 +1,7 @@
-"""User code of an instance: wheels added, listed and removed, and names checked."""
+"""User code of an instance: its wheels, and checks of the names that they register."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from sleeper.properties.table import (
     COMPACTION_STRATEGY,
     DEFAULT_ITERATOR_CLASS_NAME,
 )
-from sleeper.reports.code import CodeReport
+from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.schema.model import Schema
-from sleeper.user_code.name import CodeKind
+from sleeper.user_code.name import BUILT_IN, CodeKind
 from sleeper.user_code.wheel import Wheel
 
 assert COMPACTION_STRATEGY.default_from is not None
@@ -22,16 +23,50 @@ _DEFAULTS = {
     CodeKind.STRATEGY: COMPACTION_STRATEGY.default_from.name,
 }
 
+_COLUMNS = (
+    Column("name", "Name"),
+    Column("kind", "Kind"),
+    Column("object", "Object"),
+    Column("wheel", "Wheel"),
+    Column("version", "Version"),
+    Column("bytes", "Size", ColumnKind.BYTES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeReport:
+    """The wheels of an instance and the names that they register."""
+
+    wheels: tuple[Wheel, ...]
+
+    def listing(self) -> Listing:
+        """Returns a row per name, built-in names last."""
+        rows = [
+            (p.name, p.kind.noun, p.place, wheel.file_name, wheel.version, wheel.bytes)
+            for wheel in self.wheels
+            for p in sorted(
+                wheel.entry_points, key=lambda p: (list(CodeKind).index(p.kind), p.name)
+            )
+        ]
+        built_in = [(p.name, p.kind.noun, p.place, None, None, None) for p in BUILT_IN]
+        names = pluralize(len(rows), "name")
+        return Listing(
+            name="code",
+            summary=f"{names} in {pluralize(len(self.wheels), 'wheel')}, {len(built_in)} built in",
+            columns=_COLUMNS,
+            rows=(*rows, *built_in),
+        )
+
 
 def add_wheels(instance: Instance, paths: Sequence[Path]) -> list[Wheel]:
-    """Adds wheels, all or none; returns those that are new. None of their code is run."""
+    """Adds wheels, all or none, without running their code; returns the new ones."""
     return instance.code.registry.add(paths)
 
 
 def remove_wheel(instance: Instance, name: str) -> str:
-    """Removes the wheel of that file or project name; returns its file's.
+    """Removes a wheel by its file name or project name; returns its file name.
 
-    NotFoundError if there is none, InvalidRequestError if something uses one of its names.
+    NotFoundError if the wheel is unknown, InvalidRequestError if one of its names is in use.
     """
     registry = instance.code.registry
     if name in registry.unusable():
@@ -39,7 +74,7 @@ def remove_wheel(instance: Instance, name: str) -> str:
         return name
     wheel = registry.named(name)
     for point in wheel.entry_points:
-        users = _users(instance, point.kind, point.name)
+        users = _find_users(instance, point.kind, point.name)
         if users:
             raise InvalidRequestError(
                 f"{point.kind.noun} {point.name!r} of {wheel.file_name} is in use by "
@@ -50,20 +85,20 @@ def remove_wheel(instance: Instance, name: str) -> str:
 
 
 def report_code(instance: Instance) -> CodeReport:
-    """Every registered name."""
+    """Returns the registered names."""
     return CodeReport(tuple(instance.code.registry.wheels()))
 
 
 def check_iterator(instance: Instance, table: str, schema: Schema, call: IteratorCall) -> None:
-    """InvalidRequestError if it is not registered, or refuses its config or the fields.
+    """InvalidRequestError if the iterator is unknown or rejects its configuration or the schema.
 
-    It is made to find out, so its code is run here; but not in a small lambda, where there is no
-    Arrow to run it with.
+    Constructs the iterator, which runs user code. A small lambda has no Arrow for that, so it
+    checks the name only.
     """
     instance.code.registry.find(CodeKind.ITERATOR, call.name)
     if find_spec("pyarrow") is None:
         return
-    # Arrow takes long to load, and most tables have no iterator.
+    # Arrow takes a second to load, and most tables have no iterator.
     from sleeper.datafiles.merge.bound_iterator import TableIterators
 
     bound = TableIterators(table, instance.code).bind(call)
@@ -72,19 +107,19 @@ def check_iterator(instance: Instance, table: str, schema: Schema, call: Iterato
 
 
 def check_strategy(instance: Instance, name: str) -> None:
-    """InvalidRequestError if no such strategy is registered."""
+    """InvalidRequestError if the compaction strategy is not registered."""
     instance.code.registry.find(CodeKind.STRATEGY, name)
 
 
 def check_default_names(instance: Instance, changes: Mapping[str, str]) -> None:
-    """InvalidRequestError if a property for new tables is to name what is not registered."""
+    """InvalidRequestError if a default for new tables names unregistered code."""
     for kind, default in _DEFAULTS.items():
         text = changes.get(default, "").strip()
         if text:
             instance.code.registry.find(kind, text.rpartition(".")[2])
 
 
-def _users(instance: Instance, kind: CodeKind, name: str) -> list[str]:
+def _find_users(instance: Instance, kind: CodeKind, name: str) -> list[str]:
     is_iterator = kind is CodeKind.ITERATOR
     users = []
     if instance.properties().values.get(_DEFAULTS[kind], "").rpartition(".")[2] == name:

@@ -1,9 +1,9 @@
-"""The folder of property files that an AWS instance is deployed from.
+"""The folder of property files from which an AWS instance is deployed.
 
     instance.properties  [tags.properties]
     tables/<name>/table.properties  schema.json  [splits.txt]
 
-Everything in it is checked here, so that a deployment stops before it has changed anything.
+Reading checks every file, so that an invalid folder fails before a deployment changes anything.
 """
 
 from collections.abc import Iterator, Mapping
@@ -46,13 +46,13 @@ from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.tables.table_ref import check_table_name
 
 _ANY_ID = "00000000"
-# A saved table's id is that of the instance that it was saved from.
-_SAID_ELSEWHERE = (NAME.name, SCHEMA.name, SPLITS_FILE.name, TABLE_ID.name)
+# Other members of TableDefinition have these; a new table gets its own id.
+_OMITTED = (NAME.name, SCHEMA.name, SPLITS_FILE.name, TABLE_ID.name)
 
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """A table as its folder describes it. `split_points` has one a line, and may be empty."""
+    """A table as its folder describes it; `split_points` has one per line, or is empty."""
 
     name: str
     schema: str
@@ -62,9 +62,9 @@ class TableDefinition:
 
 @dataclass(frozen=True, slots=True)
 class InstanceFolder:
-    """A checked folder. `properties` holds what its users set, tags included.
+    """A checked folder, with the properties that users set, and their tags.
 
-    `warnings` name the settings that mean nothing here.
+    `warnings` name the settings that have no effect.
     """
 
     properties: InstanceProperties
@@ -75,32 +75,32 @@ class InstanceFolder:
 def read_instance_folder(
     instance_file: Path | None, overrides: Mapping[str, str] | None = None
 ) -> InstanceFolder:
-    """Reads and checks the folder around an `instance.properties`.
+    """Reads and checks the folder of an `instance.properties` file.
 
-    `overrides` win over the file, and are all there is without one. InvalidRequestError names
-    the file and the property that is wrong.
+    `overrides` take precedence over the file, which is optional. InvalidRequestError names the
+    file and the invalid property.
     """
     values: dict[str, str] = {}
     if instance_file is not None:
-        values = _said_by_users(_read_properties(instance_file))
-        values = _with_tags(values, instance_file.with_name("tags.properties"))
-    with _naming(instance_file):
+        values = _remove_deployed(_read_properties(instance_file))
+        values = _add_tags(values, instance_file.with_name("tags.properties"))
+    with _name_file(instance_file):
         properties = instance_properties({**values, **(overrides or {})})
     folder = instance_file.parent / "tables" if instance_file is not None else None
     if folder is None or not folder.is_dir():
         return InstanceFolder(properties, (), properties.warnings())
     paths = (path for path in sorted(folder.iterdir()) if path.is_dir())
     tables = tuple(_read_table(path, properties) for path in paths)
-    of_tables = (
+    table_warnings = (
         f"table {table.name}: {warning}"
         for table in tables
         for warning in table_properties(table.settings, properties).warnings()
     )
-    return InstanceFolder(properties, tables, (*properties.warnings(), *of_tables))
+    return InstanceFolder(properties, tables, (*properties.warnings(), *table_warnings))
 
 
 def check_table_definition(definition: TableDefinition, instance: InstanceProperties) -> None:
-    """InvalidRequestError if no table can be made of it."""
+    """InvalidRequestError if the definition is invalid."""
     check_table_name(definition.name)
     check_set_by_user(definition.settings)
     schema = schema_from_json(definition.schema)
@@ -130,44 +130,40 @@ def _read_table(folder: Path, instance: InstanceProperties) -> TableDefinition:
     definition = TableDefinition(
         name,
         schema,
-        {key: value for key, value in settings.items() if key not in _SAID_ELSEWHERE},
+        {key: value for key, value in settings.items() if key not in _OMITTED},
         _read_text(points) if points_file or points.exists() else "",
     )
-    with _naming(folder):
+    with _name_file(folder):
         check_table_definition(definition, instance)
     return definition
 
 
-def _said_by_users(values: Mapping[str, str]) -> dict[str, str]:
-    """Without what a deployment writes down: a file may come from an earlier one's bucket."""
+def _remove_deployed(values: Mapping[str, str]) -> dict[str, str]:
+    """Removes properties that a deployment writes: the file may be a copy from a bucket."""
     written = {p.name for p in INSTANCE_PROPERTIES if p.set_by is SetBy.DEPLOYMENT}
     written |= {name for name, set_by in gchq_names().items() if set_by == SET_BY_DEPLOYMENT}
     written -= {ACCOUNT.name, REGION.name}
     if values.get(NETWORK_VPC.name) and values[NETWORK_VPC.name] == values.get(VPC.name):
-        # Otherwise the next deployment would delete the network that it created.
+        # With these set, the next deployment would delete the network that it created.
         written |= {VPC.name, SUBNETS.name}
     return {name: value for name, value in values.items() if name not in written}
 
 
-def _with_tags(values: dict[str, str], tags_file: Path) -> dict[str, str]:
+def _add_tags(values: dict[str, str], tags_file: Path) -> dict[str, str]:
     if not tags_file.exists():
         return values
-    tags = dict(_tags(values))
+    text = values.get(TAGS_OF_RESOURCES.name, "").strip()
+    tags = dict(TAGS_OF_RESOURCES.parse(text)) if text else {}
     tags.update(_read_properties(tags_file))
     for key, value in tags.items():
         if "," in key + value:
-            raise InvalidRequestError(f"{tags_file}: tag {key!r} has a comma, which none can have")
+            raise InvalidRequestError(f"{tags_file}: tag {key!r} has a comma (not allowed in tags)")
     return {**values, TAGS_OF_RESOURCES.name: TAGS_OF_RESOURCES.kind.format(tuple(tags.items()))}
-
-
-def _tags(values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    text = values.get(TAGS_OF_RESOURCES.name, "").strip()
-    return TAGS_OF_RESOURCES.parse(text) if text else ()
 
 
 def _read_properties(path: Path) -> dict[str, str]:
     text = _read_text(path)
-    with _naming(path):
+    with _name_file(path):
         return dict(read_properties_text(text))
 
 
@@ -181,8 +177,8 @@ def _read_text(path: Path) -> str:
 
 
 @contextmanager
-def _naming(where: Path | None) -> Iterator[None]:
-    """Puts the name of what is read before what is wrong with it."""
+def _name_file(where: Path | None) -> Iterator[None]:
+    """Prefixes invalid requests with the name of the file."""
     try:
         yield
     except InvalidRequestError as error:

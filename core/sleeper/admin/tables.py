@@ -1,4 +1,4 @@
-"""Tables of an instance: made, changed and deleted."""
+"""Creation, changes and deletion of tables, and of holds and followers of their versions."""
 
 import base64
 import binascii
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sleeper.admin.code import check_iterator, check_strategy
+from sleeper.admin.properties import format_processing
 from sleeper.errors import (
     ConflictError,
     InvalidRequestError,
@@ -13,13 +14,11 @@ from sleeper.errors import (
     classify_error,
     describe_error,
 )
-from sleeper.instance import Instance, OpenTable
+from sleeper.instance import Instance
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.check import check_table_processing
 from sleeper.processing.model import Processing
 from sleeper.processing.text import (
-    format_aggregations,
-    format_filters,
     iterator_call,
     processing_to_json,
 )
@@ -41,16 +40,16 @@ from sleeper.properties.table import (
     SPLITS_FILE,
     TABLE_ID,
 )
-from sleeper.properties.values import TableProperties, check_set_by_user, declared, table_properties
+from sleeper.properties.values import TableProperties, check_set_by_user, table_properties
 from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import INT_RANGES, KeyValue, PrimitiveType, Schema
+from sleeper.statestore.transactions.holds import CreateFollower, DeleteFollower, ReleaseHold
 from sleeper.statestore.transactions.log_time import AcceptTime
-from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
+from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.tables.table_index import mark_table_deleting, rename_table, set_table_online
 from sleeper.tables.table_ref import TableRef, check_table_name, new_table_id
 
-_PROCESSING = (FILTERS.name, AGGREGATIONS.name, ITERATOR_CLASS_NAME.name, ITERATOR_CONFIG.name)
-_PUBLISHED_COPIES = (NAME.name, ONLINE.name, SCHEMA.name)
+_NAME_LENGTH_MAX = 200
 
 
 def create_table(
@@ -60,18 +59,23 @@ def create_table(
     settings: Mapping[str, str] | None = None,
     split_points: Sequence[object] = (),
 ) -> TableRef:
-    """Makes a table; it is there for everyone when this returns, and not at all before.
+    """Creates a table, which no other process sees before this returns.
 
-    InvalidRequestError for a wrong schema, property or split point; ConflictError if the
-    name is taken. A creation that dies leaves nothing that a person must clear.
+    InvalidRequestError for an invalid schema, property or split point; ConflictError if the
+    name exists. Garbage collection removes what an interrupted creation leaves.
     """
     check_table_name(name)
     schema = schema_from_json(schema_text)
     settings = dict(settings or {})
     check_set_by_user(settings)
-    settings = {**_processing_of_new_tables(instance), **settings}
+    settings = {**_default_processing(instance), **settings}
     partitions = tuple(tree_from_split_points(schema, split_points))
-    _refuse_taken_name(instance, name)
+    try:
+        instance.tables.index.by_name(name)
+    except NotFoundError:
+        pass
+    else:
+        raise ConflictError(f"table {name!r} exists already")
     ref = TableRef(new_table_id(), name)
     values = {
         **settings,
@@ -80,7 +84,11 @@ def create_table(
         SCHEMA.name: schema_to_json(schema),
     }
     properties = table_properties(values, instance.properties())
-    processing = _processing_of(properties)
+    processing = Processing(
+        properties.get(FILTERS),
+        properties.get(AGGREGATIONS),
+        iterator_call(properties.get(ITERATOR_CLASS_NAME), properties.get(ITERATOR_CONFIG)),
+    )
     check_table_processing(processing, schema)
     if processing.iterator is not None:
         check_iterator(instance, name, schema, processing.iterator)
@@ -96,7 +104,7 @@ def create_table(
         )
     )
     instance.tables.properties.write(ref.id, properties)
-    # From here on it is a table.
+    # The index entry makes the table visible.
     instance.tables.index.create(ref)
     return ref
 
@@ -108,10 +116,9 @@ def create_table_from_files(
     settings: Mapping[str, str] | None = None,
     split_points_file: Path | None = None,
 ) -> TableProperties:
-    """Makes a table from a schema file and, if there is one, a file of split points.
+    """Creates a table from a schema file and a file of split points; returns its properties.
 
-    Without one, the table property `splits.file` names it. Errors name the file that is
-    wrong. Answers with the table's properties.
+    The default file of split points is the table property `splits.file`. Errors name the file.
     """
     settings = dict(settings or {})
     schema_text, schema = _read_schema(schema_file)
@@ -126,21 +133,21 @@ def create_table_from_files(
 
 
 def rename(instance: Instance, old: str, new: str) -> None:
-    """Gives the table a new name."""
+    """Renames a table."""
     ref = rename_table(instance.tables.index, old, new)
     instance.tables.properties.change(ref.id, {NAME.name: new})
 
 
 def set_online(instance: Instance, name: str, online: bool) -> None:
-    """Puts the table online or offline: offline ones are neither split nor compacted."""
+    """Puts a table online or offline, where it is neither split nor compacted."""
     ref = set_table_online(instance.tables.index, name, online)
     instance.tables.properties.change(ref.id, {ONLINE.name: str(online).lower()})
 
 
 def accept_time(instance: Instance, name: str) -> tuple[int, int]:
-    """Moves the time of the table's log to the clock's; returns both, in ms.
+    """Sets the time of the table's log to the clock; returns the time before and after, in ms.
 
-    For a clock that is right, of a table that had no commit for so long that commits are refused.
+    A table without a commit for 30 days refuses commits until then.
     """
     store = instance.table(name).state
     with store.reading() as state:
@@ -151,89 +158,60 @@ def accept_time(instance: Instance, name: str) -> tuple[int, int]:
 
 
 def delete_table(instance: Instance, name: str) -> None:
-    """Begins the table's deletion: it is gone for everyone at once, its files by and by."""
+    """Deletes a table: it is inaccessible at once; garbage collection deletes its files."""
     mark_table_deleting(instance.tables.index, name)
 
 
-def set_table_properties(
-    instance: Instance, name: str, changes: Mapping[str, str]
-) -> TableProperties:
-    """Sets properties of a table; an empty value unsets one. Answers with all of them after."""
-    check_set_by_user(changes)
-    for copy in _PUBLISHED_COPIES:
-        if copy in changes:
-            raise InvalidRequestError(
-                f"property {copy} cannot be set: use `sleeper table rename`, "
-                "`online` or `offline` (a schema cannot be changed)"
-            )
-    table = instance.table(name)
-    after = table.properties().with_values(changes)  # refused here, if one is wrong
-    if COMPACTION_STRATEGY.name in changes:
-        check_strategy(instance, after.get(COMPACTION_STRATEGY))
-    if changes.keys().isdisjoint(_PROCESSING):
-        return instance.tables.properties.change(table.ref.id, changes)
-    published = _change_processing(table, changes, after)
-    return instance.tables.properties.change(table.ref.id, {**changes, **published})
+def release_hold(instance: Instance, table_name: str, hold_id: str) -> None:
+    """Releases a hold. NotFoundError if the table has no such hold."""
+    store = instance.table(table_name).state
+    with store.reading() as state:
+        if hold_id not in {hold.id for hold in state.collection.holds()}:
+            raise NotFoundError(f"table {table_name!r} has no hold {hold_id!r}")
+    store.commit_or_raise(ReleaseHold(hold_id))
 
 
-def _change_processing(
-    table: OpenTable, changes: Mapping[str, str], after: TableProperties
-) -> dict[str, str]:
-    """Commits it to the table's log; answers with what to publish."""
-    iterator, config = (changes.get(p.name) for p in (ITERATOR_CLASS_NAME, ITERATOR_CONFIG))
-    change = ChangeProcessing(
-        changes.get(FILTERS.name),
-        changes.get(AGGREGATIONS.name),
-        None if iterator is None else after.get(ITERATOR_CLASS_NAME) or "",
-        None if config is None else config.strip(),
-    )
-    with table.state.reading() as state:
-        schema, call = state.schema, change.after(state.processing).iterator
-    if call is not None and (iterator, config) != (None, None):
-        check_iterator(table.instance, table.ref.name, schema, call)
-    (outcome,) = table.state.commit(change)
-    if outcome.refused:
-        raise InvalidRequestError(outcome.reason)
-    with table.state.reading() as state:
-        return _published(state.processing)
+def create_follower(
+    instance: Instance, table_name: str, follower: str, start: int | None = None
+) -> int:
+    """Creates a follower of changes after `start`; returns `start`, by default the newest version.
+
+    ConflictError if the name exists; InvalidRequestError if it is invalid, or if the table no
+    longer has all changes after `start`.
+    """
+    if not follower.strip() or not follower.isprintable() or len(follower) > _NAME_LENGTH_MAX:
+        raise InvalidRequestError(
+            f"invalid follower name: {follower[:40]!r} "
+            f"(expected 1 to {_NAME_LENGTH_MAX} printable characters)"
+        )
+    store = instance.table(table_name).state
+    if follower in {f.name for f in store.followers()}:
+        raise ConflictError(f"table {table_name!r} already has a follower {follower!r}")
+    with store.reading() as state:
+        version = int(state.number) if start is None else start
+        state.check_changes_after(version)
+    store.commit_or_raise(CreateFollower(follower, version))
+    return version
 
 
-def _processing_of(properties: TableProperties) -> Processing:
-    return Processing(
-        properties.get(FILTERS),
-        properties.get(AGGREGATIONS),
-        iterator_call(properties.get(ITERATOR_CLASS_NAME), properties.get(ITERATOR_CONFIG)),
-    )
+def delete_follower(instance: Instance, table_name: str, follower: str) -> None:
+    """Deletes a follower. NotFoundError if the table has no such follower."""
+    store = instance.table(table_name).state
+    if follower not in {f.name for f in store.followers()}:
+        raise NotFoundError(f"table {table_name!r} has no follower {follower!r}")
+    store.commit_or_raise(DeleteFollower(follower))
 
 
-def _processing_of_new_tables(instance: Instance) -> dict[str, str]:
+def _default_processing(instance: Instance) -> dict[str, str]:
     properties = instance.properties()
     iterator = properties.get(DEFAULT_ITERATOR_CLASS_NAME)
-    return _published(
+    return format_processing(
         Processing(
             properties.get(DEFAULT_FILTERS),
             properties.get(DEFAULT_AGGREGATIONS),
             iterator_call(iterator, properties.get(DEFAULT_ITERATOR_CONFIG) if iterator else ""),
         )
     )
-
-
-def _published(processing: Processing) -> dict[str, str]:
-    """The properties that say so; empty where there is nothing."""
-    return {
-        FILTERS.name: format_filters(processing.filters),
-        AGGREGATIONS.name: format_aggregations(processing.aggregations),
-        ITERATOR_CLASS_NAME.name: processing.iterator.name if processing.iterator else "",
-        ITERATOR_CONFIG.name: processing.iterator.config if processing.iterator else "",
-    }
-
-
-def get_table_property(instance: Instance, name: str, property_name: str) -> str:
-    """The property's value as it is in force, as text; empty if it is unset."""
-    declaration = declared(property_name)
-    properties = instance.table(name).properties()
-    value = properties.get(declaration)
-    return "" if value is None else declaration.kind.format(value)
 
 
 def _read_schema(path: Path) -> tuple[str, Schema]:
@@ -252,7 +230,7 @@ def _read_schema(path: Path) -> tuple[str, Schema]:
 
 
 def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> list[KeyValue]:
-    """The split points of a file, as `parse_split_points` reads them."""
+    """Reads split points from a file; `parse_split_points` describes the format."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -267,12 +245,12 @@ def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> li
 def parse_split_points(
     schema: Schema, text: str, where: str, is_base64: bool = False
 ) -> list[KeyValue]:
-    """One split point a line; byte arrays are base64, strings too if the caller says so."""
+    """Parses one split point per line; byte arrays, and strings if `is_base64`, are base64."""
     field = schema.row_keys[0]
     points: list[KeyValue] = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            points.append(_split_point(line, field.type, is_base64))
+            points.append(_parse_split_point(line, field.type, is_base64))
         except (ValueError, binascii.Error) as error:
             raise InvalidRequestError(
                 f"{where}, line {number}: invalid value of field {field.name!r}: {line!r}: {error}"
@@ -280,17 +258,9 @@ def parse_split_points(
     return points
 
 
-def _split_point(line: str, kind: object, is_base64: bool) -> KeyValue:
+def _parse_split_point(line: str, kind: object, is_base64: bool) -> KeyValue:
     if kind in INT_RANGES:
         return int(line)
     if kind is PrimitiveType.BYTE_ARRAY:
         return base64.b64decode(line, validate=True)
     return base64.b64decode(line, validate=True).decode() if is_base64 else line
-
-
-def _refuse_taken_name(instance: Instance, name: str) -> None:
-    try:
-        instance.tables.index.by_name(name)
-    except NotFoundError:
-        return
-    raise ConflictError(f"table {name!r} exists already")

@@ -15,12 +15,8 @@ from enum import Enum
 from typing import Any
 
 from sleeper.admin.instance_folder import TableDefinition
-from sleeper.admin.tables import (
-    create_table,
-    parse_split_points,
-    set_online,
-    set_table_properties,
-)
+from sleeper.admin.properties import set_table_properties
+from sleeper.admin.tables import create_table, parse_split_points, set_online
 from sleeper.aws.clients import aws_client, describe_bucket
 from sleeper.aws.config_bucket import PropertyFiles
 from sleeper.aws.errors import translated

@@ -1,17 +1,19 @@
-"""`sleeper code`: wheels with iterators and compaction strategies of your own."""
+"""`sleeper code`: wheels with iterators and compaction strategies."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.opened import opened
-from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
+from sleeper.cli.arguments import OutputKind, OutputOption, use_instance
+from sleeper.cli.output import listing_command, note, print_listings
 
-commands = typer.Typer(
-    help="Add, list and remove iterators and compaction strategies of your own.",
-    no_args_is_help=True,
-)
+if TYPE_CHECKING:
+    from sleeper.instance import Instance
+    from sleeper.reports.output import Listing
+
+commands = typer.Typer(help="Add, list and remove wheels with user code.", no_args_is_help=True)
 
 
 @commands.command("add")
@@ -20,16 +22,16 @@ def add(
     wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL")],
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
-    """Add wheels, all or none, and list what is registered then.
+    """Add wheels with iterators and compaction strategies: all of them, or none.
 
-    Their entry points of the groups sleeper.iterators and sleeper.compaction_strategies register
-    names. Nothing of them is run now.
+    Entry points in the groups sleeper.iterators and sleeper.compaction_strategies register
+    names. The command does not run code of the wheels.
 
     \b
     Example:
       sleeper code add dist/my_iterators-1.0-py3-none-any.whl
     """
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         from sleeper.admin.code import add_wheels, report_code
 
         added = add_wheels(instance, wheels)
@@ -39,31 +41,33 @@ def add(
 
 
 @commands.command("list")
-def list_code(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None:
-    """List the registered names, and the wheels that they are from.
+@listing_command
+def list_code(instance: "Instance") -> "Iterable[Listing]":
+    """List the registered names and their wheels.
 
     \b
     Example:
       sleeper code list
     """
-    with opened(context) as instance:
-        from sleeper.admin.code import report_code
+    from sleeper.admin.code import report_code
 
-        print_listings([report_code(instance).listing()], output)
+    return [report_code(instance).listing()]
 
 
 @commands.command("remove")
 def remove(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="WHEEL", help="Its file or project name.")],
+    name: Annotated[
+        str, typer.Argument(metavar="WHEEL", help="File name or project name of the wheel.")
+    ],
 ) -> None:
-    """Remove a wheel. Refused while a table uses one of its names.
+    """Remove a wheel, unless a table uses one of its names.
 
     \b
     Example:
       sleeper code remove my_iterators
     """
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         from sleeper.admin.code import remove_wheel
 
         note(f"removed {remove_wheel(instance, name)}")

@@ -1,4 +1,4 @@
-"""Generates `docs/commands.md` from the commands' own help.
+"""Generates `docs/commands.md` from the help of the commands.
 
 `python -m sleeper.cli.docs` writes the page to standard output.
 """
@@ -15,30 +15,30 @@ _WIDTH = 96
 
 _HEAD = """# Commands
 
-This page is generated: `python -m sleeper.cli.docs > docs/commands.md`. Every command says
-the same with `--help`.
+This page has the `--help` text of every command. Generate it with
+`python -m sleeper.cli.docs > docs/commands.md`.
 
-Results go to standard output; progress, notes and errors go to standard error. With
-`--output json` a report is one JSON object a row, and nothing else is on standard output.
+Commands print results to standard output, and progress, notes and errors to standard error.
+With `--output json`, standard output has one JSON object per row and nothing else.
 
-| exit status | |
+| exit status | meaning |
 |---|---|
-| 0 | done; also when `--rejects` set rows aside, or when the reader of a pipe had enough |
-| 1 | failed, or refused: the reason is one line on standard error |
+| 0 | success, including rows rejected with `--rejects` and a pipe closed by its reader |
+| 1 | failure; standard error has the reason in one line |
 | 2 | wrong usage: the command line cannot be parsed |
 | 130 | interrupted |
 
-`SLEEPER_DEBUG=1` shows where an error came from. `sleeper --install-completion` lets your shell
-complete commands, options, names of tables and of properties.
+`SLEEPER_DEBUG=1` prints the traceback of an error. `sleeper --install-completion` installs
+completion of commands, options, tables and properties for the shell.
 """
 
 
-def commands_page() -> str:
-    """The whole page, Markdown."""
-    return "\n".join([_HEAD, *_sections(typer.main.get_command(app), "sleeper", None)])
+def generate_page() -> str:
+    """Returns the page as Markdown."""
+    return "\n".join([_HEAD, *_generate_sections(typer.main.get_command(app), "sleeper", None)])
 
 
-def _sections(command: Any, name: str, parent: Any) -> Iterator[str]:
+def _generate_sections(command: Any, name: str, parent: Any) -> Iterator[str]:
     widths = {"terminal_width": _WIDTH, "max_content_width": _WIDTH}
     settings = {**command.context_settings, **widths}
     context = command.context_class(command, info_name=name, parent=parent, **settings)
@@ -46,9 +46,9 @@ def _sections(command: Any, name: str, parent: Any) -> Iterator[str]:
     yield f"{'##' if parent is None or parent.parent is None else '###'} {title}\n"
     yield f"```\n{command.get_help(context).rstrip()}\n```\n"
     if hasattr(command, "list_commands"):
-        for name_below in command.list_commands(context):
-            yield from _sections(command.get_command(context, name_below), name_below, context)
+        for child in command.list_commands(context):
+            yield from _generate_sections(command.get_command(context, child), child, context)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(commands_page())
+    sys.stdout.write(generate_page())

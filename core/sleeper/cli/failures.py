@@ -1,10 +1,10 @@
-"""How the command line fails: one line on standard error, and an exit status."""
+"""Failures of commands: one line on standard error, and an exit status."""
 
 import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
@@ -16,45 +16,45 @@ from sleeper.query.printable import printable
 DEBUG_VARIABLE = "SLEEPER_DEBUG"
 
 _FAILED = 1
-_INTERRUPTED = 130  # as shells have it for a program ended by Ctrl-C
+_INTERRUPTED = 130  # the status that shells report for SIGINT
 
 
 class Commands(TyperGroup):
-    """The root of all commands."""
+    """The root command; reports failures of all commands."""
 
     def invoke(self, ctx: Any) -> Any:
         _log_to_standard_error()
-        with failures_told():
+        with report_failures():
             result = super().invoke(ctx)
             sys.stdout.flush()
         return result
 
 
 @contextmanager
-def failures_told() -> Iterator[None]:
-    """Says a failure in one line and exits; with SLEEPER_DEBUG=1 lets it through as it is.
+def report_failures() -> Iterator[None]:
+    """Reports a failure in one line and exits; SLEEPER_DEBUG=1 raises it instead.
 
-    Whoever reads the output may stop reading whenever they like: that is no failure.
+    A closed pipe of a reader such as `head` is not a failure.
     """
     try:
         yield
     except BrokenPipeError:
-        _let_output_go()
+        _discard_output()
         raise typer.Exit from None
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         raise typer.Exit(_INTERRUPTED) from None
     except Exception as error:
-        # Exits, and wrong usage, which typer tells itself.
+        # typer reports its exits and usage errors.
         if isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
             raise
         if _is_debugging():
             raise
-        sys.stderr.write(f"error: {printable(_one_line(error))}\n")
+        sys.stderr.write(f"error: {printable(_describe(error))}\n")
         raise typer.Exit(_FAILED) from None
 
 
-def _one_line(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror.lower()}"
@@ -65,13 +65,10 @@ def _one_line(error: Exception) -> str:
     return f"unexpected {kind}: {text} (set {DEBUG_VARIABLE}=1 for a traceback)"
 
 
-def _let_output_go() -> None:
-    """What is still buffered has nowhere to go, and must not be said at exit."""
-    try:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-    except (OSError, ValueError):  # not a real file
-        pass
+def _discard_output() -> None:
+    """Redirects standard output, so that the flush at exit does not fail."""
+    with suppress(OSError, ValueError):  # standard output may be no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _log_to_standard_error() -> None:

@@ -1,22 +1,81 @@
-"""`sleeper ingest`: files become rows of a table."""
+"""`sleeper ingest`, and the parts that it shares with other loads of files."""
 
+import os
+import shlex
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from sleeper.cli.loaded import JobId, repeatable, summary
-from sleeper.cli.opened import opened
+from sleeper.cli.arguments import TableName, use_instance
 from sleeper.cli.output import note
-from sleeper.cli.progress import ingest_progress
-from sleeper.cli.table import TableName
+from sleeper.cli.progress import show_ingest
+from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
+
+JobId = Annotated[
+    str | None,
+    typer.Option(
+        "--job-id", metavar="ID", help="Id of the job. A repeated job adds no rows. Default: new."
+    ),
+]
+
+
+class LoadResult(Protocol):
+    """The result of a job that adds rows, committed in transaction `number`.
+
+    `done_before` if an earlier run of the job had committed.
+    """
+
+    @property
+    def job_id(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def files(self) -> int: ...
+    @property
+    def number(self) -> int | None: ...
+    @property
+    def done_before(self) -> bool: ...
+
+
+@contextmanager
+def suggest_retry(context: typer.Context, arguments: Sequence[str], job_id: str) -> Iterator[None]:
+    """Prints the command that repeats the job if it fails, unless it was rejected."""
+    try:
+        yield
+    except (InvalidRequestError, NotFoundError):
+        raise
+    except (Exception, KeyboardInterrupt):
+        where = context.obj
+        is_default = where is None or where == os.environ.get("SLEEPER_INSTANCE")
+        command = [*([] if is_default else ["--instance", where]), *arguments, "--job-id", job_id]
+        note(
+            f"{arguments[0]} not confirmed; to retry without adding rows twice, run: "
+            f"sleeper {shlex.join(command)}"
+        )
+        raise
+
+
+def summarize_load(result: LoadResult, table: str, seconds: float) -> str:
+    """Returns one line on the result of a job."""
+    if result.done_before:
+        return (
+            f"job {result.job_id} was already committed by transaction {result.number:,}: "
+            "nothing changed"
+        )
+    rate = f", {result.rows / seconds:,.0f} rows/s" if result.rows else ""
+    return (
+        f"{pluralize(result.rows, 'row')} in {pluralize(result.files, 'file')} into {table}: "
+        f"transaction {result.number or 0:,}, {seconds:.1f} s{rate} (job {result.job_id})"
+    )
 
 
 def ingest(
@@ -26,9 +85,9 @@ def ingest(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Parquet, CSV or JSON lines; a directory stands for all such files below it. "
-            "Also s3://bucket/key, where the instance may read the bucket; a prefix stands for "
-            "all Parquet files below it.",
+            help="Parquet, CSV or JSON lines files, directories of them, or s3://bucket/key if "
+            "the instance can read the bucket. A directory includes all such files below it, an "
+            "S3 prefix all Parquet files below it.",
         ),
     ],
     job_id: JobId = None,
@@ -36,16 +95,16 @@ def ingest(
         bool,
         typer.Option(
             "--submit",
-            help="Send the job to the queue, and print its id: `sleeper run` does it, or a task of "
-            "an AWS instance, which reads files in S3 only.",
+            help="Send the job to the queue and print its id. `sleeper run` runs it, or a task of "
+            "an AWS instance, which reads only files in S3.",
         ),
     ] = False,
     batch: Annotated[
         bool,
         typer.Option(
             "--batch",
-            help="Let the files wait for others: the ingest batcher makes jobs of them, as the "
-            "table's properties say.",
+            help="Submit the files to the ingest batcher, which groups files into jobs according "
+            "to the table's properties.",
         ),
     ] = False,
     rejects: Annotated[
@@ -53,14 +112,14 @@ def ingest(
         typer.Option(
             "--rejects",
             metavar="FILE",
-            help="Write rows that do not fit to this file, as JSON lines, and take in the others. "
-            "Without it one such row refuses the whole job.",
+            help="Append invalid rows to this file, as JSON lines, and ingest the others. By "
+            "default, one invalid row rejects the job.",
         ),
     ] = None,
 ) -> None:
-    """Take files into a table, in one commit: all of their rows, or none.
+    """Add the rows of files to a table, in one commit.
 
-    Columns may come in any order; types are cast where no value changes.
+    Columns may be in any order. Values are cast to the table's types if the cast is exact.
 
     \b
     Examples:
@@ -72,10 +131,10 @@ def ingest(
       sleeper ingest flights 2013-03-01T10.parquet --batch
     """
     if rejects is not None and (submit or batch):
-        raise typer.BadParameter("--rejects works only without --submit and --batch")
+        raise typer.BadParameter("--rejects cannot be used with --submit or --batch")
     if batch and (submit or job_id is not None):
-        raise typer.BadParameter("--batch goes without --submit and --job-id")
-    with opened(context) as instance:
+        raise typer.BadParameter("--batch cannot be used with --submit or --job-id")
+    with use_instance(context) as instance:
         if batch:
             from sleeper.ingest_batcher.service import submit_to_batcher
 
@@ -84,18 +143,18 @@ def ingest(
             return
         from sleeper.jobs.ingest_job import new_job_id
 
-        chosen = job_id or new_job_id()
+        job_id = job_id or new_job_id()
         arguments = ["ingest", name, *files]
         if submit:
             from sleeper.ingest.service import submit_ingest
 
-            with repeatable(context, [*arguments, "--submit"], chosen):
-                typer.echo(submit_ingest(instance, name, files, chosen))
+            with suggest_retry(context, [*arguments, "--submit"], job_id):
+                typer.echo(submit_ingest(instance, name, files, job_id))
             return
         if rejects is not None:
             arguments += ["--rejects", str(rejects)]
-        confirmed = repeatable(context, arguments, chosen)
-        _ingest_now(instance, name, files, chosen, rejects, confirmed)
+        retry = suggest_retry(context, arguments, job_id)
+        _ingest_now(instance, name, files, job_id, rejects, retry)
 
 
 def _ingest_now(
@@ -104,21 +163,21 @@ def _ingest_now(
     files: list[str],
     job_id: str,
     rejects: Path | None,
-    confirmed: AbstractContextManager[None],
+    retry: AbstractContextManager[None],
 ) -> None:
-    instance.table(name)  # before the engine is loaded, which takes a second
+    instance.table(name)  # fails before the engine takes a second to load
     from sleeper.datafiles.sources.files import Rejects
     from sleeper.ingest.service import ingest_paths
 
-    begun = time.monotonic()
+    start = time.monotonic()
     with (
         rejects.open("a", encoding="utf-8") if rejects is not None else nullcontext() as sink,
-        confirmed,
+        retry,
         interrupted_by_sigterm(),
-        ingest_progress(f"ingest into {name}") as progress,
+        show_ingest(f"ingest into {name}") as progress,
     ):
-        aside = Rejects(sink) if sink is not None else None
-        result = ingest_paths(instance, name, files, job_id, aside, progress)
-    note(summary(result, name, time.monotonic() - begun))
-    if aside is not None and aside.count:
-        note(f"{pluralize(aside.count, 'row')} rejected: see {rejects}")
+        rejected = Rejects(sink) if sink is not None else None
+        result = ingest_paths(instance, name, files, job_id, rejected, progress)
+    note(summarize_load(result, name, time.monotonic() - start))
+    if rejected is not None and rejected.count:
+        note(f"{pluralize(rejected.count, 'row')} rejected: see {rejects}")

@@ -1,52 +1,26 @@
-"""`sleeper instance`: make an instance, look at it, set its properties."""
+"""`sleeper instance`, `sleeper pause` and `sleeper resume`."""
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.completion import instance_properties
-from sleeper.cli.opened import opened
-from sleeper.cli.output import OutputKind, OutputOption, note, print_listings, warn
-from sleeper.cli.settings import parse_settings
+from sleeper.cli.arguments import (
+    OutputKind,
+    OutputOption,
+    complete_instance_property,
+    parse_settings,
+    use_instance,
+)
+from sleeper.cli.output import listing_command, note, print_listings, warn
 from sleeper.errors import InvalidRequestError
 from sleeper.reports.output import pluralize
 
+if TYPE_CHECKING:
+    from sleeper.instance import Instance
+    from sleeper.reports.output import Listing
 
-def pause(context: typer.Context) -> None:
-    """Stop what starts background work of an AWS instance, and print what that is.
-
-    Jobs that are on queues already are still done. A deployment starts all of it again.
-
-    \b
-    Example:
-      sleeper --instance aws:my-instance pause
-    """
-    _switch(context, on=False)
-
-
-def resume(context: typer.Context) -> None:
-    """Start what `sleeper pause` stopped, and print what that is.
-
-    \b
-    Example:
-      sleeper --instance aws:my-instance resume
-    """
-    _switch(context, on=True)
-
-
-def _switch(context: typer.Context, on: bool) -> None:
-    with opened(context) as instance:
-        if instance.switch_schedules is None:
-            raise InvalidRequestError(
-                "a local instance has no schedules: start or stop `sleeper run` instead"
-            )
-        rules = instance.switch_schedules(on)
-        for rule in rules:
-            typer.echo(rule)
-        note(f"{'resumed' if on else 'paused'} {pluralize(len(rules), 'schedule')}")
-
-
-commands = typer.Typer(help="Make an instance and set its properties.", no_args_is_help=True)
+commands = typer.Typer(help="Create and configure instances.", no_args_is_help=True)
 
 
 @commands.command("create")
@@ -54,7 +28,7 @@ def create(
     context: typer.Context,
     instance_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="Its id. Default: made from the folder's name."),
+        typer.Option("--id", metavar="ID", help="Id of the instance. Default: the folder's name."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -62,11 +36,11 @@ def create(
             "--set",
             metavar="PROPERTY=VALUE",
             help="Set a property. Repeatable.",
-            autocompletion=instance_properties,
+            autocompletion=complete_instance_property,
         ),
     ] = None,
 ) -> None:
-    """Make a new instance in the folder that --instance names.
+    """Create an instance in the folder that --instance names.
 
     \b
     Examples:
@@ -76,39 +50,39 @@ def create(
     values = parse_settings(settings or [])
     from sleeper.opening import create_instance
 
-    made = create_instance(context.obj, instance_id, values)
-    with opened(context) as instance:
-        note(f"created instance {made} in {instance.where}")
+    instance_id = create_instance(context.obj, instance_id, values)
+    with use_instance(context) as instance:
+        note(f"created instance {instance_id} in {instance.where}")
         warn(instance.properties().warnings())
 
 
 @commands.command("show")
-def show(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None:
-    """Show where the instance is, and the properties that are not at their defaults.
+@listing_command
+def show(instance: "Instance") -> "Iterable[Listing]":
+    """Show the location of the instance and its properties that are set.
 
     \b
     Examples:
       sleeper instance show
       sleeper --instance aws:flights instance show --output json
     """
-    with opened(context) as instance:
-        from sleeper.admin.settings import report_instance_properties
+    from sleeper.admin.properties import report_instance_properties
 
-        print_listings([report_instance_properties(instance).only_set().listing()], output)
+    return [report_instance_properties(instance).only_set().listing()]
 
 
 @commands.command("properties")
-def properties(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None:
-    """List all properties of the instance as they are in force.
+@listing_command
+def properties(instance: "Instance") -> "Iterable[Listing]":
+    """List all properties of the instance with their effective values.
 
     \b
     Example:
       sleeper instance properties | grep memory
     """
-    with opened(context) as instance:
-        from sleeper.admin.settings import report_instance_properties
+    from sleeper.admin.properties import report_instance_properties
 
-        print_listings([report_instance_properties(instance).listing()], output)
+    return [report_instance_properties(instance).listing()]
 
 
 @commands.command("get")
@@ -117,18 +91,20 @@ def get_property(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="PROPERTY", help="Of the page Properties.", autocompletion=instance_properties
+            metavar="PROPERTY",
+            help="Name of the property.",
+            autocompletion=complete_instance_property,
         ),
     ],
 ) -> None:
-    """Print the value of a property of the instance, as it is in force.
+    """Print the effective value of a property of the instance.
 
     \b
     Example:
       sleeper instance get sleeper.ingest.job.queue.url
     """
-    with opened(context) as instance:
-        from sleeper.admin.settings import get_instance_property
+    with use_instance(context) as instance:
+        from sleeper.admin.properties import get_instance_property
 
         typer.echo(get_instance_property(instance, name))
 
@@ -140,13 +116,13 @@ def set_properties(
         list[str],
         typer.Argument(
             metavar="PROPERTY=VALUE",
-            help="As many as you like.",
-            autocompletion=instance_properties,
+            help="Properties to set.",
+            autocompletion=complete_instance_property,
         ),
     ],
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
-    """Set properties of the instance, and print what changed. An empty value unsets one.
+    """Set properties of the instance and print the changes. An empty value unsets a property.
 
     \b
     Examples:
@@ -154,9 +130,43 @@ def set_properties(
       sleeper instance set sleeper.default.table.gc.delay.minutes=
     """
     changes = parse_settings(settings)
-    with opened(context) as instance:
-        from sleeper.admin.settings import change_instance_properties
+    with use_instance(context) as instance:
+        from sleeper.admin.properties import change_instance_properties
 
         report = change_instance_properties(instance, changes)
         print_listings([report.listing()], output)
         warn(report.warnings)
+
+
+def pause(context: typer.Context) -> None:
+    """Pause the background schedules of an AWS instance and print their names.
+
+    Queued jobs still run. A deployment resumes the schedules.
+
+    \b
+    Example:
+      sleeper --instance aws:my-instance pause
+    """
+    _switch_schedules(context, on=False)
+
+
+def resume(context: typer.Context) -> None:
+    """Resume the background schedules of an AWS instance and print their names.
+
+    \b
+    Example:
+      sleeper --instance aws:my-instance resume
+    """
+    _switch_schedules(context, on=True)
+
+
+def _switch_schedules(context: typer.Context, on: bool) -> None:
+    with use_instance(context) as instance:
+        if instance.switch_schedules is None:
+            raise InvalidRequestError(
+                "a local instance has no schedules: start or stop `sleeper run` instead"
+            )
+        rules = instance.switch_schedules(on)
+        for rule in rules:
+            typer.echo(rule)
+        note(f"{'resumed' if on else 'paused'} {pluralize(len(rules), 'schedule')}")

@@ -7,40 +7,24 @@ from typing import Annotated, Any
 import typer
 
 from sleeper import __version__
-from sleeper.cli import (
-    bulk_import,
-    code,
-    dead_letters,
-    follower,
-    hold,
-    ingest,
-    instance,
-    maintenance,
-    queries,
-    query,
-    report,
-    run,
-    serve,
-    table,
-)
+from sleeper.cli import bulk, code, holds, ingest, instance, maintenance, query, report, run, table
 from sleeper.cli.failures import Commands
 from sleeper.instance import INSTANCE_VARIABLE
 
-_READING_ORDER = ("instance", "table", "ingest", "query", "sql", "run", "report")
+_FIRST_COMMANDS = ("instance", "table", "ingest", "query", "sql", "run", "report")
 
 
-class _CommandsInOrder(Commands):
-    """Lists the commands as a newcomer meets them, and not groups last."""
+class _OrderedCommands(Commands):
+    """The root command; its help lists the commands for a first use first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        others = [name for name in super().list_commands(ctx) if name not in _READING_ORDER]
-        return [*_READING_ORDER, *others]
+        others = [name for name in super().list_commands(ctx) if name not in _FIRST_COMMANDS]
+        return [*_FIRST_COMMANDS, *others]
 
 
 app = typer.Typer(
-    cls=_CommandsInOrder,
+    cls=_OrderedCommands,
     name="sleeper",
-    help="A record store that costs nothing while it sleeps.",
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
@@ -50,28 +34,28 @@ app = typer.Typer(
 app.add_typer(instance.commands, name="instance")
 app.add_typer(table.commands, name="table")
 app.command("ingest")(ingest.ingest)
-app.command("bulk-import")(bulk_import.bulk_import)
-app.command("bulk-export")(bulk_import.bulk_export)
+app.command("bulk-import")(bulk.bulk_import)
+app.command("bulk-export")(bulk.bulk_export)
 app.command("query")(query.query)
 app.command("sql")(query.sql)
 app.command("run")(run.run)
-app.command("serve")(serve.serve)
+app.command("serve")(run.serve)
 app.command("compact")(maintenance.compact)
 app.command("split")(maintenance.split)
 app.command("gc")(maintenance.gc)
 app.command("report")(report.report)
 app.command("pause")(instance.pause)
 app.command("resume")(instance.resume)
-app.add_typer(queries.commands, name="queries")
+app.add_typer(query.queries, name="queries")
 app.add_typer(code.commands, name="code")
-app.add_typer(dead_letters.commands, name="dead-letters")
-app.add_typer(hold.commands, name="hold")
-app.add_typer(follower.commands, name="follower")
-app.add_typer(maintenance.commands, name="snapshot")
+app.add_typer(maintenance.dead_letters, name="dead-letters")
+app.add_typer(holds.holds, name="hold")
+app.add_typer(holds.followers, name="follower")
+app.add_typer(maintenance.snapshots, name="snapshot")
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"sleeper {__version__}")
         raise typer.Exit
 
@@ -85,7 +69,7 @@ def options(
             "--instance",
             metavar="WHERE",
             envvar=INSTANCE_VARIABLE,
-            help="The instance: a folder, or aws:INSTANCE_ID.",
+            help="Folder of the instance, or aws:INSTANCE_ID.",
         ),
     ] = None,
     _version: Annotated[
@@ -95,11 +79,11 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """A record store that costs nothing while it sleeps.
+    """Sleeper, a serverless record store for large tables of keyed rows.
 
-    Results go to standard output; progress, notes and errors go to standard error.
-    Exit status is 0 for done, 1 for failed, 2 for wrong usage. SLEEPER_DEBUG=1 shows where
-    an error came from.
+    Prints results to standard output, and progress, notes and errors to standard error. The
+    exit status is 0 for success, 1 for a failure and 2 for wrong usage. SLEEPER_DEBUG=1 prints
+    the traceback of an error.
     """
     context.obj = where
 
@@ -107,6 +91,6 @@ def options(
 def main() -> None:
     """Runs the command line."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal of another encoding has no lines and bars: a report must not fail on them.
+        # The terminal's encoding may lack characters of tables and bars.
         sys.stdout.reconfigure(errors="replace")
     app(prog_name="sleeper")

@@ -1,35 +1,46 @@
-"""`sleeper compact`, `split` and `gc`: what `sleeper run` does by itself, for one table now."""
+"""Maintenance of one table (`compact`, `split`, `gc`, `snapshot`) and of queues (`dead-letters`).
+
+`sleeper run` does the maintenance of tables in the background.
+"""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.opened import opened
-from sleeper.cli.output import note
-from sleeper.cli.table import TableName
+from sleeper.cli.arguments import TableName, use_instance
+from sleeper.cli.output import listing_command, note
 from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
-    from sleeper.garbage_collection.collection import CollectionReport
+    from sleeper.instance import Instance
+    from sleeper.reports.output import Listing
 
-commands = typer.Typer(help="Store a table's state and trim its log.", no_args_is_help=True)
+snapshots = typer.Typer(help="Take snapshots of a table's state.", no_args_is_help=True)
+dead_letters = typer.Typer(help="List, redrive and delete dead letters.", no_args_is_help=True)
+
+QueueArgument = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="Name of the queue, such as ingest.")
+]
 
 
-@commands.callback()
-def snapshots() -> None:
-    """Store a table's state and trim its log."""
+@snapshots.callback()
+def group_snapshots() -> None:
+    """Take snapshots of a table's state."""  # without a callback, typer drops the subcommand
 
 
-@commands.command("take")
-def take(context: typer.Context, name: TableName) -> None:
-    """Store a snapshot of a table's state, and trim its log as far as nobody needs it.
+@snapshots.command("take")
+def take_snapshot(context: typer.Context, name: TableName) -> None:
+    """Store a snapshot of a table's state and trim its log.
+
+    The log keeps the transactions that followers and holds need.
 
     \b
     Example:
       sleeper snapshot take flights
     """
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         from sleeper.garbage_collection.service import snapshot_table
 
         taken = snapshot_table(instance, instance.tables.index.by_name(name), always=True)
@@ -43,42 +54,45 @@ def compact(
     context: typer.Context,
     name: TableName,
     full: Annotated[
-        bool, typer.Option("--all", help="All files of every leaf into one, whatever the strategy.")
+        bool,
+        typer.Option(
+            "--all", help="Compact all files of each leaf into one, whatever the strategy."
+        ),
     ] = False,
 ) -> None:
-    """Create the compaction jobs that a table needs, and send them to the queue.
+    """Create the compaction jobs of a table and queue them.
 
-    `sleeper run` does them.
+    `sleeper run` runs the jobs.
 
     \b
     Examples:
       sleeper compact flights
       sleeper compact flights --all
     """
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         instance.table(name)
-        from sleeper.compaction.plan import compact_table
+        from sleeper.compaction.job_creation import compact_table
 
-        done = compact_table(instance, name, full)
-        note(f"created {pluralize(done.created, 'compaction job')}")
-        if done.is_waiting:
+        result = compact_table(instance, name, full)
+        note(f"created {pluralize(result.created, 'compaction job')}")
+        if result.is_waiting:
             note("the commit queue has a backlog: try again later")
-        if done.references_pushed_down:
-            note(f"pushed {pluralize(done.references_pushed_down, 'reference')} down to leaves")
-        if done.released:
-            note(f"released {pluralize(done.released, 'job')} with expired leases")
-        if done.dispatched_again:
-            note(f"resent {pluralize(done.dispatched_again, 'job')}")
+        if result.references_pushed_down:
+            note(f"pushed {pluralize(result.references_pushed_down, 'reference')} down to leaves")
+        if result.released:
+            note(f"released {pluralize(result.released, 'job')} with expired leases")
+        if result.dispatched_again:
+            note(f"resent {pluralize(result.dispatched_again, 'job')}")
 
 
 def split(context: typer.Context, name: TableName) -> None:
-    """Split those leaves of a table that hold more rows than its threshold.
+    """Split the leaves of a table that exceed its threshold.
 
     \b
     Example:
       sleeper split flights
     """
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         instance.table(name)
         from sleeper.splitting.service import split_table
 
@@ -95,40 +109,94 @@ def gc(
     context: typer.Context,
     name: TableName,
     orphans: Annotated[
-        bool, typer.Option("--orphans", help="Also what dead runs left behind.")
+        bool, typer.Option("--orphans", help="Also delete files that failed runs left.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
+        bool, typer.Option("--dry-run", help="Print the files without deleting them.")
     ] = False,
 ) -> None:
-    """Delete a table's files that nothing needs any more.
+    """Delete files of a table that no readable version needs.
 
     \b
     Examples:
       sleeper gc flights --dry-run
       sleeper gc flights --orphans
     """
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         from sleeper.garbage_collection.service import collect_table, collect_table_orphans
 
-        done = collect_table(instance, name, dry_run)
+        result = collect_table(instance, name, dry_run)
         verb = "would delete" if dry_run else "deleted"
-        _print_paths(done.paths)
-        note(f"{verb} {pluralize(done.files, 'file')} ({done.bytes:,} bytes)")
-        _note_versions(done)
+        for path in result.paths:
+            typer.echo(path)
+        note(f"{verb} {pluralize(result.files, 'file')} ({result.bytes:,} bytes)")
+        if result.held_back_by is not None:
+            note(f"kept other files for {result.held_back_by}")
+        if result.horizon_after > result.horizon_before:
+            note(f"oldest readable version: {result.horizon_after:,}")
         if orphans:
-            left = collect_table_orphans(instance, name, dry_run)
-            _print_paths(left.paths)
-            note(f"{verb} {pluralize(left.objects, 'orphaned object')} ({left.bytes:,} bytes)")
+            orphaned = collect_table_orphans(instance, name, dry_run)
+            for path in orphaned.paths:
+                typer.echo(path)
+            note(
+                f"{verb} {pluralize(orphaned.objects, 'orphaned object')} "
+                f"({orphaned.bytes:,} bytes)"
+            )
 
 
-def _note_versions(done: "CollectionReport") -> None:
-    if done.held_back_by is not None:
-        note(f"kept other files for {done.held_back_by}")
-    if done.horizon_after > done.horizon_before:
-        note(f"oldest readable version: {done.horizon_after:,}")
+@dead_letters.command("list")
+@listing_command
+def list_letters(
+    instance: "Instance",
+    queue: Annotated[
+        str | None, typer.Argument(metavar="[QUEUE]", help="Name of the queue. Default: all.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Maximum number per queue.")
+    ] = 100,
+) -> "Iterable[Listing]":
+    """List dead letters, oldest first.
+
+    On AWS, other receivers do not see the listed messages for a short time.
+
+    \b
+    Example:
+      sleeper dead-letters list ingest
+    """
+    from sleeper.reports.queues import list_dead_letters
+
+    return [list_dead_letters(instance, queue, limit)]
 
 
-def _print_paths(paths: list[str]) -> None:
-    for path in paths:
-        typer.echo(path)
+@dead_letters.command("redrive")
+def redrive(context: typer.Context, queue: QueueArgument) -> None:
+    """Return all dead letters to their queue with a receive count of 0.
+
+    \b
+    Example:
+      sleeper dead-letters redrive ingest
+    """
+    with use_instance(context) as instance:
+        from sleeper.reports.queues import redrive_dead_letters
+
+        number = redrive_dead_letters(instance, queue)
+        note(f"returned {pluralize(number, 'dead letter')} to queue {queue}")
+
+
+@dead_letters.command("delete")
+def delete_letter(
+    context: typer.Context,
+    queue: QueueArgument,
+    message_id: Annotated[str, typer.Argument(metavar="MESSAGE_ID")],
+) -> None:
+    """Delete a dead letter.
+
+    \b
+    Example:
+      sleeper dead-letters delete ingest 5f0c6e9d
+    """
+    with use_instance(context) as instance:
+        from sleeper.reports.queues import delete_dead_letter
+
+        delete_dead_letter(instance, queue, message_id)
+        note(f"deleted dead letter {message_id}")

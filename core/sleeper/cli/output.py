@@ -1,45 +1,42 @@
-"""What commands print: listings to standard output, notes to standard error."""
+"""Output of commands: listings and rows to standard output, notes to standard error."""
 
+import inspect
+import os
 import sys
-from collections.abc import Iterable
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import typer
 
+from sleeper.cli.arguments import OutputKind, OutputOption, use_instance
+from sleeper.errors import UnavailableError, describe_error
 from sleeper.query.printable import printable
+from sleeper.storage.disk import sync_folder
 
 if TYPE_CHECKING:
     from sleeper.reports.output import Listing
 
 
-class OutputKind(StrEnum):
-    """The ways to write a listing: for people, or one JSON object a row."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-OutputOption = Annotated[
-    OutputKind, typer.Option("--output", "-o", help="For people, or one JSON object a line.")
-]
-
-
 def note(text: str) -> None:
-    """A line for people, beside the result; between what is printed before and after it."""
+    """Writes a line to standard error, in order with standard output."""
     sys.stdout.flush()
     sys.stderr.write(f"{printable(text)}\n")
     sys.stderr.flush()
 
 
 def warn(warnings: Iterable[str]) -> None:
-    """Things that a person should know."""
+    """Writes each warning to standard error."""
     for warning in warnings:
         note(f"warning: {warning}")
 
 
 def print_listings(listings: Iterable["Listing"], output: OutputKind) -> None:
-    """Writes each listing. As text, they stand apart; as JSON, what is left out is noted."""
+    """Prints listings: text with an empty line between them, or JSON lines."""
     from sleeper.reports.output import OUTPUTS
 
     for number, listing in enumerate(listings):
@@ -48,3 +45,80 @@ def print_listings(listings: Iterable["Listing"], output: OutputKind) -> None:
         OUTPUTS[output.value](listing, sys.stdout)
         if output is OutputKind.JSON and listing.note:
             note(f"note: {listing.note}")
+
+
+def listing_command(report: Callable[..., Iterable["Listing"]]) -> Callable[..., None]:
+    """Turns a report into a command that opens the instance and prints the listings.
+
+    The command has the report's arguments, except the instance, and `--output`.
+    """
+
+    @wraps(report)
+    def command(context: typer.Context, output: OutputKind, **arguments: Any) -> None:
+        with use_instance(context) as instance:
+            print_listings(report(instance, **arguments), output)
+
+    # typer derives the command line from the signature.
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter("context", keyword, annotation=typer.Context),
+        *(p.replace(kind=keyword) for p in [*inspect.signature(report).parameters.values()][1:]),
+        inspect.Parameter("output", keyword, default=OutputKind.TEXT, annotation=OutputOption),
+    ]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
+
+
+class RowFormat(StrEnum):
+    """The formats of rows."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+    @classmethod
+    def choose(cls, row_format: Self | None, file: Path | None) -> Self:
+        """Returns the given format, or that of the file's suffix, or TABLE."""
+        if row_format is not None:
+            return row_format
+        suffix = file.suffix.lower() if file is not None else ""
+        return cls(_FORMATS.get(suffix, "table"))
+
+
+_FORMATS = {
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".parquet": "parquet",
+}
+
+
+@contextmanager
+def open_row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO]:
+    """Opens the output of rows; a file gets its name when it is complete."""
+    if file is None:
+        if row_format is RowFormat.PARQUET and sys.stdout.isatty():
+            raise typer.BadParameter(
+                "cannot write Parquet to a terminal: use --output FILE or a pipe"
+            )
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    elif file.exists() and not file.is_file():  # a pipe or a device
+        with file.open("wb") as sink:
+            yield sink
+    else:
+        part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}.part")
+        try:
+            with part.open("wb") as sink:
+                yield sink
+                sink.flush()
+                os.fsync(sink.fileno())
+            os.replace(part, file)
+            sync_folder(file.parent)
+        except OSError as error:
+            raise UnavailableError(f"cannot write {file}: {describe_error(error)}") from error
+        finally:
+            part.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, nothing elsewhere."""
+"""Progress of long operations: shown on a terminal only."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def ingest_progress(description: str) -> Iterator["IngestProgress"]:
-    """Hears of an ingest's rows. How many there will be is known when all are read."""
+def show_ingest(description: str) -> Iterator["IngestProgress"]:
+    """Shows the rows read, then the rows written of that total."""
     from sleeper.ingest.run import IngestProgress
 
     if not sys.stderr.isatty():
@@ -32,12 +32,12 @@ def ingest_progress(description: str) -> Iterator["IngestProgress"]:
         task = bar.add_task(f"{description}: reading", total=None, rows="")
         rows_read = rows_written = 0
 
-        def read(rows: int) -> None:
+        def count_read(rows: int) -> None:
             nonlocal rows_read
             rows_read += rows
             bar.update(task, rows=f"{rows_read:,} rows")
 
-        def written(rows: int) -> None:
+        def count_written(rows: int) -> None:
             nonlocal rows_written
             rows_written += rows
             bar.update(
@@ -48,12 +48,12 @@ def ingest_progress(description: str) -> Iterator["IngestProgress"]:
                 rows=f"{rows_written:,} of {rows_read:,} rows",
             )
 
-        yield IngestProgress(read, written)
+        yield IngestProgress(count_read, count_written)
 
 
 @contextmanager
-def stage_progress(description: str) -> Iterator[Callable[[str], None]]:
-    """Hears of the stages of work whose steps are not counted."""
+def show_stages(description: str) -> Iterator[Callable[[str], None]]:
+    """Returns a listener of stages of an operation without a total."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -64,8 +64,8 @@ def stage_progress(description: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def rows_progress(description: str) -> Iterator[Callable[[int, int], None]]:
-    """Hears how many rows are done, and how many there are."""
+def show_rows(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Returns a listener of the number of rows done and the total."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return

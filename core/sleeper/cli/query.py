@@ -1,86 +1,26 @@
-"""`sleeper query` and `sleeper sql`."""
+"""`sleeper query`, `sleeper sql` and `sleeper queries`."""
 
-import os
 import sys
 import time
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from enum import StrEnum
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.opened import opened
-from sleeper.cli.output import OutputKind, note, print_listings
-from sleeper.cli.table import TableName
-from sleeper.errors import UnavailableError, describe_error
+from sleeper.cli.arguments import OutputKind, OutputOption, TableName, use_instance
+from sleeper.cli.output import RowFormat, note, open_row_sink, print_listings
+from sleeper.errors import InvalidRequestError, classify_error, describe_error
 from sleeper.reports.output import pluralize
-from sleeper.storage.disk import sync_folder
 
 if TYPE_CHECKING:
     from sleeper.query.result import QueryResult
 
-
-class RowFormat(StrEnum):
-    """How rows are written."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-    PARQUET = "parquet"
-
-    @classmethod
-    def of(cls, chosen: Self | None, file: Path | None) -> Self:
-        """The one chosen, or what the file's name says, or a table."""
-        if chosen is not None:
-            return chosen
-        ending = file.suffix.lower() if file is not None else ""
-        return cls({".csv": "csv", ".parquet": "parquet", **_JSON_ENDINGS}.get(ending, "table"))
-
-
-_JSON_ENDINGS = {".json": "json", ".jsonl": "json", ".ndjson": "json"}
-
-
-@contextmanager
-def row_sink(row_format: RowFormat, file: Path | None) -> Iterator[BinaryIO]:
-    """What to write to. A file appears under its name when all rows are in it."""
-    if file is None:
-        if row_format is RowFormat.PARQUET and sys.stdout.isatty():
-            raise typer.BadParameter(
-                "cannot write Parquet to a terminal: use --output FILE or a pipe"
-            )
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-    elif file.exists() and not file.is_file():  # a pipe or a device
-        with file.open("wb") as sink:
-            yield sink
-    else:
-        part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}.part")
-        try:
-            with _opened(part, file) as sink:
-                yield sink
-                sink.flush()
-                os.fsync(sink.fileno())
-            os.replace(part, file)
-            sync_folder(file.parent)
-        except OSError as error:
-            raise UnavailableError(f"cannot write {file}: {describe_error(error)}") from error
-        finally:
-            part.unlink(missing_ok=True)
-
-
-def _opened(part: Path, file: Path) -> BinaryIO:
-    try:
-        return part.open("wb")
-    except OSError as error:
-        raise UnavailableError(f"cannot write {file}: {describe_error(error)}") from error
-
+queries = typer.Typer(help="Queue queries and show their status.", no_args_is_help=True)
 
 FormatOption = Annotated[
     RowFormat | None,
-    typer.Option("--format", help="Default: as --output's name ends, or else table."),
+    typer.Option("--format", help="Default: the format of the --output suffix, or table."),
 ]
 FileOption = Annotated[
     Path | None,
@@ -88,8 +28,8 @@ FileOption = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="Write the rows to this file. The bare name of a format, such as json, is the format "
-        "on standard output, as for other commands.",
+        help="Write the rows to this file. The name of a format, such as json, selects the format "
+        "of standard output instead.",
     ),
 ]
 
@@ -102,8 +42,8 @@ def query(
         typer.Option(
             "--key",
             metavar="V[,V...]",
-            help="Rows with this row key: a value per row key field, quoted as in CSV; "
-            "bytes as base64. Repeatable.",
+            help="Rows with this row key: CSV with a value per row key field, byte arrays as "
+            "base64. Repeatable.",
         ),
     ] = None,
     ranges: Annotated[
@@ -111,52 +51,54 @@ def query(
         typer.Option(
             "--range",
             metavar="MIN:MAX",
-            help="Rows whose first row key field is at least MIN and below MAX; either may be "
-            "empty; a value with a colon is quoted as in CSV: '\"a:b\":c'. Repeatable.",
+            help="Rows whose first row key field is at least MIN and less than MAX. An empty bound "
+            "is open. Quote a value that contains a colon: '\"a:b\":c'. Repeatable.",
         ),
     ] = None,
     regions: Annotated[
         list[str] | None,
         typer.Option(
-            "--region", metavar="JSON", help="Rows of a region in several fields. Repeatable."
+            "--region", metavar="JSON", help="Rows in a region of several fields. Repeatable."
         ),
     ] = None,
     columns: Annotated[
-        str | None, typer.Option("--columns", metavar="A,B", help="Only these, in this order.")
+        str | None, typer.Option("--columns", metavar="A,B", help="Columns to print, in order.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=0, metavar="N", help="At most N rows.")
+        int | None, typer.Option("--limit", min=0, metavar="N", help="Maximum number of rows.")
     ] = None,
     as_of: Annotated[
         int | None,
-        typer.Option("--as-of", min=1, metavar="N", help="The table as transaction N left it."),
+        typer.Option("--as-of", min=1, metavar="N", help="Read the version of transaction N."),
     ] = None,
     filters: Annotated[
         str,
-        typer.Option("--filters", metavar="ageOff(FIELD,MILLIS)", help="Leave out older rows."),
+        typer.Option("--filters", metavar="ageOff(FIELD,MILLIS)", help="Omit older rows."),
     ] = "",
     aggregations: Annotated[
         str,
         typer.Option(
             "--aggregations",
             metavar="OP(FIELD),...",
-            help="Make rows of equal keys one, each value field by sum, min, max, map_sum, "
-            "map_min or map_max.",
+            help="Combine rows with equal keys: sum, min, max, map_sum, map_min or map_max of each "
+            "value field.",
         ),
     ] = "",
     iterator: Annotated[
         str,
-        typer.Option("--iterator", metavar="NAME", help="Pass the rows through this one, last."),
+        typer.Option("--iterator", metavar="NAME", help="Iterator to apply last."),
     ] = "",
     iterator_config: Annotated[
-        str, typer.Option("--iterator-config", metavar="TEXT", help="What it is told.")
+        str,
+        typer.Option("--iterator-config", metavar="TEXT", help="Iterator configuration."),
     ] = "",
     row_format: FormatOption = None,
     output: FileOption = None,
 ) -> None:
-    """Print a table's rows by key, range or region; all of them if none is given.
+    """Print rows of a table by key, range or region.
 
-    Keys, ranges and regions may be mixed: a row in any of them is printed, once.
+    Prints each row in any of the given keys, ranges and regions once, or all rows if none is
+    given.
 
     \b
     Examples:
@@ -168,14 +110,14 @@ def query(
       sleeper query flights --region \\
           '{"tailnum":{"min":"N1","max":"N2"},"stringsBase64Encoded":false}'
     """
-    with opened(context) as instance:
-        instance.table(name)  # before the engine is loaded, which takes a second
-        from sleeper.cli.rows_asked import query_asked
+    with use_instance(context) as instance:
+        instance.table(name)  # fails before the engine takes a second to load
+        from sleeper.cli.query_arguments import build_query
         from sleeper.processing.text import iterator_call
         from sleeper.query.service import open_query, read_schema
 
-        begun = time.monotonic()
-        asked = query_asked(
+        start = time.monotonic()
+        request = build_query(
             read_schema(instance, name),
             keys or (),
             ranges or (),
@@ -187,19 +129,19 @@ def query(
             aggregations,
             iterator_call(iterator, iterator_config),
         )
-        _print_rows(open_query(instance, name, asked), row_format, output, begun)
+        _print_rows(open_query(instance, name, request), row_format, output, start)
 
 
 def sql(
     context: typer.Context,
-    statement: Annotated[str, typer.Argument(metavar="STATEMENT", help="One SELECT.")],
+    statement: Annotated[str, typer.Argument(metavar="STATEMENT", help="A SELECT statement.")],
     as_of: Annotated[
         list[str] | None,
         typer.Option(
             "--as-of",
             metavar="N",
-            help="The statement's table as transaction N left it; TABLE=N for each where it "
-            "names several. Repeatable.",
+            help="Read the version of transaction N; TABLE=N if the statement names several "
+            "tables. Repeatable.",
         ),
     ] = None,
     row_format: FormatOption = None,
@@ -208,12 +150,14 @@ def sql(
         bool,
         typer.Option(
             "--explain",
-            help="Run it, and print what it read of each table in the place of its rows: "
-            "leaves, files, bytes, pages. As JSON with --output json.",
+            help="Run the statement, and print the leaves, files, bytes and pages that it read of "
+            "each table instead of its rows. As JSON with --output json.",
         ),
     ] = False,
 ) -> None:
-    """Print the rows of a SQL query over the tables of the instance.
+    """Run an SQL query and print its rows.
+
+    The query can join all tables of the instance.
 
     \b
     Examples:
@@ -225,13 +169,13 @@ def sql(
     if explain:
         _explain(context, statement, as_of or (), row_format, output)
         return
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         from sleeper.query.service import open_sql
         from sleeper.query.sql.as_of import parse_as_of_options
 
-        begun = time.monotonic()
+        start = time.monotonic()
         result = open_sql(instance, statement, as_of=parse_as_of_options(as_of or ()))
-        _print_rows(result, row_format, output, begun)
+        _print_rows(result, row_format, output, start)
 
 
 def _explain(
@@ -245,9 +189,9 @@ def _explain(
     kind = OutputKind.JSON if row_format is RowFormat.JSON else OutputKind.TEXT
     if output is not None:
         if str(output) not in kinds:
-            raise typer.BadParameter("--explain takes --output text or --output json")
+            raise typer.BadParameter("--explain requires --output text or --output json")
         kind = kinds[str(output)]
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         from sleeper.query.service import explain_statement
         from sleeper.query.sql.as_of import parse_as_of_options
         from sleeper.reports.queries import list_reads
@@ -257,13 +201,67 @@ def _explain(
 
 
 def _print_rows(
-    result: "QueryResult", row_format: RowFormat | None, output: Path | None, begun: float
+    result: "QueryResult", row_format: RowFormat | None, output: Path | None, start: float
 ) -> None:
     from sleeper.query.rows.output import ROW_OUTPUTS
 
     if row_format is None and output is not None and str(output) in set(RowFormat):
         row_format, output = RowFormat(str(output)), None
-    chosen = RowFormat.of(row_format, output)
-    with result, row_sink(chosen, output) as sink:
-        rows = ROW_OUTPUTS[chosen](result.schema, result, sink)
-    note(f"{pluralize(rows, 'row')}, {(time.monotonic() - begun) * 1000:,.0f} ms")
+    row_format = RowFormat.choose(row_format, output)
+    with result, open_row_sink(row_format, output) as sink:
+        rows = ROW_OUTPUTS[row_format](result.schema, result, sink)
+    note(f"{pluralize(rows, 'row')}, {(time.monotonic() - start) * 1000:,.0f} ms")
+
+
+@queries.command("send")
+def send(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Message file, or - for stdin.")],
+) -> None:
+    """Queue a query and print its id.
+
+    The message is JSON with the members type, tableName and regions; other members are
+    optional. Workers of `sleeper run` or of the AWS instance run the query and write the rows
+    to the destination in the message.
+
+    \b
+    Examples:
+      sleeper queries send query.json
+      jq '.queryId = "again"' query.json | sleeper queries send -
+    """
+    body = sys.stdin.read() if file == "-" else _read_text(Path(file))
+    with use_instance(context) as instance:
+        from sleeper.query_service.service import send_query
+
+        typer.echo(send_query(instance, body))
+
+
+@queries.command("show")
+def show(
+    context: typer.Context,
+    query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")],
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
+    """Show the status of a query, of its subqueries, and the location of its rows.
+
+    \b
+    Examples:
+      sleeper queries show all-of-it
+      sleeper queries show all-of-it --output json
+    """
+    with use_instance(context) as instance:
+        from sleeper.query_service.service import show_query
+
+        report, place = show_query(instance, query_id)
+        print_listings([report.listing()], output)
+        if place is not None:
+            note(f"results: {place}")
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError) as error:
+        raise classify_error(
+            error, f"cannot read {path}: {describe_error(error)}", InvalidRequestError
+        ) from error

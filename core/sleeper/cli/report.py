@@ -1,24 +1,23 @@
-"""`sleeper report`: the state of things."""
+"""`sleeper report`: the state of an instance and its tables."""
 
 from typing import Annotated
 
 import typer
 
-from sleeper.cli.completion import table_names
-from sleeper.cli.opened import opened
-from sleeper.cli.output import OutputKind, OutputOption, note, print_listings
+from sleeper.cli.arguments import OutputKind, OutputOption, complete_table, use_instance
+from sleeper.cli.output import note, print_listings
 from sleeper.reports.output import ReportKind
 
-_TEXT_ROWS = 100
+_TEXT_ROWS_MAX = 100
 
 
 def report(
     context: typer.Context,
-    what: Annotated[ReportKind, typer.Argument(metavar="REPORT", help=", ".join(ReportKind))],
+    kind: Annotated[ReportKind, typer.Argument(metavar="REPORT", help=", ".join(ReportKind))],
     table: Annotated[
         str | None,
         typer.Option(
-            "--table", metavar="NAME", help="Only of this table.", autocompletion=table_names
+            "--table", metavar="NAME", help="Only this table.", autocompletion=complete_table
         ),
     ] = None,
     limit: Annotated[
@@ -27,12 +26,13 @@ def report(
             "--limit",
             min=1,
             metavar="N",
-            help=f"At most N rows a listing. Default: {_TEXT_ROWS} as text, all as JSON.",
+            help=f"Maximum number of rows per listing. Default: {_TEXT_ROWS_MAX} for text, no "
+            "limit for JSON.",
         ),
     ] = None,
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
-    """Report on tables, files, partitions, jobs, tasks, queries or dead letters.
+    """Report on tables, files, jobs, tasks and queues.
 
     \b
     Examples:
@@ -40,11 +40,11 @@ def report(
       sleeper report ingest-jobs --output json | jq .reason
       sleeper report all
     """
-    rows_max = _TEXT_ROWS if limit is None and output is OutputKind.TEXT else limit
-    with opened(context) as instance:
-        from sleeper.reports.service import report as gather
+    rows_max = _TEXT_ROWS_MAX if limit is None and output is OutputKind.TEXT else limit
+    with use_instance(context) as instance:
+        from sleeper.reports import service
 
-        listings = gather(instance, what, table, rows_max)
+        listings = service.report(instance, kind, table, rows_max)
         print_listings(listings, output)
         if not listings:
             note("no tables")

@@ -1,5 +1,6 @@
-"""`sleeper run`: the background work of a local instance."""
+"""`sleeper run` and `sleeper serve`: commands that run until they are interrupted."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.opened import opened
+from sleeper import DISTRIBUTION
+from sleeper.cli.arguments import use_instance
 from sleeper.cli.output import note
+from sleeper.errors import InvalidRequestError
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import pluralize
 
@@ -16,56 +19,6 @@ if TYPE_CHECKING:
     from sleeper.workers.runner import RunStatus
 
 _SECONDS_BETWEEN_LINES = 10.0
-
-
-@contextmanager
-def run_progress(latest: "list[RunStatus]") -> Iterator[Callable[["RunStatus"], None]]:
-    """Gives a listener. It keeps the latest status in the list."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status("starting") as line:
-
-            def show(status: "RunStatus") -> None:
-                latest[:] = [status]
-                line.update(_now(status))
-
-            yield show
-    else:
-        shown = [(0.0, "")]
-
-        def tell(status: "RunStatus") -> None:
-            latest[:] = [status]
-            seconds, before = shown[0]
-            now = _now(status)
-            if now != before and status.seconds - seconds >= _SECONDS_BETWEEN_LINES:
-                shown[0] = (status.seconds, now)
-                note(now)
-
-        yield tell
-
-
-def summary_of_run(status: "RunStatus") -> str:
-    """What a run did, in a line."""
-    parts = [
-        f"{pluralize(status.compactions_created, 'compaction job')} created",
-        f"{pluralize(status.splits_sent, 'leaf', 'leaves')} queued for splitting",
-        f"{pluralize(status.files_collected, 'file')} collected",
-    ]
-    if status.workers_died:
-        parts.append(f"{pluralize(status.workers_died, 'worker')} died")
-    end = "no work left" if status.idle else "work may remain"
-    return f"{', '.join(parts)} in {status.seconds:.1f} s; {end}"
-
-
-def _now(status: "RunStatus") -> str:
-    """What runs and what waits, by queue."""
-    queues = [
-        f"{queue} {status.running.get(queue, 0):,} running, {waiting:,} waiting"
-        for queue, waiting in status.waiting.items()
-        if waiting or status.running.get(queue)
-    ]
-    return "; ".join(queues) or "idle"
 
 
 def run(
@@ -79,27 +32,27 @@ def run(
             "--workers",
             min=1,
             metavar="N",
-            help="Worker processes. Default: property sleeper.local.workers.",
+            help="Number of worker processes. Default: property sleeper.local.workers.",
         ),
     ] = None,
 ) -> None:
-    """Do a local instance's background work: queued jobs, compaction, splitting, collection.
+    """Run the background work of a local instance.
 
-    Goes on until it is interrupted, or with --until-idle until nothing is left. It may be
-    stopped or killed at any time: the next run goes on where it was. An AWS instance does its
-    background work by itself.
+    Runs queued jobs, compaction, splitting and garbage collection until it is interrupted. It
+    can be stopped or killed at any time; the next run continues. An AWS instance needs no
+    `sleeper run`.
 
     \b
     Examples:
       sleeper run
       sleeper run --until-idle --workers 2
     """
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         from sleeper.workers.runner import run_instance
 
         latest: list[RunStatus] = []
         try:
-            with interrupted_by_sigterm(), run_progress(latest) as listener:
+            with interrupted_by_sigterm(), _show_status(latest) as listener:
                 run_instance(instance, until_idle, workers, listener)
         except KeyboardInterrupt:
             if until_idle:
@@ -107,4 +60,91 @@ def run(
             note("stopped")
         finally:
             if latest:
-                note(summary_of_run(latest[-1]))
+                note(_summarize_run(latest[-1]))
+
+
+def serve(
+    context: typer.Context,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, metavar="N", help="Port; 0 for any free one.")
+    ] = 8080,
+) -> None:
+    """Serve queries over HTTP, and over WebSocket at /live.
+
+    Listens on the loopback address unless --host is given. Another address requires a bearer
+    token in SLEEPER_SERVE_TOKEN, and should be behind a TLS proxy. The page at / shows tables
+    and runs queries; /openapi.json describes the API.
+
+    \b
+    Examples:
+      sleeper serve
+      SLEEPER_SERVE_TOKEN=... sleeper serve --host 0.0.0.0 --port 80
+    """
+    with use_instance(context) as instance:
+        try:
+            from sleeper.serve import server
+            from sleeper.serve.access import TOKEN_VARIABLE
+        except ModuleNotFoundError as error:
+            raise InvalidRequestError(
+                f"sleeper serve needs {error.name}: pip install '{DISTRIBUTION}[serve]'"
+            ) from error
+        token = os.environ.pop(TOKEN_VARIABLE, None)
+        try:
+            with interrupted_by_sigterm():
+                server.serve(instance, host, port, token, lambda url: note(f"listening on {url}"))
+        except KeyboardInterrupt:
+            note("stopped")
+
+
+@contextmanager
+def _show_status(latest: "list[RunStatus]") -> Iterator[Callable[["RunStatus"], None]]:
+    """Returns a listener that stores the latest status in the list and shows it.
+
+    Output is a status line on a terminal, else a line at most every ten seconds.
+    """
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status("starting") as line:
+
+            def update(status: "RunStatus") -> None:
+                latest[:] = [status]
+                line.update(_describe_status(status))
+
+            yield update
+    else:
+        last_seconds, last_text = 0.0, ""
+
+        def write(status: "RunStatus") -> None:
+            nonlocal last_seconds, last_text
+            latest[:] = [status]
+            text = _describe_status(status)
+            if text != last_text and status.seconds - last_seconds >= _SECONDS_BETWEEN_LINES:
+                last_seconds, last_text = status.seconds, text
+                note(text)
+
+        yield write
+
+
+def _describe_status(status: "RunStatus") -> str:
+    queues = [
+        f"{queue} {status.running.get(queue, 0):,} running, {waiting:,} waiting"
+        for queue, waiting in status.waiting.items()
+        if waiting or status.running.get(queue)
+    ]
+    return "; ".join(queues) or "idle"
+
+
+def _summarize_run(status: "RunStatus") -> str:
+    parts = [
+        f"{pluralize(status.compactions_created, 'compaction job')} created",
+        f"{pluralize(status.splits_sent, 'leaf', 'leaves')} queued for splitting",
+        f"{pluralize(status.files_collected, 'file')} collected",
+    ]
+    if status.workers_died:
+        parts.append(f"{pluralize(status.workers_died, 'worker')} died")
+    end = "no work left" if status.idle else "work may remain"
+    return f"{', '.join(parts)} in {status.seconds:.1f} s; {end}"

@@ -1,31 +1,38 @@
-"""`sleeper table`: make tables, look at them, change them."""
+"""`sleeper table`: create, inspect, change and delete tables."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.completion import table_names, table_properties
-from sleeper.cli.opened import opened
-from sleeper.cli.output import OutputKind, OutputOption, note, print_listings, warn
-from sleeper.cli.progress import rows_progress
-from sleeper.cli.settings import parse_settings
+from sleeper.cli.arguments import (
+    OutputKind,
+    OutputOption,
+    TableName,
+    complete_table,
+    complete_table_property,
+    parse_settings,
+    use_instance,
+)
+from sleeper.cli.output import listing_command, note, print_listings, warn
+from sleeper.cli.progress import show_rows
 from sleeper.reports.output import ReportKind
 
-commands = typer.Typer(help="Make tables, look at them, change them.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from sleeper.instance import Instance
+    from sleeper.reports.output import Listing
 
-TableName = Annotated[
-    str, typer.Argument(metavar="NAME", help="The table's name.", autocompletion=table_names)
-]
+commands = typer.Typer(help="Create, inspect, change and delete tables.", no_args_is_help=True)
 
 
 @commands.command("create")
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The table's name.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the table.")],
     schema: Annotated[
-        Path, typer.Option("--schema", metavar="FILE", help="The fields, as schema JSON.")
+        Path, typer.Option("--schema", metavar="FILE", help="Schema of the table, as JSON.")
     ],
     settings: Annotated[
         list[str] | None,
@@ -33,7 +40,7 @@ def create(
             "--set",
             metavar="PROPERTY=VALUE",
             help="Set a property. Repeatable.",
-            autocompletion=table_properties,
+            autocompletion=complete_table_property,
         ),
     ] = None,
     split_points: Annotated[
@@ -41,13 +48,13 @@ def create(
         typer.Option(
             "--split-points",
             metavar="FILE",
-            help="Where to split the table from the start: one value of the first row key "
-            "field a line, ascending. Byte arrays are base64, and strings too if "
+            help="Initial split points: one value of the first row key field per line, "
+            "ascending. Byte arrays are base64, and so are strings if "
             "sleeper.table.splits.base64.encoded=true.",
         ),
     ] = None,
 ) -> None:
-    """Make a table.
+    """Create a table.
 
     \b
     Examples:
@@ -56,7 +63,7 @@ def create(
           --set sleeper.table.partition.splitting.threshold=50000
     """
     values = parse_settings(settings or [])
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         from sleeper.admin.tables import create_table_from_files
 
         properties = create_table_from_files(instance, name, schema, values, split_points)
@@ -65,50 +72,50 @@ def create(
 
 
 @commands.command("list")
-def list_tables(context: typer.Context, output: OutputOption = OutputKind.TEXT) -> None:
+@listing_command
+def list_tables(instance: "Instance") -> "Iterable[Listing]":
     """List the tables.
 
     \b
     Examples:
       sleeper table list
-      sleeper table list --output json | jq -r .table
+      sleeper table list --output json | jq -r .name
     """
-    with opened(context) as instance:
-        from sleeper.reports.service import report
+    from sleeper.reports.service import report
 
-        print_listings(report(instance, ReportKind.TABLES), output)
+    return report(instance, ReportKind.TABLES)
 
 
 @commands.command("show")
-def show(context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT) -> None:
-    """Show what a table holds, its fields, and the properties that are not at their defaults.
+@listing_command
+def show(instance: "Instance", name: TableName) -> "Iterable[Listing]":
+    """Show a table's contents, its fields, and its properties that are set.
 
     \b
     Example:
       sleeper table show flights
     """
-    with opened(context) as instance:
-        from sleeper.reports.service import report_table
+    from sleeper.reports.service import report_table
 
-        print_listings(report_table(instance, name).listings(), output)
+    return report_table(instance, name).listings()
 
 
 @commands.command("check")
 def check(context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT) -> None:
-    """Read all data files of a table and verify them against its state.
+    """Check all data files of a table.
 
-    Whether each file is there; its checksums, its rows, their order, bounds and
-    partitions; and its sidecars. Exit status 1 if anything is wrong.
+    Verifies that each file exists, its checksums, its rows with their order, bounds and
+    partitions, and its sidecars. The exit status is 1 if a file has faults.
 
     \b
     Example:
       sleeper table check flights
     """
-    with opened(context) as instance:
-        instance.table(name)  # before Arrow is loaded, which takes a while
+    with use_instance(context) as instance:
+        instance.table(name)  # fails before Arrow takes a second to load
         from sleeper.reports.check import check_table
 
-        with rows_progress(f"check {name}") as on_rows:
+        with show_rows(f"check {name}") as on_rows:
             report = check_table(instance, name, on_rows)
         print_listings([report.listing()], output)
         if report.findings:
@@ -119,17 +126,17 @@ def check(context: typer.Context, name: TableName, output: OutputOption = Output
 def rename_table(
     context: typer.Context,
     old: Annotated[
-        str, typer.Argument(metavar="OLD", help="Its name until now.", autocompletion=table_names)
+        str, typer.Argument(metavar="OLD", help="Current name.", autocompletion=complete_table)
     ],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Its name from now on.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="New name.")],
 ) -> None:
-    """Give a table a new name.
+    """Rename a table.
 
     \b
     Example:
       sleeper table rename flights flights-2013
     """
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         from sleeper.admin.tables import rename
 
         rename(instance, old, new)
@@ -140,17 +147,18 @@ def rename_table(
 def delete(
     context: typer.Context,
     name: TableName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete a table: it is gone at once, its files when they are collected.
+    """Delete a table.
 
-    Asks first on a terminal. There is no way back.
+    The table is inaccessible at once; garbage collection deletes its files. Asks for
+    confirmation on a terminal. A deletion cannot be undone.
 
     \b
     Example:
       sleeper table delete flights --yes
     """
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         from sleeper.admin.tables import delete_table
 
         instance.table(name)
@@ -162,7 +170,7 @@ def delete(
 
 @commands.command("online")
 def online(context: typer.Context, name: TableName) -> None:
-    """Put a table online: it is split and compacted again.
+    """Put a table online, which resumes its splitting and compaction.
 
     \b
     Example:
@@ -173,7 +181,9 @@ def online(context: typer.Context, name: TableName) -> None:
 
 @commands.command("offline")
 def offline(context: typer.Context, name: TableName) -> None:
-    """Put a table offline: it is not split or compacted; ingest and queries go on.
+    """Put a table offline, which stops its splitting and compaction.
+
+    Ingest and queries continue.
 
     \b
     Example:
@@ -183,7 +193,7 @@ def offline(context: typer.Context, name: TableName) -> None:
 
 
 def _set_online(context: typer.Context, name: str, is_online: bool) -> None:
-    with opened(context) as instance:
+    with use_instance(context) as instance:
         from sleeper.admin.tables import set_online
 
         set_online(instance, name, is_online)
@@ -195,15 +205,14 @@ def accept_time(
     context: typer.Context,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="The table's name.", autocompletion=table_names),
+        typer.Argument(metavar="NAME", help="Name of the table.", autocompletion=complete_table),
     ] = None,
-    all_tables: Annotated[bool, typer.Option("--all", help="Of all tables.")] = False,
+    all_tables: Annotated[bool, typer.Option("--all", help="All tables.")] = False,
 ) -> None:
-    """Accept this machine's clock for a table that had no commit for more than 30 days.
+    """Accept this machine's clock for a table without a commit in the last 30 days.
 
-    A commit that would move the time of a table's log so far is refused, because a wrong clock
-    forgets the ids of jobs and ages rows off, and the log's time never goes back. Look at the
-    clock first.
+    Such a table refuses commits, because a wrong clock would expire job ids and age rows off,
+    and the time of a log cannot decrease. Check the clock first.
 
     \b
     Examples:
@@ -211,8 +220,8 @@ def accept_time(
       sleeper table accept-time --all
     """
     if (name is None) != all_tables:
-        raise typer.BadParameter("give a table's name, or --all")
-    with opened(context) as instance:
+        raise typer.BadParameter("expected the name of a table, or --all")
+    with use_instance(context) as instance:
         from sleeper.admin.tables import accept_time as accept
         from sleeper.clock import iso_time
 
@@ -228,18 +237,18 @@ def get(
     property_name: Annotated[
         str,
         typer.Argument(
-            metavar="PROPERTY", help="Of the page Properties.", autocompletion=table_properties
+            metavar="PROPERTY", help="Name of the property.", autocompletion=complete_table_property
         ),
     ],
 ) -> None:
-    """Print a property's value as it is in force.
+    """Print the effective value of a property of a table.
 
     \b
     Example:
       sleeper table get flights sleeper.table.gc.delay.minutes
     """
-    with opened(context) as instance:
-        from sleeper.admin.tables import get_table_property
+    with use_instance(context) as instance:
+        from sleeper.admin.properties import get_table_property
 
         typer.echo(get_table_property(instance, name, property_name))
 
@@ -252,13 +261,13 @@ def set_properties(
         list[str],
         typer.Argument(
             metavar="PROPERTY=VALUE",
-            help="As many as you like.",
-            autocompletion=table_properties,
+            help="Properties to set.",
+            autocompletion=complete_table_property,
         ),
     ],
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
-    """Set properties of a table, and print what changed. An empty value unsets one.
+    """Set properties of a table and print the changes. An empty value unsets a property.
 
     \b
     Examples:
@@ -266,8 +275,8 @@ def set_properties(
       sleeper table set flights sleeper.table.gc.delay.minutes=
     """
     changes = parse_settings(settings)
-    with opened(context) as instance:
-        from sleeper.admin.settings import change_table_properties
+    with use_instance(context) as instance:
+        from sleeper.admin.properties import change_table_properties
 
         report = change_table_properties(instance, name, changes)
         print_listings([report.listing()], output)
@@ -275,16 +284,14 @@ def set_properties(
 
 
 @commands.command("properties")
-def properties(
-    context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT
-) -> None:
-    """List all properties of a table as they are in force.
+@listing_command
+def properties(instance: "Instance", name: TableName) -> "Iterable[Listing]":
+    """List all properties of a table with their effective values.
 
     \b
     Example:
       sleeper table properties flights
     """
-    with opened(context) as instance:
-        from sleeper.admin.settings import report_table_properties
+    from sleeper.admin.properties import report_table_properties
 
-        print_listings([report_table_properties(instance, name).listing()], output)
+    return [report_table_properties(instance, name).listing()]

@@ -43,7 +43,7 @@ def test_wheels_are_added_listed_and_removed(sleeper: Sleeper, wheel: Path) -> N
         ("pick", "compaction strategy", "my_code_pick:pick"),
     ]
     assert {r["name"] for r in sleeper("code", "list", "-o", "json").rows} > {"SumByKey", "Mine"}
-    assert "2 names in 1 wheel, 6 come with the product" in sleeper("code", "list").stdout
+    assert "2 names in 1 wheel, 6 built in" in sleeper("code", "list").stdout
     assert sleeper("code", "remove", "my_code").stderr == "removed my_code-1.0-py3-none-any.whl\n"
     assert sleeper("code", "remove", "my_code").stderr == (
         "error: no wheel 'my_code' is added; there are: none\n"

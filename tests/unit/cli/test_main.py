@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from sleeper import __version__
-from sleeper.cli import table
-from sleeper.cli.docs import commands_page
+from sleeper.cli import output
+from sleeper.cli.docs import generate_page
 from sleeper.cli.main import app
 from tests.unit.cli.conftest import Sleeper
 
@@ -107,7 +107,7 @@ def _break(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(table, "print_listings", fail)
+    monkeypatch.setattr(output, "print_listings", fail)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_control_plane_commands_load_no_data_library(cities: Sleeper, tmp_path: 
 
 @pytest.mark.generated
 def test_the_page_of_commands_is_what_the_commands_say() -> None:
-    assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == commands_page()
+    assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == generate_page()
 
 
 def test_a_property_of_the_instance_is_read(sleeper: Sleeper) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 import typer
 
-from sleeper.cli.failures import failures_told
+from sleeper.cli.failures import report_failures
 from sleeper.cli.output import note
 from sleeper.errors import NotFoundError
 from sleeper.query.rows.output import write_csv, write_json, write_table
@@ -49,7 +49,7 @@ def test_reports_escape_values() -> None:
 
 
 def test_errors_and_notes_escape_what_they_name(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit), failures_told():
+    with pytest.raises(typer.Exit), report_failures():
         raise NotFoundError(f"no table {_TITLE}")
     note(f"created table {_TITLE}\nnext")
     said = capsys.readouterr().err

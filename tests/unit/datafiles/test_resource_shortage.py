@@ -15,7 +15,7 @@ import pytest
 from sleeper.admin.tables import create_table_from_files, read_split_points
 from sleeper.bulk_import.key_sample import sample_split
 from sleeper.bulk_import.splits import InputSplit
-from sleeper.cli.queries import _read as read_query_file
+from sleeper.cli.query import _read_text as read_query_file
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from sleeper.admin.code import add_wheels
-from sleeper.admin.tables import set_table_properties
+from sleeper.admin.properties import set_table_properties
 from sleeper.bulk_export.service import export_table
-from sleeper.cli.query import RowFormat, row_sink
+from sleeper.cli.output import RowFormat, open_row_sink
 from sleeper.compaction.plan import compact_table
 from sleeper.datafiles.sources.files import Rejects
 from sleeper.garbage_collection.service import snapshot_table
@@ -167,7 +167,7 @@ def test_exports_and_query_results_are_durable(
 
 def test_a_file_of_rows_that_a_command_writes_is_durable(disk: DiskRecord, tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
-    with row_sink(RowFormat.CSV, file) as sink:
+    with open_row_sink(RowFormat.CSV, file) as sink:
         sink.write(b"k,n\n" * 1000)
     disk.check(file, tmp_path)
     assert disk.faults == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sleeper.cli.rows_asked import region_of_key_text, region_of_range_text
+from sleeper.cli.query_arguments import parse_key, parse_range
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region
 from sleeper.query.plan import disjoint_regions
@@ -25,34 +25,34 @@ OF_NUMBERS = Schema((Field("n", PrimitiveType.INT),))
 
 
 def test_a_typed_key_has_quotes_as_csv_has():
-    region = region_of_key_text(SCHEMA, '"a,""b",7')
+    region = parse_key(SCHEMA, '"a,""b",7')
     assert region.contains(('a,"b', 7))
     assert not region.contains(('a,"b', 8))
-    assert region_of_key_text(OF_BYTES, "AP8=").contains((b"\x00\xff",))
-    assert region_of_key_text(OF_NUMBERS, "-5").contains((-5,))
-    assert region_of_key_text(Schema((Field("s", PrimitiveType.STRING),)), "").contains(("",))
+    assert parse_key(OF_BYTES, "AP8=").contains((b"\x00\xff",))
+    assert parse_key(OF_NUMBERS, "-5").contains((-5,))
+    assert parse_key(Schema((Field("s", PrimitiveType.STRING),)), "").contains(("",))
 
 
 def test_a_typed_range_is_open_where_it_is_empty():
     least = -(2**31)
-    assert region_of_range_text(OF_NUMBERS, "3:9").ranges == (Range(3, 9),)
-    assert region_of_range_text(OF_NUMBERS, ":9").ranges == (Range(least, 9),)
-    assert region_of_range_text(OF_NUMBERS, "3:").ranges == (Range(3, None),)
-    assert region_of_range_text(OF_NUMBERS, ":").ranges == (Range(least, None),)
-    assert region_of_range_text(SCHEMA, '"a:b":c').ranges == (Range("a:b", "c"), Range(least, None))
+    assert parse_range(OF_NUMBERS, "3:9").ranges == (Range(3, 9),)
+    assert parse_range(OF_NUMBERS, ":9").ranges == (Range(least, 9),)
+    assert parse_range(OF_NUMBERS, "3:").ranges == (Range(3, None),)
+    assert parse_range(OF_NUMBERS, ":").ranges == (Range(least, None),)
+    assert parse_range(SCHEMA, '"a:b":c').ranges == (Range("a:b", "c"), Range(least, None))
 
 
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
-        (lambda: region_of_key_text(SCHEMA, "a"), "1 values.*name,n"),
-        (lambda: region_of_key_text(SCHEMA, "a,b"), "field 'n': 'b' is not a whole number"),
-        (lambda: region_of_key_text(SCHEMA, "a,99999999999"), "does not fit"),
-        (lambda: region_of_key_text(SCHEMA, '"a,1'), "quoting"),
-        (lambda: region_of_key_text(OF_BYTES, "?"), "base64"),
-        (lambda: region_of_range_text(OF_NUMBERS, "9:3"), "holds nothing.*9.*3"),
-        (lambda: region_of_range_text(OF_NUMBERS, "3"), "MIN:MAX"),
-        (lambda: region_of_range_text(SCHEMA, "a:b:c"), "MIN:MAX"),
+        (lambda: parse_key(SCHEMA, "a"), "1 values.*name,n"),
+        (lambda: parse_key(SCHEMA, "a,b"), "field 'n': 'b' is not a whole number"),
+        (lambda: parse_key(SCHEMA, "a,99999999999"), "does not fit"),
+        (lambda: parse_key(SCHEMA, '"a,1'), "quoting"),
+        (lambda: parse_key(OF_BYTES, "?"), "base64"),
+        (lambda: parse_range(OF_NUMBERS, "9:3"), "holds nothing.*9.*3"),
+        (lambda: parse_range(OF_NUMBERS, "3"), "MIN:MAX"),
+        (lambda: parse_range(SCHEMA, "a:b:c"), "MIN:MAX"),
         (lambda: make_key_regions(SCHEMA, [("a",)]), "1 values"),
         (lambda: make_key_regions(SCHEMA, ["ab"]), "not a sequence"),
         (lambda: make_key_regions(SCHEMA, [("a", "b")]), "field 'n'"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.cli.rows_asked import query_asked
+from sleeper.cli.query_arguments import build_query
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region, key_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
@@ -28,13 +28,13 @@ _TEXTS = st.text(st.characters(blacklist_categories=("Cs",), blacklist_character
 
 @given(_TEXTS, st.integers(-(2**63), 2**63 - 1))
 def test_any_key_can_be_given_in_quotes(city: str, number: int) -> None:
-    asked = query_asked(PLACES, keys=[f"{_quoted(city)},{number}"])
+    asked = build_query(PLACES, keys=[f"{_quoted(city)},{number}"])
     assert asked.regions == (key_region(PLACES, (city, number)),)
 
 
 @given(_TEXTS.filter(bool))
 def test_any_text_can_be_an_end_of_a_range_in_quotes(end: str) -> None:
-    (region,) = query_asked(PLACES, ranges=[f":{_quoted(end)}"]).regions or ()
+    (region,) = build_query(PLACES, ranges=[f":{_quoted(end)}"]).regions or ()
     assert region.ranges[0] == Range("", end)
 
 
@@ -49,11 +49,11 @@ def test_any_text_can_be_an_end_of_a_range_in_quotes(end: str) -> None:
     ],
 )
 def test_a_range_takes_its_min_in_and_its_max_out(text: str, expected: Range) -> None:
-    assert query_asked(NUMBERS, ranges=[text]).regions == (Region((expected,)),)
+    assert build_query(NUMBERS, ranges=[text]).regions == (Region((expected,)),)
 
 
 def test_bytes_are_base64() -> None:
-    asked = query_asked(BLOBS, keys=["AP8="], ranges=["AA==:/w=="])
+    asked = build_query(BLOBS, keys=["AP8="], ranges=["AA==:/w=="])
     assert asked.regions == (
         key_region(BLOBS, (b"\x00\xff",)),
         Region((Range(b"\x00", b"\xff"),)),
@@ -62,7 +62,7 @@ def test_bytes_are_base64() -> None:
 
 def test_keys_ranges_and_regions_come_together() -> None:
     region = {"long": {"min": 1, "max": 2}}
-    asked = query_asked(PLACES, ["a,1", "b,2"], ["c:d"], [json.dumps(region)])
+    asked = build_query(PLACES, ["a,1", "b,2"], ["c:d"], [json.dumps(region)])
     assert asked.regions is not None
     assert [r.ranges for r in asked.regions] == [
         (Range("a", "a\0"), Range(1, 2)),
@@ -73,12 +73,12 @@ def test_keys_ranges_and_regions_come_together() -> None:
 
 
 def test_nothing_asked_is_the_whole_table() -> None:
-    asked = query_asked(PLACES)
+    asked = build_query(PLACES)
     assert (asked.regions, asked.columns, asked.limit, asked.version) == (None, None, None, None)
 
 
 def test_columns_keep_their_order_and_may_be_quoted() -> None:
-    assert query_asked(PLACES, columns='v, string,"a,b"').columns == ("v", "string", "a,b")
+    assert build_query(PLACES, columns='v, string,"a,b"').columns == ("v", "string", "a,b")
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_columns_keep_their_order_and_may_be_quoted() -> None:
 )
 def test_what_does_not_fit_is_refused_by_name(arguments: dict[str, list[str]], said: str) -> None:
     with pytest.raises(InvalidRequestError) as refusal:
-        query_asked(PLACES, **arguments)
+        build_query(PLACES, **arguments)
     assert said in str(refusal.value)
 
 
 def test_bytes_that_are_no_base64_are_refused_by_name() -> None:
     with pytest.raises(InvalidRequestError, match=r"field 'byte_array': '\*' is not base64"):
-        query_asked(BLOBS, keys=["*"])
+        build_query(BLOBS, keys=["*"])

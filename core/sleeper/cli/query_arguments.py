@@ -1,4 +1,4 @@
-"""Which rows and columns `sleeper query` asks for, from its arguments."""
+"""Parsing of the arguments of `sleeper query`."""
 
 import csv
 import json
@@ -13,36 +13,35 @@ from sleeper.query.request import Query, make_range_region
 from sleeper.schema.model import INT_RANGES, Field, KeyValue, Schema
 
 
-def region_of_key_text(schema: Schema, text: str) -> Region:
-    """The region of one key: a value per row key field, with commas and quotes as in CSV.
-
-    Bytes are base64.
-    """
-    values = _cells(text, ",")
+def parse_key(schema: Schema, text: str) -> Region:
+    """Returns the region of one key: CSV with a value per row key field, byte arrays as base64."""
+    values = _parse_csv(text, ",")
     if len(values) != len(schema.row_keys):
         names = ",".join(f.name for f in schema.row_keys)
         raise InvalidRequestError(
             f"key {text!r} has {len(values)} values (expected one per row key field: {names})"
         )
-    return key_region(schema, [_value(f, v) for f, v in zip(schema.row_keys, values, strict=True)])
+    return key_region(
+        schema, [_parse_value(f, v) for f, v in zip(schema.row_keys, values, strict=True)]
+    )
 
 
-def region_of_range_text(schema: Schema, text: str) -> Region:
-    """The region of `MIN:MAX` over the first row key field; an empty side is open.
+def parse_range(schema: Schema, text: str) -> Region:
+    """Returns the region of `MIN:MAX` in the first row key field; an empty bound is open.
 
-    A value with a colon is quoted: `"a:b":c`.
+    A value that contains a colon is quoted as in CSV: `"a:b":c`.
     """
-    ends = _cells(text, ":")
-    if len(ends) != 2:
+    bounds = _parse_csv(text, ":")
+    if len(bounds) != 2:
         raise InvalidRequestError(
             f"invalid range: {text!r} (expected MIN:MAX; quote a value that contains a colon)"
         )
     field = schema.row_keys[0]
-    low, high = (_value(field, end) if end else None for end in ends)
+    low, high = (_parse_value(field, bound) if bound else None for bound in bounds)
     return make_range_region(schema, low, high)
 
 
-def _cells(text: str, separator: str) -> list[str]:
+def _parse_csv(text: str, separator: str) -> list[str]:
     try:
         (cells,) = csv.reader([text], delimiter=separator, strict=True) if text else [[""]]
     except (csv.Error, ValueError) as error:
@@ -50,7 +49,7 @@ def _cells(text: str, separator: str) -> list[str]:
     return cells
 
 
-def _value(field: Field, text: str) -> KeyValue:
+def _parse_value(field: Field, text: str) -> KeyValue:
     if field.type not in INT_RANGES:
         return key_value_from_json(field, text)
     try:
@@ -60,7 +59,7 @@ def _value(field: Field, text: str) -> KeyValue:
     return key_value_from_json(field, number)
 
 
-def query_asked(
+def build_query(
     schema: Schema,
     keys: Sequence[str] = (),
     ranges: Sequence[str] = (),
@@ -72,20 +71,20 @@ def query_asked(
     aggregations: str = "",
     iterator: IteratorCall | None = None,
 ) -> Query:
-    """The rows of all keys, ranges and regions together; the whole table if there are none.
+    """Returns a query of all keys, ranges and regions, or of the whole table if none is given.
 
-    InvalidRequestError names the field and the text that does not fit it.
+    InvalidRequestError names the field and the invalid text.
     """
-    asked = (
-        *(region_of_key_text(schema, text) for text in keys),
-        *(region_of_range_text(schema, text) for text in ranges),
-        *_regions_of_json(schema, regions),
+    all_regions = (
+        *(parse_key(schema, text) for text in keys),
+        *(parse_range(schema, text) for text in ranges),
+        *_parse_regions(schema, regions),
     )
     processing = Processing(parse_filters(filters), parse_aggregations(aggregations), iterator)
-    return Query(asked or None, _names(columns), limit, version, processing)
+    return Query(all_regions or None, _parse_columns(columns), limit, version, processing)
 
 
-def _regions_of_json(schema: Schema, texts: Iterable[str]) -> Iterable[Region]:
+def _parse_regions(schema: Schema, texts: Iterable[str]) -> Iterable[Region]:
     for text in texts:
         try:
             raw = json.loads(text)
@@ -94,8 +93,7 @@ def _regions_of_json(schema: Schema, texts: Iterable[str]) -> Iterable[Region]:
         yield region_from_json(schema, raw)
 
 
-def _names(columns: str | None) -> tuple[str, ...] | None:
-    """Names with commas between them; one with a comma in it is quoted as in CSV."""
+def _parse_columns(columns: str | None) -> tuple[str, ...] | None:
     if columns is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`sleeper bulk-import`: big loads become rows of a table, on Spark."""
+"""`sleeper bulk-import` and `sleeper bulk-export`."""
 
 import time
 from typing import Annotated
@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from sleeper import DISTRIBUTION
-from sleeper.cli.loaded import JobId, repeatable, summary
-from sleeper.cli.opened import opened
+from sleeper.cli.arguments import TableName, use_instance
+from sleeper.cli.ingest import JobId, suggest_retry, summarize_load
 from sleeper.cli.output import note
-from sleeper.cli.progress import stage_progress
-from sleeper.cli.table import TableName
+from sleeper.cli.progress import show_stages
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.ingest_job import new_job_id
 from sleeper.jobs.process import interrupted_by_sigterm
@@ -25,8 +24,8 @@ def bulk_export(
         typer.Option(
             "--output",
             metavar="DIR",
-            help="Below which to write: a folder, or s3://bucket/prefix. Default: where the "
-            "instance's exports go.",
+            help="Destination: a folder, or s3://bucket/prefix. Default: the export location of "
+            "the instance.",
         ),
     ] = None,
     export_id: Annotated[
@@ -34,14 +33,15 @@ def bulk_export(
         typer.Option(
             "--export-id",
             metavar="ID",
-            help="An export that comes again under the same id goes on where it was.",
+            help="Id of the export. A repeated export with the same id resumes.",
         ),
     ] = None,
 ) -> None:
-    """Write a whole table as Parquet, one sorted file a leaf, and print the folder.
+    """Export a table as Parquet files and print their folder.
 
-    All files are of one version; filters, aggregations and iterators are applied. The folder
-    is DIR/TABLE_ID/EXPORT_ID; all are there when it holds _SUCCESS.
+    All files are of one version of the table, one sorted file per leaf, after filters,
+    aggregations and iterators. The folder is DIR/TABLE_ID/EXPORT_ID; it is complete when it
+    contains _SUCCESS.
 
     \b
     Examples:
@@ -49,16 +49,16 @@ def bulk_export(
       sleeper bulk-export flights --output s3://my-bucket/exports
       sleeper bulk-export flights --export-id flights-2013
     """
-    with opened(context) as instance:
-        instance.table(name)  # before the engine is loaded, which takes a second
+    with use_instance(context) as instance:
+        instance.table(name)  # fails before the engine takes a second to load
         from sleeper.bulk_export.service import export_table
 
-        begun = time.monotonic()
+        start = time.monotonic()
         result = export_table(instance, name, output, export_id)
     if result.done_before:
         note(f"export {result.export_id} is already complete: nothing changed")
     else:
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start
         note(
             f"{pluralize(result.rows, 'row')} in {pluralize(result.files, 'file')} of {name} at "
             f"version {result.version:,}, {seconds:.1f} s (export {result.export_id})"
@@ -73,42 +73,40 @@ def bulk_import(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Parquet, CSV or JSON lines; a directory stands for all such files below it. "
-            "Also s3://bucket/key, where the instance may read the bucket.",
+            help="Parquet, CSV or JSON lines files, directories of them, or s3://bucket/key if "
+            "the instance can read the bucket.",
         ),
     ],
     job_id: JobId = None,
     master: Annotated[
-        str,
-        typer.Option("--master", metavar="MASTER", help="The Spark to run on, started for this."),
+        str, typer.Option("--master", metavar="MASTER", help="Spark master to start.")
     ] = "local[*]",
 ) -> None:
-    """Take many or big files into a table with Spark, in one commit: all of their rows, or none.
+    """Add many or large files to a table with Spark, in one commit.
 
-    A table of fewer leaves than its bulk.import.min.leaf.partitions is split first. Spark
-    comes with `pip install 'sleeper-store[spark]'`, and needs Java 17.
+    Splits the table first if it has fewer leaves than its bulk.import.min.leaf.partitions.
+    Requires `pip install 'sleeper-store[spark]'` and Java 17.
 
     \b
     Examples:
       sleeper bulk-import flights /data/flights
       sleeper bulk-import flights /data/2013 --job-id year-2013 --master 'local[8]'
     """
-    with opened(context) as instance:
-        instance.table(name)  # before Spark is loaded, which takes seconds
+    with use_instance(context) as instance:
+        instance.table(name)  # fails before Spark takes seconds to load
         try:
             from sleeper.spark.bulk_import_job import import_on
         except ModuleNotFoundError as error:
             raise InvalidRequestError(
                 f"sleeper bulk-import needs {error.name}: pip install '{DISTRIBUTION}[spark]'"
             ) from error
-        chosen = job_id or new_job_id()
+        job_id = job_id or new_job_id()
         arguments = ["bulk-import", name, *files, "--master", master]
-        begun = time.monotonic()
-        progress = stage_progress(f"bulk import into {name}")
+        start = time.monotonic()
         with (
-            repeatable(context, arguments, chosen),
+            suggest_retry(context, arguments, job_id),
             interrupted_by_sigterm(),
-            progress as on_stage,
+            show_stages(f"bulk import into {name}") as on_stage,
         ):
-            result = import_on(master, instance, name, files, chosen, on_stage)
-    note(summary(result, name, time.monotonic() - begun))
+            result = import_on(master, instance, name, files, job_id, on_stage)
+    note(summarize_load(result, name, time.monotonic() - start))
