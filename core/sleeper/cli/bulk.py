@@ -82,10 +82,10 @@ def bulk_import(
         str, typer.Option("--master", metavar="MASTER", help="Spark master to start.")
     ] = "local[*]",
 ) -> None:
-    """Add many or large files to a table with Spark, in one commit.
+    """Add many or large files to a table with Spark.
 
-    Splits the table first if it has fewer leaves than its bulk.import.min.leaf.partitions.
-    Requires `pip install 'sleeper-store[spark]'` and Java 17.
+    All rows are added in one commit. Splits the table first if it has fewer leaves than its
+    bulk.import.min.leaf.partitions. Requires `pip install 'sleeper-store[spark]'` and Java 17.
 
     \b
     Examples:

@@ -117,9 +117,10 @@ def ingest(
         ),
     ] = None,
 ) -> None:
-    """Add the rows of files to a table, in one commit.
+    """Add the rows of files to a table.
 
-    Columns may be in any order. Values are cast to the table's types if the cast is exact.
+    All rows are added in one commit. Columns may be in any order. Values are cast to the
+    table's types if the cast is exact.
 
     \b
     Examples:

@@ -139,9 +139,9 @@ def set_properties(
 
 
 def pause(context: typer.Context) -> None:
-    """Pause the background schedules of an AWS instance and print their names.
+    """Pause the background schedules of an AWS instance.
 
-    Queued jobs still run. A deployment resumes the schedules.
+    Prints the names of the schedules. Queued jobs still run. A deployment resumes the schedules.
 
     \b
     Example:
@@ -151,7 +151,7 @@ def pause(context: typer.Context) -> None:
 
 
 def resume(context: typer.Context) -> None:
-    """Resume the background schedules of an AWS instance and print their names.
+    """Resume the background schedules of an AWS instance.
 
     \b
     Example:

@@ -71,7 +71,7 @@ def compact(
     """
     with use_instance(context) as instance:
         instance.table(name)
-        from sleeper.compaction.job_creation import compact_table
+        from sleeper.compaction.plan import compact_table
 
         result = compact_table(instance, name, full)
         note(f"created {pluralize(result.created, 'compaction job')}")
@@ -149,7 +149,7 @@ def gc(
 def list_letters(
     instance: "Instance",
     queue: Annotated[
-        str | None, typer.Argument(metavar="[QUEUE]", help="Name of the queue. Default: all.")
+        str | None, typer.Argument(metavar="QUEUE", help="Name of the queue. Default: all.")
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", min=1, metavar="N", help="Maximum number per queue.")
