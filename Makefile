@@ -1,11 +1,11 @@
-# What a newcomer types. `make` alone lists it. Everything runs in .venv, which
-# `make install` fills from the pins in requirements-dev.txt and keeps up to date.
+# Development commands; `make` lists them. They run in .venv, which `make install` fills with the
+# packages pinned in requirements-dev.txt.
 
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-# Another environment's settings must not leak into this one.
+# Settings of another environment must not affect this one.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 python := .venv/bin/python
@@ -16,21 +16,21 @@ ARGS ?=
 # Some tests take minutes, so idle workers steal queued tests.
 pytest = $(python) -m pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
 
-# Runs a command and shows what it said only when it failed.
+# Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi
 
 .PHONY: help install demo test unit check bench synth deploy destroy release requirements clean
 
-help: ## List what there is
+help: ## List all targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
 		printf '  %-18s %s\n' "$$name" "$$what"; done
 
-install: .venv/.installed .venv/.java node_modules/.installed ## Make .venv with the sleeper command in it (Python 3.11 or newer)
+install: .venv/.installed .venv/.java node_modules/.installed ## Create .venv with the sleeper command (needs Python 3.11 or newer)
 
-demo: install ## Take a year of real flights in, watch tables shape themselves, query them
+demo: install ## Ingest a year of real flights, run background work, and query the tables
 	@$(python) -m demo
 
-test: install .venv/.chromium ## Run every test, system tests included
+test: install .venv/.chromium ## Run all tests, including system tests
 	@echo "==> all tests"
 	@$(pytest)
 
@@ -51,30 +51,30 @@ check: install ## Lint, types, layers, dead code, stale generated files
 	@echo "==> generated files"
 	@$(call quietly,$(python) -m pytest -q -m generated)
 
-bench: install ## Run all benchmarks, beside peers, and write their table
+bench: install ## Run all benchmarks beside peers, and write docs/benchmarks.md
 	@$(python) -m benchmarks $(ARGS)
 
 release: install ## Check, build and verify a release (VERSION=x.y.z); docs/releasing.md
 	@$(python) tools/release.py $(or $(VERSION),$(error give VERSION=x.y.z))
 
-# The instance on AWS: docs/deployment.md. ARGS are more arguments for cdk, such as '-c id=mine'.
+# An instance on AWS: docs/deployment.md. ARGS are additional arguments for cdk, such as '-c id=mine'.
 INSTANCE ?= docs/examples/deploy/instance.properties
 cdk = PATH="$(CURDIR)/.venv/bin:$$PATH" JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION=20 \
 	node_modules/.bin/cdk
 folder = -c instance=$(INSTANCE) $(ARGS)
 
-synth: install ## Write cdk.out, the templates of the instance INSTANCE=path/to/instance.properties
+synth: install ## Write the templates of INSTANCE=path/to/instance.properties to cdk.out
 	@$(cdk) synth --quiet $(folder)
 	@echo "==> the templates of $(INSTANCE) are in cdk.out"
 
 deploy: install ## Deploy that instance to AWS (needs credentials and Docker)
 	@$(cdk) deploy --all $(folder)
 
-destroy: install ## Take that instance away again, but what it is told to keep
+destroy: install ## Destroy that instance, except for data that its properties retain
 	@$(cdk) destroy --all $(folder)
 
-# Keeps the pins that still fit; `make requirements ARGS=--upgrade` moves them all.
-requirements: install ## Pin again what pyproject.toml asks for
+# Keeps compatible pins; `make requirements ARGS=--upgrade` upgrades all of them.
+requirements: install ## Pin the dependencies of pyproject.toml
 	@echo "==> requirements*.txt, and those of lambdas and containers"
 	@$(call quietly,$(compile) --group deploy -o requirements.txt)
 	@$(call quietly,$(compile) --group dev -c requirements.txt -o requirements-dev.txt)
@@ -88,7 +88,7 @@ pins = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 \
 	--no-annotate --custom-compile-command 'make requirements' $(ARGS)
 compile = $(pins) pyproject.toml
 
-clean: ## Take away .venv, caches, the demo's and the benchmarks' folders
+clean: ## Delete .venv, caches, and the folders of the demo and the benchmarks
 	@rm -rf .venv node_modules cdk.out .demo .bench build dist core/*.egg-info
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -102,19 +102,19 @@ clean: ## Take away .venv, caches, the demo's and the benchmarks' folders
 	@tools/fill-venv .venv
 	@touch $@
 
-# Spark runs on Java 17. Without it everything else works.
+# Spark runs on Java 17. Everything else works without Java.
 .venv/.java: .venv/.created tools/find-java tools/add-package
 	@tools/find-java
 	@touch $@
 
-# For the test of the page that `sleeper serve` shows.
+# For the test of the page of `sleeper serve`.
 .venv/.chromium: .venv/.created tools/add-package
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null \
 		|| tools/add-package chromium 'the test of the page'
 	@touch $@
 
-# The cdk command, and servers that tests run against. Without Node the local product works;
-# those tests say what is missing.
+# The cdk command and test servers. Without Node, the local product works, and those tests report
+# what is missing.
 node_modules/.installed: package.json package-lock.json
 	@if command -v npm >/dev/null; then \
 		echo "==> installing the programs that package-lock.json pins"; \

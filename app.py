@@ -1,9 +1,9 @@
-"""The CDK app: reads the folder of properties that it is given, and synthesises the instance.
+"""The CDK app: reads a folder of properties and synthesizes the instance.
 
     cdk deploy --all -c instance=path/to/instance.properties
 
-`-c id=`, `-c vpc=` and `-c subnets=` (comma-separated) win over the file, and are enough without
-one. Nothing here calls AWS.
+`-c id=`, `-c vpc=` and `-c subnets=` (comma-separated) override the file, and suffice
+without one. The app does not call AWS.
 """
 
 import sys
@@ -24,13 +24,13 @@ _OVERRIDES: dict[str, Property[Any]] = {"id": ID, "vpc": VPC, "subnets": SUBNETS
 
 
 def make_app(context: dict[str, str] | None = None, outdir: str | None = None) -> cdk.App:
-    """The app, not yet synthesised. SleeperError if a property is wrong."""
+    """Returns the app before synthesis. SleeperError if a property is invalid."""
     app = cdk.App(context=context, outdir=outdir)
     folder = _read_folder(app)
     properties = folder.properties
     platform = app.node.try_get_context("lambda_platform") or PLATFORMS[0]
     if platform not in PLATFORMS:
-        raise SystemExit(f"lambda_platform is {platform!r}: it can be {', '.join(PLATFORMS)}")
+        raise SystemExit(f"lambda_platform is {platform!r}: expected {', '.join(PLATFORMS)}")
     for warning in folder.warnings:
         print(warning, file=sys.stderr)
     instance_id = properties.get(ID)
@@ -54,7 +54,7 @@ def _read_folder(app: cdk.App) -> InstanceFolder:
         if (value := app.node.try_get_context(name))
     }
     if not file and ID.name not in given:
-        raise SystemExit("no instance: give -c instance=path/to/instance.properties, or -c id=ID")
+        raise SystemExit("no instance: pass -c instance=path/to/instance.properties or -c id=ID")
     return read_instance_folder(Path(file) if file else None, given)
 
 

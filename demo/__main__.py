@@ -1,7 +1,7 @@
-"""`python -m demo`: a year of real flights goes in, takes shape, and is queried.
+"""`python -m demo`: ingests a year of real flights, runs background work, and queries the tables.
 
-Everything is done with the `sleeper` command, as a user would; each command is shown
-before it runs. The instance stays in `.demo/instance` for you to try more.
+The demo uses the `sleeper` command and prints each command before it runs. The instance stays in
+`.demo/instance`.
 """
 
 import os
@@ -18,7 +18,7 @@ from demo.flights import PreparedData, prepare
 _ROOT = Path(".demo")
 _INSTANCE = _ROOT / "instance"
 _SLEEPER = Path(sys.executable).parent / "sleeper"
-# So small that a year of flights is enough to see a table split; the default is 1,000,000,000.
+# The default of 1,000,000,000 rows would not split a year of flights.
 _SPLIT_THRESHOLD = 40_000
 _MONTHS_PER_RUN = 4
 
@@ -26,7 +26,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
-    """Runs the demo; stops with the first command that fails."""
+    """Runs the demo, and stops at the first command that fails."""
     start = time.monotonic()
     shutil.rmtree(_ROOT, ignore_errors=True)
     _say("The data: every flight out of New York in 2013, with aircraft, airports and weather")
@@ -46,7 +46,7 @@ def main() -> None:
             _sleeper("ingest", "flights", str(file))
         _say("Background work: leaves over the threshold split, small files are merged")
         _sleeper("run", "--until-idle")
-    _say("What the table has become")
+    _say("The partitions of the table")
     _sleeper("report", "tables")
     _sleeper("report", "partitions", "--table", "flights")
     _sleeper("report", "compaction-jobs", "--table", "flights")
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def _create(data: PreparedData) -> None:
-    _say("An instance is a folder; a table is a name and a schema")
+    _say("Create an instance and tables")
     _sleeper("instance", "create")
     for table in data.tables:
         options = ["--schema", str(table.schema_file)]
@@ -72,7 +72,7 @@ def _create(data: PreparedData) -> None:
 
 
 def _ingest_small_tables(data: PreparedData) -> None:
-    _say("Aircraft and airports come as CSV, airlines and weather as JSON lines")
+    _say("Ingest aircraft and airports from CSV, airlines and weather from JSON lines")
     for table in data.tables:
         if table.name != "flights":
             _sleeper("ingest", table.name, *(str(f) for f in table.files))

@@ -1,4 +1,4 @@
-"""Where alarms are sent: a topic, with mail if an address is set."""
+"""The topic that receives alarms, and its mail subscription."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -11,15 +11,15 @@ from stacks.deployment import Deployment
 
 
 class AlarmsStack(cdk.NestedStack):
-    """The topic of alarms."""
+    """Returns the topic of alarms."""
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)
         self.topic = sns.Topic(
             self, "Alarms", topic_name=deployment.name("alarms"), enforce_ssl=True
         )
-        # A policy of its own, such as for TLS, takes the place of the one by which alarms of
-        # the account may publish.
+        # A custom policy, such as for TLS, replaces the default policy that lets the account's
+        # alarms publish.
         self.topic.add_to_resource_policy(
             iam.PolicyStatement(
                 principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],

@@ -1,4 +1,4 @@
-"""Athena: the two functions that it calls, what they spill to, the data catalog that names them."""
+"""Athena: its two functions, their spill bucket and the data catalog."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_athena as athena
@@ -26,7 +26,7 @@ from stacks.deployment import Deployment
 
 
 class AthenaStack(cdk.NestedStack):
-    """Athena invokes the functions with the rights of whoever asks it."""
+    """Athena invokes the functions with the permissions of the user who runs the query."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Bulk export: its queue, the tasks that do the exports, the bucket of what they give."""
+"""Bulk export: its queue, tasks and results bucket."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_ecs as ecs
@@ -26,7 +26,7 @@ from stacks.deployment import Deployment
 
 
 class BulkExportStack(cdk.NestedStack):
-    """Tasks start while the queue has messages."""
+    """Tasks run while the queue has messages."""
 
     def __init__(
         self,

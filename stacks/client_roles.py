@@ -1,7 +1,7 @@
-"""Roles that users of the account may assume to be clients of the instance.
+"""Roles that clients of the instance can assume.
 
-Existing clients look for them in the instance's properties. IAM decides who in the account may
-assume a role. None of them deletes data: the instance does that by itself.
+Existing clients read their ARNs from the instance's properties. IAM policies of the account control
+who can assume a role. No role can delete data; only the instance can.
 """
 
 import aws_cdk as cdk
@@ -50,7 +50,7 @@ _INGEST_QUEUES = {
 
 
 class ClientRolesStack(cdk.NestedStack):
-    """Comes after the stacks that create queues, because roles may send to those that exist."""
+    """Created after the stacks with queues, because the roles may send to existing queues."""
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)

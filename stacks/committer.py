@@ -1,4 +1,4 @@
-"""Commits to transaction logs by message: a FIFO queue, and the function that commits."""
+"""The committer: a FIFO queue of commits, and the function that applies them."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
@@ -23,14 +23,15 @@ from stacks.constructs.permissions import (
 )
 from stacks.deployment import Deployment
 
-# The work of a run is in it: with the committer's delays an hour passes until it is a dead letter.
+# A message holds the work of a run. With the committer's delays, it becomes a dead letter after an
+# hour.
 _RECEIVES_MIN = 20
-# What Lambda takes as the most functions of a queue.
+# The maximum concurrency that Lambda accepts for a queue.
 _AT_ONCE_MAX = range(2, 1001)
 
 
 class CommitterStack(cdk.NestedStack):
-    """The queue has a group for each table, so that one function at a time commits to it."""
+    """The queue has one group per table, so that one function at a time commits to a table."""
 
     def __init__(
         self,
@@ -69,6 +70,6 @@ class CommitterStack(cdk.NestedStack):
                 concurrency_reserved=deployment.get(COMMITTER_CONCURRENCY_RESERVED) or None,
             ),
         )
-        # What is set aside is also the most: more at once would only be turned away.
+        # The reserved concurrency is also the maximum, because Lambda would throttle more.
         reserved = deployment.get(COMMITTER_CONCURRENCY_RESERVED)
         feed(committer, commits, at_once_max=reserved if reserved in _AT_ONCE_MAX else None)

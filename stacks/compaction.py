@@ -1,4 +1,4 @@
-"""Compaction: jobs are created for each online table, and done by tasks."""
+"""Compaction: a function creates jobs for each online table, and tasks run them."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_ecs as ecs
@@ -40,7 +40,7 @@ from stacks.deployment import Deployment
 
 
 class CompactionStack(cdk.NestedStack):
-    """Job creation waits while many commits wait."""
+    """Job creation waits while many commits are queued."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""A dashboard in CloudWatch: what waits, what fails, what runs, and what tables hold.
+"""A CloudWatch dashboard of queues, failures, tasks and tables.
 
-Queues and functions are those that were made before it; metrics of tables and tasks are those that
-the code writes (`sleeper.reports.metric`). Tables come and go without a deployment, so theirs are
-searched for.
+It shows the queues and functions that were created before it, and the metrics of tables and tasks
+that the code publishes (`sleeper.reports.metric`). Tables are created without a deployment, so the
+dashboard searches for their metrics.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from sleeper.reports.metric import INSTANCE, NAMESPACE, TABLE, TASK_KIND, Metric
 from stacks.deployment import Deployment
 
 _Chart = tuple[str, list[cloudwatch.IMetric]]
-"""Its title, and what is drawn in it."""
+"""A graph: its title and metrics."""
 
 _WIDTH = 24
 _HEIGHT = 7
@@ -26,9 +26,9 @@ _TEXT_HEIGHT = 2
 _ALARMS_HEIGHT = 4
 _SHOWN = cdk.Duration.hours(12)
 _OF_TABLES = """# Tables
-Rows, files and leaves by table, and what is done about them. A rate of rows below zero is
-compaction that aggregates or filters. Searches show a hundred tables at most."""
-# How many of a table, at the time that it was looked at.
+Rows, files, leaves and background work per table. Compactions that aggregate or filter cause a
+negative rate of rows. A search shows at most a hundred tables."""
+# Contents of a table at the time of the measurement.
 _HOLDINGS = (
     ("Rows", (Metric.ROWS,)),
     ("Bytes", (Metric.BYTES,)),
@@ -38,10 +38,10 @@ _HOLDINGS = (
     ("Unfinished compaction jobs", (Metric.UNFINISHED_COMPACTION_JOBS,)),
 )
 _RATES = (
-    ("Rows more or fewer, per second", Metric.ROWS),
+    ("Change of rows, per second", Metric.ROWS),
     ("Transactions, per second", Metric.TRANSACTION_NUMBER),
 )
-# How many things were done to a table.
+# Operations on a table.
 _DEEDS = (
     (
         "Commits by message",
@@ -57,21 +57,21 @@ _DEEDS = (
     ),
     ("Splitting", (Metric.PARTITIONS_TO_SPLIT, Metric.REFERENCES_PUSHED_DOWN)),
     (
-        "Collection and snapshots",
+        "Garbage collection and snapshots",
         (Metric.FILES_COLLECTED, Metric.ORPHANS_COLLECTED, Metric.STATE_SNAPSHOTS),
     ),
 )
 
 
 class DashboardStack(cdk.NestedStack):
-    """Made after all that it shows. `name` is the dashboard's."""
+    """Created after the resources that it shows. `name` is the name of the dashboard."""
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)
         self.name = deployment.name("dashboard")
         charts = _Charts(deployment)
         rows = [
-            [_title(f"# Sleeper instance {deployment.id}\nWhat waits, what fails, what runs.")],
+            [_title(f"# Sleeper instance {deployment.id}\nQueues, failures and tasks.")],
             [_alarms(self, deployment)],
             charts.of_queues(),
             charts.of_functions(),
@@ -121,7 +121,7 @@ class _Charts:
                 for title, metric, statistic in (
                     ("Errors of functions", "Errors", "Sum"),
                     ("Throttles of functions", "Throttles", "Sum"),
-                    ("Duration of functions, milliseconds (99 of 100)", "Duration", "p99"),
+                    ("Duration of functions, milliseconds (p99)", "Duration", "p99"),
                 )
             )
         )
@@ -206,14 +206,14 @@ class _Charts:
         )
 
     def _search(self, metric: Metric, statistic: str) -> str:
-        """Of every table of the instance."""
+        """Returns a search for the metric of every table of the instance."""
         wanted = f'MetricName="{metric.value}" {INSTANCE}="{self._deployment.id}"'
         seconds = 60 * self._looked_at_minutes
         return f"SEARCH('{{{NAMESPACE},{INSTANCE},{TABLE}}} {wanted}', '{statistic}', {seconds})"
 
 
 def _alarms(scope: Construct, deployment: Deployment) -> cloudwatch.IWidget:
-    """The alarms on dead letters."""
+    """Returns the alarms on dead letters."""
     return cloudwatch.AlarmStatusWidget(
         title="Alarms on dead letters",
         width=_WIDTH,
@@ -234,7 +234,7 @@ def _title(markdown: str) -> cloudwatch.IWidget:
 
 
 def _beside(*charts: _Chart) -> list[cloudwatch.IWidget]:
-    """In one row, each as wide as the others."""
+    """Returns widgets of equal width in one row."""
     return [
         cloudwatch.GraphWidget(
             title=title, left=metrics, width=_WIDTH // len(charts), height=_HEIGHT

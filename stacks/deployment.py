@@ -1,4 +1,4 @@
-"""What every stack is told of the instance that is deployed."""
+"""The deployment that every stack receives."""
 
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -23,8 +23,8 @@ _HERE = f"{cdk.Aws.REGION}:{cdk.Aws.ACCOUNT_ID}"
 class Deployment:
     """The instance's properties, the code of its functions, and the names of its resources.
 
-    `deployed` gathers, stack by stack, the properties that say where everything is; `functions`
-    (by name), `queues`, `task_kinds` and `lasting_tables` what was made.
+    Stacks add the places of their resources to `deployed`, and the resources that they create to
+    `functions` (by name), `queues`, `task_kinds` and `lasting_tables`.
     """
 
     properties: InstanceProperties
@@ -36,15 +36,15 @@ class Deployment:
     lasting_tables: list[DeployedTable] = field(default_factory=list)
 
     def get(self, declaration: Property[T]) -> T:
-        """The property's value."""
+        """Returns the property's value."""
         return self.properties.get(declaration)
 
     def has(self, stack: OptionalStack) -> bool:
-        """Whether the optional stack is deployed."""
+        """Returns whether the optional stack is deployed."""
         return stack in self.get(OPTIONAL_STACKS)
 
     def record(self, place: Property[str | None], where: str) -> None:
-        """Writes down where something is, for the instance's properties."""
+        """Records the place of a resource in the instance's properties."""
         self.deployed[place.name] = where
 
     @property
@@ -53,21 +53,20 @@ class Deployment:
 
     @property
     def removal_policy(self) -> cdk.RemovalPolicy:
-        """What becomes of buckets and tables when the stack is destroyed.
+        """The removal policy of lasting buckets and tables.
 
-        A first deployment that fails takes back what it made: what stayed would be in the way
-        of the next one, by its name.
+        A failed first deployment deletes them, because their names would block the next one.
         """
         keep = self.get(RETAIN_INFRA)
         kept = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
         return kept if keep else cdk.RemovalPolicy.DESTROY
 
     def name(self, name: str) -> str:
-        """The name of a queue, function or rule."""
+        """Returns the full name of a queue, function or rule."""
         return f"sleeper-{self.id.lower().replace('.', '-')}-{name}"
 
     def alarm_name(self, queue: DeployedQueue) -> str:
-        """The name of the alarm on a queue's dead letters."""
+        """Returns the name of the alarm on a queue's dead letters."""
         return self.name(queue.dead_letters_name.removesuffix(".fifo"))
 
     def bucket_name(self, bucket: DeployedBucket) -> str:
@@ -77,7 +76,7 @@ class Deployment:
         return f"sleeper-{self.id}-{table.name}"
 
     def arn(self, service: str, resource: str) -> str:
-        """The ARN of a resource in the stack's own region and account."""
+        """Returns the ARN of a resource in the stack's region and account."""
         return f"{_ARN}:{service}:{_HERE}:{resource}"
 
     def bucket_arn(self, bucket: DeployedBucket) -> str:
@@ -91,5 +90,5 @@ class Deployment:
 
 
 def queue_named(key: str) -> DeployedQueue:
-    """The queue that the code calls so."""
+    """Returns the declaration of the queue with that key."""
     return DEPLOYED_QUEUES[key]

@@ -1,4 +1,4 @@
-"""Collection: of files without references, of what dead runs left behind, of deleted tables."""
+"""Garbage collection of unreferenced files, orphans and deleted tables."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
@@ -29,7 +29,7 @@ _LONGEST_SECONDS = 900
 
 
 class GarbageCollectionStack(cdk.NestedStack):
-    """Nothing else deletes data files."""
+    """Only this stack's functions can delete data files."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The HTTP API: one function behind API Gateway, which lets in whom IAM does."""
+"""The HTTP API: one function behind API Gateway with IAM authorization."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_apigatewayv2 as apigateway
@@ -24,13 +24,13 @@ from stacks.constructs.permissions import (
 )
 from stacks.deployment import Deployment
 
-# What API Gateway waits for.
+# The timeout of API Gateway.
 _TIMEOUT_SECONDS = 30
 _STAGE = "$default"
 
 
 class HttpApiStack(cdk.NestedStack):
-    """What `sleeper serve` answers, but for its page. Every route asks IAM."""
+    """The routes of `sleeper serve` except its page. IAM authorizes every route."""
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)

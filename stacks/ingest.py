@@ -1,4 +1,4 @@
-"""Ingest: the queue of jobs, and the tasks that do them."""
+"""Ingest: the queue of jobs, and the tasks that run them."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_ecs as ecs
@@ -28,7 +28,7 @@ from stacks.deployment import Deployment
 
 
 class IngestStack(cdk.NestedStack):
-    """Tasks start while the queue has messages."""
+    """Tasks run while the queue has messages."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The ingest batcher: files are sent to its queue, and become jobs by size, count and age."""
+"""The ingest batcher, which combines files into jobs by size, count and age."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
@@ -24,7 +24,7 @@ from stacks.deployment import Deployment
 
 
 class IngestBatcherStack(cdk.NestedStack):
-    """`job_queues` are the keys of those queues, of those that are there, that jobs go to."""
+    """`job_queues` are the keys of the deployed queues that receive jobs."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The instance: every stack that it is made of, and what each is given."""
+"""The stack of an instance, which composes the nested stacks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +52,7 @@ _BULK_IMPORT_QUEUES = {
 
 
 class InstanceStack(cdk.Stack):
-    """One stack to deploy and destroy; each concern is a stack nested in it."""
+    """The stack to deploy and destroy, with one nested stack per capability."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class InstanceStack(cdk.Stack):
         last = PropertiesStack(self, "Properties", deployment=deployment, tables=folder.tables)
         last.node.add_dependency(*others)
         if deployment.has(OptionalStack.DASHBOARD):
-            # Last, so that it shows them all.
+            # Last, so that it shows all resources.
             dashboard = DashboardStack(self, "Dashboard", deployment=deployment)
             cdk.CfnOutput(self, "DashboardName", value=dashboard.name)
         cdk.CfnOutput(self, "Instance", value=f"aws:{deployment.id}")
@@ -126,7 +126,7 @@ class InstanceStack(cdk.Stack):
         frames = []
         if deployment.has(OptionalStack.WEB_SOCKET_QUERY):
             WebSocketQueryStack(self, "WebSocketQuery", deployment=deployment)
-            # Its id is not known to another stack in time for cdk-nag. The code sends to no other.
+            # cdk-nag cannot resolve its id in another stack. The code sends to no other API.
             frames.append(send_frames(deployment, "*", LIVE_STAGE))
         if deployment.has(OptionalStack.QUERY):
             QueryStack(self, "Query", emptier=emptier, frames=frames, **every)

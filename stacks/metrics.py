@@ -10,7 +10,7 @@ from stacks.deployment import Deployment
 
 
 class TableMetricsStack(cdk.NestedStack):
-    """Metrics are written to the log in CloudWatch's embedded format, which costs no request."""
+    """Metrics are logged in CloudWatch's embedded format, which needs no request."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Where tasks run: a VPC, given or made, a security group that lets nothing in, a cluster."""
+"""The network of tasks: a VPC, a security group without ingress, and a cluster."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
@@ -30,7 +30,7 @@ _ADDRESSES = "10.0.0.0/16"
 
 
 class NetworkStack(cdk.NestedStack):
-    """The network of tasks. Lambdas need none."""
+    """The network of tasks. Lambdas run outside of it."""
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)
@@ -39,7 +39,7 @@ class NetworkStack(cdk.NestedStack):
         if bool(given) != bool(subnets):
             unset = SUBNETS if given else VPC
             raise InvalidRequestError(
-                f"property {unset.name} is not set: {VPC.name} and {SUBNETS.name} go together"
+                f"property {unset.name} is not set: set {VPC.name} and {SUBNETS.name} together"
             )
         if given:
             vpc = _given_vpc(self, given, subnets)
@@ -49,22 +49,26 @@ class NetworkStack(cdk.NestedStack):
             deployment.record(NETWORK_VPC, vpc.vpc_id)
         self.vpc, self.subnets = vpc, list(subnets)
         self.group = group = ec2.SecurityGroup(
-            self, "Tasks", vpc=vpc, description=f"tasks of {deployment.id}: nothing comes in"
+            self, "Tasks", vpc=vpc, description=f"tasks of {deployment.id}: no ingress"
         )
         if any(deployment.has(stack) for stack in _EMR_STACKS):
             cdk.Tags.of(vpc).add("for-use-with-amazon-emr-managed-policies", "true")
         self.cluster = ecs.Cluster(self, "Cluster", cluster_name=deployment.name("tasks"), vpc=vpc)
-        acknowledge(self.cluster, "ECS4", "tasks report to trackers; Insights would cost at rest")
+        acknowledge(
+            self.cluster,
+            "ECS4",
+            "tasks report to trackers, and Insights has a cost for an idle instance",
+        )
         deployment.record(TASK_CLUSTER, self.cluster.cluster_name)
         deployment.record(TASK_SECURITY_GROUP, group.security_group_id)
-        # Clients of gchq/sleeper refuse to start without the second and the third.
+        # Clients of gchq/sleeper do not start without the second and the third.
         deployment.deployed[TASK_SUBNETS.name] = cdk.Fn.join(",", list(subnets))
         deployment.deployed[SUBNETS.name] = cdk.Fn.join(",", list(subnets))
         deployment.deployed[VPC.name] = vpc.vpc_id
 
 
 def _given_vpc(scope: Construct, vpc_id: str, subnets: tuple[str, ...]) -> ec2.IVpc:
-    # Zones are not known without a call to AWS, and nothing asks for them.
+    # The zones are unknown without a call to AWS, and are not needed.
     zones = [f"zone-{number}" for number in range(len(subnets))]
     return ec2.Vpc.from_vpc_attributes(
         scope,
@@ -76,7 +80,7 @@ def _given_vpc(scope: Construct, vpc_id: str, subnets: tuple[str, ...]) -> ec2.I
 
 
 def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
-    """No way to the internet, and none to pay for: services are reached through endpoints."""
+    """Returns a VPC without internet access, whose endpoints reach the AWS services."""
     vpc = ec2.Vpc(
         scope,
         "Vpc",
@@ -95,7 +99,7 @@ def _made_vpc(scope: Construct, deployment: Deployment) -> ec2.Vpc:
     items = vpc.add_gateway_endpoint("Items", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB)
     bound_objects(objects)
     bound_tables(items, deployment)
-    acknowledge(vpc, "VPC7", "nothing comes in and only AWS's own services are reached")
+    acknowledge(vpc, "VPC7", "the network has no ingress and reaches only AWS services")
     group = ec2.SecurityGroup(
         scope,
         "Endpoints",

@@ -1,4 +1,4 @@
-"""What a deployment writes down: the instance's properties, and the tables of its folder."""
+"""Custom resources that write the instance's properties and create its tables."""
 
 from collections.abc import Sequence
 
@@ -22,12 +22,12 @@ from stacks.constructs.permissions import (
 from stacks.deployment import Deployment
 
 _TIMEOUT_SECONDS = 300
-# A custom resource is told of by one message, which Lambda bounds.
+# One message describes a custom resource, and Lambda limits its size.
 _DEFINITION_BYTES_MAX = 200 * 1024
 
 
 class PropertiesStack(cdk.NestedStack):
-    """Made last: what it writes says where everything else is."""
+    """Created last, because it writes the places of all other resources."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class PropertiesStack(cdk.NestedStack):
 
 
 def _published(deployment: Deployment) -> dict[str, str]:
-    """What users set, with the names of stacks as clients of gchq/sleeper accept them."""
+    """Returns the users' settings, with stack names that clients of gchq/sleeper accept."""
     values = dict(deployment.properties.values)
     if OPTIONAL_STACKS.name in values:
         stacks = deployment.get(OPTIONAL_STACKS)
@@ -113,8 +113,8 @@ def _described(table: TableDefinition) -> dict[str, object]:
     size = len((table.schema + table.split_points).encode())
     if size > _DEFINITION_BYTES_MAX:
         raise InvalidRequestError(
-            f"table {table.name!r}: schema and split points are {size:,} bytes, a deployment "
-            f"takes {_DEFINITION_BYTES_MAX:,}: make the table with `sleeper table create`"
+            f"table {table.name!r}: schema and split points have {size:,} bytes, and a "
+            f"deployment supports {_DEFINITION_BYTES_MAX:,}: use `sleeper table create`"
         )
     return {
         "Name": table.name,

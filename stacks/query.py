@@ -1,4 +1,4 @@
-"""Queries: planned by one function, run leaf by leaf by another; their tracker and results."""
+"""Queries by message: the planner, the function that runs leaves, tracker and results."""
 
 from collections.abc import Sequence
 
@@ -32,16 +32,16 @@ from stacks.constructs.permissions import (
 )
 from stacks.deployment import Deployment
 
-# A query of thousands of leaves must not take all the account's lambdas.
+# A query of thousands of leaves must not exhaust the account's concurrency.
 _AT_ONCE_MAX = 100
-# What SQS keeps a message at most.
+# The maximum retention of SQS.
 _QUEUE_DAYS_MAX = 14
 
 
 class QueryStack(cdk.NestedStack):
-    """Both functions read data files, hence the image. Each message is a run of its own.
+    """Both functions read data files, so they use the image, with one message per run.
 
-    `frames` let them answer on the instance's WebSocket, if it has one.
+    `frames` are permissions to send frames to the instance's WebSocket, if it has one.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class QueryStack(cdk.NestedStack):
                 key,
                 alarms=alarms,
                 visibility_seconds=visibility_for(deployment.get(QUERY_TIMEOUT_SECONDS)),
-                # The last receive records that the others came to nothing.
+                # The last receive records the failure of the others.
                 receives_max=deployment.get(QUEUE_RECEIVES_MAX) + 1,
             )
             for key in ("query", "leaf_query")
@@ -90,7 +90,7 @@ class QueryStack(cdk.NestedStack):
             FunctionCode(handler, in_image=True),
             permissions=[
                 *read_state(deployment),
-                # Of holds, which keep what a query reads.
+                # Holds are entries of the log.
                 *commit(deployment),
                 read_objects(deployment, DATA),
                 *use_table(deployment, QUERY_TRACKER, RECENT),
@@ -107,7 +107,7 @@ class QueryStack(cdk.NestedStack):
 
 
 def _make_results_queue(scope: Construct, deployment: Deployment, days: int) -> None:
-    """The queue of results of queries that name no queue. Clients receive from it."""
+    """Returns the default queue of query results, from which clients receive."""
     queue = sqs.Queue(
         scope,
         "ResultsQueue",
@@ -116,15 +116,15 @@ def _make_results_queue(scope: Construct, deployment: Deployment, days: int) -> 
         encryption=sqs.QueueEncryption.SQS_MANAGED,
         enforce_ssl=True,
     )
-    acknowledge(queue, "SQS3", "only clients receive from it")
+    acknowledge(queue, "SQS3", "only clients receive messages")
     deployment.record(QUERY_RESULTS_QUEUE_URL, queue.queue_url)
     deployment.record(QUERY_RESULTS_QUEUE_ARN, deployment.queue_arn(RESULTS_QUEUE))
 
 
 def _publish(deployment: Deployment) -> list[Permission]:
-    """Bringing rows to the results' bucket, and to clients' queues that are called so.
+    """Allows writing rows to the results bucket, and to clients' queues with the name prefix.
 
-    Other buckets and queues can let the functions in by policies of their own.
+    The policies of other buckets and queues can allow the functions too.
     """
     results = f"{deployment.bucket_arn(QUERY_RESULTS)}/query-*"
     queues = deployment.queue_arn(f"{RESULTS_QUEUE}*")

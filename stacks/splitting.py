@@ -1,4 +1,4 @@
-"""Partition splitting: leaves to split are found per table, and split one by one."""
+"""Partition splitting: one function finds leaves to split, another one splits them."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
@@ -20,12 +20,12 @@ from stacks.constructs.permissions import (
 )
 from stacks.deployment import Deployment
 
-# Splits of one table wait for each other at its log; more at once only try again more often.
+# Splits of one table conflict at its log, so more concurrency only causes more retries.
 _AT_ONCE_MAX = 20
 
 
 class SplittingStack(cdk.NestedStack):
-    """Splitting reads data files where their sketches cannot tell, hence the image."""
+    """Splitting reads data files without sufficient sketches, so it uses the image."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from stacks.deployment import Deployment
 
 
 class StateStoreStack(cdk.NestedStack):
-    """One log for all tables; snapshots are taken and logs trimmed on schedule."""
+    """One DynamoDB table holds all logs; a schedule takes snapshots and trims logs."""
 
     def __init__(
         self,

@@ -25,9 +25,9 @@ _UPLOAD_DAYS = 1
 
 
 class StorageStack(cdk.NestedStack):
-    """What would hurt to lose is kept on destroy, unless the properties say otherwise.
+    """Lasting buckets outlive the stack, unless the properties say otherwise.
 
-    `emptier` is the function that empties buckets that go with their stack.
+    `emptier` is the function that empties buckets before their deletion.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:

@@ -1,4 +1,4 @@
-"""The DynamoDB tables that say which tables there are."""
+"""The DynamoDB tables of the table index."""
 
 import aws_cdk as cdk
 from constructs import Construct
@@ -13,7 +13,7 @@ from stacks.deployment import Deployment
 
 
 class TableIndexStack(cdk.NestedStack):
-    """Three tables that hold the same items and change together."""
+    """Three DynamoDB tables with the same items, which change together."""
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)

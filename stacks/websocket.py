@@ -1,4 +1,4 @@
-"""Queries over a WebSocket: stage `live` of an API, whose callers IAM lets in."""
+"""Queries over a WebSocket: the stage `live` of an API with IAM authorization."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_apigatewayv2 as apigateway
@@ -18,7 +18,7 @@ LIVE_STAGE = "live"
 
 
 class WebSocketQueryStack(cdk.NestedStack):
-    """A function sends queries on to the queue; those who run them send frames."""
+    """A function forwards queries to the queue, and the functions that run them send frames."""
 
     def __init__(self, scope: Construct, construct_id: str, *, deployment: Deployment) -> None:
         super().__init__(scope, construct_id)
@@ -45,9 +45,11 @@ class WebSocketQueryStack(cdk.NestedStack):
                 authorizer=authorizers.WebSocketIamAuthorizer() if asks_iam else None,
             )
             if not asks_iam:
-                acknowledge(added, "APIG4", "a connection was let in by IAM when it was made")
+                acknowledge(added, "APIG4", "IAM authorizes a connection when it is created")
         stage = make_stage(self, deployment, api.api_id, LIVE_STAGE, None)
         acknowledge(
-            stage, "APIG1", "an account keeps logs of WebSockets by a role that it sets for all"
+            stage,
+            "APIG1",
+            "access logs of WebSockets need a role that is set for the whole account",
         )
         deployment.record(QUERY_WEBSOCKET_URL, f"{api.api_endpoint}/{LIVE_STAGE}")

@@ -1,9 +1,8 @@
-"""Looks for code that nothing uses: `python tools/dead_code.py`.
+"""Finds unused code: `python tools/dead_code.py`.
 
-Vulture reads every Python file of the repository, tests included: what neither the product
-nor a test names is dead. What only a framework calls, or what stands ready for work that is
-under way, is listed in pyproject.toml under `tool.dead-code`, as `<file>: <name>`. An entry
-that is no longer needed fails too, so that the list cannot rot.
+Vulture reads all Python files of the repository, including tests. A name that neither the product
+nor a test uses is dead. `tool.dead-code` in pyproject.toml lists names that only a framework
+calls, as `<file>: <name>`. An obsolete entry is an error too.
 """
 
 import sys
@@ -18,7 +17,7 @@ BUILT = ("build", "dist", "cdk.out", "node_modules")
 
 
 def main() -> None:
-    """Prints what is wrong and exits with 1 if anything is."""
+    """Prints the faults, and exits with 1 if there are any."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["dead-code"]
     listed = set(settings["used-elsewhere"])
     unused = {
@@ -28,7 +27,7 @@ def main() -> None:
     }
     complaints = [f"{entry} is used nowhere" for entry in sorted(unused - listed)]
     complaints += [
-        f"{entry} is used now, or gone: take it off tool.dead-code in pyproject.toml"
+        f"{entry} is used or does not exist: remove it from tool.dead-code in pyproject.toml"
         for entry in sorted(listed - unused)
     ]
     if complaints:

@@ -1,4 +1,4 @@
-"""Entry point of tasks: SLEEPER_TASK_KIND says which queue they work on."""
+"""Entry point of tasks. SLEEPER_TASK_KIND selects the queue."""
 
 import os
 

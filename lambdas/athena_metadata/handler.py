@@ -1,4 +1,4 @@
-"""Tells Athena of tables and columns, and of the splits of its queries."""
+"""Describes tables, columns and splits of queries to Athena."""
 
 from typing import Any
 
@@ -9,5 +9,5 @@ from sleeper.workers.lambda_function import Event, lambda_function
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> dict[str, Any]:
-    """Answers a request of Athena's protocol. What is refused is raised, and Athena shows it."""
+    """Handles a request of Athena's protocol. A refusal is an error that Athena shows."""
     return answer_athena(instance, event)

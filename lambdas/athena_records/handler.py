@@ -9,5 +9,5 @@ from sleeper.workers.lambda_function import Event, lambda_function
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> dict[str, Any]:
-    """Answers a request for rows. What is refused is raised, and Athena shows it."""
+    """Handles a request for rows. A refusal is an error that Athena shows."""
     return answer_athena(instance, event)

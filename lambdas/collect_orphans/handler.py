@@ -1,4 +1,4 @@
-"""Deletes what dead runs left behind in tables' folders."""
+"""Deletes orphans of dead runs in tables' folders."""
 
 from sleeper.garbage_collection.service import run_orphan_collection
 from sleeper.instance import Instance
@@ -11,7 +11,7 @@ from sleeper.workers.message_batch import Failures, run_for_tables
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
-    """Takes ids of tables off their FIFO queue."""
+    """Handles a batch of messages with table ids."""
 
     def operate(ref: TableRef) -> None:
         done = run_orphan_collection(instance, ref)

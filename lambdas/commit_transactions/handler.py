@@ -1,4 +1,4 @@
-"""Commits what compaction and ingest tasks sent, the messages of a table as one entry."""
+"""Commits the queued transactions of compaction and ingest tasks, one entry per table."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +14,9 @@ from sleeper.workers.message_batch import Failures, received_message
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
-    """Takes commits off their FIFO queue, whose groups are tables.
+    """Handles a batch of commits from a FIFO queue with one group per table.
 
-    Those that cannot be done now come again; a refusal is told to the job's tracker instead.
+    Unavailable commits return to the queue; refusals are recorded in the job tracker.
     """
     messages = [received_message(record) for record in SQSEvent(dict(event)).records]
     report = commit_messages(instance, messages)

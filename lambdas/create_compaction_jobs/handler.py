@@ -11,7 +11,7 @@ from sleeper.workers.message_batch import Failures, run_for_tables
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
-    """Takes ids of tables off their FIFO queue."""
+    """Handles a batch of messages with table ids."""
 
     def operate(ref: TableRef) -> None:
         done = create_table_jobs(instance, ref)

@@ -1,4 +1,4 @@
-"""Makes ingest jobs of the files that wait for the batcher."""
+"""Creates ingest jobs from files that are pending in the ingest batcher."""
 
 import logging
 
@@ -10,8 +10,8 @@ logger = logging.getLogger(__name__)
 
 
 @lambda_function
-def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001 (only that it came)
-    """For all tables; one that fails does not keep the others, and has its next try soon."""
+def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001 (the event has no content)
+    """Handles all tables. A failed table does not affect others, and is retried soon."""
     sent, problems = create_all_ingest_batches(instance)
     for problem in problems:
         logger.error("files wait: %s", problem)

@@ -1,4 +1,4 @@
-"""Makes and changes the tables that are deployed with the instance."""
+"""Creates and changes the tables that are deployed with the instance."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,5 +7,5 @@ from sleeper.aws import deployment
 
 
 def handler(event: Mapping[str, Any], _context: object) -> None:
-    """Answers a custom resource of CloudFormation."""
+    """Handles a custom resource of CloudFormation."""
     deployment.define_tables(event)

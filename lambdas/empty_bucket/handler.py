@@ -7,5 +7,5 @@ from sleeper.aws import deployment
 
 
 def handler(event: Mapping[str, Any], _context: object) -> None:
-    """Answers a custom resource of CloudFormation."""
+    """Handles a custom resource of CloudFormation."""
     deployment.empty_deleted_bucket(event)

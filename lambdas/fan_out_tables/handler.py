@@ -1,4 +1,4 @@
-"""Sends each table's id to the queue of an operation, when the operation's rule says so."""
+"""Sends each table's id to the queue of a scheduled operation."""
 
 import os
 
@@ -9,7 +9,7 @@ from sleeper.workers.table_operations import fan_out_tables
 
 
 @lambda_function
-def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001 (only that it came)
+def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001 (the event has no content)
     """SLEEPER_OPERATION names the queue."""
     operation = QueueName(os.environ["SLEEPER_OPERATION"])
     return {"tables": fan_out_tables(instance, operation)}

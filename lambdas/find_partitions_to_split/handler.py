@@ -1,4 +1,4 @@
-"""Finds the partitions of tables that are to be split, and sends them to be."""
+"""Finds partitions that exceed the splitting threshold, and sends them to the splitting queue."""
 
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
@@ -11,7 +11,7 @@ from sleeper.workers.message_batch import Failures, run_for_tables
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
-    """Takes ids of tables off their FIFO queue."""
+    """Handles a batch of messages with table ids."""
 
     def operate(ref: TableRef) -> None:
         sent = send_splits_once(instance, ref)

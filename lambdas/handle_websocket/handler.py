@@ -1,6 +1,6 @@
-"""A WebSocket of API Gateway: queries that come over it are sent to the query queue.
+"""A WebSocket of API Gateway: forwards queries to the query queue.
 
-Their workers send the frames. IAM has let the caller in when he connected.
+The functions that run a query send its frames. IAM authorizes a caller when it connects.
 """
 
 from sleeper.instance import Instance
@@ -12,7 +12,7 @@ _DONE = {"statusCode": 200}
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> dict[str, int]:
-    """Takes `$connect`, `$disconnect` and every message."""
+    """Handles `$connect`, `$disconnect` and every message."""
     context = event["requestContext"]
     if context["eventType"] == "MESSAGE":
         endpoint = f"https://{context['domainName']}/{context['stage']}"

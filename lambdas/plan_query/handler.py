@@ -1,4 +1,4 @@
-"""Plans the queries that messages ask; one that needs a single leaf it runs itself."""
+"""Plans queries by message, and runs a query of a single leaf."""
 
 from functools import partial
 
@@ -12,6 +12,6 @@ from sleeper.workers.message_batch import Failures, run_messages
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
-    """Takes queries off the query queue. What became of each is in the query tracker."""
+    """Handles a batch of queries, and records their state in the query tracker."""
     run = partial(run_query_message, instance)
     return run_messages(event, instance, QueueName.QUERY, run, give_back=return_soon)

@@ -1,4 +1,4 @@
-"""Keeps the files that messages name until the ingest batcher makes jobs of them."""
+"""Stores the files that messages name, for the ingest batcher."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ from sleeper.workers.message_batch import Failures, run_messages
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
-    """Takes messages off the batcher's queue. What can never be is rejected in the job tracker."""
+    """Handles a batch of messages, and records invalid files as rejected in the job tracker."""
     queue = QueueName.INGEST_BATCHER
     receive = partial(receive_batch_message, instance)
     return run_messages(event, instance, queue, receive, SETTLED_ERRORS[queue])

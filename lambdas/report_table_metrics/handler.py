@@ -1,4 +1,4 @@
-"""Reports what tables hold as metrics."""
+"""Publishes the contents of tables as metrics."""
 
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
@@ -10,7 +10,7 @@ from sleeper.workers.message_batch import Failures, run_for_tables
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
-    """Takes ids of tables off their FIFO queue."""
+    """Handles a batch of messages with table ids."""
 
     def operate(ref: TableRef) -> None:
         put_metrics(instance, ref.name, gather_table_metrics(instance.tables.state(ref.id)))

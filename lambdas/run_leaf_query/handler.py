@@ -1,4 +1,4 @@
-"""Runs the subqueries that the planner sent."""
+"""Runs subqueries of planned queries."""
 
 from functools import partial
 
@@ -12,6 +12,6 @@ from sleeper.workers.message_batch import Failures, run_messages
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
-    """Takes subqueries off their queue. What became of each is in the query tracker."""
+    """Handles a batch of subqueries, and records their state in the query tracker."""
     run = partial(run_leaf_query_message, instance)
     return run_messages(event, instance, QueueName.LEAF_QUERY, run, give_back=return_soon)

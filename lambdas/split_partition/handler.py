@@ -1,4 +1,4 @@
-"""Splits the partitions that messages name."""
+"""Splits partitions."""
 
 from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
@@ -10,7 +10,7 @@ from sleeper.workers.message_batch import Failures, run_messages
 
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
-    """Takes partitions off the splitting queue."""
+    """Handles a batch of partitions from the splitting queue."""
 
     def split(message: Message) -> None:
         run_split_message(instance, message.body)

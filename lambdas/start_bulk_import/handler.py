@@ -1,4 +1,4 @@
-"""Gives the bulk imports of a platform's queue to the platform."""
+"""Submits bulk imports of a platform's queue to the platform."""
 
 import os
 from functools import partial

@@ -1,4 +1,4 @@
-"""Starts tasks of a kind, as many as its queue's messages need."""
+"""Starts tasks of a kind for the messages of its queue."""
 
 import os
 
@@ -10,7 +10,7 @@ from sleeper.workers.task_start import start_tasks
 
 
 @lambda_function
-def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001 (only that it came)
+def handler(instance: Instance, event: Event) -> dict[str, int]:  # noqa: ARG001 (the event has no content)
     """SLEEPER_TASK_KIND is `ingest`, `compaction` or `bulk_export`."""
     kind = JobKind(os.environ["SLEEPER_TASK_KIND"])
     done = start_tasks(instance, kind)

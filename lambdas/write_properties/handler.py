@@ -1,4 +1,4 @@
-"""Writes the instance's properties as they are deployed."""
+"""Writes the instance properties of a deployment."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,5 +7,5 @@ from sleeper.aws import deployment
 
 
 def handler(event: Mapping[str, Any], _context: object) -> None:
-    """Answers a custom resource of CloudFormation."""
+    """Handles a custom resource of CloudFormation."""
     deployment.write_properties(event)

@@ -1,4 +1,4 @@
-"""Bulk import on EKS: a cluster in Auto Mode, whose nodes come and go, and a state machine."""
+"""Bulk import on EKS: a cluster in Auto Mode and a state machine."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_eks as eks
@@ -34,7 +34,7 @@ _LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 
 
 class EksStack(cdk.NestedStack):
-    """The control plane costs also while no job runs; nodes do not."""
+    """The control plane has a cost while no job runs; the nodes have none."""
 
     def __init__(
         self,
@@ -62,7 +62,9 @@ class EksStack(cdk.NestedStack):
             submit=[Permission(("states:StartExecution",), [machine.attr_arn])],
             ask=[
                 Permission(
-                    ("states:DescribeExecution",), [executions], "executions that start later"
+                    ("states:DescribeExecution",),
+                    [executions],
+                    "executions start at run time",
                 )
             ],
         )
@@ -70,7 +72,7 @@ class EksStack(cdk.NestedStack):
     def _cluster(self, deployment: Deployment, network: NetworkStack) -> eks.CfnCluster:
         role = _managed_role(self, "ClusterRole", "eks", _CLUSTER_POLICIES)
         assert role.assume_role_policy is not None
-        # Auto Mode tags what it makes in the role's name.
+        # Auto Mode tags the resources that it creates with this role.
         role.assume_role_policy.add_statements(
             iam.PolicyStatement(
                 actions=["sts:TagSession"], principals=[iam.ServicePrincipal("eks.amazonaws.com")]
@@ -107,7 +109,7 @@ class EksStack(cdk.NestedStack):
                 endpoint_public_access=True,
             ),
         )
-        # EKS would make it when it logs first, to be kept for ever.
+        # EKS would create the log group at its first log, without an expiry.
         log = make_log_group(self, "ClusterLog", deployment, f"/aws/eks/{name}/cluster")
         cluster.node.add_dependency(log)
         acknowledge(cluster, "EKS1", "Step Functions reaches only public endpoints, by IAM")
@@ -171,7 +173,7 @@ class EksStack(cdk.NestedStack):
             ),
             tracing_configuration=of.TracingConfigurationProperty(enabled=False),
         )
-        acknowledge(machine, "SF2", "its one long step is the job, which CloudWatch has logs of")
+        acknowledge(machine, "SF2", "its only long step is the job, which logs to CloudWatch")
         machine.node.add_dependency(role)
         return machine
 
@@ -179,12 +181,12 @@ class EksStack(cdk.NestedStack):
 def _managed_role(
     scope: Construct, construct_id: str, service: str, policies: tuple[str, ...]
 ) -> iam.Role:
-    """A role that EKS itself works under, as AWS says it must be."""
+    """Returns a role for EKS itself, as the AWS documentation requires it."""
     role = make_role(scope, construct_id, service=service, permissions=[])
     for name in policies:
         role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(name))
         arn = f"arn:<AWS::Partition>:iam::aws:policy/{name}"
-        acknowledge(role, f"IAM4[Policy::{arn}]", "AWS's own, and kept by it, for EKS to work")
+        acknowledge(role, f"IAM4[Policy::{arn}]", "EKS requires this policy, which AWS maintains")
     return role
 
 
@@ -199,4 +201,4 @@ def _log_deliveries() -> list[Permission]:
         "logs:DescribeResourcePolicies",
         "logs:DescribeLogGroups",
     )
-    return [Permission(actions, ("*",), "log deliveries take no resource")]
+    return [Permission(actions, ("*",), "log deliveries do not support resources")]

@@ -1,7 +1,7 @@
-"""The states of a bulk import on EKS, in the language of Step Functions.
+"""The Step Functions states of a bulk import on EKS.
 
-What a job needs in Kubernetes is made first, by name: it is mostly there, which is told as a
-conflict (409) and no failure.
+The first states create the Kubernetes resources that a job needs, by name. They usually exist,
+which Kubernetes reports as a conflict (409) and the state machine ignores.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ _TRANSIENT = {
 
 
 def states_of_job(name: str, endpoint: str, authority: str) -> dict[str, Any]:
-    """The definition, for the cluster of that name."""
+    """Returns the definition for the cluster of that name."""
     cluster = {"ClusterName": name, "Endpoint": endpoint, "CertificateAuthority": authority}
     steps = {
         "Namespace": (_CORE, _named("v1", "Namespace", KUBERNETES_NAMESPACE)),
@@ -71,7 +71,7 @@ def _named(
 
 
 def _binding() -> dict[str, Any]:
-    """The driver makes its executors' pods, and what they need, in its own namespace."""
+    """Returns the rights of the driver, which creates its executors' pods in its namespace."""
     version, group = "rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io"
     return {
         **_named(version, "RoleBinding", KUBERNETES_SERVICE_ACCOUNT, _NAMESPACED),
@@ -81,7 +81,7 @@ def _binding() -> dict[str, Any]:
 
 
 def _job() -> dict[str, Any]:
-    """One try: a driver that died is told as a failure, and the job may be sent again."""
+    """Returns a job with one attempt: a dead driver is a failure that can be sent again."""
     size = {"cpu.$": "$.cpu", "memory.$": "$.memory"}
     driver = {
         "name": "driver",

@@ -1,4 +1,4 @@
-"""Bulk import on EMR: a cluster is made for each job, and ends with it."""
+"""Bulk import on EMR: one cluster per job."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
@@ -21,7 +21,7 @@ from stacks.network import NetworkStack
 
 
 class EmrStack(cdk.NestedStack):
-    """Roles and groups for clusters to come; the starter makes the clusters."""
+    """Roles and security groups of clusters, which the starter creates."""
 
     def __init__(
         self,

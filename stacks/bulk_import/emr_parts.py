@@ -1,4 +1,4 @@
-"""What clusters of EMR are made with: roles, security groups, a security configuration."""
+"""The roles, security groups and security configuration of EMR clusters."""
 
 from collections.abc import Sequence
 
@@ -17,14 +17,14 @@ from stacks.deployment import Deployment
 from stacks.network import NetworkStack
 
 EMR_TAG = "for-use-with-amazon-emr-managed-policies"
-"""EMR's own policy lets it touch only what has this tag."""
+"""EMR's managed policy allows only resources with this tag."""
 _SERVICE_POLICY = "service-role/AmazonEMRServicePolicy_v2"
-# Containers are a hop further from the node's metadata than the node itself.
+# Containers are one network hop further from the node's metadata than the node.
 _METADATA = {"MinimumInstanceMetadataServiceVersion": 2, "HttpPutResponseHopLimit": 2}
 
 
 class EmrParts(Construct):
-    """`nodes_may` is what nodes may do beside what a bulk import does."""
+    """`nodes_may` are permissions of nodes in addition to those of a bulk import."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class EmrParts(Construct):
         self.profile = iam.CfnInstanceProfile(self, "Profile", roles=[self.node_role.role_name])
         self.service_role = self._service_role()
         self.nodes = self._group("Nodes", network, "nodes of bulk import clusters")
-        self.service = self._group("Service", network, "the way of EMR to nodes of clusters")
+        self.service = self._group("Service", network, "access of EMR to nodes of clusters")
         self.security = emr.CfnSecurityConfiguration(
             self,
             "Security",
@@ -64,7 +64,7 @@ class EmrParts(Construct):
         role = make_role(self, "ServiceRole", service="elasticmapreduce", permissions=[])
         role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name(_SERVICE_POLICY))
         arn = f"arn:<AWS::Partition>:iam::aws:policy/{_SERVICE_POLICY}"
-        acknowledge(role, f"IAM4[Policy::{arn}]", "AWS's own, and kept by it, for EMR to work")
+        acknowledge(role, f"IAM4[Policy::{arn}]", "EMR requires this policy, which AWS maintains")
         allow(role, [pass_role(self.node_role, "ec2")])
         return role
 

@@ -22,13 +22,13 @@ from stacks.constructs.role import make_role
 from stacks.deployment import Deployment
 from stacks.network import NetworkStack
 
-# The most memory that EMR Serverless gives a worker for each of its processors.
+# The maximum memory per processor of an EMR Serverless worker.
 _GB_PER_CORE = 8
 _DISK_GB_PER_CORE = 50
 
 
 class EmrServerlessStack(cdk.NestedStack):
-    """The application stops by itself, and starts with the next job."""
+    """The application stops automatically, and starts with the next job."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class EmrServerlessStack(cdk.NestedStack):
                 Permission(
                     ("emr-serverless:GetJobRun",),
                     [f"{application.attr_arn}/jobruns/*"],
-                    "runs that are started later",
+                    "runs are created at run time",
                 )
             ],
         )

@@ -1,4 +1,4 @@
-"""The image that bulk imports run in."""
+"""The image of bulk imports."""
 
 from aws_cdk import aws_ecr_assets as ecr
 from constructs import Construct
@@ -9,13 +9,13 @@ from stacks.constructs.permissions import Permission
 from stacks.deployment import Deployment
 
 ON_EMR, ON_EKS = "emr-serverless", "emr-on-eks"
-"""Whose images of Spark it is made from. Clusters take the first, which is of the same release."""
+"""Base images with Spark. Clusters use the first, which has the same release."""
 
 
 def bulk_import_image(
     scope: Construct, deployment: Deployment, made_from: str
 ) -> ecr.DockerImageAsset:
-    """The image of `containers/bulk_import`."""
+    """Returns the image of `containers/bulk_import`."""
     return image_asset(
         scope,
         "bulk_import",
@@ -25,7 +25,7 @@ def bulk_import_image(
 
 
 def pull(image: ecr.DockerImageAsset) -> list[Permission]:
-    """What machines need that fetch it themselves."""
+    """Returns the permissions of machines that pull the image themselves."""
     return [
         Permission(("ecr:GetAuthorizationToken",), ("*",), "it takes no resource"),
         Permission(

@@ -1,4 +1,4 @@
-"""Bulk import on an EMR cluster that stays, whose main node takes jobs from the queue."""
+"""Bulk import on a persistent EMR cluster, whose main node receives jobs from the queue."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ _STOP_SECONDS = 60
 
 
 class PersistentEmrStack(cdk.NestedStack):
-    """The cluster costs also while no job runs."""
+    """The cluster has a cost while no job runs."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class PersistentEmrStack(cdk.NestedStack):
         )
         deployment.record(EMR_IMAGE, parts.image.image_uri)
         cluster = self._cluster(deployment, parts, network)
-        reason = "nobody logs in: there is no key pair, and nothing comes in but from EMR"
+        reason = "there is no key pair, and the security groups allow only EMR"
         acknowledge(cluster, "EMR6", reason)
-        acknowledge(cluster, "EMR4", "disks are encrypted if the account says so for all of EC2")
-        acknowledge(cluster, "EMR5", "S3 is spoken to by TLS, nodes to each other in one network")
+        acknowledge(cluster, "EMR4", "disks are encrypted if the account encrypts EBS by default")
+        acknowledge(cluster, "EMR5", "S3 requires TLS, and nodes communicate in one network")
 
     def _cluster(
         self, deployment: Deployment, parts: EmrParts, network: NetworkStack
@@ -104,7 +104,7 @@ class PersistentEmrStack(cdk.NestedStack):
             ),
             steps=[
                 of.StepConfigProperty(
-                    name="take jobs from the queue",
+                    name="receive jobs from the queue",
                     action_on_failure="CONTINUE",
                     hadoop_jar_step=of.HadoopJarStepConfigProperty(
                         jar="command-runner.jar",
@@ -117,7 +117,7 @@ class PersistentEmrStack(cdk.NestedStack):
 
 
 def _start_workers(deployment: Deployment, image: str) -> str:
-    """A container for each job that may run at once. Docker starts one anew that has ended."""
+    """Returns the script that starts one container per concurrent job. Docker restarts them."""
     registry = f"{cdk.Aws.ACCOUNT_ID}.dkr.ecr.{cdk.Aws.REGION}.{cdk.Aws.URL_SUFFIX}"
     told = {
         "SLEEPER_INSTANCE": f"aws:{deployment.id}",

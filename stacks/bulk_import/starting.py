@@ -1,4 +1,4 @@
-"""The queue of a platform, the function that gives its jobs to the platform, and the watcher."""
+"""The queue of a platform, the function that submits its jobs, and the watcher."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ def start_jobs(
     submit: Sequence[Permission],
     ask: Sequence[Permission],
 ) -> None:
-    """Makes them. `submit` is what starting a run takes, `ask` what asking for its end takes."""
+    """Creates them. `submit` are the permissions to start a run, `ask` those to read its state."""
     stem = platform.value.replace("_", "-")
     told = {"SLEEPER_BULK_IMPORT_PLATFORM": platform.value}
     timeout = deployment.get(LAMBDA_TIMEOUT_SECONDS)
@@ -75,11 +75,11 @@ def start_jobs(
 
 
 def keep_runs(of: Deployment, platform: PlatformName) -> list[Permission]:
-    """Keeping messages for drivers, and accepted runs."""
+    """Returns permissions to store messages for drivers, and accepted runs."""
     bucket = of.bucket_arn(BULK_IMPORT)
     runs = f"{bucket}/runs/{platform.value}/*"
     return [
-        # Else what is not there is called forbidden.
+        # Without it, S3 reports a missing object as forbidden.
         Permission(("s3:ListBucket",), [bucket]),
         Permission(("s3:PutObject",), [f"{bucket}/jobs/*"], _EACH_JOB),
         Permission(("s3:GetObject", "s3:PutObject"), [runs], _EACH_JOB),
@@ -87,7 +87,7 @@ def keep_runs(of: Deployment, platform: PlatformName) -> list[Permission]:
 
 
 _EACH_JOB = "an object for each job"
-# Enough for bursts: what a job waits for is the platform.
+# Enough for bursts, because jobs wait for the platform.
 _AT_ONCE_MAX = 10
 
 

@@ -1,4 +1,4 @@
-"""What bulk imports share, whatever runs them: the bucket of their messages and runs."""
+"""The bucket of messages and runs, which the platforms of bulk imports share."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
@@ -12,7 +12,7 @@ _WORK_DAYS = 7
 
 
 class BulkImportStack(cdk.NestedStack):
-    """Its objects are gone after a week, which is longer than a job runs."""
+    """Objects expire after a week, which is longer than any job."""
 
     def __init__(
         self,

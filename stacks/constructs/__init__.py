@@ -1,1 +1,1 @@
-"""The parts that stacks are put together from, each with the house's defaults."""
+"""Constructs of the stacks, with the project's defaults."""

@@ -1,4 +1,4 @@
-"""Findings of cdk-nag that are meant, each acknowledged where it is, with its reason."""
+"""Acknowledged findings of cdk-nag, each with its reason."""
 
 import re
 
@@ -7,18 +7,18 @@ from constructs import IConstruct
 
 
 def acknowledge(construct: IConstruct, rule: str, reason: str) -> None:
-    """Takes a finding of the pack AwsSolutions on the construct and what is in it as meant."""
+    """Acknowledges a finding of the pack AwsSolutions on the construct and its children."""
     rule_id = f"AwsSolutions-{rule}"
     cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=rule_id, reason=reason))
 
 
 def acknowledge_resource(construct: IConstruct, arn: str, reason: str) -> None:
-    """Takes a statement's resource that ends in a wildcard as meant."""
+    """Acknowledges a statement's resource that ends in a wildcard."""
     acknowledge(construct, f"IAM5[Resource::{_as_reported(construct, arn)}]", reason)
 
 
 def _as_reported(construct: IConstruct, arn: str) -> str:
-    """cdk-nag writes a reference within an ARN as `<name>`."""
+    """Returns the ARN as cdk-nag reports it, with references as `<name>`."""
     resolved = cdk.Stack.of(construct).resolve(arn)
     if isinstance(resolved, str):
         return resolved

@@ -1,4 +1,4 @@
-"""A stage of an API: how much it takes, and the log of who asked what."""
+"""A stage of an API, with its throttling and its access log."""
 
 import json
 
@@ -25,7 +25,7 @@ _LOGGED = {
 def make_stage(
     scope: Construct, deployment: Deployment, api_id: str, name: str, log_name: str | None
 ) -> apigateway.CfnStage:
-    """A stage that is deployed with each change. `log_name` None keeps no log."""
+    """Returns an automatically deployed stage, with an access log if `log_name` is set."""
     log = None
     if log_name is not None:
         group = make_log_group(scope, "AccessLog", deployment, log_name)

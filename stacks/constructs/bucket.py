@@ -25,11 +25,11 @@ def make_bucket(
     expires_days: int | None = None,
     expires_prefix: str | None = None,
 ) -> s3.Bucket:
-    """A private, encrypted bucket that is spoken to over TLS only.
+    """Returns a private, encrypted bucket that requires TLS.
 
-    A lasting one keeps deleted objects for a while and may outlive the stack; any other goes
-    with the stack, emptied by the function. Objects are deleted after `expires_days`, or only
-    those whose keys begin with `expires_prefix`.
+    A lasting bucket keeps deleted objects for a week and can outlive the stack. Any other bucket
+    is emptied by the function and deleted with the stack. Objects, or only those whose keys start
+    with `expires_prefix`, are deleted after `expires_days`.
     """
     expiry = cdk.Duration.days(expires_days) if expires_days else None
     expired = s3.LifecycleRule(
@@ -67,6 +67,6 @@ def make_bucket(
             service_timeout=_EMPTYING,
             properties={"Bucket": made.bucket_name},
         )
-    acknowledge(made, "S1", "requests are not logged: it would cost more than the table's rest")
+    acknowledge(made, "S1", "access logs would cost more than the rest of the bucket")
     deployment.record(bucket.place, deployment.bucket_name(bucket))
     return made

@@ -1,8 +1,8 @@
 """The zip that all functions without an image share: `lambdas/`, the core package, libraries.
 
-Built here, with nothing but Python. The context value `lambda_platform` says for what:
-`lambda` (the default), `local` for the Python that runs this, `code` for the code alone,
-where functions are run by a Python that has the libraries.
+It is built locally with Python alone. The context value `lambda_platform` selects the platform:
+`lambda` (the default), `local` for the running Python, or `code` for the code without libraries,
+which the running Python provides.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "requirements.tx
 
 
 def make_code(scope: Construct, platform: str, processor: str) -> assets.Asset:
-    """The asset. It is named by what it is made of, and built only if that has changed."""
+    """Returns the asset, named by a fingerprint of its contents: only changes rebuild it."""
     build = CodeBuild(platform, processor)
     asset = assets.Asset(
         scope,
@@ -51,13 +51,13 @@ def make_code(scope: Construct, platform: str, processor: str) -> assets.Asset:
 
 @dataclass(frozen=True, slots=True)
 class CodeBuild:
-    """What the zip is built for."""
+    """The platform and processor of the zip."""
 
     platform: str
     processor: str
 
     def fingerprint(self) -> str:
-        """A digest of all that goes into the zip."""
+        """Returns a digest of the zip's sources."""
         digest = hashlib.sha256(f"{self.platform} {self.processor} {PYTHON_VERSION}".encode())
         if self.platform == "local":
             digest.update(sys.version.encode())
@@ -67,7 +67,7 @@ class CodeBuild:
         return digest.hexdigest()
 
     def into(self, folder: Path) -> None:
-        """Fills a folder with what the zip holds."""
+        """Writes the zip's contents into a folder."""
         for package in (ROOT / "core" / "sleeper", ROOT / "lambdas"):
             target = folder / package.name
             shutil.copytree(package, target, ignore=_LEFT_OUT, dirs_exist_ok=True)
@@ -104,10 +104,10 @@ def _sources() -> Iterator[Path]:
 
 
 def _package_index() -> dict[str, str]:
-    """Where pip's configuration gets packages from, uv does too."""
+    """Returns the variables that make uv use the package index of pip's configuration."""
     if "UV_DEFAULT_INDEX" in os.environ:
         return {}
-    asked = [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False)
-    index = os.environ.get("PIP_INDEX_URL") or said.stdout.strip()
+    command = [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False)
+    index = os.environ.get("PIP_INDEX_URL") or printed.stdout.strip()
     return {"UV_DEFAULT_INDEX": index} if index else {}

@@ -20,7 +20,7 @@ def make_table(
     table: DeployedTable,
     keyed: DynamoTable | None = None,
 ) -> dynamodb.Table:
-    """A table that costs by the request, keyed as its adapter says."""
+    """Returns a table that is billed per request, with the keys that its adapter declares."""
     keyed = keyed or _KEYED[table.place]
     made = dynamodb.Table(
         scope,
@@ -50,7 +50,7 @@ def make_table(
     if table.lasting:
         deployment.lasting_tables.append(table)
     else:
-        acknowledge(made, "DDB3", "what it holds expires, or can be made again from the log")
+        acknowledge(made, "DDB3", "its items expire, or can be rebuilt from the log")
     deployment.record(table.place, deployment.table_name(table))
     return made
 

@@ -1,7 +1,7 @@
-"""Policies of VPC endpoints. They bound what roles allow, and give nobody a permission.
+"""Policies of VPC endpoints. They restrict roles and grant nothing.
 
-Only principals of the account use a service through them, so credentials of another account
-that reach the network cannot carry data out of it.
+Only principals of the account can use a service through them, so that credentials of another
+account cannot carry data out of the network.
 """
 
 import aws_cdk as cdk
@@ -55,9 +55,9 @@ _LOGS = (
 
 
 def bound_objects(endpoint: ec2.GatewayVpcEndpoint) -> None:
-    """Reads of any bucket, and writes to the account's own.
+    """Allows reads of any bucket, and writes to the account's buckets.
 
-    Layers of images, EMR's own files and users' sources may be in buckets of other accounts.
+    Image layers, EMR's files and users' sources can be in buckets of other accounts.
     """
     everything = [f"arn:{cdk.Aws.PARTITION}:s3:::*"]
     _allow(endpoint, _READ_OBJECTS, everything, None)
@@ -66,23 +66,23 @@ def bound_objects(endpoint: ec2.GatewayVpcEndpoint) -> None:
 
 
 def bound_tables(endpoint: ec2.GatewayVpcEndpoint, deployment: Deployment) -> None:
-    """The instance's tables, and their indexes."""
+    """Allows the instance's tables and their indexes."""
     tables = [deployment.arn("dynamodb", f"table/sleeper-{deployment.id}-*")]
     _allow(endpoint, _ITEMS, tables, _OF_ACCOUNT)
 
 
 def bound_queues(endpoint: ec2.InterfaceVpcEndpoint, deployment: Deployment) -> None:
-    """The instance's queues."""
+    """Allows the instance's queues."""
     _allow(endpoint, _MESSAGES, [deployment.queue_arn("*")], _OF_ACCOUNT)
 
 
 def bound_images(endpoint: ec2.InterfaceVpcEndpoint) -> None:
-    """Images of the account, to read. The repository is that of the CDK's bootstrap."""
+    """Allows reading images of the account, which are in the repository of the CDK bootstrap."""
     _allow(endpoint, _IMAGES, ["*"], _OF_ACCOUNT)
 
 
 def bound_logs(endpoint: ec2.InterfaceVpcEndpoint) -> None:
-    """Log groups of the account, to write."""
+    """Allows writing to log groups of the account."""
     _allow(endpoint, _LOGS, ["*"], _OF_ACCOUNT)
 
 

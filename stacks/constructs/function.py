@@ -30,7 +30,7 @@ PYTHON = lambda_.Runtime.PYTHON_3_13
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a function is. Unset: as the properties of all functions say."""
+    """The size of a function. The defaults are the properties of all functions."""
 
     memory_mb: int | None = None
     timeout_seconds: int | None = None
@@ -40,9 +40,9 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCode:
-    """What a function runs: `lambdas/<handler>/handler.py`, from the zip, or from the image.
+    """The code of a function: `lambdas/<handler>/handler.py`, from the zip or from the image.
 
-    The image is for those that read data files.
+    Functions that read data files use the image.
     """
 
     handler: str
@@ -60,7 +60,7 @@ def make_function(
     name: str | None = None,
     size: Size = Size(),
 ) -> lambda_.Function:
-    """A function named after its handler, unless it has another name."""
+    """Returns a function, named after its handler by default."""
     full_name = deployment.name(name or code.handler.replace("_", "-"))
     log_group = make_log_group(scope, f"{construct_id}Log", deployment, f"/aws/lambda/{full_name}")
     role = make_role(
@@ -76,7 +76,7 @@ def make_function(
         scope,
         construct_id,
         function_name=full_name,
-        **_what_runs(scope, deployment, code),  # type: ignore[arg-type]
+        **_code_arguments(scope, deployment, code),  # type: ignore[arg-type]
         architecture=architecture(deployment.get(LAMBDA_CPU_ARCHITECTURE)),
         memory_size=size.memory_mb or deployment.get(LAMBDA_MEMORY_MB),
         timeout=cdk.Duration.seconds(timeout),
@@ -99,19 +99,19 @@ def make_function(
 def make_log_group(
     scope: Construct, construct_id: str, deployment: Deployment, name: str
 ) -> logs.LogGroup:
-    """A log group that keeps what is logged as long as the instance's properties say."""
+    """Returns a log group with the retention of the instance's properties."""
     group = logs.LogGroup(
         scope, construct_id, log_group_name=name, removal_policy=cdk.RemovalPolicy.DESTROY
     )
     days = deployment.get(LOG_RETENTION_DAYS)
-    # The construct's enum cannot be had by number.
+    # The construct's enum has no lookup by number.
     resource = cast(logs.CfnLogGroup, group.node.default_child)
     resource.retention_in_days = days if days > 0 else None
     return group
 
 
 def environment(deployment: Deployment, service: str, *, traced: bool) -> dict[str, str]:
-    """What every function and task is told."""
+    """Returns the environment of every function and task."""
     return {
         "SLEEPER_INSTANCE": f"aws:{deployment.id}",
         "SLEEPER_CONFIG_BUCKET": deployment.bucket_name(CONFIG),
@@ -123,11 +123,13 @@ def environment(deployment: Deployment, service: str, *, traced: bool) -> dict[s
 
 
 def architecture(name: str) -> lambda_.Architecture:
-    """The processor that a property names."""
+    """Returns the processor that a property names."""
     return lambda_.Architecture.ARM_64 if name == "ARM64" else lambda_.Architecture.X86_64
 
 
-def _what_runs(scope: Construct, deployment: Deployment, code: FunctionCode) -> dict[str, object]:
+def _code_arguments(
+    scope: Construct, deployment: Deployment, code: FunctionCode
+) -> dict[str, object]:
     handler = f"lambdas.{code.handler}.handler.handler"
     if not code.in_image:
         asset = deployment.code
@@ -151,5 +153,5 @@ def _own_permissions(log_group: logs.LogGroup, deployment: Deployment) -> list[P
     own = [Permission(streams, (log_group.log_group_arn,))]
     if deployment.get(TRACING):
         actions = ("xray:PutTraceSegments", "xray:PutTelemetryRecords")
-        own.append(Permission(actions, ("*",), "X-Ray takes no resource"))
+        own.append(Permission(actions, ("*",), "X-Ray does not support resources"))
     return own

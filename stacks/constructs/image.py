@@ -1,4 +1,4 @@
-"""Container images, built by Docker at deployment and not before."""
+"""Container images, which Docker builds at deployment."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from aws_cdk import aws_ecr_assets as ecr
 from constructs import Construct
 
 ROOT = Path(__file__).parents[2]
-# Everything else changes without the images changing.
+# Changes of other files do not change the images.
 _CONTEXT = ("core/sleeper", "lambdas", "containers")
 
 
@@ -18,9 +18,9 @@ def image_asset(
     processor: str,
     build_arguments: Mapping[str, str] | None = None,
 ) -> ecr.DockerImageAsset:
-    """The image of `containers/<name>/Dockerfile`, whose context is the repository's code.
+    """Returns the image of `containers/<name>/Dockerfile`, with the repository's code as context.
 
-    One for all functions of a stack that name it.
+    All functions of a stack share one image per name.
     """
     construct_id = f"{name.title().replace('_', '')}Image"
     made = scope.node.try_find_child(construct_id)

@@ -18,12 +18,12 @@ from stacks.deployment import Deployment, queue_named
 _KEPT = cdk.Duration.days(14)
 _MESSAGES_A_BATCH = 10
 _TIMES_TIMEOUT = 6
-"""How many times a function's time its queue's visibility timeout is: AWS's own advice."""
+"""Ratio of a queue's visibility timeout to its function's timeout, as AWS recommends."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobQueue:
-    """The queue that was made, and what is declared of it."""
+    """A queue and its declaration."""
 
     declared: DeployedQueue
     queue: sqs.Queue
@@ -38,9 +38,9 @@ def make_job_queue(
     visibility_seconds: int | None = None,
     receives_max: int | None = None,
 ) -> JobQueue:
-    """The queue that the code calls `key`; messages received too often become dead letters.
+    """Returns the queue `key`. Messages that are received too often become dead letters.
 
-    It is recorded among the instance's properties.
+    The instance's properties record the queue.
     """
     declared = queue_named(key)
     construct_id = key.title().replace("_", "") + "Queue"
@@ -62,7 +62,7 @@ def make_job_queue(
         scope,
         f"{construct_id}Alarm",
         alarm_name=deployment.alarm_name(declared),
-        alarm_description=f"messages of {declared.name} failed and wait as dead letters",
+        alarm_description=f"messages of {declared.name} failed and are dead letters",
         metric=dead.metric_approximate_number_of_messages_visible(
             period=cdk.Duration.minutes(1), statistic="Maximum"
         ),
@@ -84,7 +84,7 @@ def make_job_queue(
 
 
 def visibility_for(timeout_seconds: int) -> int:
-    """The visibility timeout of a queue whose messages a function takes."""
+    """Returns the visibility timeout in seconds of a queue whose messages a function receives."""
     return _TIMES_TIMEOUT * timeout_seconds
 
 
@@ -96,9 +96,9 @@ def feed(
     batch: int = _MESSAGES_A_BATCH,
     has_caller: bool = False,
 ) -> None:
-    """Gives the queue's messages to the function, which says which of a batch failed.
+    """Invokes the function with the queue's messages. The function reports failed messages.
 
-    Unless the messages have a caller, who waits, requests are retried for as long as there is time.
+    Unless a caller waits for the messages, the function retries requests until its timeout.
     """
     if not has_caller:
         timeout = function.timeout

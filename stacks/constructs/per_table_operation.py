@@ -1,4 +1,4 @@
-"""An operation on each table, every so often: rule → fan-out → FIFO queue → handler."""
+"""A scheduled operation on each table: rule → fan-out → FIFO queue → handler."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,16 +22,16 @@ from stacks.constructs.schedule import start_every
 from stacks.deployment import Deployment
 
 _FAN_OUT = "fan_out_tables"
-# A table that fails is tried again after 5 s, then twice as long each time, 5 minutes at most:
-# 20 minutes pass until its message is a dead letter.
+# A failed table is retried after 5 s, then with doubled delays up to 5 minutes. Its message becomes
+# a dead letter after 20 minutes.
 _RECEIVES_MIN = 10
-# A thousand tables come at once, and must leave others something of the account's concurrency.
+# A thousand tables arrive at once, and must not exhaust the account's concurrency.
 _AT_ONCE_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`queue` is the key of the FIFO queue; the handler takes its messages, each a table's id."""
+    """`queue` is the key of the FIFO queue, whose messages are table ids for the handler."""
 
     queue: str
     handler: str
@@ -41,7 +41,7 @@ class Operation:
 
 
 class PerTableOperation(Construct):
-    """One operation. The FIFO queue sees to it that no table is worked on twice at once."""
+    """Creates one operation. The FIFO queue prevents two concurrent runs for one table."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class PerTableOperation(Construct):
             ],
             size=operation.size,
         )
-        # A table that kills the function must not fail others with it.
+        # A table that kills the function must not fail other tables.
         feed(handler, tables, at_once_max=_AT_ONCE_MAX, batch=1)
         stem = operation.queue.replace("_", "-")
         fan_out = make_function(

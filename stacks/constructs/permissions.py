@@ -1,7 +1,7 @@
-"""Statements of what functions and tasks may do: no more than what each needs.
+"""IAM statements for functions and tasks, with the least privilege for each.
 
-Written by hand because the grants of the CDK's constructs have wildcards in their actions. Only
-collection deletes data: a worker whose run failed leaves its files to it as orphans.
+The grants of the CDK's constructs have wildcard actions, so they are not used. Only garbage
+collection deletes data: the files of a failed run become orphans.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,17 +39,17 @@ _WRITE_ITEMS = ("dynamodb:ConditionCheckItem", "dynamodb:PutItem", "dynamodb:Upd
 _DELETE_ITEMS = ("dynamodb:DeleteItem", "dynamodb:BatchWriteItem")
 
 RESULTS_QUEUE = "query-results"
-"""The default queue of queries' results. Names of clients' own queues begin with it."""
+"""The default queue of query results. The names of clients' own queues start with it."""
 
-# What lies below a table's folder in the data bucket.
+# Folders below a table's folder in the data bucket.
 DATA, STATE, LOG_BODIES, COMMITS = "data", "snapshots", "log", "commits"
-# The one object of a table that is in no folder: that it was made.
+# The only object of a table outside a folder, which records its creation.
 BIRTHMARK = "created"
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Leave to do these actions with these resources. `why` is for a wildcard in them."""
+    """An IAM statement that allows these actions on these resources. `why` justifies a wildcard."""
 
     actions: Sequence[str]
     resources: Sequence[str]
@@ -58,7 +58,7 @@ class Permission:
 
 
 def find_tables(of: Deployment) -> list[Permission]:
-    """What everything needs: properties, user code, and the table index."""
+    """Allows reading properties, user code and the table index, which every program needs."""
     return [
         Permission(("s3:GetObject",), _objects(of, CONFIG, "instance.properties")),
         Permission(("s3:GetObject",), _objects(of, CONFIG, "tables/*"), "a file for each table"),
@@ -69,7 +69,7 @@ def find_tables(of: Deployment) -> list[Permission]:
 
 
 def read_state(of: Deployment) -> list[Permission]:
-    """What works on tables needs: that, the logs, and copies of the states."""
+    """Allows the same, and reading logs and snapshots of states."""
     return [
         *find_tables(of),
         Permission(("s3:ListBucket",), [of.bucket_arn(TABLE_DATA)]),
@@ -79,7 +79,7 @@ def read_state(of: Deployment) -> list[Permission]:
 
 
 def commit(of: Deployment) -> list[Permission]:
-    """Appending to logs. Big bodies go to the data bucket."""
+    """Allows appending to logs. Large bodies are in the data bucket."""
     return [
         Permission(_WRITE_ITEMS, [of.table_arn(TRANSACTION_LOG)]),
         write_objects(of, LOG_BODIES),
@@ -87,7 +87,7 @@ def commit(of: Deployment) -> list[Permission]:
 
 
 def trim_logs(of: Deployment) -> list[Permission]:
-    """Deleting entries of logs, with their bodies."""
+    """Allows deleting log entries with their bodies."""
     return [
         Permission(_DELETE_ITEMS, [of.table_arn(TRANSACTION_LOG)]),
         delete_objects(of, LOG_BODIES),
@@ -95,7 +95,7 @@ def trim_logs(of: Deployment) -> list[Permission]:
 
 
 def change_table_index(of: Deployment) -> list[Permission]:
-    """Making, changing and removing tables in the index, and their property files."""
+    """Allows creating, changing and removing tables in the index, and their property files."""
     return [
         Permission((*_WRITE_ITEMS, *_DELETE_ITEMS), [of.table_arn(table) for table in _INDEXES]),
         Permission(
@@ -107,12 +107,12 @@ def change_table_index(of: Deployment) -> list[Permission]:
 
 
 def track(of: Deployment) -> list[Permission]:
-    """Recording and reading jobs and tasks."""
+    """Allows recording and reading jobs and tasks."""
     return [*use_table(of, JOB_TRACKER, RECENT), *use_table(of, TASK_TRACKER, RECENT)]
 
 
 def use_table(of: Deployment, table: DeployedTable, index: Index) -> list[Permission]:
-    """Reading and changing all that a DynamoDB table holds, also by its index."""
+    """Allows reading and changing all items of a DynamoDB table, also by its index."""
     arn = of.table_arn(table)
     return [
         Permission((*_READ_ITEMS, *_WRITE_ITEMS, *_DELETE_ITEMS), [arn]),
@@ -121,41 +121,41 @@ def use_table(of: Deployment, table: DeployedTable, index: Index) -> list[Permis
 
 
 def scan_index(of: Deployment, table: DeployedTable, index: Index) -> Permission:
-    """Reading all that an index holds."""
+    """Allows reading all items of an index."""
     return Permission(("dynamodb:Scan",), [f"{of.table_arn(table)}/index/{index.name}"])
 
 
 def count(of: Deployment, *keys: str) -> Permission:
-    """Asking how many messages queues hold, which counts their dead letters too."""
+    """Allows reading the lengths of queues and of their dead-letter queues."""
     queues = [queue_named(key) for key in keys]
     names = [name for queue in queues for name in (queue.name, queue.dead_letters_name)]
     return Permission(("sqs:GetQueueAttributes",), [of.queue_arn(name) for name in names])
 
 
 def count_all(of: Deployment) -> Permission:
-    """Asking how many messages wait in every queue, those of dead letters too."""
+    """Allows reading the lengths of all queues, including dead-letter queues."""
     return Permission(
-        ("sqs:GetQueueAttributes",), [of.queue_arn("*")], "reports name every queue of the instance"
+        ("sqs:GetQueueAttributes",), [of.queue_arn("*")], "reports list every queue of the instance"
     )
 
 
 def send_frames(of: Deployment, api_id: str, stage: str) -> Permission:
-    """Sending frames to the connections of a WebSocket API."""
+    """Allows sending frames to the connections of a WebSocket API."""
     return Permission(
         ("execute-api:ManageConnections",),
         [of.arn("execute-api", f"{api_id}/{stage}/POST/@connections/*")],
-        "connections are made by clients",
+        "clients create connections",
     )
 
 
 def send(of: Deployment, *keys: str) -> Permission:
-    """Sending messages."""
+    """Allows sending messages."""
     queues = [of.queue_arn(queue_named(key).name) for key in keys]
     return Permission(("sqs:SendMessage",), queues)
 
 
 def receive(of: Deployment, queue: DeployedQueue) -> Permission:
-    """Receiving messages, keeping them in flight, deleting them."""
+    """Allows receiving, extending and deleting messages."""
     actions = (
         "sqs:ReceiveMessage",
         "sqs:DeleteMessage",
@@ -166,40 +166,40 @@ def receive(of: Deployment, queue: DeployedQueue) -> Permission:
 
 
 def read_objects(of: Deployment, *kinds: str) -> Permission:
-    """Reading objects of these kinds, of every table."""
+    """Allows reading objects of these kinds of every table."""
     return Permission(("s3:GetObject",), _of_tables(of, kinds), _EVERY_TABLE)
 
 
 def write_objects(of: Deployment, *kinds: str) -> Permission:
-    """Writing objects of these kinds, for every table."""
+    """Allows writing objects of these kinds for every table."""
     actions = ("s3:PutObject", "s3:AbortMultipartUpload")
     return Permission(actions, _of_tables(of, kinds), _EVERY_TABLE)
 
 
 def delete_objects(of: Deployment, *kinds: str) -> Permission:
-    """Deleting objects of these kinds, of every table."""
+    """Allows deleting objects of these kinds of every table."""
     return Permission(("s3:DeleteObject",), _of_tables(of, kinds), _EVERY_TABLE)
 
 
 def write_spilled(of: Deployment) -> Permission:
-    """Writing what reads for Athena spill."""
+    """Allows writing spilled rows of Athena's reads."""
     actions = ("s3:PutObject", "s3:AbortMultipartUpload")
     return Permission(actions, _objects(of, ATHENA_SPILL, "athena/*"), "blocks of later queries")
 
 
 def read_sources(of: Deployment) -> list[Permission]:
-    """Reading the buckets that users ingest files from, and uploads to the data bucket."""
+    """Allows reading users' source buckets, and uploads in the data bucket."""
     arns = [f"arn:{Aws.PARTITION}:s3:::{name}" for name in of.get(INGEST_SOURCE_BUCKETS)]
     uploads = _objects(of, TABLE_DATA, f"{UPLOADS_PREFIX}*")
     return [
-        # Without it S3 reports a missing object as forbidden.
+        # Without it, S3 reports a missing object as forbidden.
         Permission(("s3:ListBucket",), [*arns, of.bucket_arn(TABLE_DATA)]),
         Permission(("s3:GetObject",), [*(f"{arn}/*" for arn in arns), *uploads], "files to ingest"),
     ]
 
 
 def import_in_bulk(of: Deployment) -> list[Permission]:
-    """What driver and executors of a bulk import do. Commits are the driver's own."""
+    """Allows the work of a bulk import's driver and executors."""
     jobs = f"{of.bucket_arn(BULK_IMPORT)}/jobs/*"
     return [
         *read_state(of),
@@ -212,13 +212,13 @@ def import_in_bulk(of: Deployment) -> list[Permission]:
 
 
 def upload_files(of: Deployment) -> Permission:
-    """Uploading files to the data bucket, to name them in jobs."""
+    """Allows uploading files to the data bucket, for ingest jobs."""
     uploads = _objects(of, TABLE_DATA, f"{UPLOADS_PREFIX}*")
     return Permission(("s3:PutObject", "s3:AbortMultipartUpload"), uploads, "files to ingest")
 
 
 def read_results(of: Deployment) -> list[Permission]:
-    """Following queries by message to their end, and reading their results."""
+    """Allows reading the state and the results of queries by message."""
     results = of.bucket_arn(QUERY_RESULTS)
     return [
         Permission(("dynamodb:GetItem", "dynamodb:Query"), [of.table_arn(QUERY_TRACKER)]),
@@ -232,39 +232,39 @@ def read_results(of: Deployment) -> list[Permission]:
 
 
 def write_exports(of: Deployment) -> list[Permission]:
-    """Writing what exports give, and seeing which parts are there already."""
+    """Allows writing exports, and listing their existing parts."""
     bucket = of.bucket_arn(BULK_EXPORT_RESULTS)
     return [
         Permission(("s3:ListBucket",), [bucket]),
         Permission(
             ("s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"),
             [f"{bucket}/*"],
-            "a folder for each table and export",
+            "one folder per table and export",
         ),
     ]
 
 
 def pass_role(role: iam.IRole, service: str) -> Permission:
-    """Handing the role to a service, and to no other."""
+    """Allows passing the role to one service."""
     to = ("StringEquals", "iam:PassedToService", f"{service}.amazonaws.com")
     return Permission(("iam:PassRole",), [role.role_arn], condition=to)
 
 
 def empty(of: Deployment, *buckets: DeployedBucket) -> list[Permission]:
-    """Deleting everything in buckets, old versions too."""
+    """Allows deleting all objects and versions in buckets."""
     arns = [of.bucket_arn(bucket) for bucket in buckets]
     return [
         Permission(("s3:ListBucket", "s3:ListBucketVersions"), arns),
         Permission(
             ("s3:DeleteObject", "s3:DeleteObjectVersion"),
             [f"{arn}/*" for arn in arns],
-            "the bucket goes with its stack",
+            "the bucket is deleted with its stack",
         ),
     ]
 
 
 def change_instance_properties(of: Deployment) -> list[Permission]:
-    """Reading and writing the file of the instance's properties."""
+    """Allows reading and writing the file of instance properties."""
     return [
         Permission(("s3:GetObject", "s3:PutObject"), _objects(of, CONFIG, "instance.properties")),
         Permission(("s3:ListBucket",), [of.bucket_arn(CONFIG)]),
@@ -272,12 +272,12 @@ def change_instance_properties(of: Deployment) -> list[Permission]:
 
 
 def protect_tables(of: Deployment) -> list[Permission]:
-    """Switching deletion protection of the tables that would hurt to lose."""
+    """Allows switching the deletion protection of lasting tables."""
     arns = [of.table_arn(table) for table in of.lasting_tables]
     return [Permission(("dynamodb:DescribeTable", "dynamodb:UpdateTable"), arns)]
 
 
-_EVERY_TABLE = "objects of tables that are made later"
+_EVERY_TABLE = "tables are created at run time"
 
 
 def _of_tables(of: Deployment, kinds: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The role of a function or task: only statements that stand here, no managed policy."""
+"""Roles of functions and tasks, with explicit statements and no managed policies."""
 
 from collections.abc import Iterable
 
@@ -9,14 +9,14 @@ from constructs import Construct
 from stacks.constructs.acknowledged import acknowledge_resource
 from stacks.constructs.permissions import Permission
 
-# Services that take a role on for an account, and say which: it is for this one's tasks alone.
+# Services that assume a role for an account: only for this account.
 _SAY_FOR_WHOM = {"ecs-tasks"}
 
 
 def make_role(
     scope: Construct, construct_id: str, *, service: str, permissions: Iterable[Permission]
 ) -> iam.Role:
-    """A role that a service assumes, such as `lambda`."""
+    """Returns a role for a service such as `lambda`."""
     principal: iam.IPrincipal = iam.ServicePrincipal(f"{service}.amazonaws.com")
     if service in _SAY_FOR_WHOM:
         here = {"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}}

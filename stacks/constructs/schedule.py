@@ -1,4 +1,4 @@
-"""A function that a rule starts every so often."""
+"""A rule that starts a function on a schedule."""
 
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
@@ -9,7 +9,7 @@ from sleeper.properties.deployed import SCHEDULE_RULES
 from stacks.deployment import Deployment
 
 _SOON_MINUTES = 5
-# What Lambda takes as the most.
+# The maximum that Lambda accepts.
 _RETRIES_MAX = 2
 _KEPT_MINUTES_MAX = 360
 
@@ -17,11 +17,11 @@ _KEPT_MINUTES_MAX = 360
 def start_every(
     function: lambda_.Function, deployment: Deployment, minutes: int, name: str
 ) -> None:
-    """Makes the rule, and records it so that `sleeper pause` finds it.
+    """Creates the rule, and records it for `sleeper pause`.
 
-    A run that failed is tried again unless the next one comes soon. One that had to wait for the
-    account's concurrency is dropped when the next is due: else Lambda keeps them for hours, and
-    hundreds run at once in the end, each of which may start tasks.
+    A failed run is retried unless the next is due soon. A throttled run is dropped when the next
+    one is due. Otherwise Lambda would keep throttled runs for hours and then run hundreds at once,
+    each of which can start tasks.
     """
     full_name = deployment.name(name)
     period = cdk.Duration.minutes(minutes)

@@ -1,4 +1,4 @@
-"""A kind of task: its definition for Fargate, and the function that starts as many as it takes."""
+"""A kind of task: its Fargate definition, and the function that starts tasks as needed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _STARTING_SECONDS = 55
 
 @dataclass(frozen=True, slots=True)
 class TaskSize:
-    """What a task runs on."""
+    """The CPU, memory and disk of a task."""
 
     processor: str
     cpu: int
@@ -38,7 +38,7 @@ class TaskSize:
 
 @dataclass(frozen=True, slots=True)
 class TaskKind:
-    """`kind` is also the key of the queue whose jobs the tasks do."""
+    """`kind` is also the key of the queue whose jobs the tasks run."""
 
     kind: str
     place: Property[str | None]
@@ -48,7 +48,7 @@ class TaskKind:
 
 
 class WorkerTask(Construct):
-    """The definition of a task, and what starts it while its queue has messages."""
+    """A task definition, and the function that starts tasks while the queue has messages."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class WorkerTask(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         definition = _definition(self, deployment, kind)
-        # A family's newest revision, so that tasks started after a deployment are new ones.
+        # The family's newest revision, so that tasks started after a deployment run the new code.
         deployment.record(kind.place, definition.family)
         deployment.task_kinds.append(kind.kind)
         start = make_function(
@@ -118,15 +118,17 @@ def _definition(
         ),
         stop_timeout=cdk.Duration.seconds(_STOP_SECONDS),
     )
-    acknowledge(definition, "ECS2", "its environment says which instance it works for, no secret")
+    acknowledge(definition, "ECS2", "the environment names the instance and contains no secret")
     execution = definition.execution_role
     assert execution is not None
-    acknowledge(execution, "IAM5[Resource::*]", "ecr:GetAuthorizationToken takes no resource")
+    acknowledge(
+        execution, "IAM5[Resource::*]", "ecr:GetAuthorizationToken does not support resources"
+    )
     return definition
 
 
 def _told(kind: TaskKind) -> dict[str, str]:
-    """What tasks, and the function that starts them, are told of their kind."""
+    """Returns the environment variable with the kind, for tasks and their starter."""
     return {"SLEEPER_TASK_KIND": kind.kind}
 
 
@@ -139,11 +141,13 @@ def _launching(
     in_cluster = ("ArnEquals", "ecs:cluster", cluster.cluster_arn)
     return [
         Permission(("ecs:RunTask",), [family, f"{family}:*"], "any revision", in_cluster),
-        Permission(("ecs:ListTasks",), ["*"], "listing tasks takes no resource", in_cluster),
+        Permission(
+            ("ecs:ListTasks",), ["*"], "ecs:ListTasks does not support resources", in_cluster
+        ),
         Permission(
             ("ecs:TagResource",),
             [deployment.arn("ecs", f"task/{deployment.name('tasks')}/*")],
-            "tasks that are not there yet",
+            "tasks are created at run time",
             ("StringEquals", "ecs:CreateAction", "RunTask"),
         ),
         *(pass_role(role, "ecs-tasks") for role in (definition.task_role, execution)),

@@ -25,6 +25,8 @@ from sleeper.statestore.transactions.transaction import new_transaction_id
 
 logger = logging.getLogger(__name__)
 
+logger = logging.getLogger(__name__)
+
 
 def hold_expiry_ms(store: StateStore, now_ms: int, seconds: int) -> int:
     """Returns a time from one to one and a third of the seconds away, constant for a third."""
