@@ -1,4 +1,4 @@
-"""An instance as its workflows see it: ports, whatever adapters stand behind them."""
+"""The ports of an instance, in groups."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from sleeper.tables.table_ref import TableId, TableRef
 from sleeper.user_code.loading import UserCode
 
 if TYPE_CHECKING:
-    # The engine takes a second to load, and many a command does without.
+    # The engine takes a second to load, and many commands do not need it.
     from sleeper.query.engine import QueryEngine
 
 
@@ -39,22 +39,22 @@ class TablePropertiesStore(Protocol):
     """The published property files of tables."""
 
     def read(self, table_id: TableId) -> TableProperties:
-        """The table's properties as they are now, or NotFoundError."""
+        """Returns the table's current properties, or NotFoundError."""
 
     def write(self, table_id: TableId, properties: TableProperties) -> None:
         """Replaces the table's properties."""
 
     def change(self, table_id: TableId, changes: Mapping[str, str]) -> TableProperties:
-        """Sets these, unsetting those that are empty; returns all as they are after."""
+        """Sets values and returns all properties. An empty value unsets its property."""
 
 
 class Sources(Protocol):
-    """The files that users bring: their names in jobs, and what stands behind the names."""
+    """Users' files and their names in jobs."""
 
     def find(self, path: str) -> Sequence[tuple[str, int]]:
-        """Returns the files that an ingest of the path would read, with their bytes.
+        """Returns the files that an ingest of the path would read, with their sizes in bytes.
 
-        InvalidRequestError if there is none, or it may not be read.
+        InvalidRequestError if there is none, or access is not allowed.
         """
 
     def open(self, name: str) -> SourceFile:
@@ -67,7 +67,7 @@ class Sources(Protocol):
         """Raises InvalidRequestError if workers could not read a file of that name."""
 
     def check_message(self, names: Iterable[str]) -> None:
-        """Raises InvalidRequestError if a message names a file that no message may name."""
+        """Raises InvalidRequestError if messages may not name one of the files."""
 
     def buckets(self) -> tuple[Bucket, ...]:
         """Returns the instance's own bucket, if it has one, and those of users' files."""
@@ -77,9 +77,9 @@ class Sources(Protocol):
 class Tables:
     """The tables of an instance.
 
-    `state` opens a table's state store, once per process. `create` makes what a table needs
-    before its index row stands, and `delete` removes it after. `abandoned` returns tables whose
-    creation died before the given time.
+    `state` opens a table's state store, once per process. `create` makes a table's files before it
+    is in the index, and `delete` removes them after. `abandoned` returns tables whose creation
+    failed before the given time.
     """
 
     index: TableIndex
@@ -92,11 +92,11 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Queues, trackers, and what runs jobs.
+    """Queues, trackers, tasks and platforms.
 
     `queues` are those that the instance has, and `queue` opens one. `launcher` starts tasks and
     `spark_platform` runs bulk imports; both are None where this machine does the work itself.
-    `heartbeats` says whether tasks record heartbeats, because nothing else reports their death.
+    Tasks record heartbeats if `heartbeats` is set, because nothing else reports their death.
     """
 
     tracker: JobTracker
@@ -112,9 +112,9 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where objects live.
+    """The locations of objects.
 
-    `exports` and `imports` are the places of bulk exports and of runs of bulk imports.
+    `exports` and `imports` are the locations of bulk exports and of runs of bulk imports.
     `spill_folder` is a folder of this process on local disk.
     """
 
@@ -127,11 +127,11 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """What queries need.
+    """The query engine, the query tracker and the destinations of results.
 
     `engine` is loaded on first use and kept while the instance is open. `results_root` is the
-    place of rows in a bucket, and `results_queue` the queue of a URL; None means the instance's
-    own. `send_frame` sends to a client's WebSocket, None without a gateway.
+    location of rows in a bucket, and `results_queue` the queue of a URL; None means the instance's
+    own. `send_frame` sends to a client's WebSocket; it is None without a gateway.
     """
 
     engine: Callable[[], "QueryEngine"]
@@ -182,7 +182,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table of an instance, with its properties and state at hand."""
+    """A table of an instance, with its properties and state."""
 
     instance: Instance
     ref: TableRef
@@ -192,10 +192,10 @@ class OpenTable:
         return self.instance.tables.state(self.ref.id)
 
     def properties(self) -> TableProperties:
-        """The table's properties as they are now.
+        """Returns the table's current properties.
 
-        StateMovedOnError if the table was deleted meanwhile. DataError if its property file is
-        missing: what asks for the table must not be dropped, as for a table that does not exist.
+        StateMovedOnError if the table was deleted. A missing property file is DataError, not
+        NotFoundError, because a message for a table that does not exist would be dropped.
         """
         try:
             return self.instance.tables.properties.read(self.ref.id)
@@ -204,10 +204,9 @@ class OpenTable:
             raise DataError(f"table {self.ref.name!r} has no properties: {error}") from error
 
     def check_active(self) -> None:
-        """StateMovedOnError if the table was deleted since it was looked up.
+        """Raises StateMovedOnError if the table was deleted after its lookup.
 
-        Whoever worked for long asks before a commit: the log of a deleted table is gone, and what
-        is committed to it is nowhere.
+        A long run checks it before its commit, because a commit to a deleted table is lost.
         """
         try:
             find_table(self.instance.tables.index, None, self.ref.id)

@@ -141,7 +141,7 @@ class SqsDeadLetters:
                 )
 
 
-def _entries(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _entries(messages: Iterable[dict[str, Any]]) -> Page:
     return [{"Id": str(i), "ReceiptHandle": raw["ReceiptHandle"]} for i, raw in enumerate(messages)]
 
 

@@ -235,7 +235,7 @@ def _expressions(values: Item, **expressions: str | None) -> Item:
     return request
 
 
-class _Deserializer(TypeDeserializer):
+class _Deserializer(TypeDeserializer):  # type: ignore[misc]
     """Returns integers as `int` and binary values as `bytes`."""
 
     def _deserialize_n(self, value: str) -> Any:

@@ -63,7 +63,7 @@ class EksStateMachine:
         state = _ENDED.get(found["status"], RunState.RUNNING)
         if state is not RunState.FAILED:
             return RunOutcome(state)
-        details = (found.get(part) for part in ("error", "cause"))
+        details = (found.get("error"), found.get("cause"))
         return RunOutcome(state, ": ".join([found["status"], *filter(None, details)]))
 
 

@@ -25,7 +25,7 @@ _PREFIXES = (
 _LOOKBACK = timedelta(days=2)
 _SPOT_MINUTES = 10
 _TYPES_MAX = 5
-_LIVING = ["STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING", "TERMINATING", "TERMINATED"]
+_LIVING: Any = ["STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING", "TERMINATING", "TERMINATED"]
 _FAILURE_PARTS = ("Reason", "Message", "LogFile")
 _ALL_DONE = "ALL_STEPS_COMPLETED"
 
@@ -110,7 +110,7 @@ class EmrClusters:
     def _failures(self, cluster_id: str) -> list[str]:
         with translated(f"steps of EMR cluster {cluster_id}"):
             steps = self.client.list_steps(ClusterId=cluster_id)["Steps"]
-        details = (step["Status"].get("FailureDetails") or {} for step in steps)
+        details: list[Any] = [step["Status"].get("FailureDetails") or {} for step in steps]
         return [
             ": ".join(str(each[part]) for part in _FAILURE_PARTS if each.get(part))
             for each in details

@@ -1,7 +1,7 @@
 """Bulk imports on EMR Serverless: each is a job run of the instance's application."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sleeper.aws.errors import MissingResourceError, translated
 from sleeper.errors import NotFoundError
@@ -35,12 +35,12 @@ class EmrServerless:
 
     def submit(self, job: PlatformJob) -> str:
         """See the port. The client token, the run id, makes it idempotent."""
-        driver = {
+        driver: Any = {
             "entryPoint": MAIN_FILE,
             "entryPointArguments": list(job.arguments),
             "sparkSubmitParameters": " ".join(submit_options(serverless_settings(job))),
         }
-        logs = {
+        logs: Any = {
             "enabled": True,
             "logGroupName": self.log_group,
             "logStreamNamePrefix": job.run_id,

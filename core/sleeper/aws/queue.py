@@ -8,7 +8,7 @@ queue, and a message that is returned with a delay counts as in flight. Counts a
 import math
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +24,7 @@ from sleeper.retries import retry
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import MessageTypeDef
 
 RECEIVE_MAX = 10
 _WAIT_SECONDS_MAX = 20
@@ -97,7 +98,7 @@ def _batches(queue: str, messages: Iterable[Outgoing]) -> Iterator[list[Outgoing
 
 def _send_batch(client: "SQSClient", queue: str, url: str, batch: Sequence[Outgoing]) -> list[str]:
     # A repeated request repeats the deduplication ids.
-    waiting = {str(i): {"Id": str(i), **m.members()} for i, m in enumerate(batch)}
+    waiting: dict[str, Any] = {str(i): {"Id": str(i), **m.members()} for i, m in enumerate(batch)}
     sent: dict[str, str] = {}
 
     def attempt() -> None:
@@ -114,7 +115,7 @@ def _send_batch(client: "SQSClient", queue: str, url: str, batch: Sequence[Outgo
     return [sent[str(i)] for i in range(len(batch))]
 
 
-def _raise_sender_fault(queue: str, failed: Iterable[dict[str, Any]]) -> None:
+def _raise_sender_fault(queue: str, failed: Iterable[Mapping[str, object]]) -> None:
     for each in failed:
         if each.get("SenderFault"):
             raise InvalidRequestError(
@@ -240,14 +241,16 @@ def is_fifo(url: str) -> bool:
 
 def count_messages(client: "SQSClient", name: str, url: str) -> tuple[int, int, int]:
     """Returns about how many messages are visible, in flight and delayed."""
-    names = [f"ApproximateNumberOfMessages{ending}" for ending in ("", "NotVisible", "Delayed")]
+    names: Any = [
+        f"ApproximateNumberOfMessages{ending}" for ending in ("", "NotVisible", "Delayed")
+    ]
     with translated(f"queue {name!r}"):
         found = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
     visible, in_flight, delayed = (int(found.get(name, 0)) for name in names)
     return visible, in_flight, delayed
 
 
-def _message(raw: dict[str, Any]) -> Message:
+def _message(raw: "MessageTypeDef") -> Message:
     attributes = raw["Attributes"]
     return Message(
         message_id=raw["MessageId"],

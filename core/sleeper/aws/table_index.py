@@ -6,6 +6,7 @@ An active table is the same item in three tables: by name, by id, and by online 
 transaction over all its items, on the condition that none changed after it was read.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,7 +92,9 @@ class DynamoTableIndex:
         except RefusedError as error:
             raise ConflictError(writes[error.items[0]][1]) from error
 
-    def _writes(self, before: TableRef | None, after: TableRef | None) -> "list[tuple[Write, str]]":
+    def _writes(
+        self, before: TableRef | None, after: TableRef | None
+    ) -> Sequence[tuple[Write, str]]:
         """Returns the writes of a change, each with the meaning of its refusal."""
         old = before if before is not None and before.state is TableState.ACTIVE else None
         new = after if after is not None and after.state is TableState.ACTIVE else None

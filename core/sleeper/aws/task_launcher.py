@@ -1,6 +1,6 @@
 """Tasks on ECS Fargate."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sleeper.aws.errors import translated
@@ -78,5 +78,5 @@ class EcsTaskLauncher:
         }
 
 
-def _failure_text(failure: dict[str, Any]) -> str:
+def _failure_text(failure: Mapping[str, object]) -> str:
     return ": ".join(str(failure[part]) for part in ("reason", "detail") if failure.get(part))

@@ -2,16 +2,16 @@
 
 ```
 instance.db                            table index, queues, trackers: SQLite
-instance.properties                    written last, so its presence says that the instance is whole
-tables/table-<table id>.properties     with the schema inside
+instance.properties                    written last, so an instance that has it is complete
+tables/table-<table id>.properties     the table's properties and schema
 <table id>/state.db                    the table's log and state
 <table id>/data/...                    data files and sidecars
 ```
 
-Several processes use the folder at once. `instance.db` is in WAL mode and fully
-synchronised: what a call did is durable when it returns, and each call is one
-transaction. A property file is replaced as a whole or not at all.
+Several processes can use the folder at once. `instance.db` is in WAL mode with full
+synchronisation: each call is one transaction, which is durable when the call returns. A property
+file is replaced atomically.
 
-What must hold: a process may be killed at any line and leave nothing that a person must
-clear. Workers are spawned, never forked, because SQLite's locks do not survive a fork.
+A process that is killed at any line leaves nothing that a person must clean up. Workers are
+spawned, never forked, because SQLite's locks do not survive a fork.
 """

@@ -1,8 +1,7 @@
 """The instance's SQLite database: connections, transactions, and its tables.
 
-Each thread has a connection of its own. Reading sees one state per statement; writing
-takes SQLite's write lock at the start, so that what a transaction reads stays true until
-it ends.
+Each thread has its own connection. Each statement of a read sees one state. A write takes SQLite's
+write lock at its start, so its reads stay valid until its end.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ FORMAT_VERSION = 1
 _BUSY_TIMEOUT_SECONDS = 60
 
 Parameters = Sequence[Any] | Mapping[str, Any]
-"""Values of a query, by position or by name."""
+"""The values of a query, by position or by name."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS tables (
@@ -44,10 +43,10 @@ CREATE TABLE IF NOT EXISTS messages (
     group_id TEXT,
     body TEXT NOT NULL,
     sent_ms INTEGER NOT NULL,
-    due_ms INTEGER NOT NULL,            -- when it can be received; later while in flight
+    due_ms INTEGER NOT NULL,            -- the time from which it can be received
     receives INTEGER NOT NULL DEFAULT 0,
-    receipt TEXT UNIQUE,                -- of the last receive, unless given back
-    receiver TEXT,                      -- the process that holds it
+    receipt TEXT UNIQUE,                -- of the last receive, unless returned
+    receiver TEXT,                      -- the process that received it
     died_ms INTEGER                     -- set for a dead letter
 );
 CREATE INDEX IF NOT EXISTS messages_by_queue ON messages (queue, died_ms, position);
@@ -121,11 +120,11 @@ class InstanceDatabase:
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self._path
 
     def create(self) -> None:
-        """Makes the file and its tables. Repeating it changes nothing."""
+        """Creates the file and its tables if they do not exist."""
         create_file(self._path)
         with self._translated():
             connection = self._connection()
@@ -150,7 +149,7 @@ class InstanceDatabase:
             )
 
     def read(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
-        """All rows of one query."""
+        """Returns the rows of a query."""
         with self._translated():
             source = read_only_source(self._path)
             if source is not None:
@@ -175,7 +174,7 @@ class InstanceDatabase:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """One transaction that holds the write lock. Durable when it leaves, or undone."""
+        """Runs one transaction under the write lock, and commits it or rolls it back."""
         with self._translated():
             connection = self._connection()
             connection.execute("BEGIN IMMEDIATE")
@@ -188,7 +187,7 @@ class InstanceDatabase:
                 raise
 
     def close(self) -> None:
-        """Closes the connections of all threads. They open again when used."""
+        """Closes the connections of all threads. The next use opens new ones."""
         with self._lock:
             connections, self._connections = self._connections, []
             self._local = threading.local()
@@ -214,11 +213,11 @@ class InstanceDatabase:
             connection.execute("PRAGMA synchronous = FULL")
             self._local.connection = connection
             with self._lock:
-                self._close_those_of_dead_threads()
+                self._close_connections_of_dead_threads()
                 self._connections.append((threading.current_thread(), connection))
         return connection
 
-    def _close_those_of_dead_threads(self) -> None:
+    def _close_connections_of_dead_threads(self) -> None:
         dead = [each for each in self._connections if not each[0].is_alive()]
         for each in dead:
             each[1].close()

@@ -1,4 +1,4 @@
-"""The files that wait for the ingest batcher, in SQLite."""
+"""The file requests of the ingest batcher in SQLite."""
 
 from collections.abc import Sequence
 

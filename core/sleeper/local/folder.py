@@ -1,4 +1,4 @@
-"""The folder of a local instance: where everything is, and its property files."""
+"""The folder of a local instance: its paths, property files and wheels."""
 
 import contextlib
 import os
@@ -27,15 +27,12 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes the file so that after a crash it holds either the old text or the new.
-
-    UnavailableError if the disk does not take it; then the old text stays.
-    """
+    """Replaces the file atomically. UnavailableError if the write fails, with the old text kept."""
     write_whole_bytes(path, text.encode())
 
 
 def write_whole_bytes(path: Path, content: bytes) -> None:
-    """The same of bytes."""
+    """Replaces the file atomically, as `write_whole` does."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
     try:
         with temporary.open("wb") as file:
@@ -50,10 +47,10 @@ def write_whole_bytes(path: Path, content: bytes) -> None:
 
 
 def read_whole(path: Path) -> str:
-    """The file's text.
+    """Returns the file's text.
 
-    NotFoundError if there is none, UnavailableError if it cannot be read, DataError if it is not
-    UTF-8.
+    NotFoundError if it does not exist, UnavailableError if it cannot be read, DataError if it is
+    not UTF-8.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -118,11 +115,11 @@ class InstanceFolder:
     database: InstanceDatabase
 
     def properties(self) -> InstanceProperties:
-        """The instance's properties as they are now."""
+        """Returns the instance's current properties."""
         return instance_properties_from_text(read_whole(self.folder / _PROPERTIES_FILE))
 
     def set_properties(self, changes: Mapping[str, str]) -> InstanceProperties:
-        """Sets these, unsetting those that are empty. The instance's id cannot change."""
+        """Sets values; an empty value unsets its property. The instance's id cannot change."""
         with self.database.write():
             before = self.properties()
             after = before.with_values(changes)
@@ -132,7 +129,7 @@ class InstanceFolder:
         return after
 
     def table_properties(self, table_id: TableId) -> TableProperties:
-        """The table's properties as they are now, or NotFoundError."""
+        """Returns the table's current properties, or NotFoundError."""
         return table_properties_from_text(
             read_whole(self._table_properties_path(table_id)), self.properties()
         )
@@ -144,30 +141,30 @@ class InstanceFolder:
     def set_table_properties(
         self, table_id: TableId, changes: Mapping[str, str]
     ) -> TableProperties:
-        """Sets these, unsetting those that are empty; changes made at once do not lose any."""
+        """Sets values; an empty value unsets its property. Concurrent changes are all kept."""
         with self.database.write():
             after = self.table_properties(table_id).with_values(changes)
             self.write_table_properties(table_id, after)
         return after
 
     def make_table_folder(self, table_id: TableId) -> Path:
-        """Makes the table's folder for its state and data, and returns it."""
+        """Creates the folder of the table's state and data, and returns it."""
         folder = self.table_folder(table_id)
         make_folder(folder / "data")
         return folder
 
     def table_folder(self, table_id: TableId) -> Path:
-        """Where the table's state and data are."""
+        """Returns the folder of the table's state and data."""
         return self.folder / table_id
 
     def state_path(self, table_id: TableId) -> Path:
-        """Where the table's log and state are."""
+        """Returns the path of the table's log and state."""
         return self.table_folder(table_id) / "state.db"
 
     def check_state_exists(self, table_id: TableId) -> None:
-        """DataError if the file of a listed table's log and state is lost.
+        """Raises DataError if the file of a listed table's log and state is missing.
 
-        Opening it would create an empty one. A table that is being created is not listed yet.
+        Opening it would create an empty one. A table in creation is not listed yet.
         """
         path = self.state_path(table_id)
         if _has_content(path):
@@ -179,7 +176,7 @@ class InstanceFolder:
             )
 
     def remove_table_files(self, table_id: TableId) -> None:
-        """Deletes all that the folder has of the table. Nothing happens if there is nothing."""
+        """Deletes the table's files. Missing ones are no error."""
         try:
             if self.table_folder(table_id).exists():
                 shutil.rmtree(self.table_folder(table_id))
@@ -190,10 +187,9 @@ class InstanceFolder:
             ) from error
 
     def unlisted_table_ids(self, older_than_ms: int) -> tuple[TableId, ...]:
-        """Tables with files but no index row: what a creation that died left behind.
+        """Returns tables with files but no row in the index, which a failed creation left.
 
-        Only those that nothing was written to since that time, so that a creation that is
-        still under way is left alone.
+        They were last written before the given time, so a creation in progress is not among them.
         """
         listed = {row["id"] for row in self.database.read("SELECT id FROM tables")}
         files = [
@@ -222,11 +218,10 @@ class InstanceFolder:
 def create_instance_folder(
     folder: Path, instance_id: str, values: Mapping[str, str] | None = None
 ) -> InstanceFolder:
-    """Makes an instance in a folder that is new or empty.
+    """Creates an instance with these property values in a folder that is new or empty.
 
-    `values` are instance properties to begin with. A creation that died can be repeated. A new
-    folder is closed to other users.
-    InvalidRequestError if the folder holds an instance or anything else.
+    It can be repeated after a crash. A new folder is closed to other users. InvalidRequestError if
+    the folder holds an instance or other files.
     """
     folder = folder.resolve()
     properties = instance_properties({**(values or {}), ID.name: instance_id})
@@ -239,13 +234,13 @@ def create_instance_folder(
     database = InstanceDatabase(folder / _DATABASE_FILE)
     with _closed_on_error(database):
         database.create()
-        # Last: from here on it is an instance.
+        # Last, because the file makes the folder an instance.
         write_whole(folder / _PROPERTIES_FILE, properties.to_text())
     return InstanceFolder(folder, database)
 
 
 def open_instance_folder(folder: Path) -> InstanceFolder:
-    """The instance in that folder. NotFoundError if it holds none, DataError if a part is lost."""
+    """Opens the folder. NotFoundError if it is no instance, DataError if a part is missing."""
     folder = folder.resolve()
     if not (folder / _PROPERTIES_FILE).exists():
         raise NotFoundError(f"{folder} is no instance: it has no {_PROPERTIES_FILE}")
@@ -261,13 +256,10 @@ def open_instance_folder(folder: Path) -> InstanceFolder:
 
 
 def _close_to_others(folder: Path) -> None:
-    """Leaves the new folder to its owner, and to the group if the umask lets a group write.
-
-    A folder that was there before keeps the mode that its users gave it.
-    """
+    """Restricts a new folder to its owner, and to the group if the umask lets a group write."""
     try:
-        is_of_group = folder.stat().st_mode & stat.S_IWGRP
-        folder.chmod(0o770 if is_of_group else 0o700)
+        is_shared = folder.stat().st_mode & stat.S_IWGRP
+        folder.chmod(0o770 if is_shared else 0o700)
     except OSError as error:
         raise UnavailableError(f"cannot set the mode of {folder}: {error.strerror}") from error
 
@@ -294,18 +286,18 @@ def _check_can_become_instance(folder: Path) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise InvalidRequestError(f"{folder} is a file: an instance is made in a folder")
+        raise InvalidRequestError(f"{folder} is a file: expected a folder")
     names = {path.name for path in folder.iterdir()}
     if _PROPERTIES_FILE in names:
         raise InvalidRequestError(f"{folder} is an instance already")
-    foreign = [name for name in sorted(names) if not _made_by_creation(name)]
+    foreign = [name for name in sorted(names) if not _is_of_creation(name)]
     if foreign:
         raise InvalidRequestError(
-            f"{folder} is not empty and is no instance: it has {', '.join(foreign[:5])}"
+            f"{folder} is not empty and not an instance: it has {', '.join(foreign[:5])}"
         )
 
 
-def _made_by_creation(name: str) -> bool:
+def _is_of_creation(name: str) -> bool:
     return (
         name == _TABLES_FOLDER
         or name.startswith(_DATABASE_FILE)

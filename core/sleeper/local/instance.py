@@ -114,7 +114,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
             index=LocalTableIndex(database),
             properties=_TableProperties(local),
             state=states.get,
-            create=lambda table_id: _make_table(local, table_id),
+            create=lambda table_id: _create_table(local, table_id),
             delete=lambda table_id: _remove_table(local, states, table_id),
             abandoned=local.unlisted_table_ids,
         ),
@@ -159,7 +159,7 @@ def open_local_instance(folder: Path, clock: Clock = system_clock) -> Instance:
 
 
 def _recover(local: InstanceFolder, clock: Clock) -> int:
-    """Returns messages of dead processes, ends their runs, deletes what they spilled."""
+    """Returns messages of dead processes, ends their runs, and deletes their spill folders."""
     record_dead_tasks(local.database, clock)
     for spilled in _spill_root(local).glob("*@*"):
         if not is_alive(spilled.name):
@@ -167,7 +167,7 @@ def _recover(local: InstanceFolder, clock: Clock) -> int:
     return release_dead_receivers(local.database, clock)
 
 
-def _make_table(local: InstanceFolder, table_id: TableId) -> None:
+def _create_table(local: InstanceFolder, table_id: TableId) -> None:
     local.make_table_folder(table_id)
 
 
@@ -180,10 +180,10 @@ def _spill_folder(local: InstanceFolder) -> Path:
     folder = _spill_root(local) / this_process()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)  # it holds rows, perhaps in a place that all share
+        folder.mkdir(mode=0o700, exist_ok=True)  # it holds rows and may be in a shared folder
     except OSError as error:
         raise UnavailableError(
-            f"cannot make the spill folder {folder}: {error.strerror}"
+            f"cannot create the spill folder {folder}: {error.strerror}"
         ) from error
     _delete_at_exit(folder)
     return folder
@@ -191,10 +191,10 @@ def _spill_folder(local: InstanceFolder) -> Path:
 
 @functools.cache
 def _delete_at_exit(folder: Path) -> None:
-    """What a process that is killed leaves behind, the next run deletes."""
+    """Deletes the folder at the process's end. `_recover` deletes those of killed processes."""
 
     def delete() -> None:
-        if folder.name == this_process():  # not of a fork
+        if folder.name == this_process():  # a fork runs this too
             shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(delete)
@@ -203,7 +203,7 @@ def _delete_at_exit(folder: Path) -> None:
 def _results_root(local: InstanceFolder, bucket: str | None) -> DataRoot:
     if bucket is not None:
         raise InvalidRequestError(
-            f"results cannot go to bucket {bucket!r}: a folder's instance has its own place only"
+            f"results cannot go to bucket {bucket!r}: a local instance writes them to its folder"
         )
     return DataRoot(local.folder / _RESULTS_FOLDER)
 
@@ -214,7 +214,7 @@ def _spill_root(local: InstanceFolder) -> Path:
         return Path(chosen) / _SPILL_FOLDER
     if os.access(local.folder, os.W_OK):
         return local.folder / _SPILL_FOLDER
-    # A folder that can only be read.
+    # The folder is read-only.
     return Path(tempfile.gettempdir()) / f"sleeper-{_SPILL_FOLDER}-{os.getuid()}"
 
 
@@ -225,7 +225,7 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
         case QueueName.COMPACTION:
             visibility, receives = COMPACTION_VISIBILITY_SECONDS, COMPACTION_RETRIES_MAX
         case QueueName.QUERY | QueueName.LEAF_QUERY:
-            # The last receive records that the others came to nothing.
+            # One more receive records that the others failed.
             tries = properties.get(QUEUE_RECEIVES_MAX)
             return QueueSettings(properties.get(QUEUE_VISIBILITY_SECONDS), tries + 1)
         case _:
@@ -236,7 +236,7 @@ def _queue_settings(name: QueueName, properties: InstanceProperties) -> QueueSet
 
 @dataclass(frozen=True, slots=True)
 class _TableProperties:
-    """Property files of the folder."""
+    """Implements `sleeper.instance.TablePropertiesStore`."""
 
     _local: InstanceFolder
 
@@ -251,7 +251,7 @@ class _TableProperties:
 
 
 class _StateStores:
-    """State stores of the folder's tables, each opened once."""
+    """The state stores of tables, each opened once. Safe for threads."""
 
     def __init__(self, local: InstanceFolder, root: DataRoot, clock: Clock) -> None:
         self._local = local

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS queries (
     state TEXT NOT NULL,
     created_ms INTEGER NOT NULL,
     updated_ms INTEGER NOT NULL,
-    subqueries INTEGER,                 -- once it is planned
+    subqueries INTEGER,                 -- NULL until it is planned
     finished INTEGER NOT NULL DEFAULT 0,
     failed INTEGER NOT NULL DEFAULT 0,
     row_count INTEGER NOT NULL DEFAULT 0,
@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS subqueries (
 ) WITHOUT ROWID;
 """
 _UNFINISHED = "state IN ('QUEUED', 'IN_PROGRESS')"
-_OF_SUBQUERY = "WHERE query_id = :query AND sub_query_id = :sub"
+_SUBQUERY_KEY = "WHERE query_id = :query AND sub_query_id = :sub"
 
 
 class LocalQueryTracker:
@@ -99,11 +99,10 @@ class LocalQueryTracker:
         """See the port."""
         values = self._values(query_id, sub=sub_query_id)
         with self._database.write() as transaction:
-            # One that was forgotten meanwhile is not worth running, but it would be nobody's loss.
             _add_subquery(transaction, values)
             changed = transaction.execute(
                 "UPDATE subqueries SET state = 'IN_PROGRESS', updated_ms = :now"
-                f" {_OF_SUBQUERY} AND {_UNFINISHED}",
+                f" {_SUBQUERY_KEY} AND {_UNFINISHED}",
                 values,
             )
         return changed.rowcount == 1
@@ -129,7 +128,7 @@ class LocalQueryTracker:
             _add_subquery(transaction, values)
             ended = transaction.execute(
                 "UPDATE subqueries SET state = :state, row_count = :rows, error = :error,"
-                f" updated_ms = :now {_OF_SUBQUERY} AND {_UNFINISHED}",
+                f" updated_ms = :now {_SUBQUERY_KEY} AND {_UNFINISHED}",
                 values,
             )
             if ended.rowcount:
@@ -191,7 +190,7 @@ class LocalQueryTracker:
             ).rowcount
 
     def _end(self, transaction: sqlite3.Connection, query_id: str) -> QueryStatus | None:
-        """Ends the query if its subqueries are all finished and it is not."""
+        """Ends the query if it is not finished and all its subqueries are."""
         row = _query_row(transaction, query_id)
         if row is None or row["subqueries"] is None or QueryState(row["state"]).is_finished:
             return None
@@ -217,7 +216,6 @@ def _add_subquery(transaction: sqlite3.Connection, values: dict[str, Any]) -> No
 
 
 def _query_row(transaction: sqlite3.Connection, query_id: str) -> Any:
-    """None if there is none."""
     return transaction.execute("SELECT * FROM queries WHERE query_id = ?", (query_id,)).fetchone()
 
 

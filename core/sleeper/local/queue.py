@@ -13,8 +13,8 @@ from sleeper.jobs.queue import MESSAGE_BYTES_MAX, DeadLetter, Message, QueueCoun
 from sleeper.local.database import InstanceDatabase
 
 _DEDUPLICATION_MS = 5 * 60 * 1000
-# Receivable: due, and on a FIFO queue not behind another of its group that is in flight
-# (wherever that stands) or that stands before it and is not due.
+# A message is receivable if it is due and no other message of its FIFO group is in flight, or is
+# before it and not due.
 _RECEIVABLE = """
 SELECT * FROM messages AS m
 WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now AND NOT EXISTS (
@@ -26,7 +26,7 @@ ORDER BY position LIMIT :limit
 
 
 class LocalQueue:
-    """Implements `sleeper.jobs.queue.MessageQueue`. A waiting receiver looks every so often."""
+    """Implements `sleeper.jobs.queue.MessageQueue`. A waiting receiver polls the database."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class LocalQueue:
         now = self._clock()
         with self._database.write() as transaction:
             if deduplication_id is not None:
-                first = self._first_with(transaction, deduplication_id, message_id, now)
+                first = self._first_message_id(transaction, deduplication_id, message_id, now)
                 if first is not None:
                     return first
             transaction.execute(
@@ -75,7 +75,7 @@ class LocalQueue:
         return message_id
 
     def send_all(self, bodies: Sequence[str], groups: Sequence[str] | None = None) -> None:
-        """See the port. All at once."""
+        """See the port. All messages are sent or none."""
         self._check_group(groups is not None)
         now = self._clock()
         chosen = [None] * len(bodies) if groups is None else groups
@@ -119,9 +119,9 @@ class LocalQueue:
             )
 
     def give_back(self, receipt: str, delay_seconds: float = 0) -> None:
-        """See the port. After its last try the message becomes a dead letter without a delay."""
-        moment = {
-            **self._moment(),
+        """See the port. After its last receive the message is a dead letter at once."""
+        parameters = {
+            **self._parameters(),
             "receipt": receipt,
             "due": self._clock() + int(delay_seconds * 1000),
         }
@@ -130,7 +130,7 @@ class LocalQueue:
                 "UPDATE messages SET receipt = NULL, receiver = NULL,"
                 " due_ms = CASE WHEN receives >= :max THEN :now ELSE :due END"
                 " WHERE queue = :queue AND receipt = :receipt",
-                moment,
+                parameters,
             )
 
     def counts(self) -> QueueCounts:
@@ -144,7 +144,7 @@ class LocalQueue:
                 count(*) FILTER (
                     WHERE died_ms IS NULL AND due_ms > :now AND receipt IS NULL) AS delayed
             FROM messages WHERE queue = :queue""",
-            self._moment(),
+            self._parameters(),
         )
         return QueueCounts(row["visible"], row["in_flight"], row["delayed"], row["dead"])
 
@@ -154,17 +154,17 @@ class LocalQueue:
             raise InvalidRequestError(f"queue {self._name!r} {needed}")
 
     def _receive_now(self, messages_max: int) -> tuple[Message, ...]:
-        # A look without the write lock, so that idle receivers do not hold up writers.
+        # A read without the write lock, so that idle receivers do not block writers.
         if not self._database.read(
             "SELECT 1 FROM messages WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now"
             " LIMIT 1",
-            self._moment(),
+            self._parameters(),
         ):
             return ()
-        moment = {**self._moment(), "limit": messages_max}
+        parameters = {**self._parameters(), "limit": messages_max}
         with self._database.write() as transaction:
-            bury(transaction, moment)
-            rows = transaction.execute(_RECEIVABLE, moment).fetchall()
+            bury(transaction, parameters)
+            rows = transaction.execute(_RECEIVABLE, parameters).fetchall()
             return tuple(self._take(transaction, row) for row in rows)
 
     def _take(self, transaction: sqlite3.Connection, row: sqlite3.Row) -> Message:
@@ -188,7 +188,7 @@ class LocalQueue:
             group=row["group_id"],
         )
 
-    def _first_with(
+    def _first_message_id(
         self, transaction: sqlite3.Connection, deduplication_id: str, message_id: str, now: int
     ) -> str | None:
         transaction.execute("DELETE FROM deduplications WHERE until_ms <= ?", (now,))
@@ -204,7 +204,7 @@ class LocalQueue:
         )
         return None
 
-    def _moment(self) -> dict[str, str | int]:
+    def _parameters(self) -> dict[str, str | int]:
         return {
             "queue": self._name,
             "now": self._clock(),
@@ -228,7 +228,7 @@ class LocalDeadLetters:
         self._clock = clock
 
     def list(self, limit: int = 100) -> tuple[DeadLetter, ...]:
-        """See the port. Without those not set aside yet where nothing can be written."""
+        """See the port. In a read-only folder newly dead messages are missing."""
         with contextlib.suppress(UnavailableError):
             self._bury()
         rows = self._database.read(
@@ -280,17 +280,17 @@ class LocalDeadLetters:
             )
 
 
-def bury(transaction: sqlite3.Connection, moment: dict[str, str | int]) -> None:
-    """Makes dead letters of the messages that are due once more than they may be received."""
+def bury(transaction: sqlite3.Connection, parameters: dict[str, str | int]) -> None:
+    """Makes dead letters of due messages that reached their number of receives."""
     transaction.execute(
         "UPDATE messages SET died_ms = :now, receipt = NULL, receiver = NULL"
         " WHERE queue = :queue AND died_ms IS NULL AND due_ms <= :now AND receives >= :max",
-        moment,
+        parameters,
     )
 
 
 def release_dead_receivers(database: InstanceDatabase, clock: Clock = system_clock) -> int:
-    """Lets messages that dead processes hold be received at once. Returns how many."""
+    """Makes messages that dead processes received visible; returns how many."""
     holding = "died_ms IS NULL AND receipt IS NOT NULL"
     receivers = database.read(f"SELECT DISTINCT receiver FROM messages WHERE {holding}")
     dead = [row["receiver"] for row in receivers if not is_alive(row["receiver"])]
@@ -308,9 +308,9 @@ def release_dead_receivers(database: InstanceDatabase, clock: Clock = system_clo
 
 
 class LocalResultsQueue:
-    """Implements `sleeper.jobs.queue.ResultsQueue`. Made by being used.
+    """Implements `sleeper.jobs.queue.ResultsQueue`. The first message creates the queue.
 
-    It is none of the instance's own queues, whatever its name.
+    It is separate from the instance's own queues, even under the same name.
     """
 
     def __init__(self, database: InstanceDatabase, url: str, clock: Clock = system_clock) -> None:

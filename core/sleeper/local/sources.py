@@ -1,4 +1,4 @@
-"""Users' files of a local instance: files of this machine, and objects in S3."""
+"""Users' files of a local instance: local files and objects in S3."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from sleeper.storage.source_names import LOCAL_SCHEME, readable_buckets, s3_sour
 
 @dataclass(frozen=True, slots=True)
 class LocalSources:
-    """Implements `sleeper.instance.Sources`. Loads the readers of files on first use."""
+    """Implements `sleeper.instance.Sources`. It loads the file readers on first use."""
 
     root: DataRoot
     properties: Callable[[], InstanceProperties]

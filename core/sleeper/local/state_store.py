@@ -1,4 +1,4 @@
-"""Opens the state store of a table of a local instance."""
+"""The transaction log and the state store of a local table."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -26,17 +26,16 @@ _TABLES = (
 
 
 class SqliteTransactionLog:
-    """A `TransactionLog` in a database.
+    """Implements `sleeper.statestore.log.TransactionLog` in a database.
 
-    Given the state's own database, an append joins the write transaction that is open
-    there, so that log and state are committed by one synchronisation of the disk. Given
-    a database of its own, it is a log that each state store follows with a copy of its
-    own, as on AWS.
+    In the state's own database an append joins the open write transaction, so that one
+    synchronisation of the disk commits log and state. In a separate database state stores follow
+    the log with their own copies, as on AWS.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # A folder that can only be read is opened too.
+        # A read-only folder can be opened too, so nothing is written without need.
         with database.reading() as connection:
             is_current = "previous" in _columns(connection)
         if not is_current:
@@ -119,12 +118,12 @@ class SqliteTransactionLog:
                 (follower, to),
             )
 
-    def bodies_in_use(self, paths: Sequence[str]) -> set[str]:  # noqa: ARG002 (in rows, all)
+    def bodies_in_use(self, paths: Sequence[str]) -> set[str]:  # noqa: ARG002 (bodies are in rows)
         return set()
 
 
 def _columns(connection: sqlite3.Connection) -> set[str]:
-    """Of the entries; none if the table is not there."""
+    """Returns the columns of the entries, none if the table does not exist."""
     return {row[1] for row in connection.execute("PRAGMA table_info(log_entries)")}
 
 
@@ -139,9 +138,9 @@ def open_state_store(
     objects: ObjectStore | None = None,
     table_id: str = "",
 ) -> StateStore:
-    """Log and state in one SQLite file, made if it is not there, with its folder.
+    """Opens log and state in one SQLite file, which is created if it does not exist.
 
-    Snapshots go below `<table id>/snapshots/` of `objects`, if it is given.
+    Snapshots go below `<table id>/snapshots/` of `objects`, if that is given.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

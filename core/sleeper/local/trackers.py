@@ -14,7 +14,7 @@ from sleeper.jobs.tracker import RECENT_JOBS
 from sleeper.local.database import InstanceDatabase
 from sleeper.tables.table_ref import TableId
 
-# Of an event that comes twice, the earlier one stays, whichever came first.
+# Of repeated events the one with the earlier time is kept.
 _ADD_JOB_EVENT = """
 INSERT INTO job_events (table_id, job_id, run_id, step, at_ms, task_id, inputs, rows_read,
     rows_written, reasons) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -27,8 +27,8 @@ _TOUCH_JOB = """
 INSERT INTO jobs (table_id, job_id, kind, updated_ms) VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET updated_ms = max(updated_ms, excluded.updated_ms)
 """
-# An end that the task told itself is worth more than one that others found. Where it was heard
-# of, the latest time stays.
+# An end that the task recorded itself replaces one that another process found. The latest heartbeat
+# is kept.
 _ADD_TASK_EVENT = """
 INSERT INTO task_events (task_id, step, kind, at_ms, process, jobs, rows_read, rows_written,
     reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -157,7 +157,7 @@ class LocalTaskTracker:
             return len(old)
 
     def unfinished(self) -> tuple[TaskStatus, ...]:
-        """Tasks without an end, newest first."""
+        """Returns tasks without an end, newest first."""
         return self._folded(
             "WHERE step = 'started' AND task_id NOT IN"
             " (SELECT task_id FROM task_events WHERE step = 'ended')",
@@ -171,7 +171,7 @@ class LocalTaskTracker:
 
 @dataclass(frozen=True, slots=True)
 class DeadRun:
-    """A run that its task's death left without an end."""
+    """A run without an end, whose task died."""
 
     table_id: TableId
     job_id: str
@@ -183,10 +183,9 @@ class DeadRun:
 def record_dead_tasks(
     database: InstanceDatabase, clock: Clock = system_clock
 ) -> tuple[DeadRun, ...]:
-    """Records the end of tasks whose process is gone, and their open runs as failed.
+    """Records the end of tasks whose process died, and the failure of their open runs.
 
-    A run whose commit was applied but not recorded is among them: a committed event that
-    comes later outranks the failure. Repeating it finds nothing new.
+    A run may have committed without a record of it. A later committed event outranks the failure.
     """
     tasks, jobs = LocalTaskTracker(database), LocalJobTracker(database)
     found: list[DeadRun] = []
@@ -195,7 +194,7 @@ def record_dead_tasks(
             continue
         runs = _open_runs(database, task.task_id)
         reason = f"process {task.process.partition('@')[0]} of the task died"
-        # The runs first: if this process dies in between, the task is found again.
+        # The runs first, so that another call finds the task if this process dies in between.
         jobs.record(*(_failure(run, reason, clock()) for run in runs))
         tasks.record(_end(task, reason, clock()))
         found.extend(runs)

@@ -31,7 +31,7 @@ def test_a_created_instance_opens(tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
-    with pytest.raises(InvalidRequestError, match=r"not empty and is no instance: it has letters"):
+    with pytest.raises(InvalidRequestError, match=r"not empty and not an instance: it has letters"):
         create_instance_folder(tmp_path, "me")
     assert os.listdir(tmp_path) == ["letters.txt"]
     with pytest.raises(InvalidRequestError, match="is a file"):
