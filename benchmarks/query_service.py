@@ -28,7 +28,7 @@ from sleeper.opening import open_instance
 from sleeper.query.messages.leaf import leaf_query_body
 from sleeper.query.request import Query, make_key_regions
 from sleeper.query.service import open_query, read_schema
-from sleeper.query_service.leaf_service import run_leaf_query_message
+from sleeper.query_service.run import run_leaf_query_message
 from sleeper.query_service.service import plan_query_message, run_query_message
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from tests.servers.aws_instance import AwsServers, aws_instance

@@ -4,7 +4,7 @@ The functions that run a query send its frames. IAM authorizes a caller when it 
 """
 
 from sleeper.instance import Instance
-from sleeper.query_service.submit import submit_live_query
+from sleeper.query_service.service import submit_live_query
 from sleeper.workers.lambda_function import Event, lambda_function
 
 _DONE = {"statusCode": 200}

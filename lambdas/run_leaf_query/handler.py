@@ -4,7 +4,7 @@ from functools import partial
 
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
-from sleeper.query_service.leaf_service import run_leaf_query_message
+from sleeper.query_service.run import run_leaf_query_message
 from sleeper.runs.retry import return_soon
 from sleeper.workers.lambda_function import Event, lambda_function
 from sleeper.workers.message_batch import Failures, run_messages

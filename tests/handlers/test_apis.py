@@ -16,7 +16,7 @@ from sleeper.jobs.connection import Connection
 from sleeper.jobs.queue import QueueName
 from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.query import parse_query_message
-from sleeper.query_service.submit import submit_live_query
+from sleeper.query_service.service import submit_live_query
 from tests.handlers.conftest import EVENTS, Lambda, add_rows, make_table
 from tests.handlers.functions import handle_websocket, plan_query, serve_http
 from tests.ports import with_ports

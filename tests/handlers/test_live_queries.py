@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sleeper.errors import UnavailableError
-from sleeper.query_service import run_leaf
+from sleeper.query_service import run
 from sleeper.query_service.frames import kept_alive
 from tests.handlers.live_gateway import KEYS, Gateway, keys
 from tests.live_clients import clients_after
@@ -66,7 +66,7 @@ def test_completed_frames_come_after_all_rows_one_for_each_subquery(gateway: Gat
 def test_keep_alive_frames_disturb_no_client_and_never_follow_the_end(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_leaf, "kept_alive", partial(kept_alive, seconds=0.0001))
+    monkeypatch.setattr(run, "kept_alive", partial(kept_alive, seconds=0.0001))
     frames = gateway.ask()
     assert [frame for frame in frames if frame.get("rows") == []]
     kinds = [kind for kind, _ in itertools.groupby(frame["message"] for frame in frames)]

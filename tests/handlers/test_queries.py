@@ -80,7 +80,7 @@ def test_what_may_succeed_later_returns_soon(
     (message,) = queue.receive()
     event = batch_of([message])
     with monkeypatch.context() as patched:
-        patched.setattr("sleeper.query_service.run_leaf.run_query", dies)
+        patched.setattr("sleeper.query_service.run.run_query", dies)
         assert failed(aws.call(functions.plan_query, event)) == [message.message_id]
         assert aws.instance.queries.tracker().query("q1").state is QueryState.IN_PROGRESS
     counts = queue.counts()

@@ -21,7 +21,7 @@ from sleeper.local.queue import LocalResultsQueue
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.request import Query
 from sleeper.query.service import open_query, open_sql
-from sleeper.query_service.leaf_service import run_leaf_query_message, run_subquery
+from sleeper.query_service.run import run_leaf_query_message, run_subquery
 from sleeper.query_service.service import plan_query_message, run_query_message, show_query
 from sleeper.statestore.reading.newest_queries import Hold
 from sleeper.workers.worker import Worker

@@ -92,7 +92,7 @@ def _schema_at(table: QueryTable, split: Split, connector: Connector) -> Schema:
         expiries = [h.expiry_ms for h in state.collection.holds() if h.id == split.hold_id]
     # Renews only after half of the time, or each of thousands of splits would.
     if expiries and expiries[0] - now_ms < seconds * 500:
-        renew_hold(table.store, split.hold_id, now_ms + seconds * 1000)
+        renew_hold(table.store, split.hold_id, connector.engine().clock(), seconds)
     return schema
 
 

@@ -22,6 +22,7 @@ from sleeper.partitions.json import region_to_json
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.processing.restriction import visible_schema
+from sleeper.query.distributed.hold import hold_expiry_ms
 from sleeper.query.distributed.plan import group_small, leaves_with_files
 from sleeper.query.engine import QueryTable
 from sleeper.query.run import RESTARTS
@@ -132,8 +133,8 @@ def _pin(table: QueryTable, query_id: str, connector: Connector) -> _Page:
         hold_id = new_transaction_id()
         with table.store.reading() as state:
             version = state.number
-            expiry_ms = state.moment(connector.engine().clock())
-        expiry_ms += connector.settings.hold_seconds * 1000
+            seconds = connector.settings.hold_seconds
+            expiry_ms = hold_expiry_ms(state, connector.engine().clock(), seconds)
         owner = f"Athena query {query_id}"
         table.store.commit_or_raise(CreateHold(hold_id, owner, version, expiry_ms))
         return _Page(version, hold_id, 0)

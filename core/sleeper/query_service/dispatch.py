@@ -1,4 +1,4 @@
-"""What becomes of a query's message: pinned, planned, recorded, its subqueries sent."""
+"""Dispatches query messages: pins, plans and records each query, and sends its subqueries."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from sleeper.jobs.query_tracker import (
     QueryTracker,
 )
 from sleeper.processing.restriction import Restriction, visible_columns
+from sleeper.query.distributed.hold import hold_expiry_ms
 from sleeper.query.messages.destination import ResultsDestination
 from sleeper.query.messages.query import (
     QueryMessage,
@@ -22,19 +23,24 @@ from sleeper.query.messages.query import (
     read_query_id,
 )
 from sleeper.query.request import check_query
-from sleeper.query_service.frames import CompletedPart, tell_completed, tell_failed, tell_subqueries
-from sleeper.query_service.hold import take_hold
-from sleeper.query_service.plan import PlannedQuery, Subquery, plan_subqueries
+from sleeper.query_service.frames import CompletedPart, send_completed, send_failed, send_subqueries
+from sleeper.query_service.plan import (
+    PlannedQuery,
+    Subquery,
+    hold_period_ms,
+    plan_subqueries,
+    query_hold_id,
+)
 from sleeper.schema.json import schema_from_json
-from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.holds import CreateHold
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchTable:
-    """The table that a query is for, as its caller may see it."""
+    """The table of a query, under its caller's restriction."""
 
     id: str
     store: StateStore
@@ -42,12 +48,13 @@ class DispatchTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatch:
-    """What dispatching takes.
+class Dispatcher:
+    """The ports and limits for dispatching queries.
 
-    `find_table` raises NotFoundError, or InvalidRequestError if the caller may not query it;
-    `check_iterator` InvalidRequestError if there is none of the name, `check_destination` if
-    results cannot go there. `bytes_max` is how large the files of a query may be, 0 is any.
+    `find_table` raises NotFoundError, or InvalidRequestError if the caller may not query the
+    table. `check_iterator` and `check_destination` raise InvalidRequestError for an unknown
+    iterator and for an invalid destination. `bytes_max` limits the size of a query's files; 0
+    is no limit.
     """
 
     tracker: QueryTracker
@@ -61,89 +68,96 @@ class Dispatch:
     bytes_max: int = 0
 
 
-def dispatch_query(body: str, default_query_id: str, by: Dispatch) -> Subquery | None:
-    """Sends the subqueries of the message; a single one is returned instead, to be run here.
+def dispatch_query(body: str, default_query_id: str, dispatcher: Dispatcher) -> Subquery | None:
+    """Sends the subqueries of the message; returns a single one for the caller to run instead.
 
-    InvalidRequestError or NotFoundError if the query can never succeed.
+    InvalidRequestError or NotFoundError if the query cannot succeed.
     """
     message = parse_query_message(body, default_query_id)
-    table = by.find_table(message)
-    planned = _pinned(message, table, query_fingerprint(body), by)
+    table = dispatcher.find_table(message)
+    planned = _pin(message, table, query_fingerprint(body), dispatcher)
     if planned is None:
-        logger.info("query %s is finished already", message.query_id)
+        logger.info("skipped query %s, which is finished", message.query_id)
         return None
-    subqueries = _plan(planned, table, by)
+    subqueries = _plan(planned, table, dispatcher)
     ids = [each.message.sub_query_id for each in subqueries]
-    by.tracker.plan(message.query_id, ids)
-    tell_subqueries(message, ids, by.send_frame)
+    dispatcher.tracker.plan(message.query_id, ids)
+    send_subqueries(message, ids, dispatcher.send_frame)
     if len(subqueries) == 1:
         return subqueries[0]
     if subqueries:
-        by.send_subqueries([each.body for each in subqueries])
+        dispatcher.send_subqueries([each.body for each in subqueries])
     else:
-        tell_completed(message, [CompletedPart(message.frame_id, 0)], by.send_frame)
+        send_completed(message, [CompletedPart(message.frame_id, 0)], dispatcher.send_frame)
     logger.info("query %s has %d subqueries", message.query_id, len(ids))
     return None
 
 
-def refuse_query(body: str, default_query_id: str, reason: str, by: Dispatch) -> None:
-    """Records that the message's query cannot be run, and sends its error frame, once.
+def refuse_query(body: str, default_query_id: str, reason: str, dispatcher: Dispatcher) -> None:
+    """Records the message's query as failed, and sends its error frame, once.
 
-    If its id is another query's, that query stays as it is. Then the refusal is recorded under
-    the default id, which is the message's own, and QueryIdTakenError is raised, since nobody
-    looks there: the message is to end as a dead letter.
+    If its id belongs to another query, records the failure under the default id, the message's
+    own, and raises QueryIdTakenError: its sender does not know this id, so the message should
+    become a dead letter.
     """
     query_id, fingerprint = read_query_id(body, default_query_id), query_fingerprint(body)
     logger.warning("query %s failed: %s", query_id, reason)
     try:
-        status = by.tracker.fail(query_id, fingerprint, reason)
+        status = dispatcher.tracker.fail(query_id, fingerprint, reason)
     except QueryIdTakenError as taken:
-        if by.tracker.fail(default_query_id, fingerprint, str(taken)) is not None:
-            _tell_failed(body, default_query_id, str(taken), by)
+        if dispatcher.tracker.fail(default_query_id, fingerprint, str(taken)) is not None:
+            _send_failure(body, default_query_id, str(taken), dispatcher)
         raise
     if status is not None:
-        _tell_failed(body, default_query_id, status.error, by)
+        _send_failure(body, default_query_id, status.error, dispatcher)
 
 
-def _tell_failed(body: str, default_query_id: str, reason: str | None, by: Dispatch) -> None:
+def _send_failure(
+    body: str, default_query_id: str, reason: str | None, dispatcher: Dispatcher
+) -> None:
     try:
         message = parse_query_message(body, default_query_id)
     except InvalidRequestError:
         return
-    tell_failed(message, reason, by.send_frame)
+    send_failed(message, reason, dispatcher.send_frame)
 
 
-def _pinned(
-    message: QueryMessage, table: DispatchTable, fingerprint: str, by: Dispatch
+def _pin(
+    message: QueryMessage, table: DispatchTable, fingerprint: str, dispatcher: Dispatcher
 ) -> PlannedQuery | None:
-    """The query at the version and time of its first delivery; None if it is finished."""
+    """Returns the query at the version and time of its first delivery; None if it is finished."""
     with table.store.reading() as state:
         schema = schema_from_json(state.schema_json)
-        now_ms = max(by.clock(), state.version_time_ms)
+        now_ms = max(dispatcher.clock(), state.version_time_ms)
         pin = QueryPin(fingerprint, table.id, state.version, now_ms)
     query = make_query(message, schema)
     check_query(query, schema)
     visible_columns(table.restriction, schema, query.columns)
     for call in (message.iterator, table.restriction.iterator):
         if call is not None:
-            by.check_iterator(call.name)
-    by.check_destination(message.results)
-    first = by.tracker.begin(message.query_id, pin)
+            dispatcher.check_iterator(call.name)
+    dispatcher.check_destination(message.results)
+    first = dispatcher.tracker.begin(message.query_id, pin)
     return None if first is None else PlannedQuery(message, query, first, table.restriction)
 
 
-def _plan(planned: PlannedQuery, table: DispatchTable, by: Dispatch) -> list[Subquery]:
+def _plan(planned: PlannedQuery, table: DispatchTable, dispatcher: Dispatcher) -> list[Subquery]:
+    """Plans the query, and holds its version for several subqueries.
+
+    Extends the hold if an earlier delivery of the query created it. StateMovedOnError if files
+    of the version may be gone.
+    """
     version, query_id = planned.pin.version, planned.message.query_id
-    subqueries = _subqueries_at(planned, table, version, by.bytes_max)
-    if len(subqueries) > 1:
-        take_hold(table.store, query_id, version, by.clock(), by.hold_seconds)
-    return subqueries
-
-
-def _subqueries_at(
-    planned: PlannedQuery, table: DispatchTable, version: int, bytes_max: int
-) -> list[Subquery]:
-    # It was pinned before the state was read for this query.
+    # This process has read the pinned version, so the log need not be read again.
     with table.store.reading(version, stale=True) as state:
-        schema: Schema = schema_from_json(state.schema_json)
-        return plan_subqueries(planned, schema, state, files_bytes_max=bytes_max)
+        schema = schema_from_json(state.schema_json)
+        bytes_max = dispatcher.bytes_max
+        subqueries = plan_subqueries(planned, schema, state, files_bytes_max=bytes_max)
+    if len(subqueries) > 1:
+        seconds = dispatcher.hold_seconds
+        with table.store.reading() as state:
+            now_ms = dispatcher.clock()
+            expiry_ms = hold_expiry_ms(state, now_ms, seconds, hold_period_ms(seconds))
+        hold = CreateHold(query_hold_id(query_id), f"query {query_id}", version, expiry_ms)
+        table.store.commit_or_raise(hold)
+    return subqueries

@@ -1,8 +1,8 @@
 """Status frames of a query for its WebSocket connections (docs/formats.md, "WebSocket frames").
 
-One kind of client stops at the first `completed` frame. Another waits for one of each id in the
-`subqueries` frame, or of the query's own id if there is no such frame. So all `completed` frames
-are sent when the query has ended, after every row, by the worker that ended it.
+Some clients stop at the first `completed` frame. Others wait for one of each id in the
+`subqueries` frame, or of the query's own id if there is no such frame. So the worker that ends
+the query sends all `completed` frames, after every row.
 """
 
 import json
@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 Location = dict[str, str]
 _ESCAPED = re.compile(r"[/\x00-\x1f\x7f]|%(?=[0-9A-Fa-f]{2})")
 LISTED_SUBQUERIES_MAX = 1000
-"""How many subqueries a query may have that lists them. Each has a frame when the query ends."""
+"""The largest number of subqueries for which each has a frame at the end of the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompletedPart:
-    """The query, or one of its subqueries: how many rows it gave, and where they are."""
+    """The number and places of the rows of a query, or of one of its subqueries."""
 
     id: str
     row_count: int
@@ -35,22 +35,22 @@ class CompletedPart:
 
 
 def results_folder(query_id: str) -> str:
-    """Where a query's rows are, below the results' root.
+    """Returns the folder of a query's rows, below the results' root.
 
-    Slashes and control characters of the id are escaped as in URLs. So is a percent sign that
-    would read as the start of an escape: no two ids share a folder.
+    Escapes slashes and control characters of the id as in URLs, and percent signs that would
+    read as an escape, so that each id has its own folder.
     """
     escaped = _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", query_id)
     return f"query-{escaped}"
 
 
 def results_path(query_id: str, sub_query_id: str) -> str:
-    """Where a subquery's rows are, below the results' root."""
+    """Returns the file of a subquery's rows, below the results' root."""
     return f"{results_folder(query_id)}/{sub_query_id}.parquet"
 
 
 def frame_sender(send: SendFrame | None) -> SendFrame:
-    """Returns what sends the instance's frames. Without a WebSocket it raises SleeperError."""
+    """Returns the sender of frames. Without a WebSocket, sending raises SleeperError."""
     return send or _refuse_frame
 
 
@@ -59,23 +59,23 @@ def _refuse_frame(connection: Connection, _frame: str) -> None:
 
 
 def are_listed(subqueries: int) -> bool:
-    """Whether the query has a `subqueries` frame, hence a `completed` frame for each subquery."""
+    """Returns whether the query has a `subqueries` frame, and a `completed` frame for each."""
     return 1 < subqueries <= LISTED_SUBQUERIES_MAX
 
 
-def tell_subqueries(message: QueryMessage, sub_query_ids: Sequence[str], send: SendFrame) -> None:
-    """Sends which subqueries there are, if they are listed. Never fails."""
+def send_subqueries(message: QueryMessage, sub_query_ids: Sequence[str], send: SendFrame) -> None:
+    """Sends the ids of the subqueries, if they are listed. Logs errors."""
     if are_listed(len(sub_query_ids)):
         frame = {
             "message": "subqueries",
             "queryId": message.frame_id,
             "queryIds": list(sub_query_ids),
         }
-        _tell(message, [frame], send)
+        _send(message, [frame], send)
 
 
-def tell_completed(message: QueryMessage, parts: Iterable[CompletedPart], send: SendFrame) -> None:
-    """Sends a `completed` frame for each part; the last frames of the query. Never fails."""
+def send_completed(message: QueryMessage, parts: Iterable[CompletedPart], send: SendFrame) -> None:
+    """Sends a `completed` frame for each part, the last frames of the query. Logs errors."""
     frames = [
         {
             "message": "completed",
@@ -85,16 +85,16 @@ def tell_completed(message: QueryMessage, parts: Iterable[CompletedPart], send: 
         }
         for part in parts
     ]
-    _tell(message, frames, send)
+    _send(message, frames, send)
 
 
-def tell_failed(message: QueryMessage, error: str | None, send: SendFrame) -> None:
-    """Sends why the query failed; its last frame. Never fails."""
+def send_failed(message: QueryMessage, error: str | None, send: SendFrame) -> None:
+    """Sends the reason for a query's failure, its last frame. Logs errors."""
     frame = {"message": "error", "queryId": message.frame_id, "error": error or ""}
-    _tell(message, [frame], send)
+    _send(message, [frame], send)
 
 
-def _tell(message: QueryMessage, frames: Sequence[Mapping[str, object]], send: SendFrame) -> None:
+def _send(message: QueryMessage, frames: Sequence[Mapping[str, object]], send: SendFrame) -> None:
     for connection in listeners(message):
         try:
             for frame in frames:
@@ -104,11 +104,11 @@ def _tell(message: QueryMessage, frames: Sequence[Mapping[str, object]], send: S
 
 
 def listeners(message: QueryMessage) -> list[Connection]:
-    """The connections that hear of the query's status, each once."""
-    found = [each.connection for each in message.status]
+    """Returns the connections that receive the query's status, each once."""
+    connections = [each.connection for each in message.status]
     if message.results.kind is DestinationKind.WEBSOCKET:
-        found.append(message.results.connection)
-    return list(dict.fromkeys(each for each in found if each is not None))
+        connections.append(message.results.connection)
+    return list(dict.fromkeys(each for each in connections if each is not None))
 
 
 KEEP_ALIVE_SECONDS = 15.0

@@ -1,4 +1,4 @@
-"""The subqueries of a query: one for each leaf, more where one message cannot hold it."""
+"""The subqueries of a query: one for each leaf, more if one message cannot contain its regions."""
 
 import hashlib
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Subquery:
 
 @dataclass(frozen=True, slots=True)
 class PlannedQuery:
-    """A query that fits its table, at its pin, as its caller may ask it."""
+    """A query that fits its table, at its pin, under its caller's restriction."""
 
     message: QueryMessage
     query: Query
@@ -48,27 +48,27 @@ def plan_subqueries(
     bytes_max: int = MESSAGE_BYTES_MAX,
     files_bytes_max: int = 0,
 ) -> list[Subquery]:
-    """The subqueries on the state at the pinned version, always the same ones.
+    """Returns the subqueries on the state at the pinned version, the same for each delivery.
 
-    InvalidRequestError if regions that overlap need more than one message, or the files are
-    larger than the maximum; 0 is none.
+    InvalidRequestError if overlapping regions need more than one message, or the files are
+    larger than `files_bytes_max` (0 is no limit).
     """
-    found: list[Subquery] = []
+    subqueries: list[Subquery] = []
     cuts = plan_leaves(planned.query, schema, state)
     check_size(total_bytes(scan.file for cut in cuts for scan in cut.plan.scans), files_bytes_max)
     for cut in cuts:
-        leaf = _LeafPlanning(planned, schema, cut, bytes_max)
+        leaf = _LeafSubqueries(planned, schema, cut, bytes_max)
         leaf.add(cut.regions)
-        found += leaf.subqueries
-    if not found and planned.message.results.kind is DestinationKind.SQS:
-        # Whoever waits at a queue is told that there are no rows.
+        subqueries += leaf.subqueries
+    if not subqueries and planned.message.results.kind is DestinationKind.SQS:
+        # A client that reads a results queue needs a message even if there are no rows.
         return [_empty(planned)]
-    return found
+    return subqueries
 
 
 @dataclass(slots=True)
-class _LeafPlanning:
-    """The subqueries of one leaf: as many as its regions need; no key is in two of them."""
+class _LeafSubqueries:
+    """The subqueries of one leaf, as many as its regions need, none of which share a key."""
 
     planned: PlannedQuery
     schema: Schema
@@ -78,16 +78,16 @@ class _LeafPlanning:
 
     def add(self, regions: Sequence[Region]) -> None:
         part = len(self.subqueries)
-        made = _subquery(self.planned, self.schema, self.cut, regions, part)
-        if len(made.body.encode()) <= self.bytes_max:
-            self.subqueries.append(made)
+        subquery = _subquery(self.planned, self.schema, self.cut, regions, part)
+        if len(subquery.body.encode()) <= self.bytes_max:
+            self.subqueries.append(subquery)
             return
         middle = len(regions) // 2
         halves = regions[:middle], regions[middle:]
         if not middle or any(a.overlaps(b) for a in halves[0] for b in halves[1]):
             raise InvalidRequestError(
                 f"the query's {len(regions)} regions in leaf {self.cut.leaf.id} do not fit a "
-                f"message of {self.bytes_max:,} bytes: ask for fewer at once"
+                f"message of {self.bytes_max:,} bytes: request fewer regions per query"
             )
         for half in halves:
             self.add(half)
@@ -107,7 +107,7 @@ def _subquery(
         sub_query_id=sub_query_id(query.query_id, cut.leaf.id, part),
         leaf_id=cut.leaf.id,
         partition_region=_compact_region(schema, cut.leaf.region),
-        # They are found again by version: a list of many would only make the message large.
+        # Workers find the files by version, so a long list would only enlarge the message.
         files=files if sum(map(len, files)) <= _FILES_BYTES_MAX else (),
         version=pin.version,
         now_ms=pin.now_ms,
@@ -131,16 +131,26 @@ def _empty(planned: PlannedQuery) -> Subquery:
 
 
 def sub_query_id(query_id: str, leaf_id: str, part: int) -> str:
-    """The same for the same, so that a message that comes again makes no other subqueries."""
+    """Returns a deterministic id, so that a repeated message creates no other subqueries."""
     text = f"{query_id}\0{leaf_id}\0{part}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _compact_region(schema: Schema, region: Region) -> dict[str, Any]:
-    """Without what is so anyway: inclusive flags, and fields that are open."""
+    """Returns the region without defaults: inclusive flags, and unbounded fields."""
     raw: dict[str, Any] = {"stringsBase64Encoded": False}
     for key, within in zip(schema.row_keys, region.ranges, strict=True):
         if within.max is not None or within.min != smallest_key_value(key):
             end = None if within.max is None else key_value_to_json(within.max)
             raw[key.name] = {"min": key_value_to_json(within.min), "max": end}
     return raw
+
+
+def query_hold_id(query_id: str) -> str:
+    """Returns the id of a query's hold, so that any process can renew or release it."""
+    return f"query-{hashlib.sha256(query_id.encode()).hexdigest()[:32]}"
+
+
+def hold_period_ms(hold_seconds: int) -> int:
+    """Returns how often a query's hold is renewed, by whichever subquery is first."""
+    return hold_seconds * 1000 // 3

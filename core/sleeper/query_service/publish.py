@@ -21,16 +21,16 @@ from sleeper.schema.model import Schema
 from sleeper.storage.location import DataRoot
 
 FRAME_BYTES_MAX = 120 * 1024
-# What a message of rows has beside its rows and its schema.
+# The largest size of a message of rows without its rows and schema.
 _MESSAGE_BYTES = 2048
-_AT_ONCE = 10
+_MESSAGES_PER_SEND = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Publishing:
-    """What publishing takes.
+class Publisher:
+    """The ports for publishing rows.
 
-    `results_root` is of a bucket and `results_queue` of a URL, None the instance's own.
+    `results_root` opens a bucket and `results_queue` a URL; None opens the instance's own.
     """
 
     results_root: Callable[[str | None], DataRoot]
@@ -44,60 +44,63 @@ def publish_rows(
     schema: Schema,
     columns: pa.Schema,
     batches: Iterable[pa.RecordBatch],
-    by: Publishing,
+    publisher: Publisher,
 ) -> int:
-    """Brings the rows to the destination; how many there were.
+    """Sends the rows to their destination, and returns their number.
 
-    `schema` is the table's, `columns` those of the batches. A second run replaces the file
-    of the first; a queue's messages come again, with the same numbers. Memory is bounded.
+    `schema` is the table's, `columns` those of the batches. A second run replaces the file of
+    the first, or sends a queue's messages again with the same numbers. Memory is bounded.
     """
     match leaf.query.results.kind:
         case DestinationKind.S3:
-            return _to_file(leaf, columns, batches, by)
+            return _to_file(leaf, columns, batches, publisher)
         case DestinationKind.SQS:
-            return _to_queue(leaf, _narrowed(schema, columns), batches, by)
+            return _to_queue(leaf, _result_schema(schema, columns), batches, publisher)
         case DestinationKind.WEBSOCKET:
-            return _to_connection(leaf, batches, by)
+            return _to_connection(leaf, batches, publisher)
     return sum(batch.num_rows for batch in batches)
 
 
-def locations_of(
-    message: QueryMessage, by: Publishing, sub_query_id: str | None = None
+def result_locations(
+    message: QueryMessage, publisher: Publisher, sub_query_id: str | None = None
 ) -> tuple[Location, ...]:
-    """Where a client finds the rows of a subquery; None is all subqueries."""
+    """Returns the places of a subquery's rows; None is all subqueries."""
     results = message.results
     if results.kind is not DestinationKind.S3:
         return ()
     path = results_folder(message.query_id)
     if sub_query_id is not None:
         path = results_path(message.query_id, sub_query_id)
-    return ({"type": "s3", "location": by.results_root(results.bucket).url_of(path)},)
+    return ({"type": "s3", "location": publisher.results_root(results.bucket).url_of(path)},)
 
 
 def _to_file(
-    leaf: LeafQueryMessage, columns: pa.Schema, batches: Iterable[pa.RecordBatch], by: Publishing
+    leaf: LeafQueryMessage,
+    columns: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    publisher: Publisher,
 ) -> int:
     query = leaf.query
     codec = query.results.codec or CompressionCodec.ZSTD
     name = "none" if codec is CompressionCodec.UNCOMPRESSED else codec.value
     path = results_path(query.query_id, leaf.sub_query_id)
-    with by.results_root(query.results.bucket).replacing(path) as sink:
+    with publisher.results_root(query.results.bucket).replacing(path) as sink:
         return write_parquet(columns, batches, sink, name)
 
 
 def _to_queue(
-    leaf: LeafQueryMessage, schema: Schema, batches: Iterable[pa.RecordBatch], by: Publishing
+    leaf: LeafQueryMessage, schema: Schema, batches: Iterable[pa.RecordBatch], publisher: Publisher
 ) -> int:
-    """The last message says how many messages and rows there were; there is always one."""
-    queue = by.results_queue(leaf.query.results.queue_url)
-    told = json.loads(schema_to_json(schema))
-    room = queue.message_bytes_max - _MESSAGE_BYTES - len(json.dumps(told).encode())
+    """Sends at least one message; the last has the numbers of messages and of rows."""
+    queue = publisher.results_queue(leaf.query.results.queue_url)
+    raw_schema = json.loads(schema_to_json(schema))
+    room = queue.message_bytes_max - _MESSAGE_BYTES - len(json.dumps(raw_schema).encode())
     if room < _MESSAGE_BYTES:
         raise InvalidRequestError(
-            f"results queue: messages of {queue.message_bytes_max:,} bytes have no room for rows "
-            "beside the table's schema"
+            f"results queue: messages of {queue.message_bytes_max:,} bytes are too small for rows "
+            "and the table's schema"
         )
-    pages = json_pages(batches, room, leaf.query.results.batch_size or by.batch_rows)
+    pages = json_pages(batches, room, leaf.query.results.batch_size or publisher.batch_rows)
     bodies: list[str] = []
     sequence = rows = 0
     for page, is_last in _with_last(pages):
@@ -106,37 +109,37 @@ def _to_queue(
             "queryId": leaf.query.query_id,
             "subQueryId": leaf.sub_query_id,
             "sequence": sequence,
-            "schema": told,
+            "schema": raw_schema,
             **({"messages": sequence, "rowCount": rows} if is_last else {}),
         }
-        bodies.append(with_rows(frame, page.text))
-        if is_last or len(bodies) == _AT_ONCE:
+        bodies.append(join_rows(frame, page.text))
+        if is_last or len(bodies) == _MESSAGES_PER_SEND:
             queue.send_all(bodies)
             bodies.clear()
     return rows
 
 
 def _to_connection(
-    leaf: LeafQueryMessage, batches: Iterable[pa.RecordBatch], by: Publishing
+    leaf: LeafQueryMessage, batches: Iterable[pa.RecordBatch], publisher: Publisher
 ) -> int:
     connection = leaf.query.results.connection
     assert connection is not None
     frame = {"message": "rows", "queryId": leaf.query.frame_id}
-    room = FRAME_BYTES_MAX - len(with_rows(frame, "").encode())
+    room = FRAME_BYTES_MAX - len(join_rows(frame, "").encode())
     rows = 0
     for page in json_pages(batches, room, leaf.query.results.batch_size):
-        by.send_frame(connection, with_rows(frame, page.text))
+        publisher.send_frame(connection, join_rows(frame, page.text))
         rows += page.rows
     return rows
 
 
-def with_rows(members: Mapping[str, object], rows: str) -> str:
-    """A JSON object with a last member of rows, which are JSON already."""
+def join_rows(members: Mapping[str, object], rows: str) -> str:
+    """Returns a JSON object whose last member is the rows, which are JSON text."""
     return f'{json.dumps(members, separators=(",", ":"))[:-1]},"rows":{rows}}}'
 
 
 def _with_last(pages: Iterator[JsonPage]) -> Iterator[tuple[JsonPage, bool]]:
-    """Each page and whether it is the last; one without rows if there is none."""
+    """Yields each page and whether it is the last; an empty page if there is none."""
     before = next(pages, JsonPage("[]", 0))
     for page in pages:
         yield before, False
@@ -144,7 +147,7 @@ def _with_last(pages: Iterator[JsonPage]) -> Iterator[tuple[JsonPage, bool]]:
     yield before, True
 
 
-def _narrowed(schema: Schema, columns: pa.Schema) -> Schema:
-    """The schema of the rows: keys, and the value fields that were asked for."""
+def _result_schema(schema: Schema, columns: pa.Schema) -> Schema:
+    """Returns the schema of the rows: keys, and the requested value fields."""
     values = tuple(f for f in schema.values if f.name in columns.names)
     return Schema(schema.row_keys, schema.sort_keys, values)

@@ -1,9 +1,10 @@
-"""Queries that come as messages: planned and sent to workers, or run where they landed.
+"""Queries as messages: submitted, planned, and run here or by other workers.
 
 Loads no engine before a query runs here.
 """
 
 import json
+import logging
 import uuid
 
 from sleeper.errors import (
@@ -15,19 +16,31 @@ from sleeper.errors import (
     UserCodeError,
 )
 from sleeper.instance import Instance
+from sleeper.jobs.connection import Connection
+from sleeper.jobs.query_tracker import ERROR_CHARACTERS_MAX
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.processing.restriction import find_chain_restriction
 from sleeper.properties.engine import QUERY_BYTES_MAX, QUERY_HOLD_SECONDS, QUEUE_RECEIVES_MAX
 from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUERY_TRACKER_DAYS
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.messages.destination import DestinationKind, ResultsDestination
-from sleeper.query.messages.query import QueryMessage, parse_query_message
-from sleeper.query_service.dispatch import Dispatch, DispatchTable, dispatch_query, refuse_query
+from sleeper.query.messages.query import (
+    CLIENT_QUERY_ID,
+    QUERY_TYPE,
+    QueryMessage,
+    parse_query_message,
+    query_message_from_json,
+    read_query_id,
+    replace_connections,
+)
+from sleeper.query_service.dispatch import Dispatcher, DispatchTable, dispatch_query, refuse_query
 from sleeper.query_service.frames import frame_sender, results_folder
 from sleeper.query_service.plan import Subquery
 from sleeper.reports.queries import QueryReport, gather_query
 from sleeper.tables.table_index import find_table
 from sleeper.user_code.name import CodeKind
+
+logger = logging.getLogger(__name__)
 
 FINAL_ERRORS: tuple[type[SleeperError], ...] = (
     InvalidRequestError,
@@ -36,49 +49,49 @@ FINAL_ERRORS: tuple[type[SleeperError], ...] = (
     DataError,
     UserCodeError,
 )
-"""Another try of a query would end alike."""
+"""Errors that another attempt of a query would repeat."""
 _DAY_MS = 86_400_000
 
 
 def run_query_message(instance: Instance, message: Message) -> int:
-    """Plans the query of a message; how many rows it gave if it was run here.
+    """Plans the query of a message, and returns its number of rows if it ran here, else 0.
 
-    What can never succeed is FAILED in the tracker; anything else is raised, and the message
-    may come again.
+    A query that cannot succeed is FAILED in the tracker. Raises all other errors, and the
+    message returns to its queue.
     """
     subquery = plan_query_message(instance, message)
     if subquery is None:
         return 0
-    from sleeper.query_service.leaf_service import run_subquery
+    from sleeper.query_service.run import run_subquery
 
     return run_subquery(instance, subquery.message, message.receives, held=False)
 
 
 def plan_query_message(instance: Instance, message: Message) -> Subquery | None:
-    """Plans the query and sends its subqueries; a single one is returned, for who runs it.
+    """Plans the query and sends its subqueries; returns a single one for the caller to run.
 
-    QueryIdTakenError, each time, if its id is another query's.
+    QueryIdTakenError, for each delivery, if its id belongs to another query.
     """
-    by = _dispatch(instance, message.sender)
+    dispatcher = _dispatcher(instance, message.sender)
     tries_max = instance.properties().get(QUEUE_RECEIVES_MAX)
     try:
         if message.receives > tries_max:
-            raise InvalidRequestError(f"given up after {tries_max} tries, which told nothing")
-        return dispatch_query(message.body, message.message_id, by)
+            raise InvalidRequestError(f"given up after {tries_max} tries without a result")
+        return dispatch_query(message.body, message.message_id, dispatcher)
     except FINAL_ERRORS as error:
-        refuse_query(message.body, message.message_id, str(error), by)
+        refuse_query(message.body, message.message_id, str(error), dispatcher)
     except Exception as error:
         if message.receives < tries_max:
             raise
         reason = f"given up after {message.receives} tries: {type(error).__name__}: {error}"
-        refuse_query(message.body, message.message_id, reason, by)
+        refuse_query(message.body, message.message_id, reason, dispatcher)
     return None
 
 
 def send_query(instance: Instance, body: str) -> str:
-    """Sends a query's message to the instance's queue; the query's id.
+    """Sends a query's message to the instance's queue, and returns the query's id.
 
-    InvalidRequestError if it is none, whatever the table.
+    InvalidRequestError if it is not a query message. Does not check the table.
     """
     message = parse_query_message(body, uuid.uuid4().hex)
     raw = {**json.loads(body), "queryId": message.query_id}
@@ -86,16 +99,56 @@ def send_query(instance: Instance, body: str) -> str:
     return message.query_id
 
 
+def submit_query(instance: Instance, message: QueryMessage, body: str) -> None:
+    """Sends a query's message to the queue. NotFoundError if its table does not exist.
+
+    The queue's sender is this process rather than the caller, so a caller's restrictions would
+    not apply: InvalidRequestError if the table is not open to all callers.
+    """
+    ref = find_table(instance.tables.index, message.table_name, message.table_id)
+    if instance.tables.properties.read(ref.id).get(QUERY_CALLERS):
+        raise InvalidRequestError(
+            f"table {ref.name!r} is not open to all callers: send the query to the queue yourself"
+        )
+    instance.jobs.queue(QueueName.QUERY).send(body)
+
+
+def submit_live_query(instance: Instance, endpoint: str, connection_id: str, body: str) -> None:
+    """Sends a query to the queue, and its frames, or an error frame, to the connection.
+
+    Some clients use one query id for several connections, so the query is tracked under another
+    id, and the client's id names it only within its connection.
+    """
+    connection = Connection(endpoint, connection_id)
+    tracked_id = uuid.uuid4().hex
+    client_id = read_query_id(body, tracked_id)
+    try:
+        raw = {**replace_connections(body, connection), "type": QUERY_TYPE}
+        message = query_message_from_json(raw, client_id)
+        sent = {**raw, "queryId": tracked_id, CLIENT_QUERY_ID: client_id}
+        submit_query(instance, message, json.dumps(sent))
+    except (InvalidRequestError, NotFoundError) as reason:
+        frame = {
+            "message": "error",
+            "queryId": client_id,
+            "error": str(reason)[:ERROR_CHARACTERS_MAX],
+        }
+        try:
+            frame_sender(instance.queries.send_frame)(connection, json.dumps(frame))
+        except SleeperError as error:
+            logger.info("could not send error frame of query %s: %s", client_id, error)
+
+
 def show_query(instance: Instance, query_id: str) -> tuple[QueryReport, str | None]:
-    """What became of a query, and where its rows are if they are in the instance's own place."""
+    """Returns the report of a query, and the URL of its rows in the instance's results root."""
     report = gather_query(instance.queries.tracker(), query_id)
     root, folder = instance.queries.results_root(None), results_folder(query_id)
-    is_there = next(root.list_objects(f"{folder}/"), None) is not None
-    return report, root.url_of(folder) if is_there else None
+    has_rows = next(root.list_objects(f"{folder}/"), None) is not None
+    return report, root.url_of(folder) if has_rows else None
 
 
 def remove_old_queries(instance: Instance) -> None:
-    """Forgets queries, and deletes results, that a folder's instance has kept long enough."""
+    """Removes queries and results of a folder instance that are older than its properties allow."""
     properties, now = instance.properties(), instance.clock()
     instance.queries.tracker().remove_before(now - properties.get(QUERY_TRACKER_DAYS) * _DAY_MS)
     before = now - properties.get(QUERY_RESULTS_DAYS) * _DAY_MS
@@ -103,7 +156,7 @@ def remove_old_queries(instance: Instance) -> None:
     root.delete([each.path for each in root.list_objects("") if each.modified_ms < before])
 
 
-def _dispatch(instance: Instance, caller: str) -> Dispatch:
+def _dispatcher(instance: Instance, caller: str) -> Dispatcher:
     def table_of(message: QueryMessage) -> DispatchTable:
         ref = find_table(instance.tables.index, message.table_name, message.table_id)
         callers = instance.tables.properties.read(ref.id).get(QUERY_CALLERS)
@@ -120,7 +173,7 @@ def _dispatch(instance: Instance, caller: str) -> Dispatch:
             instance.queries.results_queue(destination.queue_url)
 
     properties = instance.properties()
-    return Dispatch(
+    return Dispatcher(
         tracker=instance.queries.tracker(),
         find_table=table_of,
         check_iterator=check_iterator,

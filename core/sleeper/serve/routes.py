@@ -15,7 +15,7 @@ from sleeper.processing.restriction import NO_RESTRICTION, visible_schema
 from sleeper.properties.table import AGGREGATIONS, FILTERS, ITERATOR_CLASS_NAME, ITERATOR_CONFIG
 from sleeper.query.messages.query import QUERY_TYPE, query_message_from_json
 from sleeper.query.service import restrict_caller
-from sleeper.query_service.submit import submit_query
+from sleeper.query_service.service import submit_query
 from sleeper.reports.access import check_query_access, check_report_access
 from sleeper.reports.output import ReportKind, json_rows
 from sleeper.reports.service import report, report_table

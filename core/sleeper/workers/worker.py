@@ -32,7 +32,7 @@ from sleeper.properties.instance import (
     INGEST_KEEPALIVE_SECONDS,
     INGEST_VISIBILITY_SECONDS,
 )
-from sleeper.query_service.leaf_service import run_leaf_query_message
+from sleeper.query_service.run import run_leaf_query_message
 from sleeper.query_service.service import run_query_message
 from sleeper.renewal import Renewal
 from sleeper.runs.heartbeat import heartbeat

@@ -1,4 +1,4 @@
-"""Who listens hears something while a subquery is silent, and nothing after."""
+"""Keep-alive frames: sent while a subquery runs, and not afterwards."""
 
 import json
 import time
@@ -10,40 +10,40 @@ from sleeper.query.messages.query import QueryMessage
 from sleeper.query_service.frames import kept_alive
 
 HERE = Connection("https://here/live", "c1")
-LISTENING = QueryMessage(
+MESSAGE = QueryMessage(
     "q", (), "t", results=ResultsDestination(DestinationKind.WEBSOCKET, connection=HERE)
 )
 
 
-def test_frames_of_no_rows_are_sent_until_the_end_and_none_after() -> None:
-    told: list[tuple[Connection, str]] = []
-    with kept_alive(LISTENING, lambda *frame: told.append(frame), 0.02):
+def test_empty_frames_are_sent_until_the_end() -> None:
+    frames: list[tuple[Connection, str]] = []
+    with kept_alive(MESSAGE, lambda *frame: frames.append(frame), 0.02):
         end = time.monotonic() + 10
-        while len(told) < 3 and time.monotonic() < end:
+        while len(frames) < 3 and time.monotonic() < end:
             time.sleep(0.01)
-    heard = len(told)
+    count = len(frames)
     time.sleep(0.1)
-    assert len(told) == heard >= 3
-    assert {connection for connection, _ in told} == {HERE}
-    assert json.loads(told[0][1]) == {"message": "rows", "queryId": "q", "rows": []}
+    assert len(frames) == count >= 3
+    assert {connection for connection, _ in frames} == {HERE}
+    assert json.loads(frames[0][1]) == {"message": "rows", "queryId": "q", "rows": []}
 
 
-def test_a_short_query_sends_none_and_one_without_listeners_starts_nothing() -> None:
-    told: list[object] = []
-    with kept_alive(LISTENING, lambda *frame: told.append(frame), 10):
+def test_short_queries_and_queries_without_connections_send_none() -> None:
+    frames: list[object] = []
+    with kept_alive(MESSAGE, lambda *frame: frames.append(frame), 10):
         pass
-    with kept_alive(QueryMessage("q", (), "t"), lambda *frame: told.append(frame), 0.001):
+    with kept_alive(QueryMessage("q", (), "t"), lambda *frame: frames.append(frame), 0.001):
         time.sleep(0.05)
-    assert told == []
+    assert frames == []
 
 
-def test_a_connection_that_is_closed_is_left_alone() -> None:
+def test_a_closed_connection_ends_the_frames() -> None:
     tries: list[Connection] = []
 
     def closed(connection: Connection, _frame: str) -> None:
         tries.append(connection)
         raise NotFoundError("closed")
 
-    with kept_alive(LISTENING, closed, 0.01):
+    with kept_alive(MESSAGE, closed, 0.01):
         time.sleep(0.1)
     assert tries == [HERE]

@@ -1,4 +1,4 @@
-"""Subqueries: one for each leaf, the same each time, each within a message's size."""
+"""Subqueries: one for each leaf, deterministic, each within a message's size."""
 
 import json
 from pathlib import Path
@@ -42,11 +42,11 @@ def made(tmp_path: Path) -> TableMaker:
     return maker
 
 
-def keys(*wanted: int) -> list[dict]:
-    return [{"k": {"min": key, "max": key, "maxInclusive": True}} for key in wanted]
+def keys(*values: int) -> list[dict]:
+    return [{"k": {"min": key, "max": key, "maxInclusive": True}} for key in values]
 
 
-def test_each_leaf_that_may_hold_rows_has_one(made: TableMaker):
+def test_each_leaf_that_may_have_rows_has_a_subquery(made: TableMaker):
     found = plan(made, [{"k": {"min": 50, "max": 150}}])
     assert len(found) == 2
     assert [len(each.message.query.regions) for each in found] == [1, 1]
@@ -54,19 +54,19 @@ def test_each_leaf_that_may_hold_rows_has_one(made: TableMaker):
     assert plan(made, []) == []
 
 
-def test_they_are_the_same_each_time_but_not_those_of_another_query(made: TableMaker):
+def test_subqueries_are_deterministic(made: TableMaker):
     assert plan(made, [{}]) == plan(made, [{}])
     ids = {each.message.sub_query_id for each in plan(made, [{}])}
     assert len(ids) == 3
     assert all(len(each) == 32 for each in ids)
 
 
-def test_a_queue_is_told_even_if_no_leaf_matches(made: TableMaker):
+def test_a_results_queue_gets_a_message_even_if_no_leaf_matches(made: TableMaker):
     (only,) = plan(made, [], to_queue=True)
     assert make_leaf_query(only.message, SCHEMA).regions == ()
 
 
-def test_regions_that_do_not_fit_a_message_are_divided(made: TableMaker):
+def test_regions_that_exceed_a_message_are_divided(made: TableMaker):
     wanted = list(range(0, 100, 2))
     found = plan(made, keys(*wanted), bytes_max=1500)
     assert len(found) > 2
@@ -76,7 +76,7 @@ def test_regions_that_do_not_fit_a_message_are_divided(made: TableMaker):
     assert sorted(r.ranges[0].min for r in regions) == wanted
 
 
-def test_regions_that_overlap_are_not_divided(tmp_path: Path):
+def test_overlapping_regions_are_not_divided(tmp_path: Path):
     made = TableMaker(tmp_path, TWO)
     made.add([(1, "a", 1)])
     wanted = [{"k": {"min": low, "max": 1000}, "s": {"min": "", "max": None}} for low in range(50)]
@@ -84,7 +84,7 @@ def test_regions_that_overlap_are_not_divided(tmp_path: Path):
         plan(made, wanted, bytes_max=1500)
 
 
-def test_a_message_lists_files_only_while_they_are_few(made: TableMaker):
+def test_a_message_lists_only_few_files(made: TableMaker):
     (first, *_) = plan(made, [{}])
     assert len(json.loads(first.body)["files"]) == 1
     for number in range(400):
@@ -97,7 +97,7 @@ def test_a_message_lists_files_only_while_they_are_few(made: TableMaker):
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.tuples(st.integers(-5, 310), st.integers(0, 90)), max_size=6))
-def test_subqueries_together_give_each_row_once(made: TableMaker, tmp_path: Path, ranges):
+def test_subqueries_return_each_row_once(made: TableMaker, tmp_path: Path, ranges):
     from sleeper.query.run import run_query
 
     regions = [{"k": {"min": low, "max": low + length + 1}} for low, length in ranges]

@@ -3,8 +3,7 @@
 A hold keeps the files of a version from garbage collection until it expires.
 
 A hold with an id that all processes know (a query message's, an Athena query's) is created by the
-planner; any process renews it, and the one that ends the read releases it. Renewals within the
-same third of the hold's time write one log entry.
+planner; any process can renew it, and one that ends the read can release it.
 
 A *shared hold* belongs to an owner rather than to one read. A planner reuses a hold of the same
 owner on the same version or an earlier one, and a process that still reads after a third of the
@@ -19,6 +18,7 @@ from dataclasses import dataclass, replace
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError
 from sleeper.renewal import Renewal
+from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateHold, ReleaseHold, RenewHold
 from sleeper.statestore.transactions.transaction import new_transaction_id
@@ -28,17 +28,23 @@ logger = logging.getLogger(__name__)
 logger = logging.getLogger(__name__)
 
 
-def hold_expiry_ms(store: StateStore, now_ms: int, seconds: int) -> int:
-    """Returns a time from one to one and a third of the seconds away, constant for a third."""
-    with store.reading() as state:
-        moment = state.moment(now_ms)
-    period = max(1, seconds * 1000 // 3)
-    return (moment // period + 4) * period
+def hold_expiry_ms(state: TableState, now_ms: int, seconds: int, period_ms: int = 1) -> int:
+    """Returns the expiry of a hold that lasts at least the seconds.
+
+    It is rounded up to a multiple of the period, so that of the renewals in one period only the
+    first writes to the log.
+    """
+    period_ms = max(period_ms, 1)
+    return -(-state.moment(now_ms) // period_ms) * period_ms + seconds * 1000
 
 
-def renew_hold(store: StateStore, hold_id: str, expiry_ms: int) -> None:
-    """Extends the hold to the expiry. Logs errors: a read whose files are gone fails itself."""
+def renew_hold(
+    store: StateStore, hold_id: str, now_ms: int, seconds: int, period_ms: int = 1
+) -> None:
+    """Extends the hold. Logs errors: a read whose files are gone fails itself."""
     try:
+        with store.reading() as state:
+            expiry_ms = hold_expiry_ms(state, now_ms, seconds, period_ms)
         store.commit_or_raise(RenewHold(hold_id, expiry_ms))
     except SleeperError as error:
         logger.warning("could not renew hold %s: %s", hold_id, error)
