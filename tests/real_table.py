@@ -54,9 +54,8 @@ from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableId
+from tests.clock import FakeClock
 
-START_MS = 1_767_225_600_000
-DAY_MS = 24 * 3600 * 1000
 TABLE_ID = TableId("0a1b2c3d")
 # A data file and its sidecars.
 OBJECTS_PER_FILE = 4
@@ -78,17 +77,6 @@ class Ticks:
         self.count += 1
         if self.count - 1 == self.die_at:
             raise Killed
-
-
-@dataclass
-class FakeClock:
-    now_ms: int = START_MS
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-    def pass_minutes(self, minutes: float) -> None:
-        self.now_ms += int(minutes * 60_000)
 
 
 class WatchedStore:

@@ -28,20 +28,11 @@ from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssi
 from sleeper.statestore.transactions.split_partition import SplitPartition
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.statestore.transactions.transaction import Outcome, Transaction
+from tests.clock import FakeClock
 
 SCHEMA = Schema((Field("key", PrimitiveType.LONG),))
 ROOT = PartitionId("root")
-START_MS = 1_700_000_000_000
-DAY_MS = 24 * 3600 * 1000
 _unique = itertools.count()
-
-
-@dataclass
-class FakeClock:
-    now_ms: int = START_MS
-
-    def __call__(self) -> int:
-        return self.now_ms
 
 
 @dataclass

@@ -19,7 +19,7 @@ from sleeper.athena.service import answer
 from sleeper.ingest.service import ingest_rows
 from sleeper.local.instance import create_local_instance, open_local_instance
 from tests.approved.approval import check_approved
-from tests.table_fixture import FakeClock
+from tests.clock import FakeClock
 from tests.unit.athena.protocol import connector_of
 
 Json = dict[str, Any]

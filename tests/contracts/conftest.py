@@ -37,6 +37,7 @@ from sleeper.properties.deployed import (
     TASK_TRACKER_TABLE,
 )
 from sleeper.tables.table_index import TableIndex
+from tests.clock import FakeClock
 from tests.contracts.sqs_queues import (
     SqsServer,
     ministack_queues,
@@ -47,19 +48,6 @@ from tests.contracts.sqs_queues import (
 from tests.servers.dynoxide import DynamoServer, DynamoTables, make_tables
 
 T = TypeVar("T")
-
-
-@dataclass
-class FakeClock:
-    """Time that passes when told."""
-
-    now_ms: int = 1_767_225_600_000
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-    def pass_seconds(self, seconds: float) -> None:
-        self.now_ms += int(seconds * 1000)
 
 
 @dataclass

@@ -11,8 +11,9 @@ from sleeper.errors import ConflictError, DataError, UnavailableError
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
 from sleeper.statestore.transactions.holds import CreateFollower, CreateHold
 from sleeper.statestore.transactions.transaction import Outcome, Status
+from tests.clock import START_MS
 from tests.servers.dynoxide import DynamoServer
-from tests.table_fixture import START_MS, TableUnderTest
+from tests.table_fixture import TableUnderTest
 
 
 @pytest.fixture(params=["embedded", "remote", "dynoxide"])

@@ -19,6 +19,7 @@ from sleeper.local.instance import open_local_instance
 from sleeper.runs import retry
 from sleeper.tables.table_ref import TableState
 from sleeper.workers import message_batch, table_operations
+from tests.clock import FakeClock
 from tests.handlers import functions
 from tests.handlers.conftest import (
     Lambda,
@@ -31,7 +32,6 @@ from tests.handlers.conftest import (
     metrics_in,
 )
 from tests.ports import with_ports
-from tests.table_fixture import FakeClock
 
 OPERATIONS = {
     QueueName.COMPACTION_JOB_CREATION: functions.create_compaction_jobs,

@@ -9,11 +9,11 @@ import pytest
 from sleeper.clock import system_clock
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
+from tests.clock import FakeClock
 from tests.handlers.conftest import known_to_functions
 from tests.servers.aws_clients import forget_clients
 from tests.servers.aws_instance import AwsInstance, AwsServers, aws_instance
 from tests.servers.ministack import Ministack, ministack
-from tests.table_fixture import FakeClock
 
 
 @pytest.fixture

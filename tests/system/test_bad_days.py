@@ -33,6 +33,7 @@ from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query, open_sql
 from sleeper.splitting.service import split_table
+from tests.clock import FakeClock
 from tests.system.bad_days import (
     SCHEMA,
     assert_nothing_stays,
@@ -42,7 +43,6 @@ from tests.system.bad_days import (
     submitted,
     write,
 )
-from tests.table_fixture import FakeClock
 
 LEASE_MS = 3_600_000
 

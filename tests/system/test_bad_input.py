@@ -18,6 +18,7 @@ from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.query.request import make_range_region
 from sleeper.schema.json import schema_from_json
+from tests.clock import FakeClock
 from tests.system.bad_days import (
     SCHEMA,
     assert_nothing_stays,
@@ -27,7 +28,6 @@ from tests.system.bad_days import (
     submitted,
     write,
 )
-from tests.table_fixture import FakeClock
 
 
 def truncated(path: Path) -> Path:

@@ -8,8 +8,8 @@ from sleeper.instance import Instance
 from sleeper.query.request import Query
 from sleeper.query.service import open_query, open_sql
 from sleeper.statestore.fold import DAY_MS
+from tests.clock import FakeClock
 from tests.system.bad_days import assert_nothing_stays, make_table, run_all, stored, write
-from tests.table_fixture import FakeClock
 
 
 def test_a_clock_that_is_set_back_stops_nothing(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sleeper.local.state_store import open_state_store
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from tests.table_fixture import ROOT, FakeClock, TableUnderTest, data_file
+from tests.clock import FakeClock
+from tests.table_fixture import ROOT, TableUnderTest, data_file
 
 PROCESSES, COMMITS = 8, 40
 

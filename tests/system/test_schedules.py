@@ -7,8 +7,8 @@ from sleeper.instance import Instance
 from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.statestore.fold import DAY_MS
 from sleeper.workers.runner import run_instance
+from tests.clock import FakeClock
 from tests.system.bad_days import make_table
-from tests.table_fixture import FakeClock
 
 
 def test_a_run_collects_what_dead_runs_left_behind(instance: Instance, clock: FakeClock) -> None:

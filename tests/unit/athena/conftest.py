@@ -9,7 +9,7 @@ import pytest
 from sleeper.athena.connector import Connector
 from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
-from tests.table_fixture import FakeClock
+from tests.clock import FakeClock
 from tests.unit.athena.protocol import Athena, connector_of
 
 

@@ -24,8 +24,8 @@ from sleeper.instance import Instance
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
+from tests.clock import DAY_MS, FakeClock
 from tests.system.bad_days import run_all
-from tests.table_fixture import DAY_MS, FakeClock
 from tests.unit.athena.protocol import (
     Athena,
     Json,

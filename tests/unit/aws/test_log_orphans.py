@@ -22,8 +22,8 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.tables.table_ref import TableId
+from tests.clock import DAY_MS
 from tests.servers.dynoxide import DynamoTables
-from tests.table_fixture import DAY_MS
 from tests.table_fixture import SCHEMA as TEST_SCHEMA
 from tests.unit.aws.conftest import FaultyClient
 

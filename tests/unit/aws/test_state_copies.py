@@ -16,7 +16,8 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateFollower
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.tables.table_ref import TableId
-from tests.table_fixture import SCHEMA, FakeClock
+from tests.clock import FakeClock
+from tests.table_fixture import SCHEMA
 
 
 class Tables:

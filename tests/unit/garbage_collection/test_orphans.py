@@ -13,7 +13,8 @@ from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction
 from sleeper.tables.table_ref import TableId
-from tests.real_table import DAY_MS, OBJECTS_PER_FILE, START_MS, TABLE_ID, Killed, RealTable
+from tests.clock import DAY_MS, START_MS
+from tests.real_table import OBJECTS_PER_FILE, TABLE_ID, Killed, RealTable
 
 
 def left_behind(table: RealTable, began_ms: int, *suffixes: str) -> str:

@@ -25,7 +25,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from sleeper.storage.location import DataRoot
-from tests.table_fixture import FakeClock
+from tests.clock import FakeClock
 
 SCHEMA = Schema((Field("k", PrimitiveType.STRING),), (), (Field("n", PrimitiveType.INT),))
 

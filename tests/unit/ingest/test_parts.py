@@ -13,7 +13,8 @@ from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files
 from sleeper.statestore.file_commits import find_earlier_commit
 from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.storage.location import DataRoot
-from tests.real_table import DAY_MS, LONG_SCHEMA, TABLE_ID, RealTable
+from tests.clock import DAY_MS
+from tests.real_table import LONG_SCHEMA, TABLE_ID, RealTable
 from tests.unit.conftest import MakeTable
 
 KIND = pa.schema([("v", pa.string()), ("key", pa.int64())])

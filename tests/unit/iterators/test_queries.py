@@ -20,7 +20,8 @@ from sleeper.query.run import run_query
 from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from tests.real_table import START_MS, RealTable
+from tests.clock import START_MS
+from tests.real_table import RealTable
 from tests.unit.iterators import failing
 from tests.unit.iterators.failing import of_class, told
 from tests.unit.processing.test_any_history import arrow_table, as_rows

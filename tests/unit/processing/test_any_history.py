@@ -22,7 +22,8 @@ from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import DecimalType, Field, MapType, PrimitiveType, Schema
-from tests.real_table import START_MS, RealTable
+from tests.clock import START_MS
+from tests.real_table import RealTable
 from tests.unit.processing.expected import Row, comparable, expected_rows
 
 P = PrimitiveType

@@ -16,7 +16,8 @@ from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
 from sleeper.statestore.transactions.transaction import Status
-from tests.real_table import START_MS, RealTable
+from tests.clock import START_MS
+from tests.real_table import RealTable
 from tests.table_fixture import TableUnderTest
 from tests.unit.processing.test_any_history import arrow_table, as_rows
 

@@ -99,9 +99,9 @@ from sleeper.query.request import Query, make_range_region
 from sleeper.query.service import open_query, read_schema
 from sleeper.splitting.service import split_table
 from sleeper.workers.worker import Worker
+from tests.clock import FakeClock
 from tests.stateful.crashing import Crash, CrashPlan, crashing
 from tests.system.bad_days import assert_nothing_stays, make_table, run_all, stored, write
-from tests.table_fixture import FakeClock
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -20,8 +20,8 @@ from sleeper.reports.service import report
 from sleeper.runs import heartbeat
 from sleeper.runs.task import own_task
 from sleeper.workers.worker import Worker, WorkerSettings
+from tests.clock import FakeClock
 from tests.ports import with_ports
-from tests.table_fixture import FakeClock
 
 SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'
 MINUTE_MS = 60_000

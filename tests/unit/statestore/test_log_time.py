@@ -9,7 +9,8 @@ import pytest
 
 from sleeper.errors import UnavailableError
 from sleeper.statestore.transactions.log_time import AcceptTime
-from tests.table_fixture import DAY_MS, START_MS, TableUnderTest
+from tests.clock import DAY_MS, START_MS
+from tests.table_fixture import TableUnderTest
 
 
 def test_a_commit_far_ahead_of_the_log_is_refused_with_instructions(

@@ -16,7 +16,7 @@ from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.table_definition import InitialiseTable
-from tests.table_fixture import START_MS, FakeClock
+from tests.clock import START_MS, FakeClock
 
 SCHEMA = Schema((Field("text", PrimitiveType.STRING), Field("raw", PrimitiveType.BYTE_ARRAY)))
 texts = st.text(st.sampled_from("\0aZ~é\uffff\U0001f600"), max_size=3)

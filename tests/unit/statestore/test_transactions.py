@@ -38,7 +38,8 @@ from sleeper.statestore.transactions.push_down import PushDownReferences, Refere
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
 from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
 from sleeper.statestore.transactions.transaction import Status
-from tests.table_fixture import DAY_MS, ROOT, SCHEMA, START_MS, TableUnderTest, data_file
+from tests.clock import DAY_MS, START_MS
+from tests.table_fixture import ROOT, SCHEMA, TableUnderTest, data_file
 
 LEFT, RIGHT = PartitionId("left"), PartitionId("right")
 

@@ -23,9 +23,9 @@ from sleeper.local.database import InstanceDatabase
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.tables.table_ref import TableRef
 from sleeper.workers.worker import Worker, WorkerSettings, visibility_renewal
+from tests.clock import FakeClock
 from tests.ports import with_ports
 from tests.system.bad_days import make_table, write
-from tests.table_fixture import FakeClock
 
 MESSAGE = Message("m", "{}", "receipt", 1, 0)
 
