@@ -213,12 +213,12 @@ class Table:
         Raises `InvalidRequestError` for a column, key or value that does not fit the schema, and
         for a version that is no longer kept; `NotFoundError` if the table was deleted.
         """
-        wanted: list[Region] = list(make_key_regions(self.schema, keys))
-        wanted += [make_range_region(self.schema, low, high) for low, high in ranges]
+        selected: list[Region] = list(make_key_regions(self.schema, keys))
+        selected += [make_range_region(self.schema, low, high) for low, high in ranges]
         plain = {"stringsBase64Encoded": False}
-        wanted += [region_from_json(self.schema, {**plain, **region}) for region in regions]
+        selected += [region_from_json(self.schema, {**plain, **region}) for region in regions]
         query = Query(
-            tuple(wanted) or None,
+            tuple(selected) or None,
             None if columns is None else tuple(columns),
             limit,
             as_of,

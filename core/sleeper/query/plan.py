@@ -170,19 +170,19 @@ def _regions_by_leaf(
     regions: Sequence[Region], state: TableState
 ) -> list[tuple[Partition, list[Region]]]:
     """Returns the leaves that the regions overlap, in key order, with the regions within each."""
-    found: dict[PartitionId, tuple[Partition, list[Region]]] = {}
+    by_leaf: dict[PartitionId, tuple[Partition, list[Region]]] = {}
     last: Partition | None = None
     for region in regions:
         # Ascending keys are mostly in the leaf of the key before, so the tree is not descended
         # for each.
         if last is not None and last.region.intersect(region) == region:
-            found[last.id][1].append(region)
+            by_leaf[last.id][1].append(region)
             continue
         for last in state.partitions.leaves_overlapping([region]):
             both = last.region.intersect(region)
             if both is not None:
-                found.setdefault(last.id, (last, []))[1].append(both)
-    return sorted(found.values(), key=lambda each: [r.min for r in each[0].region.ranges])
+                by_leaf.setdefault(last.id, (last, []))[1].append(both)
+    return sorted(by_leaf.values(), key=lambda each: [r.min for r in each[0].region.ranges])
 
 
 def _plan_leaf(leaf: Partition, cut: list[Region], state: TableState) -> LeafPlan:
@@ -201,8 +201,8 @@ def _overlapping(regions: tuple[Region, ...], file: DataFile) -> tuple[Region, .
     """Returns the regions that overlap the file's key bounds; the same tuple if all do."""
     low, high = file.smallest_key, file.largest_key
     if len(low) > 1:
-        found = tuple(r for r in regions if r.overlaps_bounds(low, high))
-        return regions if len(found) == len(regions) else found
+        overlapping = tuple(r for r in regions if r.overlaps_bounds(low, high))
+        return regions if len(overlapping) == len(regions) else overlapping
     # The regions ascend without overlap, so a binary search finds those near the file. Only the
     # first of these can end before the file begins.
     start = max(bisect_right(regions, low[0], key=_first_min) - 1, 0)

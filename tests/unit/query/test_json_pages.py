@@ -41,7 +41,7 @@ def test_a_row_that_is_too_large_is_refused_with_its_size():
     rows = batches(["a", "b" * 500], [])
     pages = json_pages(rows, 300)
     assert next(pages).rows == 1
-    with pytest.raises(InvalidRequestError, match=r"a row takes 508 bytes.* room for 300"):
+    with pytest.raises(InvalidRequestError, match=r"a row has 508 bytes.*maximum 300"):
         next(pages)
 
 

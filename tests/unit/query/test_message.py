@@ -97,9 +97,9 @@ def test_a_missing_id_is_the_messages_own():
         ({"resultsPublisherConfig": "S3"}, '"resultsPublisherConfig" must be an object'),
         (
             {"resultsPublisherConfig": {"destination": "FTP"}},
-            "'FTP': expected one of S3, SQS, WEBSOCKET, NoResultsOutput",
+            r"'FTP' \(expected one of S3, SQS, WEBSOCKET, NoResultsOutput",
         ),
-        ({"resultsPublisherConfig": {"destination": ["S3"]}}, r"\['S3'\]: expected one of"),
+        ({"resultsPublisherConfig": {"destination": ["S3"]}}, r"\['S3'\] \(expected one of"),
         ({"resultsPublisherConfig": {"bucket": "\ud800"}}, "bucket.*must be text"),
         ({"resultsPublisherConfig": {**TO_SQS, "batchSize": 2**63}}, "batchSize"),
         ({"resultsPublisherConfig": {**TO_SQS, "batchSize": "5.5"}}, "batchSize"),

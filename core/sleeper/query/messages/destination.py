@@ -12,7 +12,7 @@ from sleeper.schema.json_values import is_unicode, whole_number
 
 
 class DestinationKind(Enum):
-    """What may stand in `resultsPublisherConfig.destination`."""
+    """The values of `resultsPublisherConfig.destination`."""
 
     S3 = "S3"
     SQS = "SQS"
@@ -20,7 +20,7 @@ class DestinationKind(Enum):
     NOWHERE = "NoResultsOutput"
 
 
-# Of the endpoint and the id: the names of gchq/sleeper are read too.
+# The names of the endpoint and of the id, first ours and then those of gchq/sleeper.
 _CONNECTION_NAMES = (
     ("endpoint", "webSocketManagementApiEndpoint"),
     ("connectionId", "webSocketConnectionId"),
@@ -31,11 +31,11 @@ _BATCH_SIZE_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ResultsDestination:
-    """Where rows go; `bucket` None is the instance's own for results.
+    """The destination of rows.
 
-    `queue_url` belongs to SQS, None for the instance's default queue, `connection` to a
-    WebSocket. `batch_size` is how many rows a message has at most, None for the instance's
-    property.
+    `bucket` is for S3, `None` for the instance's results bucket; `queue_url` is for SQS, `None`
+    for the instance's default queue; `connection` is for a WebSocket. `batch_size` is the maximum
+    number of rows in a message, `None` for the instance's property.
     """
 
     kind: DestinationKind = DestinationKind.S3
@@ -48,13 +48,13 @@ class ResultsDestination:
 
 @dataclass(frozen=True, slots=True)
 class StatusDestination:
-    """Where status goes besides the tracker, which hears of every query."""
+    """A destination of status besides the tracker, which records every query."""
 
     connection: Connection | None = None
 
 
 def results_destination_from_json(raw: Any) -> ResultsDestination:
-    """None is S3, the instance's own bucket. InvalidRequestError says which member is wrong."""
+    """Parses a destination; `None` is the instance's bucket. Errors name the wrong member."""
     where = "resultsPublisherConfig"
     if raw is None:
         return ResultsDestination()
@@ -77,7 +77,7 @@ def results_destination_from_json(raw: Any) -> ResultsDestination:
 
 
 def results_destination_to_json(destination: ResultsDestination) -> dict[str, Any]:
-    """What `results_destination_from_json` reads."""
+    """Returns the JSON that `results_destination_from_json` parses."""
     codec = destination.codec
     raw = {
         "destination": destination.kind.value,
@@ -96,29 +96,29 @@ class _StatusKind(Enum):
 
 
 def status_destinations_from_json(raw: Any) -> tuple[StatusDestination, ...]:
-    """None is the tracker alone. InvalidRequestError says which member is wrong."""
+    """Parses destinations; `None` is the tracker alone. Errors name the wrong member."""
     where = "statusReportDestinations"
     if raw is None:
         return ()
     if not isinstance(raw, list):
         raise InvalidRequestError(f'"{where}" must be a list of objects')
-    found = []
+    destinations = []
     for place, each in enumerate(raw):
         kind = _kind(each, f"{where}[{place}]", _StatusKind)
-        is_open = kind is _StatusKind.WEBSOCKET
-        found.append(StatusDestination(_connection(each, where) if is_open else None))
-    return tuple(found)
+        connection = _connection(each, where) if kind is _StatusKind.WEBSOCKET else None
+        destinations.append(StatusDestination(connection))
+    return tuple(destinations)
 
 
 def status_destination_to_json(destination: StatusDestination) -> dict[str, Any]:
-    """What `status_destinations_from_json` reads, of one."""
+    """Returns the JSON of one of the destinations that `status_destinations_from_json` parses."""
     if destination.connection is None:
         return {"destination": _StatusKind.TRACKER.value}
     return connection_to_json(destination.connection)
 
 
 def connection_to_json(connection: Connection | None) -> dict[str, str]:
-    """The destination as a message has it; empty without a connection."""
+    """Returns the JSON of a connection as a destination; an empty object without a connection."""
     if connection is None:
         return {}
     return {
@@ -129,7 +129,7 @@ def connection_to_json(connection: Connection | None) -> dict[str, str]:
 
 
 def remove_connection(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A destination as it stands in a message, without the connection that it names."""
+    """Returns the JSON of a destination without its connection."""
     names = {name for each in _CONNECTION_NAMES for name in each}
     return {name: value for name, value in raw.items() if name not in names}
 
@@ -142,7 +142,7 @@ def _kind(raw: Any, where: str, kinds: type[Enum]) -> Any:
     except ValueError:
         known = ", ".join(kind.value for kind in kinds)
         raise InvalidRequestError(
-            f'"{where}.destination" is {raw.get("destination")!r:.200}: expected one of {known}'
+            f'"{where}.destination" is {raw.get("destination")!r:.200} (expected one of {known})'
         ) from None
 
 
@@ -175,19 +175,19 @@ def _codec(raw: Any, where: str) -> CompressionCodec | None:
     except ValueError:
         known = ", ".join(codec.value for codec in CompressionCodec)
         raise InvalidRequestError(
-            f'"{where}.compressionCodec" is {raw!r:.200}: expected one of {known}'
+            f'"{where}.compressionCodec" is {raw!r:.200} (expected one of {known})'
         ) from None
 
 
 def _connection(raw: dict[str, Any], where: str) -> Connection:
-    endpoint, connection = (_text_of(raw, where, names) for names in _CONNECTION_NAMES)
+    endpoint, connection = (_first_text(raw, where, names) for names in _CONNECTION_NAMES)
     if endpoint is None or connection is None:
         raise InvalidRequestError(
-            f'"{where}" goes to a WEBSOCKET: "endpoint" and "connectionId" are needed'
+            f'"{where}" is a WEBSOCKET without an "endpoint" and a "connectionId"'
         )
     return Connection(endpoint, connection)
 
 
-def _text_of(raw: dict[str, Any], where: str, names: Sequence[str]) -> str | None:
-    """The member under the first of its names that is there."""
+def _first_text(raw: dict[str, Any], where: str, names: Sequence[str]) -> str | None:
+    """Returns the member under the first of its names that is present."""
     return next((text for name in names if (text := _text(raw, where, name))), None)

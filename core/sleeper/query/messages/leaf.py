@@ -1,4 +1,4 @@
-"""The message of a subquery: one leaf's part of a query, at a version and a time."""
+"""Messages of subqueries: the part of a query in one leaf, at a version and a time."""
 
 import json
 from collections.abc import Mapping
@@ -27,17 +27,17 @@ from sleeper.query.request import Query
 from sleeper.schema.model import Schema
 
 LEAF_QUERY_TYPE = "LeafPartitionQuery"
-# It takes the characters of XML 1.0. Others of those that are missing there JSON escapes anyway.
+# SQS accepts the characters of XML 1.0. JSON escapes the other excluded characters.
 _NOT_IN_SQS = "\ufffe\uffff"
 
 
 @dataclass(frozen=True, slots=True)
 class LeafQueryMessage:
-    """A query cut to one leaf; its table is named by id.
+    """The part of a query in one leaf. It names its table by id.
 
-    `version` and `now_ms` pin what it reads, so that it gives the same rows whenever it
-    runs; without them it reads the newest. `files` is for people: the files are found again
-    by version. `restriction` is what the caller may see of the table.
+    `version` and `now_ms` pin the rows, so that repeated runs return the same rows; `None` is the
+    newest version and the current time. `files` is for operators only. `restriction` is that of
+    the caller.
     """
 
     query: QueryMessage
@@ -51,7 +51,7 @@ class LeafQueryMessage:
 
 
 def parse_leaf_query_message(body: str) -> LeafQueryMessage:
-    """The subquery of a message's body. InvalidRequestError says which member is wrong."""
+    """Parses the body of a message. InvalidRequestError names a wrong member."""
     raw = parse_json_object(body, "leaf query message")
     if raw.get("type") != LEAF_QUERY_TYPE:
         raise InvalidRequestError(f'leaf query message: "type" must be {LEAF_QUERY_TYPE!r}')
@@ -74,7 +74,7 @@ def parse_leaf_query_message(body: str) -> LeafQueryMessage:
 
 
 def leaf_query_body(message: LeafQueryMessage) -> str:
-    """What `parse_leaf_query_message` reads."""
+    """Returns the body that `parse_leaf_query_message` parses."""
     raw = {
         **query_message_to_json(message.query),
         "type": LEAF_QUERY_TYPE,
@@ -94,7 +94,7 @@ def leaf_query_body(message: LeafQueryMessage) -> str:
 
 
 def make_leaf_query(message: LeafQueryMessage, schema: Schema) -> Query:
-    """The query of the leaf alone."""
+    """Returns the query of the leaf."""
     query = make_query(message.query, schema)
     leaf = region_from_json(schema, message.partition_region)
     cut = (region.intersect(leaf) for region in query.regions or ())

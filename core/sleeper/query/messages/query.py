@@ -1,7 +1,7 @@
 """Query messages (docs/formats.md, "Query messages"): parsed, checked, and written.
 
-A message is checked in two steps: what it says by itself when it is parsed, and its regions
-and fields when the table's schema is at hand (`make_query`).
+Parsing checks a message without its table. `make_query` checks regions and fields against the
+table's schema.
 """
 
 import hashlib
@@ -32,13 +32,13 @@ from sleeper.schema.model import Schema
 
 QUERY_TYPE = "Query"
 CLIENT_QUERY_ID = "clientQueryId"
-_ASKED_BY = "askedBy"
+_REQUESTERS = "askedBy"
 _ID_BYTES_MAX = 256
 _TEXT_MAX = 64 * 1024
 _DEPTH_MAX = 20
 
 RawRegion = Mapping[str, Any]
-"""A region as the message has it: what it means depends on the schema."""
+"""A region in JSON, whose meaning depends on the schema."""
 _RESULTS = "resultsPublisherConfig"
 _STATUS = "statusReportDestinations"
 _WEBSOCKET = DestinationKind.WEBSOCKET.value
@@ -46,11 +46,11 @@ _WEBSOCKET = DestinationKind.WEBSOCKET.value
 
 @dataclass(frozen=True, slots=True)
 class QueryMessage:
-    """A query for a table that is named by `table_name`, or by `table_id`.
+    """A query of the table `table_name` or `table_id`.
 
-    `value_fields` None is all of them; keys are always wanted. `requesters` are callers in whose
-    name the message was sent on, the first by its sender, each next by the one before.
-    `client_query_id` is the client's name of the query on its WebSocket connection.
+    `value_fields` is `None` for all; key fields are always returned. `requesters` are the callers
+    on whose behalf the message was forwarded: the first by its sender, each next by the one before.
+    `client_query_id` is the client's id of the query on its WebSocket connection.
     """
 
     query_id: str
@@ -66,25 +66,25 @@ class QueryMessage:
 
     @property
     def frame_id(self) -> str:
-        """The query's id in frames, as the client knows it."""
+        """The client's id of the query, for frames."""
         return self.client_query_id or self.query_id
 
 
 def parse_query_message(body: str, default_query_id: str) -> QueryMessage:
-    """The query of a message's body; the default stands in for a missing id.
+    """Parses the body of a message, with a default for a missing id.
 
-    Unknown members are ignored. InvalidRequestError says which member is wrong.
+    Ignores unknown members. InvalidRequestError names a wrong member.
     """
     raw = parse_json_object(body)
     if raw.get("type") != QUERY_TYPE:
         raise InvalidRequestError(
-            f'query message: "type" is {raw.get("type")!r}: expected {QUERY_TYPE!r}'
+            f'query message: "type" is {raw.get("type")!r} (expected {QUERY_TYPE!r})'
         )
     return query_message_from_json(raw, default_query_id)
 
 
 def query_message_from_json(raw: Mapping[str, Any], default_query_id: str) -> QueryMessage:
-    """The query of a message that is parsed already, whatever its type."""
+    """Parses a message from JSON, without its type."""
     name, table_id = (text_member(raw, each) for each in ("tableName", "tableId"))
     if name is None and table_id is None:
         raise InvalidRequestError('query message: "tableName" or "tableId" is missing')
@@ -101,7 +101,7 @@ def query_message_from_json(raw: Mapping[str, Any], default_query_id: str) -> Qu
             ),
             results=results_destination_from_json(raw.get("resultsPublisherConfig")),
             status=status_destinations_from_json(raw.get("statusReportDestinations")),
-            requesters=_asked_by(raw),
+            requesters=_requesters(raw),
             client_query_id=_query_id(raw, CLIENT_QUERY_ID),
         )
     except InvalidRequestError as error:
@@ -109,7 +109,7 @@ def query_message_from_json(raw: Mapping[str, Any], default_query_id: str) -> Qu
 
 
 def read_query_id(body: str, default_query_id: str) -> str:
-    """The id under which a message that may be wrong is to be refused."""
+    """Returns the query id of a message that may be invalid."""
     try:
         return _query_id(parse_json_object(body), "queryId") or default_query_id
     except InvalidRequestError:
@@ -117,32 +117,32 @@ def read_query_id(body: str, default_query_id: str) -> str:
 
 
 def rewrite_query_body(body: str, message_id: str, sender: str) -> str:
-    """The body of a query's message that is sent again by somebody else, under another id.
+    """Returns the body of a message that `sender` sends again, as a message with another id.
 
-    The query keeps its id, and whoever asked first sees what he may see, not what those may
-    who send it again. What is no query stays.
+    The query keeps its id and its original requesters, whose restrictions still apply. A body
+    that is not a query is returned unchanged.
     """
     try:
         raw = parse_json_object(body)
-        before = list(_asked_by(raw))
+        before = list(_requesters(raw))
     except InvalidRequestError:
         return body
-    asked = {"queryId": raw.get("queryId") or message_id, _ASKED_BY: [sender, *before]}
-    return json.dumps({**raw, **asked}, separators=(",", ":"))
+    changes = {"queryId": raw.get("queryId") or message_id, _REQUESTERS: [sender, *before]}
+    return json.dumps({**raw, **changes}, separators=(",", ":"))
 
 
 def query_fingerprint(body: str) -> str:
-    """Tells a message's query from others with the same id, however often it is sent on."""
+    """Returns a hash that identifies a query among others of the same id, also after forwarding."""
     try:
         raw = parse_json_object(body)
     except InvalidRequestError:
         return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
-    asked = {name: raw[name] for name in raw if name not in {"queryId", _ASKED_BY}}
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    content = {name: raw[name] for name in raw if name not in {"queryId", _REQUESTERS}}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def query_message_to_json(message: QueryMessage) -> dict[str, Any]:
-    """What `query_message_from_json` reads."""
+    """Returns the JSON that `query_message_from_json` parses."""
     iterator = message.iterator
     raw: dict[str, Any] = {
         "type": QUERY_TYPE,
@@ -161,10 +161,10 @@ def query_message_to_json(message: QueryMessage) -> dict[str, Any]:
 
 
 def make_query(message: QueryMessage, schema: Schema) -> Query:
-    """The query on a table of that schema, of its newest version.
+    """Returns the query of the newest version of a table with this schema.
 
-    A region with a range that holds nothing is left out. InvalidRequestError if a region or a
-    field does not fit.
+    Omits regions with an empty range. Raises `InvalidRequestError` for a region or field that does
+    not fit the schema.
     """
     regions = []
     for place, raw in enumerate(message.regions):
@@ -183,17 +183,17 @@ def make_query(message: QueryMessage, schema: Schema) -> Query:
     return Query(tuple(regions), columns, processing=Processing(iterator=message.iterator))
 
 
-def parse_json_object(body: str, what: str = "query message") -> dict[str, Any]:
-    """The members of a message's body. InvalidRequestError if it is no JSON object."""
+def parse_json_object(body: str, name: str = "query message") -> dict[str, Any]:
+    """Parses the body of a message. InvalidRequestError if it is not a JSON object."""
     try:
         raw = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"{what} is not JSON: {error}") from error
+        raise InvalidRequestError(f"{name} is not JSON: {error}") from error
     if not isinstance(raw, dict):
-        raise InvalidRequestError(f"{what} must be a JSON object")
+        raise InvalidRequestError(f"{name} must be a JSON object")
     if _depth_exceeds(raw, _DEPTH_MAX):
-        # Deeper ones could be read, but not written again.
-        raise InvalidRequestError(f"{what}: nested deeper than {_DEPTH_MAX} levels")
+        # Python can parse deeper values than it can write.
+        raise InvalidRequestError(f"{name}: nested deeper than {_DEPTH_MAX} levels")
     return raw
 
 
@@ -206,7 +206,7 @@ def _depth_exceeds(raw: Any, levels: int) -> bool:
 
 
 def text_member(raw: Mapping[str, Any], member: str) -> str | None:
-    """The member's text; None if it is missing or empty."""
+    """Returns a member that is a string; `None` if it is missing or empty."""
     value = raw.get(member)
     if value is None or value == "":
         return None
@@ -214,18 +214,18 @@ def text_member(raw: Mapping[str, Any], member: str) -> str | None:
         raise InvalidRequestError(f'query message: "{member}" must be text, not {value!r:.200}')
     if len(value) > _TEXT_MAX:
         raise InvalidRequestError(
-            f'query message: "{member}" has {len(value)} characters: at most {_TEXT_MAX}'
+            f'query message: "{member}" has {len(value)} characters (maximum {_TEXT_MAX})'
         )
     return value
 
 
 def is_text_list(raw: Any) -> bool:
-    """Whether the value is a list of Unicode texts."""
+    """Returns whether the value is a list of valid Unicode strings."""
     return isinstance(raw, list) and all(isinstance(t, str) and is_unicode(t) for t in raw)
 
 
 def regions_member(raw: Mapping[str, Any]) -> tuple[RawRegion, ...]:
-    """The regions, as they stand there."""
+    """Returns the regions in JSON."""
     regions = raw.get("regions")
     if not isinstance(regions, list) or not all(isinstance(each, dict) for each in regions):
         raise InvalidRequestError('query message: "regions" must be a list of regions')
@@ -250,12 +250,12 @@ def _value_fields(raw: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(fields)
 
 
-def _asked_by(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    callers = raw.get(_ASKED_BY)
+def _requesters(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    callers = raw.get(_REQUESTERS)
     if callers is None:
         return ()
     if not is_text_list(callers):
-        raise InvalidRequestError(f'"{_ASKED_BY}" must be a list of callers')
+        raise InvalidRequestError(f'"{_REQUESTERS}" must be a list of callers')
     return tuple(callers)
 
 
@@ -264,19 +264,19 @@ def _in_message(reason: str) -> str:
 
 
 def replace_connections(body: str, connection: Connection) -> dict[str, Any]:
-    """The message as it is sent on: the connections that it names are replaced by this one.
+    """Returns the message with this connection instead of the connections that it names.
 
-    Results without another destination go there. The rest is not checked.
-    InvalidRequestError if it is no JSON object.
+    It is the destination of results that have no other. Other members are not checked. Raises
+    `InvalidRequestError` if the body is not a JSON object.
     """
     raw = parse_json_object(body)
-    there = connection_to_json(connection)
+    destination = connection_to_json(connection)
     results = raw.get(_RESULTS) or {}
     if isinstance(results, dict) and results.get("destination") in (None, _WEBSOCKET):
-        raw[_RESULTS] = {**remove_connection(results), **there}
+        raw[_RESULTS] = {**remove_connection(results), **destination}
     status = raw.get(_STATUS) or []
     if isinstance(status, list):
-        raw[_STATUS] = [*(each for each in status if not _is_connection(each)), there]
+        raw[_STATUS] = [*(each for each in status if not _is_connection(each)), destination]
     return raw
 
 

@@ -1,1 +1,1 @@
-"""Rows of results as text and files."""
+"""Rows of results as JSON, text and files."""

@@ -1,9 +1,7 @@
 """Arrow columns as text, whole columns at a time: values as JSON, and as plain text.
 
-JSON is that of docs/formats.md, "Rows in JSON": numbers, strings, arrays; bytes as base64, a map
-as an object, null spelled out. Decimals are numbers with all their digits; timestamps
-are ISO 8601 in UTC, dates ISO 8601; a float that JSON has no number for is `"NaN"`,
-`"Infinity"` or `"-Infinity"`. Of characters, SQS takes those of XML 1.0: others are escaped.
+The JSON is specified in docs/formats.md, "Rows in JSON". Characters outside XML 1.0 are escaped,
+because SQS does not accept them.
 """
 
 import json
@@ -19,11 +17,11 @@ from sleeper.datafiles.times import time_text
 from sleeper.errors import InvalidRequestError
 
 _TO_ESCAPE = r'["\\\x00-\x1f\x{FFFE}\x{FFFF}]'
-_NO_TEXT = [*map(chr, range(0x20)), "\ufffe", "\uffff"]
+_ESCAPED_CHARACTERS = [*map(chr, range(0x20)), "\ufffe", "\uffff"]
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
-    """One JSON object a row."""
+    """Returns a JSON object per row."""
     parts: list[pa.Array | str] = []
     for place, name in enumerate(batch.schema.names):
         parts += [("," if place else "{") + json.dumps(name, ensure_ascii=False) + ":"]
@@ -34,14 +32,14 @@ def json_lines(batch: pa.RecordBatch) -> pa.Array:
 
 
 def json_values(column: pa.Array) -> pa.Array:
-    """Each value as JSON; never null."""
+    """Returns each value as JSON, with `null` for nulls."""
     kind = column.type
     if pa.types.is_nested(kind):
-        text = _json_of_nested(column)
+        text = _nested_json(column)
     elif pa.types.is_null(kind):
         return pa.array(["null"] * len(column), pa.string())
     elif pa.types.is_floating(kind):
-        text = _json_of_floats(column)
+        text = _float_json(column)
     elif _is_number(kind) or pa.types.is_boolean(kind):
         text = column.cast(pa.string())
     else:
@@ -50,7 +48,7 @@ def json_values(column: pa.Array) -> pa.Array:
 
 
 def plain_text(column: pa.Array) -> pa.Array:
-    """Each value as a person writes it, null where it is null; nested values as JSON."""
+    """Returns each value as plain text; nested values as JSON, nulls as nulls."""
     kind = column.type
     if pa.types.is_string(kind):
         return column
@@ -59,18 +57,18 @@ def plain_text(column: pa.Array) -> pa.Array:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return _base64(column)
     if pa.types.is_timestamp(kind):
-        # Without its zone the time is the UTC one; the cast would need a zone database.
+        # Removes the time zone, because a cast with a zone would need a zone database.
         text = time_text(column.cast(pa.timestamp(kind.unit)))
         text = pc.replace_substring(text, " ", "T", max_replacements=1)
         return text if kind.tz is None else pc.binary_join_element_wise(text, "Z", "")
     if pa.types.is_date32(kind):
         return time_text(column)
     if pa.types.is_nested(kind):
-        return pc.if_else(column.is_valid(), _json_of_nested(column), None)
+        return pc.if_else(column.is_valid(), _nested_json(column), None)
     return column.cast(pa.string())
 
 
-def _json_of_nested(column: pa.Array) -> pa.Array:
+def _nested_json(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_struct(kind):
         rows = pa.RecordBatch.from_arrays(column.flatten(), [f.name for f in kind])
@@ -80,17 +78,17 @@ def _json_of_nested(column: pa.Array) -> pa.Array:
         keys = plain_text(column.keys.slice(start, stop - start))
         values = json_values(column.items.slice(start, stop - start))
         pairs = pc.binary_join_element_wise(_json_strings(keys), values, ":")
-        text = _joined("{", pairs, column.offsets, "}")
+        text = _join_elements("{", pairs, column.offsets, "}")
     else:
         if not pa.types.is_list(kind):
             column = column.cast(pa.list_(kind.value_type))
         start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
         elements = json_values(column.values.slice(start, stop - start))
-        text = _joined("[", elements, column.offsets, "]")
+        text = _join_elements("[", elements, column.offsets, "]")
     return pc.if_else(column.is_valid(), text, None)
 
 
-def _joined(before: str, elements: pa.Array, offsets: pa.Array, after: str) -> pa.Array:
+def _join_elements(before: str, elements: pa.Array, offsets: pa.Array, after: str) -> pa.Array:
     lists = pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), elements)
     return pc.binary_join_element_wise(before, pc.binary_join(lists, ","), after, "")
 
@@ -100,14 +98,14 @@ def _json_strings(text: pa.Array) -> pa.Array:
         text = pc.replace_substring(text, "\\", "\\\\")
         text = pc.replace_substring(text, '"', '\\"')
         if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f\x{FFFE}\x{FFFF}]")).as_py():
-            for character in _NO_TEXT:
+            for character in _ESCAPED_CHARACTERS:
                 text = pc.replace_substring(text, character, json.dumps(character)[1:-1])
     return pc.binary_join_element_wise('"', text, '"', "")
 
 
-def _json_of_floats(column: pa.Array) -> pa.Array:
+def _float_json(column: pa.Array) -> pa.Array:
     text = column.cast(pa.string())
-    # Many readers take -0 for a whole number, which has no sign then.
+    # Many readers parse -0 as a whole number, which has no sign.
     text = pc.if_else(pc.equal(text, "-0"), "-0.0", text)
     if pc.all(pc.is_finite(column)).as_py() is not False:
         return text
@@ -127,7 +125,7 @@ def _base64(column: pa.Array) -> pa.Array:
     return pa.chunked_array(chunks, pa.string()).combine_chunks()
 
 
-# The closing one stands where a comma is counted.
+# The closing bracket is counted as a comma.
 _OPENING_BRACKET = 1
 
 
@@ -142,15 +140,15 @@ class JsonPage:
 def json_pages(
     batches: Iterable[pa.RecordBatch], bytes_max: int, rows_max: int | None = None
 ) -> Iterator[JsonPage]:
-    """Pages of whole rows, as full as they get. No page without rows.
+    """Yields full pages of whole rows, none without rows.
 
-    InvalidRequestError if a row alone does not fit.
+    Raises `InvalidRequestError` for a row that is larger than a page.
     """
     kept: list[str] = []
     rows = size = 0
     for batch in batches:
         lines = json_lines(batch)
-        # With the comma, or the closing bracket, behind each.
+        # Each row has a comma or the closing bracket after it.
         ends = np.cumsum(pc.binary_length(lines).to_numpy().astype(np.int64) + 1)
         at = 0
         while at < len(lines):
@@ -158,7 +156,7 @@ def json_pages(
                 ends, at, bytes_max - _OPENING_BRACKET - size, rows_max and rows_max - rows
             )
             if stop > at:
-                kept.append(_joined_json_pages(lines.slice(at, stop - at)))
+                kept.append(_join_lines(lines.slice(at, stop - at)))
                 size += int(ends[stop - 1] - (ends[at - 1] if at else 0))
                 rows += stop - at
                 at = stop
@@ -167,20 +165,20 @@ def json_pages(
                 kept, rows, size = [], 0, 0
             else:
                 raise InvalidRequestError(
-                    f"a row takes {int(ends[at] - (ends[at - 1] if at else 0)) - 1:,} bytes as "
-                    f"JSON: a page has room for {bytes_max:,}"
+                    f"a row has {int(ends[at] - (ends[at - 1] if at else 0)) - 1:,} bytes as "
+                    f"JSON (maximum {bytes_max:,} per page)"
                 )
     if kept:
         yield JsonPage(f"[{','.join(kept)}]", rows)
 
 
 def _stop(ends: np.ndarray, at: int, room: int, rows: int | None) -> int:
-    """Behind the last row from `at` on that still fits."""
+    """Returns the end of the rows from `at` on that fit."""
     before = ends[at - 1] if at else 0
     stop = int(np.searchsorted(ends, before + room, side="right"))
     return min(stop, len(ends) if rows is None else at + rows)
 
 
-def _joined_json_pages(lines: pa.Array) -> str:
+def _join_lines(lines: pa.Array) -> str:
     whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
     return str(pc.binary_join(whole, ",")[0].as_py())

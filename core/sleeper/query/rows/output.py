@@ -1,7 +1,7 @@
-"""Writes the rows of a query as they come: a table for people, CSV, JSON lines, Parquet.
+"""Writers of the rows of a query: a table of text, CSV, JSON lines, Parquet.
 
-CSV and JSON lines are such as `sleeper ingest` reads: in CSV, bytes are base64, lists and
-maps JSON, and a null is an empty value without quotes.
+`sleeper ingest` can read the CSV and JSON lines. In CSV, bytes are base64, lists and maps are
+JSON, and a null is an empty value without quotes.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ from sleeper.query.printable import printable
 from sleeper.query.rows.json_text import json_lines, plain_text
 
 RowOutput = Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], int]
-"""Writes all rows and returns how many there were."""
+"""Writes all rows and returns their number."""
 
 _PAGE_ROWS = 100
 _CELL_WIDTH_MAX = 60
@@ -26,11 +26,11 @@ _GAP = "  "
 
 
 def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
-    """Columns of text under their names, in pages that get wider when they must.
+    """Writes columns of text under their names, in pages, whose columns can become wider.
 
-    Only this format makes Python objects of values: it is for eyes.
+    Only this format converts values to Python objects, as it is for terminals.
     """
-    widths = [cell_len(_shortened(_one_line(name))) for name in schema.names]
+    widths = [cell_len(_shorten(_one_line(name))) for name in schema.names]
     right = [_is_number(f.type) for f in schema]
     rows = 0
     for batch in batches:
@@ -50,7 +50,7 @@ def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
 
 
 def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
-    """A line of names, then a line a row; text is quoted."""
+    """Writes a line of names, then a line per row, with quoted strings."""
     kinds = [f.type if _is_csv_type(f.type) else pa.string() for f in schema]
     target = pa.schema(list(zip(schema.names, kinds, strict=True)))
     rows = 0
@@ -66,7 +66,7 @@ def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Binary
 
 
 def write_json(_schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
-    """An object a line."""
+    """Writes a JSON object per line."""
     rows = 0
     for batch in batches:
         if batch.num_rows:
@@ -80,7 +80,7 @@ def write_json(_schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
 def write_parquet(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO, codec: str = "zstd"
 ) -> int:
-    """One Parquet file."""
+    """Writes a Parquet file."""
     rows = 0
     with pq.ParquetWriter(sink, schema, compression=codec) as writer:
         for batch in batches:
@@ -95,26 +95,26 @@ ROW_OUTPUTS: dict[str, RowOutput] = {
     "json": write_json,
     "parquet": write_parquet,
 }
-"""By the name that the command line takes."""
+"""Writers by the name of the format on the command line."""
 
 
 def _cells(column: pa.Array) -> list[str]:
     texts = (text or "" for text in plain_text(column).to_pylist())
-    return [_shortened(_one_line(t)) for t in texts]
+    return [_shorten(_one_line(t)) for t in texts]
 
 
 def _one_line(text: str) -> str:
     return text if text.isprintable() else printable(" ".join(text.split()))
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     if cell_len(text) <= _CELL_WIDTH_MAX:
         return text
     return set_cell_size(text, _CELL_WIDTH_MAX - 1) + "…"
 
 
 def _write_heading(schema: pa.Schema, widths: list[int], right: list[bool], sink: BinaryIO) -> None:
-    sink.write(_line([_shortened(_one_line(n)) for n in schema.names], widths, right))
+    sink.write(_line([_shorten(_one_line(n)) for n in schema.names], widths, right))
     sink.write((_GAP.join("─" * w for w in widths) + "\n").encode())
 
 
@@ -133,7 +133,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_csv_type(kind: pa.DataType) -> bool:
-    """Whether Arrow's own CSV writer writes it as we do."""
+    """Returns whether Arrow's CSV writer writes the type in our format."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)

@@ -152,10 +152,10 @@ def _tokens(statement: str) -> Iterator[tuple[str, str]]:
     """Yields kinds and tokens, words in upper case, without blanks and comments."""
     place, word_end = 0, -1
     while place < len(statement):
-        found = _TOKEN.match(statement, place)
-        if found is None or (found.lastgroup == "text" and place == word_end):
+        match = _TOKEN.match(statement, place)
+        if match is None or (match.lastgroup == "text" and place == word_end):
             raise InvalidRequestError(f"wrong SQL: unexpected {statement[place : place + 50]!r}")
-        kind, token, end = str(found.lastgroup), found[0], found.end()
+        kind, token, end = str(match.lastgroup), match[0], match.end()
         if kind == "comment":
             end = _comment_end(statement, end)
         elif kind == "dollar":
@@ -265,8 +265,8 @@ def statement_errors() -> Iterator[None]:
 
 
 def _explain_error(text: str, names: Iterable[str]) -> str:
-    if found := _NOT_ALLOWED.search(text):
-        return f"only SELECT and EXPLAIN are allowed, not {found.group(1)}"
+    if match := _NOT_ALLOWED.search(text):
+        return f"only SELECT and EXPLAIN are allowed, not {match.group(1)}"
     if "information_schema" in text:
         return f"no information_schema; {_list_tables(names)}"
     if name := _missing_name(text, _NO_FUNCTION):
@@ -281,9 +281,9 @@ def _missing_name(text: str, before: str) -> str | None:
 
     The caller chooses the name, which may contain both, so a pattern could backtrack for long.
     """
-    _, found, rest = text.partition(before)
+    _, start, rest = text.partition(before)
     name, end, _ = rest.rpartition(_NOT_FOUND)
-    return name if found and end else None
+    return name if start and end else None
 
 
 def _list_tables(names: Iterable[str]) -> str:
