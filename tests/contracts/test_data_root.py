@@ -32,14 +32,14 @@ def names(root: DataRoot, folder: str = "") -> list[str]:
     return sorted(each.path for each in root.list_objects(folder))
 
 
-def test_what_was_written_is_read(root: DataRoot) -> None:
+def test_written_objects_are_read(root: DataRoot) -> None:
     put(root, "a/b c#1.filter", b"content")
     put(root, "a/empty", b"")
     assert root.read("a/b c#1.filter") == b"content"
     assert root.read("a/empty") == b""
 
 
-def test_an_object_larger_than_a_part_is_whole(root: DataRoot) -> None:
+def test_an_object_larger_than_a_part_is_complete(root: DataRoot) -> None:
     blocks = [bytes([n]) * (3 * MIB + n) for n in range(20)]
     with root.sink("large") as sink:
         for block in blocks:
@@ -49,7 +49,7 @@ def test_an_object_larger_than_a_part_is_whole(root: DataRoot) -> None:
     assert [each.bytes for each in root.list_objects("")] == [sum(map(len, blocks))]
 
 
-def test_a_name_that_is_taken_is_refused_and_keeps_its_content(root: DataRoot) -> None:
+def test_an_existing_name_is_refused_and_keeps_its_content(root: DataRoot) -> None:
     put(root, "a", b"first")
     with pytest.raises(UnavailableError, match=r"cannot write .*a\b"):
         put(root, "a", b"second")
@@ -57,7 +57,7 @@ def test_a_name_that_is_taken_is_refused_and_keeps_its_content(root: DataRoot) -
 
 
 @pytest.mark.parametrize("size", [3, 40 * MIB], ids=["small", "large"])
-def test_an_object_is_replaced_at_once_when_the_new_one_is_whole(root: DataRoot, size: int) -> None:
+def test_an_object_is_replaced_atomically(root: DataRoot, size: int) -> None:
     for content in (b"first", b"x" * size):
         with root.replacing("folder/a") as sink:
             sink.write(content)
@@ -67,7 +67,7 @@ def test_an_object_is_replaced_at_once_when_the_new_one_is_whole(root: DataRoot,
     assert names(root) == ["folder/a"]
 
 
-def test_one_whose_replacement_fails_stays_as_it_is(root: DataRoot) -> None:
+def test_a_failed_replacement_keeps_the_object(root: DataRoot) -> None:
     put(root, "a", b"first")
     with pytest.raises(ZeroDivisionError), root.replacing("a") as sink:
         sink.write(b"second" * (1 // 0))
@@ -80,7 +80,7 @@ def test_what_is_not_there_is_not_found(root: DataRoot) -> None:
         root.read("a/b")
 
 
-def test_a_listing_has_what_is_below_a_folder_with_its_size(root: DataRoot) -> None:
+def test_a_listing_has_the_objects_of_a_folder_with_sizes(root: DataRoot) -> None:
     for path in ("t/data/x", "t/data/y/z", "t2/data/x", "t/data2"):
         put(root, path, path.encode())
     assert names(root, "t/data") == ["t/data/x", "t/data/y/z"]
@@ -88,7 +88,7 @@ def test_a_listing_has_what_is_below_a_folder_with_its_size(root: DataRoot) -> N
     assert names(root, "nothing") == []
 
 
-def test_deleted_objects_are_gone_and_gone_ones_are_no_error(root: DataRoot) -> None:
+def test_deleting_objects_is_idempotent(root: DataRoot) -> None:
     paths = [f"d/{n:04d}" for n in range(30)]
     for path in paths:
         put(root, path, b"x")
@@ -109,7 +109,7 @@ def test_arrow_opens_a_parquet_file_whether_or_not_its_size_is_known(root: DataR
             assert pq.read_table(content).equals(table)
 
 
-def test_opening_what_is_not_there_says_so(root: DataRoot) -> None:
+def test_opening_a_missing_object_is_not_found(root: DataRoot) -> None:
     for size in (None, 100):
         with pytest.raises(FileNotFoundError), root.open("nothing", size) as content:
             content.read()
@@ -124,7 +124,7 @@ def test_an_upload_that_fails_leaves_no_object(data_bucket: Bucket) -> None:
     assert names(root) == []
 
 
-def test_a_store_that_does_not_answer_is_unavailable(
+def test_an_unreachable_store_is_unavailable(
     data_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RETRY_VARIABLE, "0.5")
@@ -135,7 +135,7 @@ def test_a_store_that_does_not_answer_is_unavailable(
         put(root, "a", b"")
 
 
-def test_a_key_that_is_refused_is_an_error_that_names_no_secret(data_bucket: Bucket) -> None:
+def test_a_refused_credential_is_an_error_without_secrets(data_bucket: Bucket) -> None:
     assert data_bucket.credentials is not None
     wrong = dataclasses.replace(data_bucket.credentials, secret_access_key="wrong-secret")
     root = DataRoot(dataclasses.replace(data_bucket, credentials=wrong))

@@ -17,7 +17,7 @@ def request(number: int, table_id: TableId = TABLE, received_ms: int = 1_000) ->
     return FileRequest(table_id, f"m-{number:03d}", f"bucket/{number}", number, received_ms)
 
 
-def test_requests_wait_oldest_first_for_whoever_looks(file_requests: Store[FileRequests]) -> None:
+def test_waiting_requests_are_listed_oldest_first(file_requests: Store[FileRequests]) -> None:
     late, early = request(1, received_ms=2_000), request(2)
     file_requests.port.add([late, early, request(3, OTHER)])
     assert file_requests.again().waiting(TABLE) == (early, late)
@@ -29,7 +29,7 @@ def test_requests_wait_oldest_first_for_whoever_looks(file_requests: Store[FileR
     ]
 
 
-def test_a_request_that_comes_again_changes_nothing(file_requests: Store[FileRequests]) -> None:
+def test_a_repeated_request_changes_nothing(file_requests: Store[FileRequests]) -> None:
     port = file_requests.port
     port.add([request(1)])
     again = dataclasses.replace(request(1), path="bucket/other", received_ms=9)
@@ -37,7 +37,7 @@ def test_a_request_that_comes_again_changes_nothing(file_requests: Store[FileReq
     assert port.waiting(TABLE) == (request(1), request(2))
 
 
-def test_as_many_as_a_job_may_have_are_assigned_at_once(
+def test_the_maximum_of_a_job_is_assigned_at_once(
     file_requests: Store[FileRequests],
 ) -> None:
     port = file_requests.port
@@ -62,7 +62,7 @@ def test_assignment_is_all_or_nothing_and_once(file_requests: Store[FileRequests
     assert [r.path for r in port.waiting(TABLE)] == ["bucket/1", "bucket/2"]
 
 
-def test_what_was_sent_neither_waits_nor_comes_back(file_requests: Store[FileRequests]) -> None:
+def test_sent_requests_stay_sent(file_requests: Store[FileRequests]) -> None:
     port = file_requests.port
     port.add([request(1)])
     port.assign("one", [request(1)])
@@ -75,7 +75,7 @@ def test_what_was_sent_neither_waits_nor_comes_back(file_requests: Store[FileReq
         port.assign("two", [request(1)])
 
 
-def test_tables_are_those_that_requests_wait_for(file_requests: Store[FileRequests]) -> None:
+def test_tables_with_waiting_requests_are_listed(file_requests: Store[FileRequests]) -> None:
     port = file_requests.port
     assert port.tables() == ()
     port.add([request(1), request(2), request(3, OTHER)])
@@ -86,7 +86,7 @@ def test_tables_are_those_that_requests_wait_for(file_requests: Store[FileReques
     assert port.tables() == (TABLE,)
 
 
-def test_what_is_discarded_neither_waits_nor_comes_back(
+def test_discarded_requests_stay_discarded(
     file_requests: Store[FileRequests],
 ) -> None:
     port = file_requests.port

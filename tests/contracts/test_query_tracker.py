@@ -50,13 +50,13 @@ def test_a_query_goes_from_queued_over_in_progress_to_completed(query_tracker: T
     assert query_tracker.again().query("q") == ended
 
 
-def test_the_first_pin_counts(query_tracker: Tracked):
+def test_the_first_pin_is_kept(query_tracker: Tracked):
     tracker = query_tracker.port
     tracker.begin("q", PIN)
     assert query_tracker.again().begin("q", QueryPin("print", "0123abcd", 9, 2000)) == PIN
 
 
-def test_rows_that_are_too_many_for_the_query_fail_their_subquery(query_tracker: Tracked):
+def test_a_subquery_that_exceeds_the_query_s_rows_fails(query_tracker: Tracked):
     tracker = begun(query_tracker, "a", "b", "c")
     assert tracker.finish("q", "a", 6, rows_max=10) is None
     assert tracker.finish("q", "b", 5, rows_max=10) is None
@@ -91,7 +91,7 @@ def test_no_subqueries_complete_a_query(query_tracker: Tracked):
         (("bad", "worse"), FAILED),
     ],
 )
-def test_a_query_ends_by_how_its_subqueries_did(query_tracker: Tracked, errors, expected):
+def test_the_state_of_a_query_follows_from_its_subqueries(query_tracker: Tracked, errors, expected):
     tracker = begun(query_tracker, "a", "b")
     for sub_query_id, error in zip("ab", errors, strict=True):
         ended = tracker.finish("q", sub_query_id, 0 if error else 5, error)
@@ -101,7 +101,7 @@ def test_a_query_ends_by_how_its_subqueries_did(query_tracker: Tracked, errors, 
     assert state(tracker) is expected
 
 
-def test_a_subquery_that_comes_again_is_counted_once(query_tracker: Tracked):
+def test_a_repeated_subquery_is_counted_once(query_tracker: Tracked):
     tracker = begun(query_tracker, "a", "b")
     assert tracker.finish("q", "a", 3) is None
     assert not tracker.start("q", "a")
@@ -123,7 +123,7 @@ def test_a_finished_query_stays_finished(query_tracker: Tracked):
     assert [s.state for s in tracker.subqueries("q")] == [COMPLETED]
 
 
-def test_planning_again_keeps_what_was_done(query_tracker: Tracked):
+def test_repeated_planning_keeps_finished_subqueries(query_tracker: Tracked):
     tracker = begun(query_tracker, "a", "b")
     tracker.finish("q", "a", 3)
     query_tracker.again().plan("q", ["a", "b"])
@@ -133,7 +133,7 @@ def test_planning_again_keeps_what_was_done(query_tracker: Tracked):
     assert ended.row_count == 7
 
 
-def test_a_query_that_cannot_be_run_fails_once_with_its_reason(query_tracker: Tracked):
+def test_an_invalid_query_fails_once_with_its_reason(query_tracker: Tracked):
     tracker = query_tracker.port
     failed = tracker.fail("q", "print", "no such table")
     assert failed is not None
@@ -151,13 +151,13 @@ def test_a_query_fails_while_it_is_planned(query_tracker: Tracked):
     assert (state(tracker), tracker.query("q").error) == (FAILED, "too large")
 
 
-def test_a_query_that_nobody_knows_is_not_found(query_tracker: Tracked):
+def test_an_unknown_query_is_not_found(query_tracker: Tracked):
     with pytest.raises(NotFoundError, match="no query 'q'"):
         query_tracker.port.query("q")
     assert query_tracker.port.finish("q", "a", 1) is None
 
 
-def test_the_newest_queries_come_first_and_old_ones_are_forgotten(query_tracker: Tracked):
+def test_recent_queries_are_newest_first_and_old_ones_are_removed(query_tracker: Tracked):
     tracker = query_tracker.port
     for query_id in ("one", "two", "three"):
         query_tracker.clock.pass_seconds(10)
@@ -171,7 +171,7 @@ def test_the_newest_queries_come_first_and_old_ones_are_forgotten(query_tracker:
     assert query_tracker.stored() == [("four", "-", "FAILED")]
 
 
-def test_many_subqueries_that_end_at_once_end_the_query_once(
+def test_concurrent_ends_of_subqueries_end_the_query_once(
     query_tracker: Tracked, request: pytest.FixtureRequest
 ):
     skip_on_moto(request)
@@ -196,7 +196,7 @@ def test_many_subqueries_that_end_at_once_end_the_query_once(
     assert (status.state, status.row_count) == (COMPLETED, 24)
 
 
-def test_hundreds_of_subqueries_are_recorded_though_some_are_there(
+def test_planning_hundreds_of_subqueries_keeps_existing_ones(
     query_tracker: Tracked, request: pytest.FixtureRequest
 ):
     skip_on_moto(request)

@@ -13,7 +13,7 @@ def bodies(queue: MessageQueue, messages_max: int = 10) -> list[str]:
     return [message.body for message in queue.receive(messages_max)]
 
 
-def test_what_is_sent_is_received_in_order_and_stays_until_deleted(queues: Queues) -> None:
+def test_messages_are_received_in_order_and_stay_until_deleted(queues: Queues) -> None:
     for body in ("a", "b", "c"):
         queues.plain.send(body)
     first, second = queues.again().receive(2)
@@ -26,7 +26,7 @@ def test_what_is_sent_is_received_in_order_and_stays_until_deleted(queues: Queue
     assert bodies(queues.plain) == ["c"]
 
 
-def test_many_are_sent_at_once_in_order(queues: Queues) -> None:
+def test_a_batch_keeps_the_order_of_messages(queues: Queues) -> None:
     queues.plain.send_all(["a", "b"])
     queues.plain.send_all([])
     queues.plain.send_all(["c"])
@@ -36,7 +36,7 @@ def test_many_are_sent_at_once_in_order(queues: Queues) -> None:
     assert all(queues.is_now(m.sent_ms) for m in received)
 
 
-def test_many_are_sent_at_once_to_their_groups(queues: Queues) -> None:
+def test_a_batch_sends_messages_to_their_groups(queues: Queues) -> None:
     queues.fifo.send_all(["g1", "h1", "g2"], ["g", "h", "g"])
     assert [(m.body, m.group) for m in queues.fifo.receive(10)] in (
         [("g1", "g"), ("h1", "h"), ("g2", "g")],
@@ -48,13 +48,13 @@ def test_many_are_sent_at_once_to_their_groups(queues: Queues) -> None:
         queues.plain.send_all(["a"], ["g"])
 
 
-def test_more_are_sent_than_go_into_one_request(queues: Queues) -> None:
+def test_a_batch_can_exceed_one_request(queues: Queues) -> None:
     sent = {f"{i}-{'x' * 20_000}" for i in range(37)}
     queues.plain.send_all(sorted(sent))
     assert sorted(queues.stored()) == sorted(sent)
 
 
-def test_a_message_in_flight_is_not_received_until_its_visibility_passes(queues: Queues) -> None:
+def test_a_message_in_flight_is_invisible_until_its_timeout(queues: Queues) -> None:
     queues.plain.send("a")
     (first,) = queues.plain.receive()
     queues.clock.pass_seconds(29)
@@ -65,7 +65,7 @@ def test_a_message_in_flight_is_not_received_until_its_visibility_passes(queues:
     assert second.receipt != first.receipt
 
 
-def test_extending_keeps_a_message_in_flight_from_now(queues: Queues) -> None:
+def test_extending_sets_the_visibility_timeout_from_now(queues: Queues) -> None:
     queues.plain.send("a")
     (message,) = queues.plain.receive()
     queues.clock.pass_seconds(20)
@@ -76,7 +76,7 @@ def test_extending_keeps_a_message_in_flight_from_now(queues: Queues) -> None:
     assert bodies(queues.plain) == ["a"]
 
 
-def test_an_old_receipt_holds_nothing(queues: Queues) -> None:
+def test_a_stale_receipt_has_no_effect(queues: Queues) -> None:
     queues.skip_on_moto("takes every receipt that it ever gave")
     queues.plain.send("a")
     (first,) = queues.plain.receive()
@@ -92,7 +92,7 @@ def test_an_old_receipt_holds_nothing(queues: Queues) -> None:
     assert queues.stored() == []
 
 
-def test_a_message_given_back_is_received_at_once_or_after_its_delay(queues: Queues) -> None:
+def test_a_returned_message_is_received_at_once_or_after_its_delay(queues: Queues) -> None:
     queues.plain.send("a")
     (message,) = queues.plain.receive()
     queues.plain.give_back(message.receipt)
@@ -106,7 +106,7 @@ def test_a_message_given_back_is_received_at_once_or_after_its_delay(queues: Que
     assert bodies(queues.plain) == ["a"]
 
 
-def test_a_delayed_message_waits(queues: Queues) -> None:
+def test_a_delayed_message_is_invisible_until_its_delay_ends(queues: Queues) -> None:
     queues.plain.send("later", delay_seconds=60)
     queues.plain.send("now")
     assert bodies(queues.plain) == ["now"]
@@ -115,7 +115,7 @@ def test_a_delayed_message_waits(queues: Queues) -> None:
     assert "later" in bodies(queues.plain)
 
 
-def test_waiting_ends_when_a_message_comes_or_the_time_is_up(queues: Queues) -> None:
+def test_a_receive_waits_for_a_message_or_the_timeout(queues: Queues) -> None:
     begun = time.monotonic()
     assert queues.plain.receive(wait_seconds=0.2) == ()
     assert 0.19 <= time.monotonic() - begun < 5
@@ -145,7 +145,7 @@ def test_the_same_body_is_two_messages_of_a_fifo_queue(queues: Queues) -> None:
     assert queues.stored() == ["a"] * 4
 
 
-def test_a_message_that_no_queue_takes_is_refused(queues: Queues) -> None:
+def test_an_invalid_message_is_refused(queues: Queues) -> None:
     if not queues.is_sqs:
         pytest.skip("a local queue takes any text")
     for body, why in (("x" * 1_048_577, "over the limit of 1,048,576"), ("", "empty")):
@@ -162,7 +162,7 @@ def test_a_message_that_no_queue_takes_is_refused(queues: Queues) -> None:
         queues.fifo.send("a", delay_seconds=1, group="g")
 
 
-def test_a_message_received_too_often_is_a_dead_letter(queues: Queues) -> None:
+def test_a_message_over_its_receives_is_a_dead_letter(queues: Queues) -> None:
     queues.plain.send("poison")
     for _ in range(3):
         assert bodies(queues.plain) == ["poison"]
@@ -178,7 +178,7 @@ def test_a_message_received_too_often_is_a_dead_letter(queues: Queues) -> None:
     assert queues.stored() == []
 
 
-def test_dead_letters_return_as_never_received(queues: Queues) -> None:
+def test_redriven_messages_have_no_receives(queues: Queues) -> None:
     for body in ("a", "b"):
         queues.plain.send(body)
     for _ in range(3):
@@ -216,7 +216,7 @@ def test_a_fifo_group_has_one_receiver_at_a_time(queues: Queues) -> None:
     assert bodies(queues.fifo) == ["g2"]
 
 
-def test_a_fifo_group_comes_in_order_after_a_message_returns(queues: Queues) -> None:
+def test_a_fifo_group_keeps_its_order_after_a_returned_message(queues: Queues) -> None:
     queues.skip_on_moto("gives a group to two receivers")
     for body in ("g1", "g2", "g3"):
         queues.fifo.send(body, group="g")
@@ -252,7 +252,7 @@ def test_a_poison_message_does_not_block_its_group_for_ever(queues: Queues) -> N
     assert [letter.body for letter in queues.fifo_dead.list()] == ["poison"]
 
 
-def test_a_group_is_needed_on_fifo_queues_only(queues: Queues) -> None:
+def test_only_fifo_queues_need_a_group(queues: Queues) -> None:
     with pytest.raises(InvalidRequestError, match="needs a group"):
         queues.fifo.send("a")
     with pytest.raises(InvalidRequestError, match="takes no group"):
@@ -278,7 +278,7 @@ STEPS = st.lists(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_groups_stay_in_order_whatever_happens(
+def test_groups_keep_their_order_under_random_operations(
     queues: Queues, steps: list[tuple[str, int]]
 ) -> None:
     """Deletes everything first, because the queue lives through all examples."""

@@ -144,7 +144,7 @@ def test_two_processes_never_receive_the_same_message(
     assert queue.counts().unfinished == 0
 
 
-def test_what_a_killed_sender_was_told_is_sent_is_there(
+def test_a_killed_sender_s_acknowledged_messages_are_kept(
     instance: InstanceFolder, queue: LocalQueue
 ) -> None:
     with process(instance, SEND, "x") as sender:
@@ -178,7 +178,7 @@ def test_runs_of_a_killed_task_are_found_and_failed(instance: InstanceFolder) ->
     assert jobs.job(TABLE, "open").state is JobState.COMMITTED
 
 
-def test_a_process_id_that_was_used_again_is_not_the_process() -> None:
+def test_a_reused_process_id_is_another_process() -> None:
     pid, _, started = this_process().partition("@")
     start, _, place = started.partition("-")
     boot, _, namespace = place.partition("-")
@@ -198,7 +198,7 @@ def test_setting_the_clock_does_not_make_a_process_seem_dead(
     assert is_alive(name)
 
 
-def test_where_the_system_says_little_processes_are_told_apart_by_time(
+def test_processes_are_distinguished_by_start_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("sleeper.jobs.process._PROC", tmp_path)

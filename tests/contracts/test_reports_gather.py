@@ -45,7 +45,7 @@ def test_the_report_on_jobs_names_the_tables(
     assert [row[0] for row in narrowed.rows] == ["j1"]
 
 
-def test_the_report_on_tasks_narrows_to_a_kind(task_tracker: Store[TaskTracker]) -> None:
+def test_the_report_on_tasks_filters_by_kind(task_tracker: Store[TaskTracker]) -> None:
     task_tracker.port.record(TaskEvent("t1", "ingest", TaskStep.STARTED, 1))
     task_tracker.port.record(TaskEvent("t2", "split", TaskStep.STARTED, 2))
     assert len(gather_tasks(task_tracker.port, none).listing().rows) == 2

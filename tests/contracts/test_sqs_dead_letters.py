@@ -62,7 +62,7 @@ def letters(request: pytest.FixtureRequest, ministack_server: Ministack) -> Lett
     return Letters(ministack_queues(ministack_server), request.param == "fifo")
 
 
-def test_a_look_loses_nothing_and_hides_nothing(letters: Letters) -> None:
+def test_a_listing_keeps_messages_visible(letters: Letters) -> None:
     bodies = [f"{i}" for i in range(25)]
     letters.die(*bodies)
     seen = [letter.body for letter in letters.port.list()]
@@ -75,7 +75,7 @@ def test_a_look_loses_nothing_and_hides_nothing(letters: Letters) -> None:
     assert letters.dead() == []
 
 
-def test_a_look_that_fails_to_show_them_again_only_delays_them(letters: Letters) -> None:
+def test_a_failed_listing_only_delays_messages(letters: Letters) -> None:
     letters.die("a", "b")
     client = letters.server.client
     with (
@@ -87,7 +87,7 @@ def test_a_look_that_fails_to_show_them_again_only_delays_them(letters: Letters)
     assert [letter.body for letter in letters.port.list()] == ["a", "b"]
 
 
-def test_a_redrive_that_dies_before_it_deletes_loses_nothing(letters: Letters) -> None:
+def test_a_redrive_that_dies_before_its_delete_loses_nothing(letters: Letters) -> None:
     letters.die("a", "b", "c")
     client = letters.server.client
     with (
@@ -103,7 +103,7 @@ def test_a_redrive_that_dies_before_it_deletes_loses_nothing(letters: Letters) -
     assert sorted(letters.waiting()) == sorted("abc" if letters.fifo else "aabbcc")
 
 
-def test_group_attributes_and_order_stay(letters: Letters) -> None:
+def test_a_redrive_keeps_group_attributes_and_order(letters: Letters) -> None:
     text = {"why": {"DataType": "String", "StringValue": "because"}}
     letters.die("a", "b", attributes=text)
     letters.port.redrive()
@@ -128,7 +128,7 @@ def test_a_job_without_an_id_gets_that_of_its_first_message(letters: Letters) ->
     assert letters.waiting() == [with_id, '{"id":"own"}', "no JSON", "[]"]
 
 
-def test_one_is_deleted_and_the_others_stay(letters: Letters) -> None:
+def test_deleting_a_dead_letter_keeps_the_others(letters: Letters) -> None:
     letters.die("a", "b", "c")
     ids = {letter.body: letter.message_id for letter in letters.port.list()}
     letters.port.delete(ids["b"])
@@ -138,20 +138,20 @@ def test_one_is_deleted_and_the_others_stay(letters: Letters) -> None:
     assert [letter.body for letter in letters.port.list()] == ["a", "c"]
 
 
-def test_a_queue_that_is_gone_is_unavailable(letters: Letters) -> None:
+def test_a_missing_queue_is_unavailable(letters: Letters) -> None:
     letters.server.client.delete_queue(QueueUrl=letters.pair.dead_letters_url)
     with pytest.raises(UnavailableError, match="queue 'q'"):
         letters.port.redrive()
 
 
-def test_a_service_that_does_not_answer_is_unavailable(ministack_server: Ministack) -> None:
+def test_an_unreachable_service_is_unavailable(ministack_server: Ministack) -> None:
     letters = Letters(ministack_queues(ministack_server), fifo=False)
     client = ministack_server.client("sqs", "http://127.0.0.1:9")
     with pytest.raises(UnavailableError, match="queue 'q'"):
         letters.opened(client).redrive()
 
 
-def test_what_dies_again_at_once_is_not_sent_for_ever(letters: Letters) -> None:
+def test_a_message_that_dies_again_is_redriven_once(letters: Letters) -> None:
     letters.die("a", "b")
     client, real = letters.server.client, letters.server.client.delete_message_batch
 
@@ -169,7 +169,7 @@ def test_what_dies_again_at_once_is_not_sent_for_ever(letters: Letters) -> None:
     assert sorted(letters.dead()) == ["a", "b"]
 
 
-def test_a_deletion_that_is_refused_is_told(letters: Letters) -> None:
+def test_a_refused_deletion_is_unavailable(letters: Letters) -> None:
     letters.die("a")
     refused = {"Failed": [{"Id": "0", "Code": "ReceiptHandleIsInvalid"}]}
     with (

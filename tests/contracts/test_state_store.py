@@ -41,7 +41,7 @@ def on_dynamo(request: pytest.FixtureRequest, folder: Path) -> TableUnderTest:
     return TableUnderTest(folder, "remote", make_log=make_log).initialise()
 
 
-def test_a_commit_is_seen_by_every_store_at_once(table):
+def test_every_store_reads_a_commit_at_once(table):
     other = table.another_store()
     table.ingest("a")
     with other.reading() as state:
@@ -50,7 +50,7 @@ def test_a_commit_is_seen_by_every_store_at_once(table):
     assert table.paths_in("root") == ["a", "b"]
 
 
-def test_a_reader_sees_one_moment_while_others_commit(table):
+def test_a_reader_sees_one_version_during_commits(table):
     table.ingest("a")
     with table.store.reading() as state:
         table.another_store().commit(table.ingest_job("b"))
@@ -58,7 +58,7 @@ def test_a_reader_sees_one_moment_while_others_commit(table):
         assert state.number == 2
 
 
-def test_transactions_of_one_commit_are_one_entry_and_each_is_judged_after_those_before(table):
+def test_a_commit_is_one_entry_and_validates_transactions_in_order(table):
     good, bad, better = table.ingest_job("a"), table.ingest_job("a"), table.ingest_job("b")
     outcomes = table.store.commit(good, bad, better)
     assert [o.status for o in outcomes] == [Status.APPLIED, Status.REFUSED, Status.APPLIED]
@@ -76,7 +76,7 @@ def test_a_refused_transaction_is_never_logged(table):
         assert state.number == 2
 
 
-def test_threads_that_commit_at_once_all_get_numbers_of_their_own(table):
+def test_concurrent_commits_have_distinct_numbers(table):
     numbers: list[int] = []
 
     def run(thread: int) -> None:
@@ -93,13 +93,13 @@ def test_threads_that_commit_at_once_all_get_numbers_of_their_own(table):
     assert len(table.paths_in("root")) == 80
 
 
-def test_a_commit_that_cannot_even_be_judged_fails_alone(table):
+def test_a_commit_that_cannot_be_validated_fails_alone(table):
     bad = table.ingest_job("bad\ud800")
     assert table.commit(bad).refused
     assert table.ingest("a").status is Status.APPLIED
 
 
-def test_a_snapshot_and_a_trim_lose_nothing(table):
+def test_a_snapshot_and_a_trim_keep_the_state(table):
     table.ingest("a")
     table.store.save_snapshot()
     assert table.store.trim() == 0  # one snapshot is not enough
@@ -149,7 +149,7 @@ def test_a_torn_snapshot_does_not_count_for_trimming(table):
     assert table.another_store().trim() == 0
 
 
-def test_a_commit_that_loses_a_race_is_judged_again(remote):
+def test_a_commit_that_loses_a_race_is_validated_again(remote):
     other = remote.another_store()
     remote.log.before_next_append = lambda: other.commit(remote.ingest_job("a"))
     assert remote.ingest("a").refused
@@ -158,7 +158,7 @@ def test_a_commit_that_loses_a_race_is_judged_again(remote):
     assert remote.paths_in("root") == ["a", "b", "c"]
 
 
-def test_a_writer_that_meets_nobody_else_appends_without_reading_the_log(remote):
+def test_a_writer_without_competitors_appends_without_reading_the_log(remote):
     remote.ingest("a")
     reads = remote.log.reads
     assert remote.ingest("b").number == 3
@@ -166,7 +166,7 @@ def test_a_writer_that_meets_nobody_else_appends_without_reading_the_log(remote)
     assert remote.log.reads == reads
 
 
-def test_what_looks_wrong_to_a_copy_that_is_behind_is_judged_by_the_log(remote):
+def test_a_stale_copy_validates_against_the_log(remote):
     remote.ingest("a")
     other = remote.another_store()
     job = remote.ingest_job("b")
@@ -178,7 +178,7 @@ def test_what_looks_wrong_to_a_copy_that_is_behind_is_judged_by_the_log(remote):
     assert remote.ingest("d").number == 6
 
 
-def test_one_entry_of_a_copy_that_is_behind_takes_no_number_twice(remote):
+def test_a_stale_copy_never_reuses_a_number(remote):
     remote.ingest("a")
     other = remote.another_store()
     other.commit(remote.ingest_job("b"), remote.ingest_job("c"))
@@ -187,7 +187,7 @@ def test_one_entry_of_a_copy_that_is_behind_takes_no_number_twice(remote):
     assert remote.paths_in("root") == ["a", "b", "c", "d"]
 
 
-def test_a_file_assigned_by_another_meanwhile_is_not_assigned_twice(remote):
+def test_a_file_assigned_by_another_writer_is_not_assigned_twice(remote):
     remote.ingest("a")
     winner = remote.another_store()
     loser = remote.store
@@ -201,7 +201,7 @@ def test_a_file_assigned_by_another_meanwhile_is_not_assigned_twice(remote):
     assert "assigned to another" in remote.assign("loser", "a").reason
 
 
-def test_an_append_whose_answer_was_lost_is_recognised_as_ours(remote):
+def test_an_append_with_a_lost_response_is_recognised(remote):
     remote.log.lose_next_answer = True
     assert remote.ingest("a") == Outcome(Status.APPLIED, 2)
     assert remote.ingest("b").number == 3
@@ -209,7 +209,7 @@ def test_an_append_whose_answer_was_lost_is_recognised_as_ours(remote):
     assert [e.first_number for e in remote.log.read(0)] == [1, 2, 3]
 
 
-def test_a_commit_whose_outcome_stayed_unknown_may_be_repeated(remote, monkeypatch):
+def test_a_commit_with_an_unknown_outcome_can_be_repeated(remote, monkeypatch):
     job = remote.ingest_job("a")
     append = remote.log.append
 
@@ -227,7 +227,7 @@ def test_a_commit_whose_outcome_stayed_unknown_may_be_repeated(remote, monkeypat
     assert remote.paths_in("root") == ["a"]
 
 
-def test_a_writer_that_always_loses_is_told_so(remote, monkeypatch):
+def test_a_writer_that_always_conflicts_is_unavailable(remote, monkeypatch):
     monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
 
     def conflict(entry):
@@ -254,7 +254,7 @@ def trimmed_behind(remote: TableUnderTest):
     return asleep
 
 
-def test_a_reader_that_meets_a_gap_opens_the_newest_snapshot(remote):
+def test_a_reader_at_a_gap_opens_the_newest_snapshot(remote):
     asleep = trimmed_behind(remote)
     with asleep.reading() as state:
         assert [f.path for f in state.files.all()] == ["a", "b", "c"]
@@ -278,7 +278,7 @@ def damage(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["torn", "flipped", "another's"])
-def test_a_damaged_snapshot_is_passed_over_for_the_older_one(remote, caplog, how):
+def test_a_damaged_snapshot_falls_back_to_the_older_one(remote, caplog, how):
     asleep = trimmed_behind(remote)
     newest = max((remote.folder / "table/snapshots").iterdir())
     damage(newest, how)
@@ -295,7 +295,7 @@ def test_without_a_whole_snapshot_a_gap_is_a_data_error(remote):
         pass
 
 
-def test_a_stale_read_does_not_ask_the_log(remote):
+def test_a_stale_read_does_not_read_the_log(remote):
     other = remote.another_store()
     with other.reading():
         pass
@@ -312,7 +312,7 @@ def test_a_file_that_is_no_database_is_a_data_error(tmp_path):
         TableUnderTest(tmp_path, "embedded")
 
 
-def test_answers_that_were_not_read_to_their_end_do_not_hold_back_later_readers(table):
+def test_unfinished_results_do_not_block_later_readers(table):
     table.ingest(*(f"a{i}" for i in range(2000)))
     with table.store.reading() as state:
         files = state.files.all()

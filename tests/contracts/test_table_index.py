@@ -18,7 +18,7 @@ A = TableRef(TableId("0000000a"), "apples")
 B = TableRef(TableId("0000000b"), "bananas", online=False)
 
 
-def test_a_created_table_is_found_by_name_and_id_from_elsewhere(index: Store[TableIndex]) -> None:
+def test_other_processes_find_a_created_table_by_name_and_id(index: Store[TableIndex]) -> None:
     index.port.create(A)
     index.port.create(B)
     other = index.again()
@@ -35,7 +35,7 @@ def test_what_is_not_there_is_not_found(index: Store[TableIndex]) -> None:
         index.port.by_id(A.id)
 
 
-def test_a_name_or_id_is_given_once(index: Store[TableIndex]) -> None:
+def test_names_and_ids_are_unique(index: Store[TableIndex]) -> None:
     index.port.create(A)
     with pytest.raises(ConflictError, match="table 'apples' exists already"):
         index.port.create(replace(B, name="apples"))
@@ -45,7 +45,7 @@ def test_a_name_or_id_is_given_once(index: Store[TableIndex]) -> None:
 
 
 @pytest.mark.parametrize("name", ["", " a", "a/b", "a\nb", "..", "x" * 201, 'a"b'])
-def test_a_name_that_cannot_be_is_refused(index: Store[TableIndex], name: str) -> None:
+def test_an_invalid_name_is_refused(index: Store[TableIndex], name: str) -> None:
     with pytest.raises(InvalidRequestError):
         index.port.create(replace(A, name=name))
     index.port.create(B)
@@ -125,7 +125,7 @@ def test_a_change_by_another_is_not_overwritten(index: Store[TableIndex]) -> Non
     assert renamed == replace(A, name="pears", online=False)
 
 
-def test_of_many_creations_of_one_name_one_wins(index: Store[TableIndex]) -> None:
+def test_one_of_many_concurrent_creations_wins(index: Store[TableIndex]) -> None:
     def create(number: int) -> bool:
         try:
             index.port.create(TableRef(TableId(f"{number:08x}"), "apples"))

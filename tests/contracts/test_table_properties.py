@@ -81,7 +81,7 @@ def unused_names(prefix: str) -> list[str]:
     return sorted(name for name in gchq_names() if name.startswith(prefix) and name not in declared)
 
 
-def test_what_is_written_is_read_by_others(files: Files) -> None:
+def test_written_properties_are_visible_to_others(files: Files) -> None:
     with pytest.raises(NotFoundError, match=f"table-{TABLE}"):
         files.tables.read(TABLE)
     write(files)
@@ -101,7 +101,7 @@ def test_a_change_sets_and_unsets_and_a_wrong_one_changes_nothing(files: Files) 
         files.tables.change(TableId("0000000b"), {NAME.name: "d"})
 
 
-def test_changes_made_at_once_lose_nothing(files: Files) -> None:
+def test_concurrent_changes_are_all_kept(files: Files) -> None:
     write(files)
     # Names of gchq/sleeper that mean nothing here are kept.
     names = unused_names("sleeper.table.")[:12]
@@ -130,7 +130,7 @@ def test_the_instances_own_properties_change_but_not_its_id(files: Files) -> Non
     assert files.again().instance().values == {ID.name: "test", QUERY_ROWS_MAX.name: "7"}
 
 
-def test_what_a_command_sets_while_a_deployment_writes_is_not_lost(data_bucket: Bucket) -> None:
+def test_a_command_s_change_during_a_deployment_is_kept(data_bucket: Bucket) -> None:
     files = PropertyFiles(open_bucket(data_bucket), data_bucket.name)
     files.write_instance(
         lambda _: instance_properties({ID.name: "test", TAGS_OF_RESOURCES.name: "a,1"})

@@ -70,7 +70,7 @@ def tasks(request: pytest.FixtureRequest) -> Tasks:
     return Tasks(launcher, end)
 
 
-def test_tasks_that_were_started_run_until_they_end(tasks: Tasks) -> None:
+def test_started_tasks_run_until_their_end(tasks: Tasks) -> None:
     assert tasks.launcher.running() == 0
     assert tasks.launcher.start(3) == Launch(3)
     assert tasks.launcher.start(0) == Launch(0)
@@ -79,12 +79,12 @@ def test_tasks_that_were_started_run_until_they_end(tasks: Tasks) -> None:
     assert tasks.launcher.running() == 2
 
 
-def test_many_are_started_and_counted(tasks: Tasks) -> None:
+def test_many_tasks_are_started_and_counted(tasks: Tasks) -> None:
     assert tasks.launcher.start(123) == Launch(123)
     assert tasks.launcher.running() == 123
 
 
-def test_ecs_is_asked_for_ten_at_a_time_on_fargate_without_a_public_address(
+def test_a_request_starts_at_most_ten_fargate_tasks_without_a_public_address(
     ecs: Any, ecs_launcher: EcsTaskLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[str, Any]] = []
@@ -121,7 +121,7 @@ ANSWERS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("answer", "reason"), ANSWERS)
-def test_what_ecs_cannot_start_now_is_told_with_what_it_could(
+def test_a_partial_start_reports_started_tasks_and_failures(
     ecs: Any,
     ecs_launcher: EcsTaskLauncher,
     monkeypatch: pytest.MonkeyPatch,
@@ -144,6 +144,6 @@ def test_what_ecs_cannot_start_now_is_told_with_what_it_could(
     assert answers == []
 
 
-def test_a_cluster_that_is_gone_is_an_error(ecs: Any) -> None:
+def test_a_missing_cluster_is_unavailable(ecs: Any) -> None:
     with pytest.raises(UnavailableError, match=r"tasks of ingest: .*[Cc]luster"):
         EcsTaskLauncher(ecs, "gone", "ingest", [], "").running()

@@ -38,7 +38,7 @@ def test_a_job_goes_through_its_steps(job_tracker: Store[JobTracker]) -> None:
     assert run.rows_per_second == 4.0
 
 
-def test_the_order_of_events_and_their_repetition_are_no_matter(
+def test_the_order_and_repetition_of_events_do_not_matter(
     job_tracker: Store[JobTracker],
 ) -> None:
     job_tracker.port.record(CREATED, STARTED, FINISHED, COMMITTED)
@@ -63,7 +63,7 @@ def test_a_crash_may_leave_a_start_without_an_end(job_tracker: Store[JobTracker]
     assert job.last_run.run_id == "r2"
 
 
-def test_a_failed_job_says_why_until_it_is_tried_again(job_tracker: Store[JobTracker]) -> None:
+def test_a_failed_job_has_its_reason_until_its_retry(job_tracker: Store[JobTracker]) -> None:
     job_tracker.port.record(CREATED, STARTED, FAILED)
     job = job_tracker.port.job(TABLE, "j1")
     assert (job.state, job.reasons) == (JobState.FAILED, ("disk full", "at row 7"))
@@ -73,7 +73,7 @@ def test_a_failed_job_says_why_until_it_is_tried_again(job_tracker: Store[JobTra
     assert job.runs[0].reasons == ("disk full", "at row 7")
 
 
-def test_a_commit_outranks_a_failure_whichever_is_known_first(
+def test_a_commit_outranks_a_failure_in_any_order(
     job_tracker: Store[JobTracker],
 ) -> None:
     job_tracker.port.record(CREATED, STARTED, replace(FAILED, at_ms=9_000))
@@ -82,7 +82,7 @@ def test_a_commit_outranks_a_failure_whichever_is_known_first(
     assert (job.state, job.reasons, job.runs[0].reasons) == (JobState.COMMITTED, (), ())
 
 
-def test_a_committed_job_stays_so_when_its_message_comes_again(
+def test_a_redelivered_message_leaves_a_job_committed(
     job_tracker: Store[JobTracker],
 ) -> None:
     again = replace(STARTED, run_id="r2", at_ms=9_000)
@@ -94,7 +94,7 @@ def test_a_committed_job_stays_so_when_its_message_comes_again(
     assert job.last_run.run_id == "r1"
 
 
-def test_a_job_can_be_rejected_before_it_was_tried(job_tracker: Store[JobTracker]) -> None:
+def test_a_job_can_be_rejected_before_its_first_run(job_tracker: Store[JobTracker]) -> None:
     rejected = replace(CREATED, step=JobStep.REJECTED, inputs=None, reasons=("no field 'x'",))
     job_tracker.port.record(rejected)
     job = job_tracker.port.job(TABLE, "j1")
@@ -105,7 +105,7 @@ def test_a_job_can_be_rejected_before_it_was_tried(job_tracker: Store[JobTracker
     )
 
 
-def test_recent_jobs_are_narrowed_and_newest_first(job_tracker: Store[JobTracker]) -> None:
+def test_recent_jobs_are_filtered_and_newest_first(job_tracker: Store[JobTracker]) -> None:
     other = TableId("0000000b")
     job_tracker.port.record(
         CREATED,
@@ -129,7 +129,7 @@ def test_jobs_of_one_id_on_two_tables_are_two(job_tracker: Store[JobTracker]) ->
         job_tracker.port.job(TABLE, "j2")
 
 
-def test_old_jobs_are_forgotten_whole(job_tracker: Store[JobTracker]) -> None:
+def test_all_events_of_old_jobs_are_removed(job_tracker: Store[JobTracker]) -> None:
     job_tracker.port.record(CREATED, STARTED, replace(CREATED, job_id="j2", at_ms=1_500))
     assert job_tracker.port.remove_before(2_000) == 1
     assert [j.job_id for j in job_tracker.port.recent()] == ["j1"]
@@ -155,7 +155,7 @@ def test_a_task_runs_until_its_end_is_recorded(task_tracker: Store[TaskTracker])
 
 
 @pytest.mark.parametrize("order", [(ENDED, FOUND_DEAD), (FOUND_DEAD, ENDED)])
-def test_an_end_that_a_task_told_itself_outranks_one_that_was_found(
+def test_a_task_s_own_end_outranks_a_detected_one(
     task_tracker: Store[TaskTracker], order: tuple[TaskEvent, TaskEvent]
 ) -> None:
     for event in (BEGUN, *order):
@@ -164,7 +164,7 @@ def test_an_end_that_a_task_told_itself_outranks_one_that_was_found(
     assert (task.ended_ms, task.reason, task.jobs) == (5_000, None, 2)
 
 
-def test_the_latest_heartbeat_counts_whatever_the_order_of_events(
+def test_the_latest_heartbeat_is_kept_in_any_order(
     task_tracker: Store[TaskTracker],
 ) -> None:
     task_tracker.port.record(BEGUN)
@@ -180,7 +180,7 @@ def test_the_latest_heartbeat_counts_whatever_the_order_of_events(
     assert [t.task_id for t in task_tracker.port.recent()] == ["t1"]
 
 
-def test_recent_tasks_are_newest_first_and_old_ones_forgotten(
+def test_recent_tasks_are_newest_first_and_old_ones_are_removed(
     task_tracker: Store[TaskTracker],
 ) -> None:
     task_tracker.port.record(BEGUN)

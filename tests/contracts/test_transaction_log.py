@@ -47,7 +47,7 @@ def test_entries_are_read_back_in_order_after_a_number(log):
 
 
 @pytest.mark.parametrize("first", [1, 3])
-def test_an_append_elsewhere_than_at_the_head_conflicts_and_changes_nothing(log, first):
+def test_an_append_not_at_the_head_conflicts_and_changes_nothing(log, first):
     kept = entry(1, 1)
     log.append(kept)
     with pytest.raises(ConflictError):
@@ -56,7 +56,7 @@ def test_an_append_elsewhere_than_at_the_head_conflicts_and_changes_nothing(log,
     assert list(log.read(0)) == [kept]
 
 
-def test_a_trimmed_number_is_never_free_again(log):
+def test_a_trimmed_number_stays_taken(log):
     for number in (1, 2, 3):
         log.append(entry(number, number))
     log.trim(3)
@@ -67,7 +67,7 @@ def test_a_trimmed_number_is_never_free_again(log):
     log.append(entry(4, 4))
 
 
-def test_a_trim_keeps_entries_that_reach_beyond_it_and_a_gap_is_told(log):
+def test_a_trim_keeps_entries_beyond_it_and_reads_report_the_gap(log):
     for e in (entry(1, 2), entry(3, 5), entry(6, 6)):
         log.append(e)
     log.trim(4)

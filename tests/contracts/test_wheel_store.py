@@ -31,7 +31,7 @@ def test_wheels_are_listed_by_name_and_read(store: WheelStore) -> None:
         store.read("c-1.whl")
 
 
-def test_another_content_has_another_tag(store: WheelStore) -> None:
+def test_changed_content_has_another_tag(store: WheelStore) -> None:
     store.write("a-1.whl", b"first")
     before = list(store.list())
     assert list(store.list()) == before
@@ -40,7 +40,7 @@ def test_another_content_has_another_tag(store: WheelStore) -> None:
     assert list(store.list()) != before
 
 
-def test_a_wheel_is_deleted_once_and_again(store: WheelStore) -> None:
+def test_deleting_a_wheel_is_idempotent(store: WheelStore) -> None:
     store.write("a-1.whl", b"a")
     store.delete("a-1.whl")
     store.delete("a-1.whl")

@@ -20,7 +20,7 @@ def s3() -> Iterator[Any]:
         yield client
 
 
-def test_every_version_and_mark_of_deletion_goes(s3: Any) -> None:
+def test_emptying_deletes_all_versions_and_delete_markers(s3: Any) -> None:
     s3.put_bucket_versioning(Bucket="bucket", VersioningConfiguration={"Status": "Enabled"})
     for number in range(3):
         s3.put_object(Bucket="bucket", Key=f"{number}", Body=b"old")
@@ -37,5 +37,5 @@ def test_a_bucket_without_versions_is_emptied(s3: Any) -> None:
     s3.delete_bucket(Bucket="bucket")
 
 
-def test_a_bucket_that_is_gone_is_empty(s3: Any) -> None:
+def test_a_missing_bucket_is_empty(s3: Any) -> None:
     assert empty_bucket(s3, "another") == 0

@@ -68,7 +68,7 @@ def test_a_frame_that_is_too_large_is_refused(gateway: str) -> None:
         connections(gateway).send(Connection(f"https://{gateway}", FULL), "x")
 
 
-def test_nothing_is_sent_to_an_endpoint_that_is_not_the_instances(gateway: str) -> None:
+def test_frames_go_only_to_the_endpoint_of_the_instance(gateway: str) -> None:
     for endpoint in ("https://evil.example/live", "evil.example", "https://[", ""):
         with pytest.raises(InvalidRequestError, match="no WebSocket"):
             connections(gateway).send(Connection(endpoint, OPEN), "x")

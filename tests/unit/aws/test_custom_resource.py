@@ -44,7 +44,7 @@ _event: dict[str, Any] = {
 }
 
 
-def test_done_work_is_answered_with_success(answers: list[dict[str, Any]]) -> None:
+def test_finished_work_is_reported_as_success(answers: list[dict[str, Any]]) -> None:
     asked: list[CustomResourceRequest] = []
     answer_request(_event, asked.append)
     assert asked == [CustomResourceRequest(RequestType.CREATE, {"Set": {}}, None)]
@@ -71,7 +71,7 @@ def test_an_update_keeps_the_resource_s_own_id(answers: list[dict[str, Any]]) ->
         (InvalidRequestError(), "InvalidRequestError"),
     ],
 )
-def test_whatever_goes_wrong_is_answered_with_its_reason(
+def test_a_failure_is_reported_with_its_reason(
     answers: list[dict[str, Any]], error: Exception, reason: str
 ) -> None:
     def fail(_: CustomResourceRequest) -> None:

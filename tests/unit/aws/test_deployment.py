@@ -38,34 +38,34 @@ def _deploy(
     ).values
 
 
-def test_a_first_deployment_writes_the_folder_and_where_things_are() -> None:
+def test_a_first_deployment_writes_the_folder_s_and_the_deployed_properties() -> None:
     written = deployed_properties({}, {}, {"sleeper.id": "a", TASKS: "3"}, {URL: "u"})
     assert written.values == {"sleeper.id": "a", TASKS: "3", URL: "u"}
 
 
-def test_what_was_set_from_the_command_line_is_kept() -> None:
+def test_values_set_from_the_command_line_are_kept() -> None:
     standing = {"sleeper.id": "a", TASKS: "3", GC: "99"}
     assert _deploy(standing, {TASKS: "3"}, {TASKS: "3"})[GC] == "99"
 
 
-def test_a_value_that_the_folder_did_not_change_is_not_set_back() -> None:
+def test_a_value_unchanged_in_the_folder_is_not_reset() -> None:
     assert _deploy({"sleeper.id": "a", TASKS: "50"}, {TASKS: "3"}, {TASKS: "3"})[TASKS] == "50"
 
 
-def test_what_changed_in_the_folder_is_set() -> None:
+def test_values_changed_in_the_folder_are_set() -> None:
     assert _deploy({"sleeper.id": "a", TASKS: "50"}, {TASKS: "3"}, {TASKS: "4"})[TASKS] == "4"
 
 
-def test_what_was_taken_out_of_the_folder_is_unset() -> None:
+def test_values_removed_from_the_folder_are_unset() -> None:
     assert TASKS not in _deploy({"sleeper.id": "a", TASKS: "3"}, {TASKS: "3"}, {})
 
 
-def test_where_things_are_is_what_this_deployment_says_and_nothing_else() -> None:
+def test_deployed_properties_are_those_of_the_latest_deployment_only() -> None:
     standing = {"sleeper.id": "a", URL: "old", "sleeper.query.queue.url": "gone"}
     assert _deploy(standing, {}, {}) == {"sleeper.id": "a", URL: "new"}
 
 
-def test_a_deployment_that_comes_twice_changes_nothing() -> None:
+def test_a_repeated_deployment_changes_nothing() -> None:
     once = _deploy({"sleeper.id": "a", GC: "99"}, {TASKS: "3"}, {TASKS: "4"})
     assert _deploy(once, {TASKS: "3"}, {TASKS: "4"}) == once
 
@@ -78,7 +78,7 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
     opened.close()
 
 
-def test_a_table_that_is_not_there_is_made(instance: Instance) -> None:
+def test_a_missing_table_is_created(instance: Instance) -> None:
     define_table(instance, TABLE, None)
     table = instance.table("events")
     assert table.properties().get(SPLIT_THRESHOLD_ROWS) == 5000
@@ -86,7 +86,7 @@ def test_a_table_that_is_not_there_is_made(instance: Instance) -> None:
         assert len(list(state.partitions.leaves())) == 3
 
 
-def test_a_table_that_is_there_is_left_alone_at_its_first_deployment(instance: Instance) -> None:
+def test_an_existing_table_is_unchanged_by_its_first_deployment(instance: Instance) -> None:
     define_table(instance, TABLE, None)
     ref = instance.table("events").ref
     define_table(instance, replace(TABLE, settings={THRESHOLD: "1"}), None)
@@ -94,7 +94,7 @@ def test_a_table_that_is_there_is_left_alone_at_its_first_deployment(instance: I
     assert instance.table("events").properties().get(SPLIT_THRESHOLD_ROWS) == 5000
 
 
-def test_properties_of_a_table_that_changed_are_set(instance: Instance) -> None:
+def test_changed_properties_of_a_table_are_set(instance: Instance) -> None:
     define_table(instance, TABLE, None)
     define_table(instance, replace(TABLE, settings={ONLINE.name: "false"}), TABLE)
     table = instance.table("events")
@@ -109,7 +109,7 @@ def test_a_schema_cannot_change(instance: Instance) -> None:
         define_table(instance, changed, TABLE)
 
 
-def test_a_table_that_is_there_with_another_schema_fails_its_first_deployment(
+def test_an_existing_table_with_another_schema_fails_its_first_deployment(
     instance: Instance,
 ) -> None:
     define_table(instance, TABLE, None)
@@ -118,13 +118,13 @@ def test_a_table_that_is_there_with_another_schema_fails_its_first_deployment(
         define_table(instance, changed, None)
 
 
-def test_a_change_of_schema_that_was_refused_can_be_rolled_back(instance: Instance) -> None:
+def test_a_refused_schema_change_can_be_rolled_back(instance: Instance) -> None:
     define_table(instance, TABLE, None)
     refused = replace(TABLE, schema=SCHEMA.replace("LongType", "StringType"))
     define_table(instance, TABLE, refused)
 
 
-def test_a_table_with_an_iterator_is_made_where_there_is_no_arrow(
+def test_a_table_with_an_iterator_is_created_without_arrow(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -139,7 +139,7 @@ def test_a_table_with_an_iterator_is_made_where_there_is_no_arrow(
 
 
 @pytest.mark.parametrize("protect", [True, False])
-def test_tables_are_protected_as_the_deployment_says(
+def test_a_deployment_sets_the_deletion_protection_of_tables(
     protect: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")

@@ -58,9 +58,7 @@ def error_of(error: Exception) -> SleeperError:
         (NoRegionError(), InvalidRequestError),
     ],
 )
-def test_an_answer_becomes_the_error_that_says_what_to_do(
-    error: Exception, kind: type[SleeperError]
-) -> None:
+def test_aws_errors_are_translated(error: Exception, kind: type[SleeperError]) -> None:
     assert type(error_of(error)) is kind
 
 
@@ -75,7 +73,7 @@ def test_an_answer_becomes_the_error_that_says_what_to_do(
         (("ValidationError", "None"), InvalidRequestError),
     ],
 )
-def test_a_cancelled_transaction_goes_by_its_reasons(
+def test_a_cancelled_transaction_is_translated_by_its_reasons(
     reasons: tuple[str, ...], kind: type[SleeperError]
 ) -> None:
     assert type(error_of(client_error("TransactionCanceledException", *reasons))) is kind

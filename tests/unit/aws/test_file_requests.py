@@ -11,7 +11,7 @@ RECEIVED_MS = 1_767_225_600_000
 MONTH_SECONDS = 30 * 86_400
 
 
-def test_requests_expire_a_month_after_they_came_if_they_do_not_wait(
+def test_sent_and_discarded_requests_expire_after_a_month(
     tables: DynamoTables,
 ) -> None:
     name = tables.name(INGEST_BATCHER_TABLE)

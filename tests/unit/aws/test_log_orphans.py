@@ -34,7 +34,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-def test_a_kill_between_object_and_append_leaves_an_orphan_that_collection_finds(
+def test_collection_finds_the_orphaned_body_of_a_killed_append(
     tables: DynamoTables, tmp_path: Path
 ) -> None:
     client, objects = FaultyClient(tables.client), MemoryStore()
@@ -77,7 +77,7 @@ def test_a_kill_between_object_and_append_leaves_an_orphan_that_collection_finds
         assert state.jobs.applied("kept", AddFiles.kind) is not None
 
 
-def test_the_body_of_an_append_under_way_is_kept(tables: DynamoTables) -> None:
+def test_collection_keeps_the_body_of_an_append_in_progress(tables: DynamoTables) -> None:
     """A collector whose clock is ahead takes it for old; the entry that follows needs it."""
     log = DynamoTransactionLog(
         tables.client, tables.name(TRANSACTION_LOG_TABLE), TABLE, MemoryStore()

@@ -42,7 +42,9 @@ def queries(tables: DynamoTables, client: Any) -> DynamoQueryTracker:
     return DynamoQueryTracker(client, tables.name(QUERY_TRACKER_TABLE), 30)
 
 
-def test_the_subquery_that_ends_a_query_knows_it(queries: DynamoQueryTracker, client: Any) -> None:
+def test_a_lost_response_still_reports_the_end_of_the_query(
+    queries: DynamoQueryTracker, client: Any
+) -> None:
     queries.begin("q", PIN)
     queries.plan("q", ["s"])
     queries.start("q", "s")
@@ -53,7 +55,9 @@ def test_the_subquery_that_ends_a_query_knows_it(queries: DynamoQueryTracker, cl
     assert queries.finish("q", "s", 3) is None
 
 
-def test_a_count_of_rows_is_no_second_finish(queries: DynamoQueryTracker, client: Any) -> None:
+def test_a_repeated_count_of_rows_finishes_a_subquery_once(
+    queries: DynamoQueryTracker, client: Any
+) -> None:
     queries.begin("q", PIN)
     queries.plan("q", ["s"])
     lose_next_response(client, "TransactWriteItems")
@@ -77,14 +81,14 @@ def test_a_query_that_fails_is_ended_once(
         queries.fail("q", "another", "reason")
 
 
-def test_a_query_that_begins_is_its_own(queries: DynamoQueryTracker, client: Any) -> None:
+def test_a_repeated_begin_is_accepted(queries: DynamoQueryTracker, client: Any) -> None:
     lose_next_response(client, "PutItem")
     assert queries.begin("q", PIN) == PIN
     lose_next_response(client, "UpdateItem")
     assert queries.start("q", "s")
 
 
-def test_a_table_that_is_created_is_no_conflict(tables: DynamoTables, client: Any) -> None:
+def test_a_repeated_table_creation_is_no_conflict(tables: DynamoTables, client: Any) -> None:
     names = (TABLE_NAME_INDEX, TABLE_ID_INDEX, TABLE_ONLINE_INDEX)
     index = DynamoTableIndex(client, TableIndexNames(*(tables.name(each) for each in names)))
     table = TableRef(TABLE, "t")
@@ -96,7 +100,7 @@ def test_a_table_that_is_created_is_no_conflict(tables: DynamoTables, client: An
     assert index.list() == (renamed,)
 
 
-def test_files_that_are_assigned_are_no_conflict(tables: DynamoTables, client: Any) -> None:
+def test_a_repeated_assignment_is_no_conflict(tables: DynamoTables, client: Any) -> None:
     requests = DynamoFileRequests(client, tables.name(INGEST_BATCHER_TABLE))
     lose_next_response(client, "PutItem")
     requests.add([FileRequest(TABLE, "r", "bucket/file", 1, 1)])
@@ -107,7 +111,7 @@ def test_files_that_are_assigned_are_no_conflict(tables: DynamoTables, client: A
     assert requests.waiting(TABLE) == ()
 
 
-def test_an_entry_and_an_event_are_kept_once(tables: DynamoTables, client: Any) -> None:
+def test_a_repeated_entry_or_event_is_stored_once(tables: DynamoTables, client: Any) -> None:
     log = DynamoTransactionLog(client, tables.name(TRANSACTION_LOG_TABLE), TABLE, None)  # type: ignore[arg-type]
     entry = LogEntry(1, 1, 1, "write", "")
     lose_next_response(client, "TransactWriteItems")

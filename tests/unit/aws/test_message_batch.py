@@ -42,13 +42,13 @@ def send(sqs: FakeSqs, messages: list[Outgoing]) -> list[str]:
     return send_batches(sqs, "q", "url", messages)
 
 
-def test_those_that_failed_are_sent_again_and_ids_come_in_order() -> None:
+def test_failed_messages_are_sent_again_and_ids_keep_the_order() -> None:
     sqs = FakeSqs(failures=[3, 1])
     assert send(sqs, [Outgoing(f"{i}") for i in range(10)]) == [f"m-{i}" for i in range(10)]
     assert [len(entries) for entries in sqs.requests] == [10, 3, 1]
 
 
-def test_a_second_try_repeats_the_deduplication_ids() -> None:
+def test_a_retry_repeats_the_deduplication_ids() -> None:
     sqs = FakeSqs(failures=[2])
     send(sqs, [Outgoing("a", "g"), Outgoing("b", "g"), Outgoing("c", "g", "own")])
     first, again = sqs.requests
@@ -57,7 +57,7 @@ def test_a_second_try_repeats_the_deduplication_ids() -> None:
     assert first[2]["MessageDeduplicationId"] == "own"
 
 
-def test_a_batch_has_ten_messages_and_so_many_bytes_at_most() -> None:
+def test_a_batch_is_limited_by_messages_and_bytes() -> None:
     sqs = FakeSqs()
     bodies = ["x" * size for size in (MAX - 1, 1, 1, MAX, MAX + 1, 5, *[1] * 12)]
     send(sqs, [Outgoing(body) for body in bodies])
@@ -65,13 +65,13 @@ def test_a_batch_has_ten_messages_and_so_many_bytes_at_most() -> None:
     assert sizes == [[MAX - 1, 1], [1], [MAX], [MAX + 1], [5, *[1] * 9], [1] * 3]
 
 
-def test_what_the_sender_did_wrong_is_not_tried_again() -> None:
+def test_a_sender_fault_is_not_retried() -> None:
     sqs = FakeSqs(failures=[1], sender_fault=True)
     with pytest.raises(InvalidRequestError, match="queue 'q': InternalError: why"):
         send(sqs, [Outgoing("a")])
     assert len(sqs.requests) == 1
 
 
-def test_a_queue_that_goes_on_failing_is_unavailable() -> None:
+def test_a_queue_that_keeps_failing_is_unavailable() -> None:
     with pytest.raises(UnavailableError, match="queue 'q': 2 messages were not sent"):
         send(FakeSqs(failures=[2] * 100), [Outgoing("a"), Outgoing("b")])

@@ -131,7 +131,7 @@ def test_a_missing_bucket_is_unavailable(
         call(s3_server.bucket("missing-bucket"))
 
 
-def test_a_snapshot_in_a_missing_bucket_is_not_passed_over(s3_server: S3Server) -> None:
+def test_a_snapshot_in_a_missing_bucket_is_not_skipped(s3_server: S3Server) -> None:
     snapshots = SnapshotStore(open_bucket(s3_server.bucket("missing-bucket")), TABLE)
     with pytest.raises(MissingBucketError), snapshots._translated("snapshot"):
         open_bucket(s3_server.bucket("missing-bucket")).get("snapshot")

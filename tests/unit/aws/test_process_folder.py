@@ -19,7 +19,7 @@ sys.stdin.read()
 """
 
 
-def test_each_has_a_folder_of_its_own_and_the_next_takes_it_up(tmp_path: Path) -> None:
+def test_each_process_has_its_own_folder_and_later_ones_reuse_it(tmp_path: Path) -> None:
     first, second = ProcessFolder(tmp_path / "a" / "b"), ProcessFolder(tmp_path / "a" / "b")
     assert (first.path().name, second.path().name) == ("0", "1")
     assert first.path() == first.path()
@@ -34,7 +34,7 @@ def test_each_has_a_folder_of_its_own_and_the_next_takes_it_up(tmp_path: Path) -
     third.close()
 
 
-def test_a_killed_process_leaves_its_folder_but_not_what_it_spilled(tmp_path: Path) -> None:
+def test_a_killed_process_s_folder_is_reused_without_its_spill_files(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -55,13 +55,13 @@ def test_a_killed_process_leaves_its_folder_but_not_what_it_spilled(tmp_path: Pa
     after.close()
 
 
-def test_a_place_where_no_folder_can_be_is_unavailable(tmp_path: Path) -> None:
+def test_a_path_without_write_access_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UnavailableError, match="file"):
         ProcessFolder(tmp_path / "file").path()
 
 
-def test_a_folder_among_those_of_others_is_this_users_alone(tmp_path: Path) -> None:
+def test_a_private_folder_refuses_other_users(tmp_path: Path) -> None:
     mine = private_folder(tmp_path / "mine")
     assert private_folder(mine) == mine
     assert mine.stat().st_mode & 0o077 == 0

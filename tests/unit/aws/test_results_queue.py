@@ -29,6 +29,6 @@ def test_results_without_a_url_go_to_the_default_queue() -> None:
     assert instance._results_queue(files, "https://mine")._url == "https://mine"
 
 
-def test_an_instance_without_a_default_queue_says_so() -> None:
+def test_an_instance_without_a_default_queue_refuses_results_without_a_url() -> None:
     with pytest.raises(InvalidRequestError, match=r"sleeper\.query\.results\.queue\.url"):
         instance._results_queue(files_with(), None)

@@ -74,7 +74,7 @@ def test_a_caller_waits_seconds_for_s3(retries: pytest.MonkeyPatch, s3: Any) -> 
     assert 0 < proxy.failures < OUTAGE - 5
 
 
-def test_waits_for_s3_take_as_long_as_they_should(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_waits_for_s3_match_the_configured_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(RETRY_VARIABLE, "90")
     config = retry_config()
     waits = buckets._mean_waits_seconds()
@@ -150,7 +150,7 @@ def test_a_job_outlasts_throttling(monkeypatch: pytest.MonkeyPatch) -> None:
         DynamoItems(Throttled(), "table", "items").delete([{"k": "1"}])
 
 
-def test_a_process_that_works_on_jobs_says_so_to_its_children() -> None:
+def test_child_processes_inherit_the_retry_time_of_jobs() -> None:
     with patch.dict("os.environ"):
         os.environ.pop(RETRY_VARIABLE)
         retry_as_job()

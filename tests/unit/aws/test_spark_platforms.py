@@ -82,7 +82,7 @@ class Recorder:
         return call
 
 
-def test_the_run_id_is_the_token_that_starts_nothing_twice() -> None:
+def test_the_run_id_is_the_idempotency_token() -> None:
     client = Recorder(start_job_run={"jobRunId": "r"})
     assert EmrServerless(client, "a", ROLE, "log").submit(JOB) == "r"
     ((_, request),) = client.asked
@@ -103,14 +103,14 @@ def test_the_run_id_is_the_token_that_starts_nothing_twice() -> None:
         ("CANCELLED", RunState.FAILED),
     ],
 )
-def test_states_of_serverless(state: str, expected: RunState) -> None:
+def test_serverless_states_are_translated(state: str, expected: RunState) -> None:
     run = {"state": state, "stateDetails": "exit code 1"}
     outcome = EmrServerless(Recorder(get_job_run={"jobRun": run}), "a", ROLE, "log").outcome("r")
     assert outcome.state is expected
     assert ("exit code 1" in outcome.reason) == (expected is RunState.FAILED)
 
 
-def test_what_serverless_does_not_know_or_take(serverless: EmrServerless) -> None:
+def test_errors_of_serverless_are_translated(serverless: EmrServerless) -> None:
     serverless.submit(JOB)
     with pytest.raises(NotFoundError, match="00gone"):
         serverless.outcome("00gone")
@@ -153,7 +153,7 @@ def test_a_cluster_runs_one_step_in_the_image_and_ends() -> None:
     assert IMAGE.partition("/")[0] in json.dumps(request["Configurations"])
 
 
-def test_nodes_are_spot_unless_there_are_none() -> None:
+def test_spot_nodes_fall_back_to_on_demand() -> None:
     main, others = cluster_request(PLACE, SIZE, JOB)["Instances"]["InstanceFleets"]
     assert main["TargetOnDemandCapacity"] == 1
     assert others["TargetSpotCapacity"] == 2
@@ -161,7 +161,7 @@ def test_nodes_are_spot_unless_there_are_none() -> None:
     assert spot["TimeoutAction"] == "SWITCH_TO_ON_DEMAND"
 
 
-def test_a_message_sizes_its_cluster() -> None:
+def test_a_message_sets_the_size_of_its_cluster() -> None:
     spec = {
         "sleeper.table.bulk.import.emr.master.x86.instance.types": "m6i.xlarge",
         "sleeper.bulk.import.emr.executor.instance.types": "m6i.4xlarge, m5.4xlarge",
@@ -180,13 +180,13 @@ def test_a_message_sizes_its_cluster() -> None:
 @pytest.mark.parametrize(
     "spec", [{"executor.max.capacity": "lots"}, {"executor.market.type": "FREE"}]
 )
-def test_a_size_that_is_none_is_refused_by_its_name(spec: dict[str, str]) -> None:
+def test_an_invalid_size_is_refused_with_its_name(spec: dict[str, str]) -> None:
     (name,) = spec
     with pytest.raises(InvalidRequestError, match=name):
         SIZE.overridden(spec)
 
 
-def test_a_cluster_is_made_once_for_a_run(aws: None) -> None:
+def test_a_run_has_one_cluster(aws: None) -> None:
     emr = boto3.client("emr")
     clusters = EmrClusters(emr, PLACE, SIZE)
     first = clusters.submit(JOB)
@@ -214,7 +214,7 @@ def test_a_cluster_is_made_once_for_a_run(aws: None) -> None:
         ),
     ],
 )
-def test_how_a_cluster_ended(status: dict[str, Any], expected: RunState) -> None:
+def test_the_end_of_a_cluster_is_reported(status: dict[str, Any], expected: RunState) -> None:
     failure = {"Reason": "Unknown Error.", "LogFile": "s3://jobs/logs/stderr.gz"}
     steps = {"Steps": [{"Status": {"FailureDetails": failure}}]}
     client = Recorder(describe_cluster={"Cluster": {"Status": status}}, list_steps=steps)
@@ -223,7 +223,7 @@ def test_how_a_cluster_ended(status: dict[str, Any], expected: RunState) -> None
     assert ("s3://jobs/logs/stderr.gz" in outcome.reason) == (expected is RunState.FAILED)
 
 
-def test_a_cluster_that_is_not_known(aws: None) -> None:
+def test_an_unknown_cluster_is_not_found(aws: None) -> None:
     with pytest.raises(NotFoundError, match="j-gone"):
         EmrClusters(boto3.client("emr"), PLACE, SIZE).outcome("j-gone")
 
@@ -249,7 +249,7 @@ def test_an_execution_is_named_by_its_run_and_started_once(eks: EksStateMachine)
         eks.outcome(reference.replace(JOB.run_id, "gone"))
 
 
-def test_a_pod_is_told_what_the_driver_needs(eks: EksStateMachine) -> None:
+def test_a_pod_has_the_driver_s_arguments_and_environment(eks: EksStateMachine) -> None:
     found = eks.client.describe_execution(executionArn=eks.submit(JOB))
     told = json.loads(found["input"])
     assert told["arguments"][-len(JOB.arguments) :] == list(JOB.arguments)
@@ -259,7 +259,7 @@ def test_a_pod_is_told_what_the_driver_needs(eks: EksStateMachine) -> None:
     assert (told["cpu"], told["memory"]) == ("2", f"{10 * 1024}Mi")
 
 
-def test_how_an_execution_failed() -> None:
+def test_the_failure_of_an_execution_is_reported() -> None:
     found = {"status": "FAILED", "error": "States.TaskFailed", "cause": "OOMKilled"}
     outcome = EksStateMachine(Recorder(describe_execution=found), "arn", IMAGE).outcome("e")
     assert outcome.state is RunState.FAILED

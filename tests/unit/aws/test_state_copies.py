@@ -63,7 +63,7 @@ def number(copies: StateCopies, table_id: TableId) -> int:
         return int(state.number)
 
 
-def test_a_table_is_opened_once_and_its_copy_is_found_by_the_next_process(tables: Tables) -> None:
+def test_a_copy_is_opened_once_and_reused_by_the_next_process(tables: Tables) -> None:
     (table_id,) = ids(1)
     copies = tables.copies()
     assert copies.get(table_id) is copies.get(table_id)
@@ -77,7 +77,7 @@ def test_a_table_is_opened_once_and_its_copy_is_found_by_the_next_process(tables
     later.close()
 
 
-def test_those_not_used_for_longest_go_and_come_back_from_the_log(tables: Tables) -> None:
+def test_least_recently_used_copies_are_evicted_and_restored_from_the_log(tables: Tables) -> None:
     a, b, c, d = ids(4)
     copies = tables.copies()
     for table_id in (a, b, c):
@@ -90,7 +90,7 @@ def test_those_not_used_for_longest_go_and_come_back_from_the_log(tables: Tables
     copies.close()
 
 
-def test_a_state_store_that_somebody_has_stays(tables: Tables) -> None:
+def test_a_referenced_state_store_stays_open(tables: Tables) -> None:
     a, b, c, d = ids(4)
     copies = tables.copies()
     held = copies.get(a)
@@ -104,7 +104,7 @@ def test_a_state_store_that_somebody_has_stays(tables: Tables) -> None:
     copies.close()
 
 
-def test_copies_of_too_many_bytes_go(tables: Tables) -> None:
+def test_copies_are_evicted_by_total_bytes(tables: Tables) -> None:
     a, b, c = ids(3)
     copies = tables.copies()
     for table_id in (a, b):
@@ -116,7 +116,7 @@ def test_copies_of_too_many_bytes_go(tables: Tables) -> None:
     copies.close()
 
 
-def test_what_earlier_processes_left_counts_and_goes_first(tables: Tables) -> None:
+def test_copies_of_earlier_processes_count_and_are_evicted_first(tables: Tables) -> None:
     a, b, c, d = ids(4)
     earlier = tables.copies()
     for table_id in (a, b):
@@ -130,7 +130,7 @@ def test_what_earlier_processes_left_counts_and_goes_first(tables: Tables) -> No
     copies.close()
 
 
-def test_a_damaged_copy_is_made_anew(tables: Tables) -> None:
+def test_a_damaged_copy_is_replaced(tables: Tables) -> None:
     (table_id,) = ids(1)
     copies = tables.copies()
     initialise(copies.get(table_id))
@@ -142,7 +142,7 @@ def test_a_damaged_copy_is_made_anew(tables: Tables) -> None:
     later.close()
 
 
-def test_a_table_that_is_gone_is_forgotten(tables: Tables) -> None:
+def test_a_deleted_table_has_no_copy(tables: Tables) -> None:
     (table_id,) = ids(1)
     copies = tables.copies()
     initialise(copies.get(table_id))
@@ -157,7 +157,7 @@ def test_a_table_that_is_gone_is_forgotten(tables: Tables) -> None:
     "error", [OSError(28, "no space left"), sqlite3.OperationalError("database or disk is full")]
 )
 @pytest.mark.parametrize("step", ["_fetch", "_check"])
-def test_a_disk_without_room_for_a_snapshot_is_unavailable_and_no_torn_snapshot(
+def test_a_full_disk_is_unavailable_and_not_a_torn_snapshot(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
 ) -> None:
     (table_id,) = ids(1)
@@ -178,7 +178,7 @@ def test_a_disk_without_room_for_a_snapshot_is_unavailable_and_no_torn_snapshot(
     copies.close()
 
 
-def test_copies_that_have_grown_since_they_were_opened_go_too(
+def test_copies_that_grew_after_opening_are_evicted(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that has all its tables open opens no other, which would make room."""
@@ -196,7 +196,7 @@ def test_copies_that_have_grown_since_they_were_opened_go_too(
     copies.close()
 
 
-def test_what_a_killed_process_left_of_a_snapshot_goes(tables: Tables) -> None:
+def test_a_killed_process_s_partial_snapshot_is_deleted(tables: Tables) -> None:
     (table_id,) = ids(1)
     left = tables.folder / table_id / "sleeper-snapshot-1a2b"
     left.mkdir(parents=True)
@@ -207,7 +207,7 @@ def test_what_a_killed_process_left_of_a_snapshot_goes(tables: Tables) -> None:
     copies.close()
 
 
-def test_a_write_ahead_log_that_a_killed_removal_left_is_not_replayed(tables: Tables) -> None:
+def test_a_write_ahead_log_left_by_a_killed_removal_is_not_replayed(tables: Tables) -> None:
     (table_id,) = ids(1)
     copy = tables.folder / table_id / "state.db"
     copies = tables.copies()
@@ -233,7 +233,7 @@ def test_a_write_ahead_log_that_a_killed_removal_left_is_not_replayed(tables: Ta
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-def test_a_copy_loses_its_database_before_its_write_ahead_log(
+def test_removal_deletes_the_database_before_its_write_ahead_log(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A database without its write-ahead log may be half of a checkpoint."""

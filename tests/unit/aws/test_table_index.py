@@ -35,7 +35,7 @@ def item(table_id: str, name: str, online: str, **more: str) -> dict[str, Any]:
     return {key: {"S": value} for key, value in values.items()}
 
 
-def test_a_table_is_the_same_item_in_all_three(tables: DynamoTables) -> None:
+def test_a_table_is_the_same_item_in_three_dynamodb_tables(tables: DynamoTables) -> None:
     index = index_of(tables)
     index.create(A)
     index.create(B)
@@ -43,7 +43,7 @@ def test_a_table_is_the_same_item_in_all_three(tables: DynamoTables) -> None:
     assert items(tables) == [expected] * 3
 
 
-def test_a_change_leaves_nothing_old_behind(tables: DynamoTables) -> None:
+def test_a_change_deletes_the_old_items(tables: DynamoTables) -> None:
     index = index_of(tables)
     index.create(A)
     rename_table(index, "apples", "pears")
@@ -51,7 +51,7 @@ def test_a_change_leaves_nothing_old_behind(tables: DynamoTables) -> None:
     assert items(tables) == [[item("0000000a", "pears", "false")]] * 3
 
 
-def test_a_table_that_is_being_deleted_stands_by_its_id_alone(tables: DynamoTables) -> None:
+def test_a_table_being_deleted_is_only_in_the_table_by_id(tables: DynamoTables) -> None:
     index = index_of(tables)
     index.create(A)
     mark_table_deleting(index, "apples")
@@ -70,7 +70,7 @@ def test_an_item_of_another_client_is_read(tables: DynamoTables) -> None:
     assert [t.name for t in index.list()] == ["pears"]
 
 
-def test_tables_are_listed_over_more_than_a_page(tables: DynamoTables) -> None:
+def test_a_listing_reads_several_pages(tables: DynamoTables) -> None:
     index = index_of(tables)
     refs = [TableRef(TableId(f"{n:08x}"), f"t{n:04}", n % 3 > 0) for n in range(60)]
     for ref in refs:
@@ -78,7 +78,7 @@ def test_tables_are_listed_over_more_than_a_page(tables: DynamoTables) -> None:
     assert index.list() == tuple(refs)
 
 
-def test_another_change_under_way_is_waited_for(tables: DynamoTables) -> None:
+def test_a_change_waits_for_a_transaction_in_progress(tables: DynamoTables) -> None:
     client = FaultyClient(tables.client)
     index = index_of(tables, client)
     busy = client_error("TransactionCanceledException", "None", "TransactionConflict", "None")
@@ -89,7 +89,7 @@ def test_another_change_under_way_is_waited_for(tables: DynamoTables) -> None:
     assert client.calls.count("transact_write_items") == 3
 
 
-def test_throttling_is_told_and_changes_nothing(tables: DynamoTables) -> None:
+def test_throttling_is_unavailable_and_changes_nothing(tables: DynamoTables) -> None:
     client = FaultyClient(tables.client)
     index = index_of(tables, client)
     client.fail("transact_write_items", client_error("ThrottlingException"))
@@ -98,7 +98,7 @@ def test_throttling_is_told_and_changes_nothing(tables: DynamoTables) -> None:
     assert items(tables) == [[], [], []]
 
 
-def test_a_table_that_goes_online_or_offline_meanwhile_is_listed_once(
+def test_a_table_that_goes_online_or_offline_during_a_listing_is_listed_once(
     tables: DynamoTables,
 ) -> None:
     others = index_of(tables)

@@ -35,7 +35,7 @@ class JobTrackerUnderTest:
 
 
 @pytest.mark.parametrize(("days", "rejected_days"), [(2, 7), (30, 30)])
-def test_events_expire_but_a_rejection_is_kept_a_week(
+def test_events_expire_and_rejections_are_kept_a_week(
     tables: DynamoTables, days: int, rejected_days: int
 ) -> None:
     under_test = JobTrackerUnderTest(tables, days)
@@ -52,7 +52,7 @@ def test_tasks_expire(tables: DynamoTables) -> None:
     assert int(item["expiryDate"]["N"]) == AT_MS // 1000 + 30 * DAY_SECONDS
 
 
-def test_hundreds_of_events_are_recorded_and_only_repeats_are_left_out(
+def test_hundreds_of_events_are_recorded_without_repeats(
     tables: DynamoTables,
 ) -> None:
     tracker = JobTrackerUnderTest(tables).tracker
@@ -67,7 +67,7 @@ def test_hundreds_of_events_are_recorded_and_only_repeats_are_left_out(
     assert [job.job_id for job in newest] == ["j249", "j248", "j247"]
 
 
-def test_the_newest_jobs_of_a_table_are_found_among_many_of_others(tables: DynamoTables) -> None:
+def test_recent_jobs_of_a_table_are_found_among_many_of_other_tables(tables: DynamoTables) -> None:
     under_test = JobTrackerUnderTest(tables)
     ours = [replace(CREATED, job_id=f"j{n}", at_ms=AT_MS + n) for n in range(3)]
     others = [
@@ -79,13 +79,13 @@ def test_the_newest_jobs_of_a_table_are_found_among_many_of_others(tables: Dynam
     assert "scan" not in under_test.client.calls
 
 
-def test_a_job_that_only_a_run_told_of_is_known(tables: DynamoTables) -> None:
+def test_a_job_with_only_events_of_a_run_is_known(tables: DynamoTables) -> None:
     tracker = JobTrackerUnderTest(tables).tracker
     tracker.record(replace(CREATED, step=JobStep.STARTED, run_id="r"))
     assert tracker.unknown(TABLE, ["j", "k"]) == ("k",)
 
 
-def test_reasons_that_do_not_fit_an_item_are_cut(tables: DynamoTables) -> None:
+def test_reasons_are_cut_to_the_size_of_an_item(tables: DynamoTables) -> None:
     tracker = JobTrackerUnderTest(tables).tracker
     tracker.record(replace(CREATED, step=JobStep.REJECTED, reasons=("\U0001f40b" * 500_000,) * 100))
     job = tracker.job(TABLE, "j")
@@ -96,7 +96,7 @@ def test_reasons_that_do_not_fit_an_item_are_cut(tables: DynamoTables) -> None:
 THROTTLED = client_error("TransactionCanceledException", "ThrottlingError", "None")
 
 
-def test_what_is_throttled_for_a_moment_is_recorded(tables: DynamoTables) -> None:
+def test_a_throttled_transaction_is_retried(tables: DynamoTables) -> None:
     under_test = JobTrackerUnderTest(tables)
     under_test.client.fail("transact_write_items", THROTTLED)
     under_test.client.fail("transact_write_items", THROTTLED)
@@ -104,7 +104,7 @@ def test_what_is_throttled_for_a_moment_is_recorded(tables: DynamoTables) -> Non
     assert under_test.tracker.job(TABLE, "j").state is JobState.FINISHED
 
 
-def test_a_throttled_tracker_says_so_and_takes_the_events_again(
+def test_a_throttled_tracker_is_unavailable_and_accepts_the_events_later(
     tables: DynamoTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
@@ -120,7 +120,7 @@ def test_a_throttled_tracker_says_so_and_takes_the_events_again(
     assert under_test.tracker.job(TABLE, "j").state is JobState.FINISHED
 
 
-def test_items_that_a_throttled_batch_left_are_asked_for_again(tables: DynamoTables) -> None:
+def test_unprocessed_items_of_a_batch_are_read_again(tables: DynamoTables) -> None:
     under_test = JobTrackerUnderTest(tables)
     under_test.tracker.record(CREATED, replace(CREATED, job_id="k"))
     ask = under_test.client.inner.batch_get_item

@@ -66,7 +66,7 @@ def big_entry(first: int) -> LogEntry:
     return entry(first, body=f'"{noise}"')
 
 
-def test_a_big_body_goes_to_an_object_and_comes_back(under_test: LogUnderTest) -> None:
+def test_a_big_body_is_stored_as_an_object(under_test: LogUnderTest) -> None:
     entries = [entry(1), big_entry(2), entry(3, 7)]
     for each in entries:
         under_test.log.append(each)
@@ -98,7 +98,7 @@ def test_a_big_body_that_compresses_well_stays_in_its_item(under_test: LogUnderT
     assert under_test.object_paths() == []
 
 
-def test_a_body_that_is_gone_is_a_data_error_that_names_it(under_test: LogUnderTest) -> None:
+def test_a_missing_body_is_a_data_error_that_names_it(under_test: LogUnderTest) -> None:
     under_test.log.append(big_entry(1))
     (path,) = under_test.object_paths()
     obstore.delete(under_test.objects, path)
@@ -106,7 +106,7 @@ def test_a_body_that_is_gone_is_a_data_error_that_names_it(under_test: LogUnderT
         under_test.log.read(0)
 
 
-def test_an_append_that_dies_before_its_entry_leaves_an_object_that_nobody_needs(
+def test_an_append_that_dies_before_its_entry_leaves_an_unused_object(
     under_test: LogUnderTest,
 ) -> None:
     under_test.client.fail("transact_write_items", Killed())  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ def test_an_append_that_dies_before_its_entry_leaves_an_object_that_nobody_needs
     }
 
 
-def test_an_append_whose_answer_was_lost_can_be_sent_again(under_test: LogUnderTest) -> None:
+def test_an_append_with_a_lost_response_can_be_repeated(under_test: LogUnderTest) -> None:
     sent = entry(1, 3)
     under_test.client.fail("transact_write_items", LOST, done_before=True)
     with pytest.raises(UnavailableError):
@@ -135,7 +135,7 @@ def test_an_append_whose_answer_was_lost_can_be_sent_again(under_test: LogUnderT
 
 
 @pytest.mark.parametrize("code", ["ThrottlingException", "ProvisionedThroughputExceededException"])
-def test_a_throttled_append_may_be_tried_again(under_test: LogUnderTest, code: str) -> None:
+def test_a_throttled_append_can_be_repeated(under_test: LogUnderTest, code: str) -> None:
     under_test.client.fail("transact_write_items", client_error(code))
     with pytest.raises(UnavailableError, match=code):
         under_test.log.append(entry(1))
@@ -143,7 +143,7 @@ def test_a_throttled_append_may_be_tried_again(under_test: LogUnderTest, code: s
     assert under_test.log.head() == 1
 
 
-def test_a_table_in_dynamodb_that_is_not_there_is_no_gap_in_the_log(tables: DynamoTables) -> None:
+def test_a_missing_dynamodb_table_is_unavailable_and_not_a_gap(tables: DynamoTables) -> None:
     log = DynamoTransactionLog(tables.client, "no-such-table", TABLE, MemoryStore())
     with pytest.raises(UnavailableError, match="ResourceNotFoundException"):
         log.head()
@@ -151,7 +151,7 @@ def test_a_table_in_dynamodb_that_is_not_there_is_no_gap_in_the_log(tables: Dyna
         log.read(0)
 
 
-def test_more_than_a_page_of_entries_is_read_whole(under_test: LogUnderTest) -> None:
+def test_a_read_covers_several_pages_of_entries(under_test: LogUnderTest) -> None:
     noise = random.Random(1)
     entries = [entry(n, body=f'"{noise.randbytes(130_000).hex()}"') for n in range(1, 21)]
     for each in entries:
@@ -161,7 +161,7 @@ def test_more_than_a_page_of_entries_is_read_whole(under_test: LogUnderTest) -> 
     assert list(under_test.log.read(3, limit=12)) == entries[3:15]
 
 
-def test_logs_of_tables_do_not_touch_each_other(under_test: LogUnderTest) -> None:
+def test_logs_of_tables_are_independent(under_test: LogUnderTest) -> None:
     other = under_test.of_table("0000000b")
     under_test.log.append(entry(1))
     other.append(big_entry(1))
@@ -182,7 +182,7 @@ TRIM_STEPS: list[Callable[[LogUnderTest], None]] = [
 
 
 @pytest.mark.parametrize("die", TRIM_STEPS, ids=["first", "trimmed", "objects", "items"])
-def test_a_trim_that_dies_is_finished_by_the_next(
+def test_the_next_trim_finishes_one_that_died(
     under_test: LogUnderTest, die: Callable[[LogUnderTest], None]
 ) -> None:
     entries = [big_entry(1), entry(2, 4), big_entry(5), entry(6)]
@@ -202,7 +202,7 @@ def test_a_trim_that_dies_is_finished_by_the_next(
         under_test.log.append(entry(1))
 
 
-def test_a_reader_under_whom_the_log_is_trimmed_is_told_of_the_gap(
+def test_a_read_during_a_trim_reports_the_gap(
     under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     under_test.log.append(big_entry(1))
@@ -219,7 +219,7 @@ def test_a_reader_under_whom_the_log_is_trimmed_is_told_of_the_gap(
         under_test.log.read(0)
 
 
-def test_the_log_of_a_deleted_table_leaves_nothing(under_test: LogUnderTest) -> None:
+def test_deleting_a_log_deletes_its_items_and_objects(under_test: LogUnderTest) -> None:
     for each in (big_entry(1), entry(2), entry(3)):
         under_test.log.append(each)
     under_test.log.advance("f", 2)
@@ -231,7 +231,7 @@ def test_the_log_of_a_deleted_table_leaves_nothing(under_test: LogUnderTest) -> 
         under_test.log.append(entry(4))
 
 
-def test_an_append_that_is_throttled_for_a_moment_goes_through(under_test: LogUnderTest) -> None:
+def test_an_append_retries_throttling(under_test: LogUnderTest) -> None:
     throttled = client_error("TransactionCanceledException", "ThrottlingError", "None")
     under_test.client.fail("transact_write_items", throttled)
     under_test.client.fail("transact_write_items", throttled)
@@ -239,7 +239,7 @@ def test_an_append_that_is_throttled_for_a_moment_goes_through(under_test: LogUn
     assert under_test.log.head() == 1
 
 
-def test_big_bodies_are_not_all_read_at_once(
+def test_a_read_bounds_the_bodies_in_memory(
     under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sleeper.aws.transaction_log._READ_CHARACTERS", 1_000_000)
@@ -250,7 +250,7 @@ def test_big_bodies_are_not_all_read_at_once(
     assert under_test.log.read(2) == entries[2:]
 
 
-def test_an_entry_that_a_range_does_not_show_yet_is_read_by_its_key(
+def test_an_entry_missing_from_a_range_query_is_read_by_its_key(
     under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Single reads see the head and its entry at once; a range may lag behind for long."""
@@ -262,7 +262,7 @@ def test_an_entry_that_a_range_does_not_show_yet_is_read_by_its_key(
     assert list(under_test.log.read(1)) == entries[1:]
 
 
-def test_an_entry_that_stays_missing_is_waited_for_and_then_unavailable(
+def test_a_missing_entry_is_unavailable_after_retries(
     under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
@@ -275,7 +275,7 @@ def test_an_entry_that_stays_missing_is_waited_for_and_then_unavailable(
     assert 4 <= sum(waits) <= 15
 
 
-def test_an_append_after_another_entry_than_the_writer_knows_conflicts(
+def test_an_append_after_an_unknown_entry_conflicts(
     under_test: LogUnderTest,
 ) -> None:
     first = entry(1)
@@ -287,7 +287,7 @@ def test_an_append_after_another_entry_than_the_writer_knows_conflicts(
     assert list(under_test.log.read(0)) == [first, second]
 
 
-def test_an_append_follows_one_of_a_version_that_names_no_write(under_test: LogUnderTest) -> None:
+def test_an_append_follows_an_entry_without_a_write_id(under_test: LogUnderTest) -> None:
     under_test.log.append(entry(1))
     under_test.client.inner.update_item(  # as an older version moves the head
         TableName=under_test.name,

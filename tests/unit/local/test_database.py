@@ -16,7 +16,7 @@ def database(tmp_path: Path) -> InstanceDatabase:
     return database
 
 
-def test_what_a_transaction_read_stays_true_until_it_ends(database: InstanceDatabase) -> None:
+def test_a_transaction_s_reads_stay_valid_until_its_end(database: InstanceDatabase) -> None:
     other = InstanceDatabase(database.path)
     wrote = threading.Event()
 
@@ -37,7 +37,7 @@ def test_what_a_transaction_read_stays_true_until_it_ends(database: InstanceData
     database.close()
 
 
-def test_a_transaction_that_fails_is_undone(database: InstanceDatabase) -> None:
+def test_a_failed_transaction_is_rolled_back(database: InstanceDatabase) -> None:
     def fail() -> None:
         with database.write() as transaction:
             transaction.execute("INSERT INTO tables VALUES ('a', 'a', 1, 'active')")
@@ -72,7 +72,7 @@ def test_every_commit_is_synchronised(database: InstanceDatabase) -> None:
     database.close()
 
 
-def test_a_closed_database_opens_again_when_used(database: InstanceDatabase) -> None:
+def test_a_closed_database_reopens_on_use(database: InstanceDatabase) -> None:
     database.close()
     database.close()
     assert database.read("SELECT 1")[0][0] == 1

@@ -31,7 +31,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize(("mask", "expected"), [(0o022, 0o700), (0o077, 0o700), (0o002, 0o770)])
-def test_a_new_instance_is_of_its_owner_or_of_the_group_that_the_umask_lets_write(
+def test_a_new_folder_s_mode_follows_the_umask_for_the_group(
     tmp_path: Path, mask: int, expected: int
 ) -> None:
     with umask(mask):
@@ -40,7 +40,7 @@ def test_a_new_instance_is_of_its_owner_or_of_the_group_that_the_umask_lets_writ
     assert mode(tmp_path / "a") == 0o777 & ~mask
 
 
-def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
+def test_an_existing_folder_keeps_its_mode(tmp_path: Path) -> None:
     folder = tmp_path / "instance"
     folder.mkdir()
     folder.chmod(0o2775)
@@ -48,7 +48,7 @@ def test_a_folder_that_was_there_keeps_its_mode(tmp_path: Path) -> None:
     assert mode(folder) == 0o2775
 
 
-def test_all_of_a_shared_instance_can_be_written_by_its_group(tmp_path: Path) -> None:
+def test_the_group_can_write_all_of_a_shared_instance(tmp_path: Path) -> None:
     with umask(0o002):
         create_local_instance(tmp_path / "instance", "test")
         with closing(open_local_instance(tmp_path / "instance")) as instance:

@@ -29,7 +29,7 @@ def test_a_created_instance_opens(tmp_path: Path) -> None:
     opened.close()
 
 
-def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
     with pytest.raises(InvalidRequestError, match=r"not empty and not an instance: it has letters"):
         create_instance_folder(tmp_path, "me")
@@ -38,7 +38,7 @@ def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
         create_instance_folder(tmp_path / "letters.txt", "me")
 
 
-def test_an_instance_is_not_made_twice(tmp_path: Path) -> None:
+def test_an_instance_cannot_be_created_twice(tmp_path: Path) -> None:
     create_instance_folder(tmp_path, "me").close()
     with pytest.raises(InvalidRequestError, match="is an instance already"):
         create_instance_folder(tmp_path, "me")
@@ -51,7 +51,7 @@ def test_a_wrong_id_leaves_nothing_behind(tmp_path: Path, instance_id: str) -> N
     assert not (tmp_path / "new").exists()
 
 
-def test_a_creation_that_died_is_no_instance_and_can_be_repeated(
+def test_a_failed_creation_leaves_no_instance_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: object) -> None:
@@ -78,7 +78,7 @@ def test_a_database_of_another_version_is_refused(tmp_path: Path) -> None:
         open_instance_folder(tmp_path)
 
 
-def test_a_database_that_is_none_is_a_data_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_a_data_error(tmp_path: Path) -> None:
     create_instance_folder(tmp_path, "me").close()
     (tmp_path / "instance.db").write_bytes(b"not a database" * 1000)
     with pytest.raises(DataError, match=r"instance\.db"):
@@ -128,7 +128,7 @@ def test_a_write_that_fails_keeps_the_old_text(
     instance.close()
 
 
-def test_what_a_dead_table_creation_left_is_found_once_it_is_old(tmp_path: Path) -> None:
+def test_old_files_of_a_failed_table_creation_are_found(tmp_path: Path) -> None:
     instance = create_instance_folder(tmp_path, "me")
     listed, left = TableId("0000000a"), TableId("0000000b")
     for table_id in (listed, left):

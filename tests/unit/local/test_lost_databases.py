@@ -74,7 +74,7 @@ def test_reports_on_all_tables_leave_out_one_whose_state_cannot_be_read(
         report(hurt, kind, "hurt")
 
 
-def test_a_lost_state_is_not_made_anew(hurt: Instance) -> None:
+def test_a_lost_state_is_not_replaced_by_an_empty_one(hurt: Instance) -> None:
     for _ in range(2):
         with pytest.raises(DataError, match=r"state\.db"):
             hurt.table("hurt").state  # noqa: B018

@@ -15,7 +15,7 @@ Rule 1, exactly once
   unit/compaction/test_running.py `two_runs_of_one_job_commit_once`
 - the message goes last: `rule_1_a_worker_deletes_its_message_only_after_the_commit`
 - an answer that was lost: contracts/test_state_store.py
-  `an_append_whose_answer_was_lost_is_recognised_as_ours`
+  `an_append_with_a_lost_response_is_recognised`
 
 Rule 2, nothing committed is lost and nothing uncommitted seen
 - versions: unit/statestore/test_transactions.py `a_version_shows_what_was_there_then`;
@@ -76,7 +76,7 @@ Rule 7, bad input is refused with its reason
 - system/test_bad_input.py; unit/datafiles/test_sources.py;
   unit/ingest/test_ingest.py `one_bad_row_refuses_the_whole_job`
 - poison: system/test_bad_input.py `a_poison_message_ends_as_a_dead_letter_and_can_be_redriven`;
-  contracts/test_queue.py `a_message_received_too_often_is_a_dead_letter`
+  contracts/test_queue.py `a_message_over_its_receives_is_a_dead_letter`
 """
 
 import threading
