@@ -52,7 +52,7 @@ def test_a_worker_of_an_import_takes_no_more_for_more_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     peaks = {}
-    for rows in (2_000_000, 8_000_000):
+    for rows in (1_000_000, 4_000_000):
         folder = tmp_path / str(rows)
         folder.mkdir()
         peaks[rows] = peak_of_import(folder, rows)

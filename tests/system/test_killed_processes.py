@@ -176,7 +176,7 @@ def test_whatever_is_killed_every_row_is_there_once_and_nothing_stays(tmp_path: 
         },
     )
     killing = Killing(tmp_path, seed)
-    deadline = time.monotonic() + float(os.environ.get("SLEEPER_KILL_SECONDS", "25"))
+    deadline = time.monotonic() + float(os.environ.get("SLEEPER_KILL_SECONDS", "12"))
     try:
         while time.monotonic() < deadline:
             killing.step(instance)
