@@ -60,7 +60,7 @@ def without_chance(raw: Any, name: str = "") -> Any:
     return raw
 
 
-def test_both_versions_ask_the_same() -> None:
+def test_both_versions_send_the_same_requests() -> None:
     old, new = recorded(2), recorded(5)
     assert old.keys() <= new.keys()
     for name, raw in old.items():
@@ -69,7 +69,7 @@ def test_both_versions_ask_the_same() -> None:
 
 
 @pytest.mark.parametrize("version", [2, 5])
-def test_answers_are_the_approved_ones(connector: Connector, version: int) -> None:
+def test_responses_match_the_approved_texts(connector: Connector, version: int) -> None:
     requests = recorded(version)
     answers = {name: answer(raw, connector) for name, raw in requests.items() if "split" not in raw}
     splits = answers["GetSplits"]["splits"]

@@ -269,7 +269,7 @@ LISTINGS = {
 
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("name", LISTINGS)
-def test_a_report_reads_as_approved(name: str, output: str) -> None:
+def test_a_report_matches_the_approved_text(name: str, output: str) -> None:
     stream = io.StringIO()
     OUTPUTS[output](LISTINGS[name], stream)
     check_approved(f"{name}.{output}", stream.getvalue())
@@ -291,7 +291,7 @@ def test_the_warnings_of_a_change_are_of_what_was_changed() -> None:
     )
 
 
-def test_a_change_that_needs_a_redeploy_says_so() -> None:
+def test_a_change_that_needs_a_redeployment_warns() -> None:
     after = instance_properties({"sleeper.id": "me", "sleeper.vpc": "v"})
     (warning,) = collect_warnings({"sleeper.vpc": "v", "sleeper.local.workers": "2"}, after)
     assert warning.startswith("property sleeper.vpc takes effect at the next deployment")

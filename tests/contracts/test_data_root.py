@@ -75,7 +75,7 @@ def test_a_failed_replacement_keeps_the_object(root: DataRoot) -> None:
     assert names(root) == ["a"]
 
 
-def test_what_is_not_there_is_not_found(root: DataRoot) -> None:
+def test_missing_tables_are_not_found(root: DataRoot) -> None:
     with pytest.raises(NotFoundError, match="object a/b does not exist"):
         root.read("a/b")
 

@@ -32,7 +32,7 @@ def skip_on_moto(request: pytest.FixtureRequest) -> None:
         pytest.skip("moto is not safe for threads")
 
 
-def test_a_query_goes_from_queued_over_in_progress_to_completed(query_tracker: Tracked):
+def test_a_query_is_queued_in_progress_and_completed(query_tracker: Tracked):
     tracker = query_tracker.port
     assert tracker.begin("q", PIN) == PIN
     assert state(tracker) is QUEUED

@@ -190,7 +190,7 @@ def test_a_reused_process_id_is_another_process() -> None:
     assert is_alive(f"{pid}@{int(start) - 1}-{boot}-1")
 
 
-def test_setting_the_clock_does_not_make_a_process_seem_dead(
+def test_setting_the_clock_does_not_mark_a_process_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = this_process()

@@ -260,7 +260,7 @@ def test_a_reader_at_a_gap_opens_the_newest_snapshot(remote):
         assert [f.path for f in state.files.all()] == ["a", "b", "c"]
 
 
-def test_a_writer_asleep_across_a_trim_conflicts_and_goes_on_from_a_snapshot(remote):
+def test_a_writer_paused_across_a_trim_conflicts_and_resumes_from_a_snapshot(remote):
     asleep = trimmed_behind(remote)
     assert asleep.commit(remote.ingest_job("a"))[0].refused
     assert asleep.commit(remote.ingest_job("d"))[0].number == 5
@@ -287,7 +287,7 @@ def test_a_damaged_snapshot_falls_back_to_the_older_one(remote, caplog, how):
     assert "passed over" in caplog.text
 
 
-def test_without_a_whole_snapshot_a_gap_is_a_data_error(remote):
+def test_a_gap_without_a_complete_snapshot_is_a_data_error(remote):
     asleep = trimmed_behind(remote)
     for path in (remote.folder / "table/snapshots").iterdir():
         damage(path, "torn")
@@ -306,7 +306,7 @@ def test_a_stale_read_does_not_read_the_log(remote):
         assert state.number == 2
 
 
-def test_a_file_that_is_no_database_is_a_data_error(tmp_path):
+def test_a_file_that_is_not_a_database_is_a_data_error(tmp_path):
     (tmp_path / "state.db").write_bytes(b"this is no database, whatever its name says" * 100)
     with pytest.raises(DataError, match="not a database"):
         TableUnderTest(tmp_path, "embedded")

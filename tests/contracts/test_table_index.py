@@ -28,7 +28,7 @@ def test_other_processes_find_a_created_table_by_name_and_id(index: Store[TableI
     assert index.stored() == [(A.id, "apples", "active"), (B.id, "bananas", "active")]
 
 
-def test_what_is_not_there_is_not_found(index: Store[TableIndex]) -> None:
+def test_missing_tables_are_not_found(index: Store[TableIndex]) -> None:
     with pytest.raises(NotFoundError, match="'apples'"):
         index.port.by_name("apples")
     with pytest.raises(NotFoundError, match="0000000a"):
@@ -101,7 +101,7 @@ def test_deleting_frees_the_name_and_keeps_the_row_until_it_is_removed(
     assert index.stored() == [(B.id, "apples", "active")]
 
 
-def test_two_deleted_tables_may_have_had_one_name(index: Store[TableIndex]) -> None:
+def test_two_deleted_tables_may_share_a_name(index: Store[TableIndex]) -> None:
     index.port.create(A)
     mark_table_deleting(index.port, "apples")
     index.port.create(replace(B, name="apples"))

@@ -89,7 +89,9 @@ def test_written_properties_are_visible_to_others(files: Files) -> None:
     assert (properties.get(NAME), properties.get(ROW_GROUP_ROWS_MAX)) == ("a=b: c", 5000)
 
 
-def test_a_change_sets_and_unsets_and_a_wrong_one_changes_nothing(files: Files) -> None:
+def test_a_change_sets_and_unsets_properties_and_an_invalid_one_changes_nothing(
+    files: Files,
+) -> None:
     write(files)
     with pytest.raises(InvalidRequestError, match=ROW_GROUP_ROWS_MAX.name):
         files.tables.change(TABLE, {NAME.name: "d", ROW_GROUP_ROWS_MAX.name: "none"})
@@ -153,7 +155,9 @@ def test_a_command_s_change_during_a_deployment_is_kept(data_bucket: Bucket) -> 
     }
 
 
-def test_of_two_first_deployments_at_once_the_second_sees_the_first(data_bucket: Bucket) -> None:
+def test_of_two_concurrent_first_deployments_the_second_reads_the_first(
+    data_bucket: Bucket,
+) -> None:
     files = PropertyFiles(open_bucket(data_bucket), data_bucket.name)
     seen: list[str] = []
 

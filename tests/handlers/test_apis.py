@@ -53,7 +53,7 @@ def test_rows_are_answered_in_one_piece(table: Instance, aws: Lambda) -> None:
     assert stream.read_all().column("k").to_pylist() == [1, 2, 3]
 
 
-def test_the_rest_of_the_api_is_there_but_for_the_page(table: Instance, aws: Lambda) -> None:
+def test_the_deployed_api_has_all_routes_except_the_page(table: Instance, aws: Lambda) -> None:
     listed = aws.call(serve_http, request("GET", "/tables"))
     assert [t["name"] for t in json.loads(listed["body"])["tables"]] == ["t"]
     status = aws.call(serve_http, request("GET", "/status?report=tables&table=t"))
@@ -64,7 +64,7 @@ def test_the_rest_of_the_api_is_there_but_for_the_page(table: Instance, aws: Lam
     assert aws.call(serve_http, request("GET", "/tables/nope"))["statusCode"] == 404
 
 
-def test_an_answer_that_lambda_cannot_give_is_refused_with_its_reason(
+def test_a_response_too_large_for_lambda_is_refused_with_its_reason(
     table: Instance, aws: Lambda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve_http_module, "_ANSWER_BYTES_MAX", 40)
@@ -78,7 +78,7 @@ def test_an_answer_that_lambda_cannot_give_is_refused_with_its_reason(
         serve_http_module._application.cache_clear()
 
 
-def test_a_caller_is_known_by_what_iam_says(table: Instance, aws: Lambda) -> None:
+def test_a_caller_is_identified_by_its_iam_identity(table: Instance, aws: Lambda) -> None:
     change_table_properties(table, "t", {CALLERS: '{"AROAEXAMPLE": {"valueFields": []}}'})
     answer = aws.call(serve_http, copy.deepcopy(HTTP))
     assert answer["body"] == '{"k":1}\n'
@@ -93,7 +93,9 @@ def told(aws: Lambda, path: str) -> tuple[int, dict[str, Any]]:
     return answer["statusCode"], json.loads(answer["body"])
 
 
-def test_a_caller_is_told_of_a_table_what_he_may_see(table: Instance, aws: Lambda) -> None:
+def test_table_descriptions_contain_the_columns_a_caller_may_read(
+    table: Instance, aws: Lambda
+) -> None:
     status, whole = told(aws, "/tables/t")
     assert (status, whole["rows"], len(whole["schema"]["valueFields"])) == (200, 3, 1)
     change_table_properties(table, "t", {CALLERS: '{"AROAEXAMPLE": {"valueFields": []}}'})
@@ -108,7 +110,7 @@ def test_a_caller_is_told_of_a_table_what_he_may_see(table: Instance, aws: Lambd
 
 @pytest.mark.parametrize("callers", ['{"AROAEXAMPLE": {"valueFields": []}}', '{"AROAANOTHER": {}}'])
 @pytest.mark.parametrize("report", ["tables", "files", "partitions", "ingest-jobs", "all"])
-def test_reports_are_for_who_may_see_all(
+def test_reports_require_access_to_all_tables(
     table: Instance, aws: Lambda, callers: str, report: str
 ) -> None:
     make_table(table, "open")
@@ -126,7 +128,7 @@ def test_reports_are_for_who_may_see_all(
         assert status == 200
 
 
-def test_queries_of_a_table_that_is_closed_to_a_caller_are_not_known_to_him(
+def test_queries_of_a_restricted_table_are_hidden_from_other_callers(
     table: Instance, aws: Lambda
 ) -> None:
     body = json.dumps({**QUERY, "queryId": "of-others", "resultsPublisherConfig": {}})
@@ -170,7 +172,7 @@ def test_a_query_over_the_websocket_goes_to_the_queue_with_its_connection(
     assert [each.connection for each in message.status] == [HERE]
 
 
-def test_connecting_and_leaving_sends_nothing(table: Instance, aws: Lambda) -> None:
+def test_connecting_and_disconnecting_sends_no_frame(table: Instance, aws: Lambda) -> None:
     for kind in ("CONNECT", "DISCONNECT"):
         assert aws.call(handle_websocket, live("", kind)) == {"statusCode": 200}
     assert not table.jobs.queue(QueueName.QUERY).receive(10)
@@ -185,7 +187,9 @@ def test_connecting_and_leaving_sends_nothing(table: Instance, aws: Lambda) -> N
         (json.dumps({**QUERY, "resultsPublisherConfig": {"destination": "Mars"}}), "Mars"),
     ],
 )
-def test_a_refusal_is_told_once_and_nothing_is_sent(table: Instance, body: str, says: str) -> None:
+def test_a_refusal_is_reported_once_and_sends_no_message(
+    table: Instance, body: str, says: str
+) -> None:
     told: list[tuple[Connection, dict[str, Any]]] = []
     listening = with_ports(
         table,
@@ -200,7 +204,7 @@ def test_a_refusal_is_told_once_and_nothing_is_sent(table: Instance, body: str, 
     assert not table.jobs.queue(QueueName.QUERY).receive(10)
 
 
-def test_whoever_has_left_is_not_told(table: Instance) -> None:
+def test_disconnected_clients_receive_no_frames(table: Instance) -> None:
     def closed(_connection: Connection, _frame: str) -> None:
         raise NotFoundError("closed")
 
@@ -209,7 +213,7 @@ def test_whoever_has_left_is_not_told(table: Instance) -> None:
     )
 
 
-def test_a_table_that_is_not_open_to_all_is_not_asked_for_others(table: Instance) -> None:
+def test_a_restricted_table_refuses_live_queries(table: Instance) -> None:
     change_table_properties(table, "t", {CALLERS: '{"*": {"valueFields": []}}'})
     told: list[str] = []
     listening = with_ports(

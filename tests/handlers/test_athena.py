@@ -79,13 +79,13 @@ def test_a_query_from_its_table_to_spilled_rows(
     assert rows["k"].to_pylist() == list(range(100))
 
 
-def test_a_ping_is_answered_by_both(aws: Lambda, spilled: Bucket) -> None:
+def test_client_and_server_answer_pings(aws: Lambda, spilled: Bucket) -> None:
     ping = json.loads(RECORDED.read_text())["Ping"]
     for function in (functions.athena_metadata, functions.athena_records):
         assert aws.call(function, ping)["serDeVersion"] == 5
 
 
-def test_what_is_refused_is_raised_with_its_reason(aws: Lambda, spilled: Bucket) -> None:
+def test_a_refusal_is_raised_with_its_reason(aws: Lambda, spilled: Bucket) -> None:
     with pytest.raises(NotFoundError, match="no table is called 'events'"):
         aws.call(functions.athena_metadata, request("GetTableRequest"))
     with pytest.raises(InvalidRequestError, match="member '@type' is nothing"):

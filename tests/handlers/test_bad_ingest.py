@@ -52,7 +52,7 @@ HOPELESS = {
 @pytest.mark.parametrize(
     ("body", "reason"), [*NO_JOBS.items(), *HOPELESS.items()], ids=lambda text: text[:50]
 )
-def test_a_bad_message_is_rejected_with_its_reason_and_the_good_ones_go_on(
+def test_a_bad_message_is_rejected_and_other_messages_are_processed(
     instance: Instance, tmp_path: Path, body: str, reason: str
 ) -> None:
     ref = make_table(instance, "t")
@@ -96,7 +96,7 @@ def test_trackers_keep_a_rejection_for_a_week_at_least(instance: Instance) -> No
         instance.change_properties({"sleeper.tracker.days": "6"})
 
 
-def test_an_error_that_an_interruption_makes_settles_nothing(
+def test_an_error_caused_by_an_interruption_does_not_fail_the_job(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instance.jobs.queue(QueueName.INGEST).send("{}")

@@ -71,7 +71,7 @@ def body(**members: Any) -> str:
     return json.dumps({"id": "j", "tableName": "t", "files": ["bucket/f.parquet"]} | members)
 
 
-def test_a_message_is_submitted_and_its_job_accepted(
+def test_a_message_is_submitted_and_its_job_is_accepted(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     assert deliver(aws, body(id=None, files=["b/one", "s3a://b/two"])) == []
@@ -87,7 +87,7 @@ def test_a_message_is_submitted_and_its_job_accepted(
     assert told[told.index("--run-id") + 1] == run.run_id
 
 
-def test_a_message_of_an_existing_client_is_taken(
+def test_a_message_of_an_existing_client_is_accepted(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     """With `platformSpec`, `sparkConf` and `className`, and a table's id for its name."""
@@ -110,7 +110,7 @@ def test_a_message_of_an_existing_client_is_taken(
     assert asked.spark_conf["spark.executor.memoryOverhead"] == "9216m"
 
 
-def test_what_is_unset_is_as_the_properties_say(
+def test_unset_properties_have_their_defaults(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     name = "sleeper.bulk.import.emr.serverless.spark.executor.instances"
@@ -121,7 +121,7 @@ def test_what_is_unset_is_as_the_properties_say(
     assert asked["spark.executor.memory"] == "8G"
 
 
-def test_a_message_that_comes_again_submits_nothing_new(
+def test_a_redelivered_message_submits_no_job(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     for _ in range(3):
@@ -132,7 +132,7 @@ def test_a_message_that_comes_again_submits_nothing_new(
     assert platform.asked == 1
 
 
-def test_a_starter_that_died_before_it_wrote_down_what_it_submitted_starts_the_same_run(
+def test_a_starter_killed_before_recording_its_submission_starts_the_same_run(
     aws: Lambda, platform: FakePlatform, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = lambda_function._opened(None)
@@ -155,7 +155,7 @@ def test_a_starter_that_died_before_it_wrote_down_what_it_submitted_starts_the_s
     assert job(aws, table).state is JobState.ACCEPTED
 
 
-def test_a_platform_that_does_not_answer_gives_the_message_back(
+def test_an_unresponsive_platform_returns_the_message(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     platform.refuses = UnavailableError("throttled")
@@ -186,7 +186,7 @@ POISON = {
 
 
 @pytest.mark.parametrize("text", POISON)
-def test_what_can_never_be_run_is_rejected_with_its_reason(
+def test_an_invalid_job_is_rejected_with_its_reason(
     aws: Lambda, platform: FakePlatform, table: TableRef, text: str
 ) -> None:
     assert deliver(aws, text) == []
@@ -196,7 +196,7 @@ def test_what_can_never_be_run_is_rejected_with_its_reason(
     assert platform.asked == 0
 
 
-def test_what_the_platform_refuses_for_good_is_rejected(
+def test_a_permanent_refusal_of_the_platform_rejects_the_job(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     platform.refuses = InvalidRequestError("executors of 1000 cores")
@@ -204,7 +204,7 @@ def test_what_the_platform_refuses_for_good_is_rejected(
     assert job(aws, table).reasons == ("executors of 1000 cores",)
 
 
-def test_a_job_for_no_table_is_rejected_and_the_others_of_its_batch_go_on(
+def test_a_job_without_a_table_is_rejected_and_the_batch_continues(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     queue = aws.instance.jobs.queue(QUEUE)
@@ -216,7 +216,7 @@ def test_a_job_for_no_table_is_rejected_and_the_others_of_its_batch_go_on(
     assert job(aws, table).state is JobState.ACCEPTED
 
 
-def test_a_run_is_looked_after_until_its_end_is_known(
+def test_a_run_is_watched_until_its_end_is_recorded(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     send(aws)
@@ -229,7 +229,7 @@ def test_a_run_is_looked_after_until_its_end_is_known(
     assert watch(aws) == {"running": 0, "reported": 0, "recorded": 0}
 
 
-def test_a_run_that_the_platform_has_forgotten_has_failed(
+def test_a_run_unknown_to_the_platform_has_failed(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     send(aws)
@@ -258,7 +258,7 @@ class Deaf:
         pass
 
 
-def test_rows_that_were_committed_without_a_word_are_found_in_the_log(
+def test_unrecorded_commits_are_found_in_the_log(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     send(aws)
@@ -282,7 +282,7 @@ def _drive(aws: Lambda, platform: FakePlatform, error: Exception) -> None:
         run_bulk_import_message(aws.instance, message, no_cluster, asked.run_id)
 
 
-def test_the_reason_that_a_driver_tells_stands_in_the_run_that_was_accepted(
+def test_the_failure_reason_of_a_driver_is_recorded_in_the_accepted_run(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     send(aws)
@@ -298,7 +298,7 @@ def test_the_reason_that_a_driver_tells_stands_in_the_run_that_was_accepted(
     assert job(aws, table).reasons == ("Spark gave up",)
 
 
-def test_a_driver_that_was_killed_has_failed_though_it_had_started(
+def test_a_driver_killed_after_its_start_has_failed(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     send(aws)
@@ -311,7 +311,7 @@ def test_a_driver_that_was_killed_has_failed_though_it_had_started(
     assert "out of memory" in job(aws, table).reasons[0]
 
 
-def test_a_job_of_a_table_that_is_gone_meanwhile_is_not_looked_after_for_ever(
+def test_a_run_of_a_deleted_table_is_not_watched_for_ever(
     aws: Lambda, platform: FakePlatform, table: TableRef
 ) -> None:
     send(aws)
@@ -322,7 +322,7 @@ def test_a_job_of_a_table_that_is_gone_meanwhile_is_not_looked_after_for_ever(
     assert job(aws, table).state is JobState.FAILED
 
 
-def test_one_run_that_cannot_be_looked_up_keeps_no_other_from_its_end(
+def test_a_run_that_cannot_be_looked_up_does_not_block_others(
     aws: Lambda, platform: FakePlatform, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send(aws, id="bad")

@@ -100,7 +100,7 @@ def call(aws: Lambda, messages: Sequence[Message]) -> list[str]:
     return failed(aws.call(functions.commit_transactions, batch_of(messages)))
 
 
-def test_the_messages_of_a_table_are_one_entry_and_their_jobs_are_told(
+def test_messages_of_a_table_become_one_log_entry_and_their_jobs_are_recorded(
     aws: Lambda, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = make_table(aws.instance, "a"), make_table(aws.instance, "b")
@@ -120,7 +120,7 @@ def test_the_messages_of_a_table_are_one_entry_and_their_jobs_are_told(
     assert {(m["table"], m["CommitsApplied"][0]) for m in metrics} == {("a", 6), ("b", 4)}
 
 
-def test_a_refusal_is_told_with_its_reason_and_blocks_nobody(aws: Lambda) -> None:
+def test_a_refusal_is_reported_with_its_reason_and_blocks_no_other_job(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     good, late = transaction("good"), transaction("late", system_clock() - 8 * DAY_MS)
     for added in (late, good):
@@ -133,7 +133,7 @@ def test_a_refusal_is_told_with_its_reason_and_blocks_nobody(aws: Lambda) -> Non
     assert job(aws, ref, "good").state is JobState.COMMITTED
 
 
-def test_messages_that_come_again_change_nothing(aws: Lambda) -> None:
+def test_redelivered_messages_change_nothing(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     good, late = transaction("good"), transaction("late", system_clock() - 8 * DAY_MS)
     for added in (good, late):
@@ -168,7 +168,7 @@ def test_a_second_run_of_the_same_request_is_already_done(aws: Lambda) -> None:
     assert {run.state for run in job(aws, ref, "job").runs} == {JobState.COMMITTED}
 
 
-def test_a_big_commit_goes_by_an_object_that_is_gone_when_it_is_done(aws: Lambda) -> None:
+def test_a_large_commit_uses_an_object_that_is_deleted_afterwards(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     big = transaction("big", request=random.Random(1).randbytes(150_000).hex())
     hand_over(aws, ref, big)
@@ -184,7 +184,7 @@ def test_a_big_commit_goes_by_an_object_that_is_gone_when_it_is_done(aws: Lambda
     assert job(aws, ref, "big").state is JobState.COMMITTED
 
 
-def test_a_big_commit_whose_object_was_lost_is_told(aws: Lambda) -> None:
+def test_a_large_commit_with_a_lost_object_is_reported(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     hand_over(aws, ref, transaction("big", request=random.Random(1).randbytes(150_000).hex()))
     (message,) = aws.instance.jobs.queue(COMMITS).receive(10)
@@ -222,9 +222,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("body", UNREADABLE)
-def test_a_message_that_names_no_run_is_left_to_the_dead_letters_and_the_others_go_on(
-    aws: Lambda, body: str
-) -> None:
+def test_a_message_without_a_run_becomes_a_dead_letter(aws: Lambda, body: str) -> None:
     ref = make_table(aws.instance, "t")
     good = transaction("good")
     hand_over(aws, ref, good)
@@ -243,9 +241,7 @@ def test_a_message_that_names_no_run_is_left_to_the_dead_letters_and_the_others_
         '{"kind": "add_files", "version": 1, "id": "bad", "run_start": "x", "files": []}',
     ],
 )
-def test_a_transaction_that_cannot_be_read_or_judged_is_rejected_alone(
-    aws: Lambda, line: str
-) -> None:
+def test_an_unreadable_transaction_is_rejected_alone(aws: Lambda, line: str) -> None:
     ref = make_table(aws.instance, "t")
     good = transaction("good")
     hand_over(aws, ref, good)
@@ -263,7 +259,7 @@ def test_a_transaction_of_a_newer_version_waits_for_a_newer_committer(aws: Lambd
     assert call(aws, messages_of(body, groups=[ref.id])) == ["m0"]
 
 
-def test_what_cannot_be_done_now_returns_with_its_table_and_the_others_go_on(
+def test_an_unavailable_table_returns_its_commits_and_others_continue(
     aws: Lambda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck, fine = make_table(aws.instance, "stuck"), make_table(aws.instance, "fine")
@@ -286,7 +282,7 @@ def test_what_cannot_be_done_now_returns_with_its_table_and_the_others_go_on(
     assert job(aws, stuck, "stuck0").state is JobState.RUNNING
 
 
-def test_an_outcome_that_the_tracker_does_not_take_is_told_when_the_message_returns(
+def test_an_unrecorded_outcome_is_recorded_when_the_message_is_redelivered(
     aws: Lambda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ref = make_table(aws.instance, "t")
@@ -308,7 +304,7 @@ def test_an_outcome_that_the_tracker_does_not_take_is_told_when_the_message_retu
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_comes_again_in_whatever_batches_each_job_is_committed_once(
+def test_redelivered_batches_commit_each_job_once(
     aws: Lambda, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     choice = random.Random(seed)
@@ -360,7 +356,9 @@ def replace_ports(patch: pytest.MonkeyPatch, aws: Lambda, **groups: Mapping[str,
     patch.setattr("sleeper.workers.lambda_function._opened", opened)
 
 
-def test_an_ingest_hands_over_where_the_table_says_so(aws: Lambda, tmp_path: Path) -> None:
+def test_an_ingest_uses_the_committer_if_the_table_property_is_set(
+    aws: Lambda, tmp_path: Path
+) -> None:
     ref = make_table(aws.instance, "t", ingest_files_commit_async="true")
     path = write_parquet(tmp_path / "rows.parquet", [1, 2, 3])
     body = json.dumps({"id": "j", "tableName": "t", "files": [str(path)]})
@@ -379,9 +377,7 @@ def test_an_ingest_hands_over_where_the_table_says_so(aws: Lambda, tmp_path: Pat
     assert run_ingest_message(aws.instance, message).done_before
 
 
-def test_an_ingest_commits_by_itself_unless_the_table_says_otherwise(
-    aws: Lambda, tmp_path: Path
-) -> None:
+def test_an_ingest_commits_directly_by_default(aws: Lambda, tmp_path: Path) -> None:
     ref = make_table(aws.instance, "t")
     path = write_parquet(tmp_path / "rows.parquet", [1])
     body = json.dumps({"id": "j", "tableName": "t", "files": [str(path)]})
@@ -389,7 +385,7 @@ def test_an_ingest_commits_by_itself_unless_the_table_says_otherwise(
     assert job(aws, ref, "j").state is JobState.COMMITTED
 
 
-def test_a_compaction_hands_over_and_is_finished_by_the_committer(aws: Lambda) -> None:
+def test_a_compaction_is_committed_by_the_committer(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     add_rows(aws.instance, "t", 1, 2)
     add_rows(aws.instance, "t", 3)
@@ -405,7 +401,7 @@ def test_a_compaction_hands_over_and_is_finished_by_the_committer(aws: Lambda) -
     assert (found.state, len(found.runs)) == (JobState.COMMITTED, 1)
 
 
-def test_a_compaction_commits_by_itself_where_the_table_says_so(aws: Lambda) -> None:
+def test_a_compaction_commits_directly_if_the_table_property_is_set(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t", compaction_job_commit_async="false")
     add_rows(aws.instance, "t", 1)
     add_rows(aws.instance, "t", 2)
@@ -415,7 +411,7 @@ def test_a_compaction_commits_by_itself_where_the_table_says_so(aws: Lambda) -> 
     assert len(files(aws, ref)) == 1
 
 
-def test_a_folder_has_no_committer(instance: Instance) -> None:
+def test_a_local_instance_has_no_committer(instance: Instance) -> None:
     assert not has_committer(instance)
 
 
@@ -436,7 +432,7 @@ def test_no_compaction_jobs_are_created_while_the_committer_is_behind(
 
 
 @pytest.mark.parametrize("error", [OSError(28, "no space left on device"), MemoryError()])
-def test_a_commit_that_this_machine_cannot_do_now_returns(
+def test_a_commit_that_lacks_a_resource_returns_to_the_queue(
     aws: Lambda, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     ref = make_table(aws.instance, "t")
@@ -456,9 +452,7 @@ def test_a_commit_that_this_machine_cannot_do_now_returns(
 
 
 @pytest.mark.parametrize("place", ["{id}/data/x.parquet", "{other}/commits/x.json", "x", ""])
-def test_an_object_that_is_no_commit_of_the_table_is_neither_read_nor_deleted(
-    aws: Lambda, place: str
-) -> None:
+def test_objects_of_other_prefixes_are_neither_read_nor_deleted(aws: Lambda, place: str) -> None:
     ref, other = make_table(aws.instance, "t"), make_table(aws.instance, "other")
     path = place.format(id=ref.id, other=other.id)
     kept = Path(aws.instance.where, path or "y")
@@ -470,7 +464,7 @@ def test_an_object_that_is_no_commit_of_the_table_is_neither_read_nor_deleted(
     assert files(aws, ref) == set()
 
 
-def test_what_failed_returns_soon_and_later_each_time_and_poison_at_once(
+def test_failed_messages_return_with_increasing_delays_and_poison_immediately(
     aws: Lambda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then no other commit of the table comes off the queue."""
@@ -568,7 +562,7 @@ def test_a_commit_that_cannot_be_applied_fails_alone(
     assert job(aws, ref, "bad").state is JobState.RUNNING
 
 
-def test_commits_that_are_received_again_are_committed_alone(aws: Lambda) -> None:
+def test_redelivered_commits_are_committed_individually(aws: Lambda) -> None:
     ref = make_table(aws.instance, "t")
     for i in range(5):
         hand_over(aws, ref, transaction(f"job-{i}"))

@@ -23,7 +23,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", EVENT_OF)
-def test_a_control_plane_function_is_small_and_ready_within_a_second(
+def test_a_control_plane_function_is_small_and_starts_within_a_second(
     name: str, where: Path
 ) -> None:
     for _ in range(STARTS_MAX):
@@ -35,7 +35,7 @@ def test_a_control_plane_function_is_small_and_ready_within_a_second(
     assert said["cpu"] <= CPU_SECONDS_MAX
 
 
-def test_logs_are_json_with_the_keys_of_the_house(where: Path) -> None:
+def test_logs_are_json_with_the_documented_keys(where: Path) -> None:
     event = json.loads((EVENTS / "sqs-fifo.json").read_text())
     event["Records"][0]["body"] = "0a1b2c3d"
     said = run_function("collect_garbage", where, json.dumps(event))

@@ -72,7 +72,7 @@ def test_files_of_several_messages_become_one_job(aws: Lambda, files: tuple[str,
     assert (job.job_id, job.inputs) == (job_id, 2)
 
 
-def test_a_message_that_comes_again_before_and_after_its_job_adds_nothing(
+def test_a_redelivered_message_adds_no_files_before_or_after_its_job(
     aws: Lambda, files: tuple[str, str]
 ) -> None:
     messages = messages_of(submission(*files))
@@ -119,7 +119,7 @@ NEVER = {
 
 
 @pytest.mark.parametrize(("body", "reason"), NEVER.items(), ids=lambda text: text[:50])
-def test_what_can_never_be_is_rejected_with_its_reason_and_the_others_are_kept(
+def test_an_invalid_request_is_rejected_and_other_files_are_kept(
     aws: Lambda, files: tuple[str, str], body: str, reason: str
 ) -> None:
     assert receive(aws, messages_of(submission(files[0]), body, submission(files[1]))) == []
@@ -130,7 +130,7 @@ def test_what_can_never_be_is_rejected_with_its_reason_and_the_others_are_kept(
     assert create(aws)["jobs"] == 1
 
 
-def test_a_message_that_cannot_be_kept_now_comes_again(
+def test_a_message_that_cannot_be_stored_returns_to_the_queue(
     aws: Lambda, files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_answer(*_: Any) -> None:
@@ -145,7 +145,7 @@ def test_a_message_that_cannot_be_kept_now_comes_again(
     assert create(aws)["jobs"] == 1
 
 
-def test_a_table_that_fails_is_told_of_and_does_not_keep_the_others(
+def test_a_failing_table_is_reported_and_does_not_block_others(
     aws: Lambda, files: tuple[str, str]
 ) -> None:
     broken = make_table(aws.instance, "broken")
@@ -156,7 +156,7 @@ def test_a_table_that_fails_is_told_of_and_does_not_keep_the_others(
     assert create(aws) == {"jobs": 1, "problems": 1}
 
 
-def test_a_message_that_failed_is_shown_again_long_before_its_visibility_timeout_is_over(
+def test_a_failed_message_is_visible_before_its_timeout_expires(
     aws: Lambda, files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[float] = []

@@ -41,7 +41,7 @@ from tests.live_clients import clients_after
         "slash",
     ],
 )
-def test_each_client_gets_every_row_and_ends(
+def test_each_client_receives_every_row_and_the_end(
     gateway: Gateway, members: dict[str, Any], expected: range
 ) -> None:
     query_id = members.get("queryId", "q")
@@ -63,7 +63,7 @@ def test_completed_frames_come_after_all_rows_one_for_each_subquery(gateway: Gat
     assert {f["queryId"] for f in frames if f["message"] != "completed"} == {"q"}
 
 
-def test_keep_alive_frames_disturb_no_client_and_never_follow_the_end(
+def test_clients_ignore_keep_alive_frames_and_none_follows_the_end(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "kept_alive", partial(kept_alive, seconds=0.0001))
@@ -108,7 +108,7 @@ def test_results_elsewhere_are_located_by_the_completed_frames(gateway: Gateway)
         ({"regions": [{"k": {"mim": 3}}]}, "'mim'"),
     ],
 )
-def test_each_client_is_told_once_why_a_query_fails(
+def test_each_client_receives_one_error_of_a_failed_query(
     gateway: Gateway, members: dict[str, Any], reason: str
 ) -> None:
     frames = gateway.ask(**members)
@@ -119,7 +119,7 @@ def test_each_client_is_told_once_why_a_query_fails(
         assert reason in client.error
 
 
-def test_each_client_is_told_that_a_part_failed(gateway: Gateway) -> None:
+def test_each_client_receives_partial_failures(gateway: Gateway) -> None:
     gateway.aws.instance.change_properties({"sleeper.query.message.rows.max": "25"})
     frames = gateway.ask()
     assert frames[-1]["message"] == "error"
@@ -128,7 +128,7 @@ def test_each_client_is_told_that_a_part_failed(gateway: Gateway) -> None:
         assert "more than 25 rows" in (client.error or "")
 
 
-def test_each_client_is_told_if_the_end_cannot_be_read(
+def test_each_client_reports_an_unreadable_end(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unavailable(*_: object) -> None:

@@ -31,7 +31,7 @@ def test_the_id_of_another_connections_query_is_free(
     assert "q" not in {status.query_id for status in tracked}
 
 
-def test_an_id_may_come_again_on_the_same_connection(gateway: Gateway) -> None:
+def test_a_connection_may_reuse_a_query_id(gateway: Gateway) -> None:
     connection = gateway.connect()
     for _ in range(2):
         gateway.send(connection, body("q", regions=keys(3, 5)))
@@ -48,7 +48,7 @@ def test_a_query_without_an_id_gets_one(gateway: Gateway) -> None:
     assert query_id
 
 
-def test_a_client_cannot_name_anothers_connection(gateway: Gateway) -> None:
+def test_a_client_cannot_use_the_connection_of_another(gateway: Gateway) -> None:
     elsewhere = {
         "destination": "WEBSOCKET",
         "webSocketManagementApiEndpoint": "https://evil.example",

@@ -144,7 +144,7 @@ def test_jobs_are_submitted_one_after_another(
     stop(process)
 
 
-def test_told_to_end_it_ends_the_driver_and_gives_the_message_back(
+def test_a_stopped_worker_ends_the_driver_and_returns_the_message(
     instance: Instance, table: TableRef, submitter: Submitter, start: Start
 ) -> None:
     send(instance)
@@ -163,7 +163,7 @@ def test_told_to_end_it_ends_the_driver_and_gives_the_message_back(
     stop(process)
 
 
-def test_a_message_that_is_no_job_is_rejected_and_the_next_goes_on(
+def test_an_invalid_message_is_rejected_and_the_next_is_processed(
     instance: Instance, table: TableRef, submitter: Submitter, start: Start
 ) -> None:
     send(instance, id="bad", sparkConf={"spark.jars": "x"})
@@ -183,7 +183,7 @@ def test_a_message_that_is_no_job_is_rejected_and_the_next_goes_on(
     stop(process)
 
 
-def test_without_a_spark_submit_the_message_stays(
+def test_a_missing_spark_submit_keeps_the_message(
     instance: Instance, table: TableRef, submitter: Submitter, start: Start
 ) -> None:
     (submitter.folder / "spark-submit").unlink()

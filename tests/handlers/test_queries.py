@@ -50,7 +50,7 @@ def test_a_query_is_planned_run_and_completed(aws: Lambda, table: TableRef) -> N
     assert sum(pq.read_metadata(path).num_rows for path in folder.iterdir()) == 40
 
 
-def test_poison_is_failed_and_the_others_are_done(aws: Lambda, table: TableRef) -> None:
+def test_a_poison_message_fails_and_the_batch_continues(aws: Lambda, table: TableRef) -> None:
     event = batch_of(messages_of("{", body("q1", regions=[]), groups=("", "")))
     assert failed(aws.call(functions.plan_query, event)) == []
     states = {q.query_id: q.state for q in aws.instance.queries.tracker().recent()}
@@ -69,7 +69,7 @@ def test_the_id_of_another_query_returns_until_it_is_a_dead_letter(
     assert states == {"q1": QueryState.COMPLETED, "m0": QueryState.FAILED}
 
 
-def test_what_may_succeed_later_returns_soon(
+def test_unavailable_work_returns_soon(
     aws: Lambda, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: Any) -> None:
@@ -89,7 +89,9 @@ def test_what_may_succeed_later_returns_soon(
     assert aws.instance.queries.tracker().query("q1").row_count == 1
 
 
-def test_a_redriven_query_sees_what_who_asked_first_may_see(aws: Lambda, table: TableRef) -> None:
+def test_a_redriven_query_keeps_the_permissions_of_its_first_caller(
+    aws: Lambda, table: TableRef
+) -> None:
     changes = {"sleeper.table.query.callers": json.dumps({SENDER: {}, "AROA1": {"iterator": "No"}})}
     aws.instance.tables.properties.change(table.id, changes)
     asked = rewrite_query_body(body("q1"), "m7", "AROA1:somebody")

@@ -41,14 +41,14 @@ def test_a_leaf_over_the_threshold_is_found_sent_and_split(aws: Lambda, table: T
     assert leaves(aws.instance, table) == 4
 
 
-def test_a_leaf_is_sent_once_however_often_it_is_found(aws: Lambda, table: TableRef) -> None:
+def test_a_leaf_is_sent_once_for_repeated_findings(aws: Lambda, table: TableRef) -> None:
     for keys in range(100, 104):
         find(aws, table)
         add_rows(aws.instance, "t", keys)
     assert aws.instance.jobs.queue(QueueName.SPLITTING).counts().visible == 1
 
 
-def test_it_is_sent_again_when_all_tries_of_the_queue_must_be_over(
+def test_a_split_is_sent_again_after_all_tries_of_its_queue(
     instance: Instance, table: TableRef
 ) -> None:
     properties = instance.properties()
@@ -62,7 +62,7 @@ def test_it_is_sent_again_when_all_tries_of_the_queue_must_be_over(
     assert [send_at(now + tries), send_at(now + tries)] == [1, 0]
 
 
-def test_one_whose_sender_died_before_it_was_recorded_is_sent_again(
+def test_a_split_whose_sender_died_before_recording_it_is_sent_again(
     instance: Instance, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -76,7 +76,7 @@ def test_one_whose_sender_died_before_it_was_recorded_is_sent_again(
     ]
 
 
-def test_a_split_that_comes_twice_or_late_changes_nothing(aws: Lambda, table: TableRef) -> None:
+def test_a_repeated_or_late_split_changes_nothing(aws: Lambda, table: TableRef) -> None:
     find(aws, table)
     (message,) = aws.instance.jobs.queue(QueueName.SPLITTING).receive(10)
     for _ in range(2):
@@ -90,7 +90,7 @@ def test_a_split_that_comes_twice_or_late_changes_nothing(aws: Lambda, table: Ta
      '{"tableId":"0a1b2c3d","partitionId":"root"}', '{"tableId":{},"partitionId":[]}'],
     ids=lambda body: body[:40],
 )  # fmt: skip
-def test_a_poison_message_is_dropped_and_the_others_are_done(
+def test_a_poison_message_is_dropped_and_the_batch_continues(
     aws: Lambda, table: TableRef, poison: str
 ) -> None:
     good = f'{{"tableId":"{table.id}","partitionId":"root"}}'
@@ -99,7 +99,7 @@ def test_a_poison_message_is_dropped_and_the_others_are_done(
     assert leaves(aws.instance, table) == 4
 
 
-def test_what_may_succeed_later_returns(
+def test_unavailable_work_returns(
     aws: Lambda, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = f'{{"tableId":"{table.id}","partitionId":"root"}}'

@@ -41,7 +41,7 @@ def test_a_task_is_started_for_each_message_up_to_the_maximum(
     assert start(aws, monkeypatch, "compaction") == {"running": 3, "started": 2, "failures": 0}
 
 
-def test_what_works_already_is_not_taken_for_idle(
+def test_tasks_of_messages_in_flight_are_not_counted_as_idle(
     aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = aws.instance.jobs.queue(QueueName.INGEST)
@@ -60,7 +60,7 @@ def test_nothing_is_started_while_no_message_waits(
     assert start(aws, monkeypatch, "ingest") == {"running": 0, "started": 0, "failures": 0}
 
 
-def test_how_many_run_is_told_while_there_is_work(
+def test_the_number_of_tasks_is_reported_while_messages_wait(
     aws: Lambda,
     launcher: FakeLauncher,
     monkeypatch: pytest.MonkeyPatch,
@@ -81,7 +81,7 @@ def test_how_many_run_is_told_while_there_is_work(
     assert {(m["instance"], m["kind"]) for m in measured} == {("test", "ingest")}
 
 
-def test_a_lack_of_capacity_is_told_and_no_failure(
+def test_a_lack_of_capacity_is_reported_and_not_a_failure(
     aws: Lambda, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher.room = 2
@@ -98,7 +98,7 @@ def test_a_local_instance_starts_no_tasks(aws: Lambda, monkeypatch: pytest.Monke
 
 
 @given(st.integers(0, 500), st.integers(0, 300), st.integers(0, 400), st.integers(0, 300))
-def test_never_more_than_the_maximum_and_enough_for_every_message(
+def test_tasks_cover_all_messages_up_to_the_maximum(
     visible: int, in_flight: int, running: int, running_max: int
 ) -> None:
     more = tasks_to_start(QueueCounts(visible, in_flight, 7, 7), running, running_max)

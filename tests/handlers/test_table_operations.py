@@ -54,7 +54,7 @@ def fan_out(aws: Lambda, monkeypatch: pytest.MonkeyPatch) -> Callable[[QueueName
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_rule_has_an_operation_done_for_every_table_that_it_is_for(
+def test_a_rule_runs_its_operation_for_each_of_its_tables(
     aws: Lambda, fan_out: Any, operation: QueueName
 ) -> None:
     for name in ("a", "b", "off"):
@@ -79,7 +79,7 @@ def test_nothing_more_is_sent_while_ten_rounds_wait(aws: Lambda, fan_out: Any) -
     assert [fan_out(QueueName.TABLE_METRICS) for _ in range(12)] == [1] * 10 + [0, 0]
 
 
-def test_a_queue_that_is_no_operations_is_refused(fan_out: Any) -> None:
+def test_an_unknown_operation_queue_is_refused(fan_out: Any) -> None:
     with pytest.raises(Exception, match="queue ingest is of no operation on tables"):
         fan_out(QueueName.INGEST)
 
@@ -108,7 +108,7 @@ def test_compaction_jobs_are_created_and_sent(
     assert described["Dimensions"] == [["instance", "table"]]
 
 
-def test_creation_that_comes_twice_creates_nothing_more(aws: Lambda, fan_out: Any) -> None:
+def test_a_repeated_creation_creates_no_more_jobs(aws: Lambda, fan_out: Any) -> None:
     ref = make_table(
         aws.instance,
         "t",
@@ -122,7 +122,7 @@ def test_creation_that_comes_twice_creates_nothing_more(aws: Lambda, fan_out: An
     assert aws.instance.jobs.queue(QueueName.COMPACTION).counts().visible == 1
 
 
-def test_a_table_that_a_batch_names_twice_is_done_once(
+def test_a_table_named_twice_in_a_batch_is_processed_once(
     aws: Lambda, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = (make_table(aws.instance, name).id for name in ("a", "b"))
@@ -135,7 +135,7 @@ def test_a_table_that_a_batch_names_twice_is_done_once(
 
 @pytest.mark.parametrize("body", ["0a1b2c3d", "", "no table", "{", "é" * 3000, "\x00"])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_message_that_names_no_table_is_done_and_the_others_are_too(
+def test_a_message_of_an_unknown_table_is_deleted_and_the_batch_continues(
     aws: Lambda, operation: QueueName, body: str
 ) -> None:
     ref = make_table(aws.instance, "t")
@@ -143,7 +143,7 @@ def test_a_message_that_names_no_table_is_done_and_the_others_are_too(
     assert failed(answer) == []
 
 
-def test_a_table_that_went_offline_or_is_deleted_meanwhile_is_let_be(
+def test_an_offline_or_deleted_table_is_skipped(
     aws: Lambda, capsys: pytest.CaptureFixture[str]
 ) -> None:
     off, gone = (make_table(aws.instance, n, partition_splitting_threshold="1").id for n in "ab")
@@ -176,7 +176,7 @@ def operate(instance: Instance, operation: Any, messages: Sequence[Message]) -> 
     return failed(message_batch.run_for_tables(batch_of(messages), instance, queue, operation))
 
 
-def test_what_fails_returns_once_for_its_table_and_the_others_are_done(
+def test_a_failing_table_returns_one_message_and_others_continue(
     instance: Instance,
 ) -> None:
     bad, good = make_table(instance, "bad").id, make_table(instance, "good").id
@@ -185,13 +185,13 @@ def test_what_fails_returns_once_for_its_table_and_the_others_are_done(
     assert operation.done == ["good"]
 
 
-def test_a_batch_of_failures_only_is_answered_and_not_raised(instance: Instance) -> None:
+def test_a_batch_of_failures_returns_a_response_without_raising(instance: Instance) -> None:
     bad, worse = make_table(instance, "bad").id, make_table(instance, "worse").id
     operation = Operation(bad=DataError("torn"), worse=OSError("disk"))
     assert operate(instance, operation, messages_of(bad, worse)) == ["m0", "m1"]
 
 
-def test_a_table_that_fails_is_tried_again_soon_and_then_later_each_time(
+def test_a_failing_table_is_retried_with_increasing_delays(
     instance: Instance,
 ) -> None:
     bad, good = make_table(instance, "bad").id, make_table(instance, "good").id
@@ -212,7 +212,7 @@ def test_a_table_that_fails_is_tried_again_soon_and_then_later_each_time(
     assert shown == [("receipt 0", delay) for delay in (5, 10, 20, 300, 300)]
 
 
-def test_an_operation_that_failed_goes_on_long_before_its_visibility_timeout_is_over(
+def test_a_failed_operation_is_retried_before_its_visibility_timeout_expires(
     instance: Instance,
 ) -> None:
     clock = FakeClock()
@@ -233,7 +233,7 @@ def test_an_operation_that_failed_goes_on_long_before_its_visibility_timeout_is_
         assert works.done == ["t"]
 
 
-def test_a_poison_table_ends_on_the_dead_letters_and_the_others_go_on(
+def test_a_poison_table_becomes_a_dead_letter_and_other_tables_continue(
     aws: Lambda, fan_out: Any, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "_FIRST_DELAY_SECONDS", 0)
@@ -271,7 +271,7 @@ def test_a_function_that_runs_out_of_time_returns_the_rest_at_once(
     assert shown == [("receipt 2", 0)]
 
 
-def test_a_table_deleted_while_it_is_worked_on_is_no_failure(instance: Instance) -> None:
+def test_deleting_a_table_during_an_operation_is_not_a_failure(instance: Instance) -> None:
     ref = make_table(instance, "t")
 
     def delete(_: Any) -> None:
@@ -281,9 +281,7 @@ def test_a_table_deleted_while_it_is_worked_on_is_no_failure(instance: Instance)
     assert operate(instance, delete, messages_of(ref.id)) == []
 
 
-def test_a_change_of_properties_reaches_a_container_that_is_warm(
-    aws: Lambda, instance: Instance
-) -> None:
+def test_a_changed_property_reaches_a_warm_container(aws: Lambda, instance: Instance) -> None:
     ref = make_table(instance, "t", partition_splitting_threshold="1000")
     add_rows(instance, "t", *range(30))
     event = batch_of(messages_of(ref.id))
@@ -294,7 +292,7 @@ def test_a_change_of_properties_reaches_a_container_that_is_warm(
     assert instance.jobs.queue(QueueName.SPLITTING).counts().visible == 1
 
 
-def test_snapshots_are_taken_and_said(aws: Lambda, capsys: pytest.CaptureFixture[str]) -> None:
+def test_snapshots_are_taken_and_reported(aws: Lambda, capsys: pytest.CaptureFixture[str]) -> None:
     aws.instance.change_properties({"sleeper.snapshot.transactions.min": "1"})
     ref = make_table(aws.instance, "t")
     add_rows(aws.instance, "t", 1)
@@ -306,7 +304,9 @@ def test_snapshots_are_taken_and_said(aws: Lambda, capsys: pytest.CaptureFixture
     assert metrics_in(capsys.readouterr().out) == []
 
 
-def test_metrics_tell_what_a_table_holds(aws: Lambda, capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_report_files_rows_and_partitions_of_a_table(
+    aws: Lambda, capsys: pytest.CaptureFixture[str]
+) -> None:
     ref = make_table(aws.instance, "t")
     add_rows(aws.instance, "t", 1, 2, 3)
     aws.call(functions.report_table_metrics, batch_of(messages_of(ref.id)))

@@ -82,7 +82,7 @@ def keys(instance: Instance) -> pa.Array:
         return opened.table("t").query().to_arrow()["k"].combine_chunks()
 
 
-def test_an_ingest_task_runs_what_there_is_tells_the_trackers_and_ends_when_idle(
+def test_an_ingest_task_runs_all_jobs_records_them_and_ends_when_idle(
     instance: Instance, start: Callable[[str], Task], tmp_path: Path
 ) -> None:
     make_table(instance, "t")
@@ -143,7 +143,7 @@ WORK = {
 
 
 @pytest.mark.parametrize("kind", WORK)
-def test_a_task_that_is_told_to_stop_gives_its_job_back_and_the_next_one_runs_it(
+def test_a_stopped_task_returns_its_job_and_the_next_task_runs_it(
     instance: Instance, start: Callable[[str], Task], tmp_path: Path, kind: JobKind
 ) -> None:
     name, submit = WORK[kind]
@@ -187,7 +187,7 @@ def assert_the_next_one_runs_it(
     assert keys(instance).equals(pa.array(range(ROWS), pa.int64()))
 
 
-def test_a_task_that_waits_for_work_ends_on_sigterm_and_takes_nothing_with_it(
+def test_an_idle_task_ends_on_sigterm_and_receives_no_message(
     instance: Instance, start: Callable[[str], Task]
 ) -> None:
     instance.change_properties({"sleeper.task.idle.stop.seconds": "600"})
@@ -220,7 +220,7 @@ worker_process.run_worker_process(worker.Worker(instance, new_task_id(), threadi
 """
 
 
-def test_a_job_that_no_interruption_reaches_is_given_back_past_it(instance: Instance) -> None:
+def test_a_job_that_ignores_interruption_is_returned_to_its_queue(instance: Instance) -> None:
     instance.jobs.queue(QueueName.INGEST).send("{}")
     process = subprocess.Popen(
         [sys.executable, "-c", STUCK, instance.where], stdout=subprocess.PIPE, text=True
@@ -239,7 +239,7 @@ def test_a_job_that_no_interruption_reaches_is_given_back_past_it(instance: Inst
     assert "in the midst of a job" in str(status.reason)
 
 
-def test_an_export_is_done_by_a_task(instance: Instance, start: Callable[[str], Task]) -> None:
+def test_a_task_runs_an_export(instance: Instance, start: Callable[[str], Task]) -> None:
     table = make_table(instance, "t")
     add_rows(instance, "t", 1, 2, 3)
     queue = instance.jobs.queue(QueueName.BULK_EXPORT)

@@ -19,7 +19,7 @@ def apis(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     return synthesise(folder / "out", file)
 
 
-def test_iam_lets_in_whoever_asks(apis: Synthesis) -> None:
+def test_routes_are_authorized_by_iam(apis: Synthesis) -> None:
     routes = {r["RouteKey"]: r["AuthorizationType"] for r in apis.properties(ROUTE)}
     assert routes == {
         "GET /{proxy+}": "AWS_IAM",
@@ -42,7 +42,7 @@ def test_stages_are_bounded_and_the_http_api_has_a_log(apis: Synthesis) -> None:
     assert {"caller", "route", "status"} <= set(logged)
 
 
-def test_functions_are_as_large_as_they_need(apis: Synthesis) -> None:
+def test_functions_have_the_required_memory(apis: Synthesis) -> None:
     functions = {f["FunctionName"]: f for f in apis.properties("AWS::Lambda::Function")}
     http = functions["sleeper-example-serve-http"]
     assert (http["PackageType"], http["Timeout"], http["MemorySize"]) == ("Image", 30, 3008)
@@ -60,7 +60,7 @@ def test_frames_are_sent_to_connections_of_the_stage_alone(apis: Synthesis) -> N
     assert all("/live/POST/@connections/*" in each for each in allowed)
 
 
-def test_the_urls_are_written_down(apis: Synthesis) -> None:
+def test_the_urls_are_properties(apis: Synthesis) -> None:
     (written,) = apis.properties("Custom::SleeperProperties")
     places = written["Deployed"]
     websocket = json.dumps(places["sleeper.query.websocket.api.url"])
@@ -68,5 +68,5 @@ def test_the_urls_are_written_down(apis: Synthesis) -> None:
     assert places["sleeper.query.http.api.url"]
 
 
-def test_an_instance_has_neither_unless_it_asks(example: Synthesis) -> None:
+def test_an_instance_has_no_api_by_default(example: Synthesis) -> None:
     assert example.properties(ROUTE) == []

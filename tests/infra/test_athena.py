@@ -61,7 +61,7 @@ def test_the_functions_are_one_image_with_a_handler_each(with_athena: Synthesis)
     assert [each["MemorySize"] for each in functions] == [3008, 3008]
 
 
-def test_what_was_spilled_expires(with_athena: Synthesis) -> None:
+def test_spilled_objects_expire(with_athena: Synthesis) -> None:
     (bucket,) = resources(with_athena, "AWS::S3::Bucket").values()
     days = [rule.get("ExpirationInDays") for rule in bucket["LifecycleConfiguration"]["Rules"]]
     assert days == [None, 3]
@@ -85,7 +85,7 @@ def test_only_reading_records_writes_to_the_spill_bucket(with_athena: Synthesis)
     )
 
 
-def test_bucket_and_catalog_are_written_down(with_athena: Synthesis) -> None:
+def test_the_bucket_and_the_catalog_are_properties(with_athena: Synthesis) -> None:
     (written,) = with_athena.properties("Custom::SleeperProperties")
     assert written["Deployed"]["sleeper.athena.catalog"] == "sleeper_lake_1"
     assert SPILL in str(written["Deployed"]["sleeper.athena.spill.bucket"])

@@ -48,7 +48,7 @@ def _allowed(synthesis: Synthesis, concern: str) -> set[str]:
     }
 
 
-def test_each_platform_is_a_stack_of_its_own(platforms: Synthesis) -> None:
+def test_each_platform_is_a_separate_stack(platforms: Synthesis) -> None:
     lines = resource_lines(platforms, {*STACKS, "BulkImport"})
     check_approved("infra-bulk-import.txt", "\n".join(lines) + "\n")
 
@@ -78,7 +78,7 @@ def test_no_action_is_allowed_by_a_wildcard(platforms: Synthesis) -> None:
             assert [a for a in as_list(statement["Action"]) if "*" in a] == [], where
 
 
-def test_only_what_takes_no_resource_is_allowed_on_all(platforms: Synthesis) -> None:
+def test_only_actions_without_resources_are_allowed_on_all_resources(platforms: Synthesis) -> None:
     on_all = {
         action
         for where, statement in platforms.statements()
@@ -95,7 +95,7 @@ def test_only_what_takes_no_resource_is_allowed_on_all(platforms: Synthesis) -> 
     }
 
 
-def test_roles_are_handed_only_to_the_service_that_they_are_for(platforms: Synthesis) -> None:
+def test_roles_are_passed_only_to_their_service(platforms: Synthesis) -> None:
     passed = [
         statement["Condition"]["StringEquals"]["iam:PassedToService"]
         for where, statement in platforms.statements()
@@ -112,7 +112,9 @@ def test_roles_are_handed_only_to_the_service_that_they_are_for(platforms: Synth
 
 
 @pytest.mark.parametrize("concern", ["EmrServerless", "Emr", "Eks"])
-def test_the_watcher_asks_and_the_starter_starts(platforms: Synthesis, concern: str) -> None:
+def test_the_watcher_may_describe_and_the_starter_may_start_runs(
+    platforms: Synthesis, concern: str
+) -> None:
     of_platform = {
         "EmrServerless": {"emr-serverless:StartJobRun", "emr-serverless:GetJobRun"},
         "Emr": {
@@ -140,7 +142,7 @@ def test_the_watcher_asks_and_the_starter_starts(platforms: Synthesis, concern: 
     }
 
 
-def test_nothing_of_a_bulk_import_deletes_data(platforms: Synthesis) -> None:
+def test_no_role_of_a_bulk_import_deletes_data(platforms: Synthesis) -> None:
     for where, statement in platforms.statements():
         if where.split("/")[0] in STACKS and "s3:DeleteObject" in as_list(statement["Action"]):
             for resource in as_list(statement["Resource"]):
@@ -158,13 +160,13 @@ def test_serverless_stops_by_itself_and_has_a_limit(platforms: Synthesis) -> Non
     assert len(application["NetworkConfiguration"]["SubnetIds"]) == 2
 
 
-def test_clusters_ask_for_metadata_by_token(platforms: Synthesis) -> None:
+def test_clusters_require_tokens_for_instance_metadata(platforms: Synthesis) -> None:
     for made in platforms.properties("AWS::EMR::SecurityConfiguration"):
         service = made["SecurityConfiguration"]["InstanceMetadataServiceConfiguration"]
         assert service["MinimumInstanceMetadataServiceVersion"] == 2
 
 
-def test_the_persistent_cluster_starts_a_worker_for_each_job_at_once(platforms: Synthesis) -> None:
+def test_the_persistent_cluster_runs_a_worker_per_concurrent_job(platforms: Synthesis) -> None:
     cluster = _only(platforms, "AWS::EMR::Cluster")
     (step,) = cluster["Steps"]
     said = json.dumps(step)
@@ -175,7 +177,7 @@ def test_the_persistent_cluster_starts_a_worker_for_each_job_at_once(platforms: 
     assert {"sqs:ReceiveMessage", "sqs:DeleteMessage"} <= _allowed(platforms, concern)
 
 
-def test_the_states_of_eks_go_on_where_things_are_there_already(platforms: Synthesis) -> None:
+def test_the_eks_state_machine_continues_if_resources_exist(platforms: Synthesis) -> None:
     definition = _only(platforms, "AWS::StepFunctions::StateMachine")["Definition"]
     states = definition["States"]
     at, path = definition["StartAt"], []
@@ -192,7 +194,7 @@ def test_the_states_of_eks_go_on_where_things_are_there_already(platforms: Synth
     assert states["RunJob"]["Resource"] == "arn:aws:states:::eks:runJob.sync"
 
 
-def test_nodes_of_eks_come_and_go(platforms: Synthesis) -> None:
+def test_eks_scales_its_nodes(platforms: Synthesis) -> None:
     cluster = _only(platforms, "AWS::EKS::Cluster")
     assert cluster["ComputeConfig"]["Enabled"]
     assert cluster["ComputeConfig"]["NodePools"] == ["general-purpose"]
@@ -201,7 +203,7 @@ def test_nodes_of_eks_come_and_go(platforms: Synthesis) -> None:
     assert identity["Namespace"] == "sleeper-bulk-import"
 
 
-def test_logs_of_eks_are_kept_no_longer_than_others(platforms: Synthesis) -> None:
+def test_logs_of_eks_have_the_common_retention(platforms: Synthesis) -> None:
     kept = {
         p["LogGroupName"]: p.get("RetentionInDays")
         for p in platforms.properties("AWS::Logs::LogGroup")

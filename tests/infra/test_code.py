@@ -29,7 +29,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_handler_loads_from_what_is_in_the_zip_and_loads_no_data_library(
+def test_every_handler_loads_from_the_zip_without_data_libraries(
     built: Path,
 ) -> None:
     handlers = {path.parent.name for path in (ROOT / "lambdas").glob("*/handler.py")} - OF_IMAGES

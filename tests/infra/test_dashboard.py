@@ -108,7 +108,7 @@ def test_tasks_are_shown_by_their_kind(body: dict[str, Any]) -> None:
             assert metric[2:6] == ["instance", "Example", "kind", metric[5]]
 
 
-def test_all_that_the_code_counts_of_tables_is_searched_for(body: dict[str, Any]) -> None:
+def test_dashboard_searches_cover_all_table_metrics(body: dict[str, Any]) -> None:
     found = searched(body)
     assert {name for _, name, *_ in found} == {m.value for m in Metric if m not in TASK_METRICS}
     assert {(schema, instance) for schema, _, instance, *_ in found} == {
@@ -117,7 +117,7 @@ def test_all_that_the_code_counts_of_tables_is_searched_for(body: dict[str, Any]
     assert {seconds for *_, seconds in found} == {"600"}
 
 
-def test_what_a_table_holds_is_what_the_code_gathers(body: dict[str, Any], tmp_path: Path) -> None:
+def test_table_charts_match_the_recorded_metrics(body: dict[str, Any], tmp_path: Path) -> None:
     gathered = {metric.value for metric in gather_table_metrics(RealTable(tmp_path).store)}
     held = {name for _, name, _, statistic, _ in searched(body) if statistic == "Maximum"}
     assert held == gathered
@@ -130,7 +130,7 @@ def test_functions_write_every_metric() -> None:
     assert written == set(Metric.__members__)
 
 
-def test_charts_fit_into_rows_and_points_are_as_far_apart_as_the_properties_say(
+def test_charts_fit_into_rows_and_use_the_period_of_the_properties(
     body: dict[str, Any],
 ) -> None:
     rows: dict[int, int] = {}
@@ -142,7 +142,7 @@ def test_charts_fit_into_rows_and_points_are_as_far_apart_as_the_properties_say(
     assert periods == {120}
 
 
-def test_an_instance_without_tasks_or_table_metrics_shows_what_it_has() -> None:
+def test_the_dashboard_of_an_instance_without_tasks_shows_its_other_parts() -> None:
     properties = instance_properties(
         {"sleeper.id": "bare", "sleeper.optional.stacks": OptionalStack.DASHBOARD.value}
     )
@@ -160,7 +160,7 @@ def test_an_instance_without_tasks_or_table_metrics_shows_what_it_has() -> None:
     assert "LeafPartitions" not in said
 
 
-def test_an_instance_has_none_unless_it_asks(example: Synthesis) -> None:
+def test_an_instance_has_no_dashboard_by_default(example: Synthesis) -> None:
     assert example.of_type("AWS::CloudWatch::Dashboard") == {}
 
 

@@ -27,7 +27,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     )
 
 
-def test_optional_stacks_that_are_off_are_gone(bare: Synthesis) -> None:
+def test_disabled_optional_stacks_are_absent(bare: Synthesis) -> None:
     assert set(bare.templates) == {
         "Alarms", "ClientRoles", "Committer", "Instance", "Network", "Properties", "StateStore",
         "Storage", "TableIndex",
@@ -36,7 +36,7 @@ def test_optional_stacks_that_are_off_are_gone(bare: Synthesis) -> None:
     assert "sleeper.ingest.job.queue.url" not in written["Deployed"]
 
 
-def test_nothing_is_kept_if_the_property_says_so(bare: Synthesis) -> None:
+def test_no_resource_is_retained_if_the_property_is_unset(bare: Synthesis) -> None:
     policies = {
         resource.get("DeletionPolicy", "Delete")
         for template in bare.templates.values()
@@ -47,7 +47,7 @@ def test_nothing_is_kept_if_the_property_says_so(bare: Synthesis) -> None:
     assert len(emptied) == len(bare.of_type("AWS::S3::Bucket")) == 2
 
 
-def test_tables_that_go_with_the_stack_are_not_protected(bare: Synthesis) -> None:
+def test_tables_removed_with_the_stack_are_not_protected(bare: Synthesis) -> None:
     (written,) = bare.properties("Custom::SleeperProperties")
     assert written["Protect"] == "false"
 
@@ -57,7 +57,7 @@ def test_alarms_are_mailed_if_an_address_is_set(bare: Synthesis) -> None:
     assert subscription["Endpoint"] == "someone@example.org"
 
 
-def test_no_vpc_is_made_where_one_is_given(bare: Synthesis) -> None:
+def test_a_given_vpc_is_used(bare: Synthesis) -> None:
     assert bare.of_type("AWS::EC2::VPC") == {}
     (group,) = bare.properties("AWS::EC2::SecurityGroup")
     assert group["VpcId"] == "vpc-1"
@@ -68,7 +68,7 @@ def test_no_vpc_is_made_where_one_is_given(bare: Synthesis) -> None:
     assert "sleeper.network.vpc.created" not in deployed
 
 
-def test_stacks_are_published_under_the_names_that_gchq_sleeper_knows(bare: Synthesis) -> None:
+def test_stack_names_match_gchq_sleeper(bare: Synthesis) -> None:
     (written,) = bare.properties("Custom::SleeperProperties")
     # Its clients refuse "None", and read a comma as an empty list.
     assert written["Set"]["sleeper.optional.stacks"] == ","
@@ -112,7 +112,7 @@ def test_processor_and_log_retention_are_properties(bare: Synthesis) -> None:
         ("sleeper.vpc=vpc-1", "sleeper.subnets"),
     ],
 )
-def test_a_wrong_property_stops_the_deployment_with_its_name(
+def test_an_invalid_property_is_named_and_stops_the_deployment(
     tmp_path: Path, text: str, named: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=named):

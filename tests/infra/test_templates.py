@@ -47,7 +47,7 @@ def resource_lines(synthesis: Synthesis, concerns: set[str]) -> list[str]:
     return lines
 
 
-def test_resources_are_these(example: Synthesis) -> None:
+def test_the_resources_match_the_recorded_list(example: Synthesis) -> None:
     lines = resource_lines(example, set(example.templates))
     check_approved("infra-resources.txt", "\n".join(lines) + "\n")
 
@@ -101,7 +101,7 @@ def _named(example: Synthesis, logical_id: str) -> dict[str, Any]:
     )
 
 
-def test_a_message_is_given_to_nobody_else_while_a_function_may_work_on_it(
+def test_the_visibility_timeout_outlasts_the_timeout_of_a_function(
     example: Synthesis,
 ) -> None:
     seen = 0
@@ -127,7 +127,7 @@ def test_a_message_is_given_to_nobody_else_while_a_function_may_work_on_it(
     assert seen == 12
 
 
-def test_nobody_may_do_actions_by_a_wildcard(example: Synthesis) -> None:
+def test_no_role_allows_wildcard_actions(example: Synthesis) -> None:
     allowed = [s for _, s in example.statements() if s["Effect"] == "Allow"]
     assert len(allowed) > 100
     for where, statement in example.statements():
@@ -136,7 +136,7 @@ def test_nobody_may_do_actions_by_a_wildcard(example: Synthesis) -> None:
             assert [a for a in as_list(statement["Action"]) if "*" in a] == [], where
 
 
-def test_only_what_takes_no_resource_is_allowed_on_all(example: Synthesis) -> None:
+def test_only_actions_without_resources_are_allowed_on_all_resources(example: Synthesis) -> None:
     on_all = {
         action
         for where, statement in example.statements()
@@ -188,7 +188,7 @@ def test_functions_from_the_zip_name_a_handler_of_the_folder(example: Synthesis)
     assert names == {"plan-query", "run-leaf-query", "split-partition"}
 
 
-def test_buckets_are_private_encrypted_and_kept_where_loss_would_hurt(example: Synthesis) -> None:
+def test_buckets_are_private_encrypted_and_retained(example: Synthesis) -> None:
     for resource in example.of_type(BUCKET).values():
         properties = resource["Properties"]
         assert properties["BucketEncryption"]
@@ -202,7 +202,7 @@ def test_buckets_are_private_encrypted_and_kept_where_loss_would_hurt(example: S
         assert resource["DeletionPolicy"] == (_KEPT if lasting else "Delete")
 
 
-def test_buckets_and_queues_are_spoken_to_over_tls_only(example: Synthesis) -> None:
+def test_buckets_and_queues_require_tls(example: Synthesis) -> None:
     refused = [
         where
         for where, statement in example.statements()
@@ -213,7 +213,7 @@ def test_buckets_and_queues_are_spoken_to_over_tls_only(example: Synthesis) -> N
     assert len(refused) == len(example.of_type(BUCKET)) + len(example.of_type(QUEUE)) + topics
 
 
-def test_tables_are_keyed_as_their_adapters_say(example: Synthesis) -> None:
+def test_dynamodb_tables_have_the_keys_of_their_adapters(example: Synthesis) -> None:
     keys = {
         p["TableName"]: [key["AttributeName"] for key in p["KeySchema"]]
         for p in example.properties(TABLE)
@@ -223,7 +223,7 @@ def test_tables_are_keyed_as_their_adapters_say(example: Synthesis) -> None:
     assert keys["sleeper-example-transaction-log"] == ["tableId", "item"]
 
 
-def test_tables_that_cannot_be_made_again_are_kept_and_backed_up(example: Synthesis) -> None:
+def test_irreplaceable_tables_are_retained_and_backed_up(example: Synthesis) -> None:
     for resource in example.of_type(TABLE).values():
         name = resource["Properties"]["TableName"].removeprefix("sleeper-example-")
         recovery = resource["Properties"]["PointInTimeRecoverySpecification"]
@@ -232,7 +232,7 @@ def test_tables_that_cannot_be_made_again_are_kept_and_backed_up(example: Synthe
         assert resource["DeletionPolicy"] == (_KEPT if lasting else "Delete"), name
 
 
-def test_properties_are_written_of_everything_that_was_made(example: Synthesis) -> None:
+def test_properties_name_all_created_resources(example: Synthesis) -> None:
     (written,) = example.properties("Custom::SleeperProperties")
     deployed = written["Deployed"]
     made = {p["QueueName"] for p in example.properties(QUEUE)}
@@ -270,7 +270,7 @@ def test_cfn_lint_finds_nothing(example: Synthesis) -> None:
     assert done.returncode == 0
 
 
-def test_whoever_makes_and_removes_tables_may_write_and_delete_their_birthmark(
+def test_roles_that_create_and_delete_tables_may_write_and_delete_the_birthmark(
     example: Synthesis,
 ) -> None:
     may = {
@@ -282,7 +282,7 @@ def test_whoever_makes_and_removes_tables_may_write_and_delete_their_birthmark(
     assert {("Properties", "s3:PutObject"), ("GarbageCollection", "s3:DeleteObject")} <= may
 
 
-def test_whoever_counts_a_queue_s_messages_may_count_its_dead_letters(example: Synthesis) -> None:
+def test_roles_that_count_messages_may_count_dead_letters(example: Synthesis) -> None:
     """`MessageQueue.counts` asks both."""
     counted: dict[str, set[str]] = {}
     names = {q.name: q.dead_letters_name for q in DEPLOYED_QUEUES.values()}
@@ -329,12 +329,12 @@ def test_alarms_may_be_sent_to_their_topic(example: Synthesis) -> None:
     }
 
 
-def test_commits_are_tried_for_long(example: Synthesis) -> None:
+def test_commits_are_received_twenty_times(example: Synthesis) -> None:
     commits = example.named(QUEUE, "QueueName", f"{PREFIX}transaction-commits.fifo")
     assert commits["RedrivePolicy"]["maxReceiveCount"] == 20
 
 
-def test_operations_on_tables_leave_others_room_in_the_account(example: Synthesis) -> None:
+def test_operations_on_tables_have_bounded_concurrency(example: Synthesis) -> None:
     mappings = example.of_type("AWS::Lambda::EventSourceMapping")
     most = {
         where.split("/")[1]: resource["Properties"]
@@ -393,7 +393,7 @@ def test_functions_of_rules_do_not_pile_up_while_the_account_has_no_room(
     assert seen == len(example.of_type("AWS::Events::Rule"))
 
 
-def test_roles_of_tasks_are_for_tasks_of_the_account_alone(example: Synthesis) -> None:
+def test_task_roles_are_limited_to_tasks_of_the_account(example: Synthesis) -> None:
     of_account = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
     roles = [
         statement
@@ -412,7 +412,7 @@ def test_roles_of_tasks_are_for_tasks_of_the_account_alone(example: Synthesis) -
     assert passed == [(2, {"iam:PassedToService": "ecs-tasks.amazonaws.com"})] * 2
 
 
-def test_a_table_that_fails_is_tried_for_a_while_before_its_message_is_a_dead_letter(
+def test_a_failing_table_is_retried_before_its_message_becomes_a_dead_letter(
     example: Synthesis,
 ) -> None:
     queues = {p["QueueName"]: p for p in example.properties(QUEUE)}
@@ -449,7 +449,7 @@ def test_uploads_to_the_data_bucket_may_be_ingested_and_expire(example: Synthesi
     assert reading <= listing
 
 
-def test_what_clients_of_gchq_sleeper_look_for_is_published(example: Synthesis) -> None:
+def test_outputs_match_the_clients_of_gchq_sleeper(example: Synthesis) -> None:
     (written,) = example.properties("Custom::SleeperProperties")
     deployed = written["Deployed"]
     # They refuse to start without these, also where the deployment created the network.
@@ -462,7 +462,7 @@ def test_what_clients_of_gchq_sleeper_look_for_is_published(example: Synthesis) 
     assert {"sleeper.query.results.queue.url", "sleeper.query.results.queue.arn"} <= set(deployed)
 
 
-def test_roles_of_clients_are_for_the_account_and_cannot_delete_data(example: Synthesis) -> None:
+def test_client_roles_are_limited_to_the_account_and_cannot_delete_data(example: Synthesis) -> None:
     roles = example.templates["ClientRoles"]["Resources"]
     trusts = [
         r["Properties"]["AssumeRolePolicyDocument"]["Statement"]
@@ -492,7 +492,7 @@ def test_roles_of_clients_are_for_the_account_and_cannot_delete_data(example: Sy
     assert deleted == {"config-${AWS::AccountId}/tables/*"}
 
 
-def test_the_committer_does_not_starve_while_other_functions_use_up_the_concurrency(
+def test_the_committer_has_reserved_concurrency(
     example: Synthesis,
 ) -> None:
     """The HTTP API alone may take 50 requests a second, each of up to 30 seconds."""
@@ -508,7 +508,7 @@ def test_the_committer_does_not_starve_while_other_functions_use_up_the_concurre
     assert source["ScalingConfig"] == {"MaximumConcurrency": 10}
 
 
-def test_log_and_index_are_protected_from_deletion_once_the_instance_stands(
+def test_the_log_and_the_index_are_protected_from_deletion(
     example: Synthesis,
 ) -> None:
     """Not in the template of the table: a first deployment that fails could not be undone."""
@@ -529,7 +529,7 @@ def test_log_and_index_are_protected_from_deletion_once_the_instance_stands(
     assert protecting == [set(written["Protected"])]
 
 
-def test_endpoints_let_only_the_account_use_services_and_only_what_tasks_need(
+def test_vpc_endpoints_allow_only_the_account_and_the_services_of_tasks(
     example: Synthesis,
 ) -> None:
     account = {"Ref": "AWS::AccountId"}
@@ -552,7 +552,7 @@ def test_endpoints_let_only_the_account_use_services_and_only_what_tasks_need(
     assert services == {"s3", "dynamodb", "ecr", "logs", "sqs"}
 
 
-def test_the_orphan_collector_may_commit_the_bar(example: Synthesis) -> None:
+def test_the_orphan_collector_may_commit_the_accepted_time(example: Synthesis) -> None:
     actions = {
         action
         for name, statement in example.statements()

@@ -37,7 +37,7 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
         yield made
 
 
-def test_rows_are_stored_once_in_leaves_made_for_them(
+def test_rows_are_stored_once_in_presplit_leaves(
     spark: SparkSession, instance: Instance, tmp_path: Path
 ) -> None:
     source = write(tmp_path / "in", 100_000)
@@ -53,7 +53,7 @@ def test_rows_are_stored_once_in_leaves_made_for_them(
     assert {run.rows_written for run in job.runs} == {100_000, None}
 
 
-def test_a_row_that_does_not_fit_is_named_by_whoever_reads_it(
+def test_an_invalid_row_is_named_in_the_error(
     spark: SparkSession, instance: Instance, tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_text("k,s,v\na,1,x\nb,two,y\n")
@@ -90,7 +90,7 @@ def test_a_message_that_is_delivered_twice_at_once_counts_once(
     assert [run.state for run in job.runs] == [JobState.COMMITTED] * 2
 
 
-def test_imports_that_split_a_table_at_once_both_go_in(
+def test_concurrent_imports_that_split_a_table_both_succeed(
     spark: SparkSession, instance: Instance, tmp_path: Path
 ) -> None:
     before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
@@ -108,7 +108,7 @@ def test_imports_that_split_a_table_at_once_both_go_in(
     assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == before
 
 
-def test_an_import_that_spark_cancels_has_failed_and_may_come_again(
+def test_an_import_cancelled_by_spark_fails_and_may_be_repeated(
     spark: SparkSession, instance: Instance, tmp_path: Path
 ) -> None:
     source = write(tmp_path / "in", 400_000)
@@ -128,7 +128,7 @@ def test_an_import_that_spark_cancels_has_failed_and_may_come_again(
     assert run(ignore_stage).rows == 400_000
 
 
-def test_what_spark_itself_says_is_no_reason_to_reject(spark: SparkSession) -> None:
+def test_errors_of_spark_itself_do_not_reject_a_job(spark: SparkSession) -> None:
     with pytest.raises(UnavailableError, match="Spark gave up"), task_errors():
         spark.sql("SELECT * FROM nowhere").collect()
 

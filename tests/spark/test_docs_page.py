@@ -10,7 +10,7 @@ from tests.system.test_docs import ON_SPARK, check_page, surroundings
 
 
 @pytest.mark.parametrize("page", sorted(ON_SPARK))
-def test_a_page_about_spark_says_what_its_examples_do(
+def test_examples_of_the_spark_pages_print_the_documented_output(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
 ) -> None:
     # The folder in which Spark finds relative paths.

@@ -77,7 +77,7 @@ def check_nothing_else_is_there(instance: Instance) -> None:
     assert [name for name in spilled if not name.startswith(f"{os.getpid()}@")] == []
 
 
-def test_a_driver_that_is_killed_and_started_again(
+def test_a_killed_driver_is_restarted(
     instance: Instance, tmp_path: Path, choice: random.Random
 ) -> None:
     source = write(tmp_path / "in", ROWS)
@@ -106,7 +106,7 @@ def test_a_driver_that_is_killed_and_started_again(
     [("local[2,50]", python_workers), ("local-cluster[2,1,1024]", executors)],
     ids=["workers", "executors"],
 )
-def test_what_runs_tasks_is_killed_and_replaced(
+def test_killed_executors_and_python_workers_are_replaced(
     instance: Instance, tmp_path: Path, choice: random.Random, master: str, victims: Victims
 ) -> None:
     source = write(tmp_path / "in", ROWS)
@@ -138,7 +138,7 @@ def _moments(life: Import, victims: Victims, choice: random.Random) -> Iterator[
         time.sleep(choice.uniform(0, 3))
 
 
-def test_java_that_dies_is_a_failure_that_is_told(instance: Instance, tmp_path: Path) -> None:
+def test_a_killed_jvm_is_reported_as_a_failure(instance: Instance, tmp_path: Path) -> None:
     source = write(tmp_path / "in", ROWS)
     life = Import(instance, source, "local[2]")
     life.wait_for_data_files()
@@ -156,7 +156,7 @@ def test_java_that_dies_is_a_failure_that_is_told(instance: Instance, tmp_path: 
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-def test_an_import_that_is_cancelled_has_failed_and_leaves_no_process(
+def test_a_cancelled_import_fails_and_leaves_no_process(
     instance: Instance, tmp_path: Path, told: signal.Signals
 ) -> None:
     source = write(tmp_path / "in", ROWS)

@@ -86,7 +86,7 @@ class Laps:
 
 
 @pytest.mark.timeout(3600)
-def test_lineitem_comes_back_as_it_went_in(
+def test_lineitem_rows_are_read_back_unchanged(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = Laps()

@@ -48,7 +48,7 @@ def peak_of_import(folder: Path, rows: int) -> int:
     return peak.bytes
 
 
-def test_a_worker_of_an_import_takes_no_more_for_more_rows(
+def test_the_memory_of_an_import_worker_does_not_grow_with_the_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     peaks = {}

@@ -93,7 +93,7 @@ def test_files_of_every_format_are_imported_by_path_and_below_a_prefix(
     assert bulk_import_paths(ports, "t", paths, lambda: SparkCluster(spark), "j").done_before
 
 
-def test_what_cannot_be_taken_in_is_named_by_its_url(
+def test_an_invalid_file_is_named_by_its_url(
     spark: SparkSession, aws: AwsInstance, table: sleeper.Table, source: Source
 ) -> None:
     good = source.put_parquet("good.parquet", range(10))

@@ -46,7 +46,7 @@ def _source() -> type[DataSource]:
 
 
 @pytest.mark.xfail(strict=True, reason="a filter that was pushed once sticks to the DataFrame")
-def test_a_filter_that_was_pushed_down_does_not_stay(spark: SparkSession) -> None:
+def test_a_pushed_down_filter_does_not_persist(spark: SparkSession) -> None:
     spark.conf.set(_SETTING, "true")
     try:
         spark.dataSource.register(_source())

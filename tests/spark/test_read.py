@@ -13,7 +13,7 @@ import sleeper
 from tests.spark.tables import NUMBERS, ingest_numbers, loaded
 
 
-def test_every_type_comes_as_spark_has_it(spark: SparkSession, instance: sleeper.Instance) -> None:
+def test_every_type_maps_to_its_spark_type(spark: SparkSession, instance: sleeper.Instance) -> None:
     table = instance.create_table(
         "t",
         {
@@ -61,7 +61,7 @@ def test_every_type_comes_as_spark_has_it(spark: SparkSession, instance: sleeper
     assert second.money == decimal.Decimal("-1.25")
 
 
-def test_spark_asks_of_what_the_options_left(
+def test_spark_reads_only_the_rows_selected_by_options(
     spark: SparkSession, instance: sleeper.Instance
 ) -> None:
     table = instance.create_table("t", NUMBERS, split_points=[10, 20, 30])
@@ -79,9 +79,7 @@ def test_spark_asks_of_what_the_options_left(
     ]
 
 
-def test_a_loaded_table_is_one_version_whatever_comes_after(
-    spark: SparkSession, instance: sleeper.Instance
-) -> None:
+def test_a_loaded_table_keeps_its_version(spark: SparkSession, instance: sleeper.Instance) -> None:
     table = instance.create_table("t", NUMBERS)
     ingest_numbers(table, range(10))
     frame = loaded(spark, table)
@@ -107,7 +105,7 @@ def test_aggregations_of_the_table_are_applied(
     assert loaded(spark, table, columns="n").collect() == [Row(n=3), Row(n=30)]
 
 
-def test_an_error_says_what_is_wrong(spark: SparkSession, instance: sleeper.Instance) -> None:
+def test_an_error_names_its_cause(spark: SparkSession, instance: sleeper.Instance) -> None:
     table = instance.create_table("t", NUMBERS)
     with pytest.raises(AnalysisException, match=r"option 'rnage' is not known here"):
         loaded(spark, table, rnage="[1, 2]").count()

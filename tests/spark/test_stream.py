@@ -26,7 +26,7 @@ def copy_what_there_is(
     return query
 
 
-def test_a_stream_follows_a_table_and_goes_on_from_its_checkpoint(
+def test_a_stream_follows_a_table_and_resumes_from_its_checkpoint(
     spark: SparkSession, instance: sleeper.Instance, tmp_path: Path
 ) -> None:
     source = instance.create_table("source", NUMBERS, split_points=[50])
@@ -60,7 +60,7 @@ def test_a_stream_only_adds(
     assert numbers_in(target) == []
 
 
-def test_a_stream_of_a_table_made_anew_is_refused(
+def test_a_stream_of_a_recreated_table_is_refused(
     spark: SparkSession, instance: sleeper.Instance, tmp_path: Path
 ) -> None:
     target = instance.create_table("target", NUMBERS)
@@ -76,7 +76,7 @@ def test_a_stream_of_a_table_made_anew_is_refused(
     assert numbers_in(target) == [*range(20)]
 
 
-def test_a_micro_batch_that_is_run_again_counts_once(
+def test_a_repeated_micro_batch_counts_once(
     spark: SparkSession, instance: sleeper.Instance, tmp_path: Path
 ) -> None:
     source, target = (instance.create_table(name, NUMBERS) for name in ("source", "target"))

@@ -37,9 +37,7 @@ def data_files(table: sleeper.Table) -> list[Path]:
     return [*folder.rglob("data/**/*.parquet")]
 
 
-def test_rows_come_in_sorted_whatever_order_they_had(
-    spark: SparkSession, instance: sleeper.Instance
-) -> None:
+def test_unsorted_rows_are_written_sorted(spark: SparkSession, instance: sleeper.Instance) -> None:
     table = instance.create_table("t", NUMBERS, split_points=[100, 200])
     before = table.version
     write(frame_of(spark, 300), table)
@@ -49,9 +47,7 @@ def test_rows_come_in_sorted_whatever_order_they_had(
     assert states(table) == [JobState.COMMITTED]
 
 
-def test_a_job_that_comes_again_changes_nothing_and_writes_nothing(
-    spark: SparkSession, instance: sleeper.Instance
-) -> None:
+def test_a_repeated_job_writes_nothing(spark: SparkSession, instance: sleeper.Instance) -> None:
     table = instance.create_table("t", NUMBERS)
     write(frame_of(spark, 10), table, jobId="j")
     version, files = table.version, len(data_files(table))
@@ -71,7 +67,7 @@ def test_a_frame_without_rows_is_a_job_without_files(
     assert (numbers_in(table), states(table)) == ([], [JobState.COMMITTED])
 
 
-def test_a_task_that_is_tried_again_leaves_only_orphans(
+def test_a_retried_task_leaves_only_orphans(
     spark: SparkSession, instance: sleeper.Instance
 ) -> None:
     table = instance.create_table("t", NUMBERS)
@@ -87,7 +83,7 @@ def test_a_task_that_is_tried_again_leaves_only_orphans(
     assert numbers_in(table) == [*range(30)]
 
 
-def test_a_job_that_is_aborted_leaves_nothing_to_be_seen(
+def test_an_aborted_job_leaves_no_visible_rows(
     spark: SparkSession, instance: sleeper.Instance
 ) -> None:
     table = instance.create_table("t", NUMBERS)
@@ -177,7 +173,7 @@ def test_times_are_the_same_instants_in_any_time_zone_of_the_session(
         ("counts", "map('x', null)", "field 'counts' .*: null inside a map"),
     ],
 )
-def test_a_value_that_does_not_fit_is_named(
+def test_an_invalid_value_is_named_in_the_error(
     spark: SparkSession, instance: sleeper.Instance, name: str, text: str, said: str
 ) -> None:
     table = instance.create_table("t", TYPES)
@@ -186,15 +182,13 @@ def test_a_value_that_does_not_fit_is_named(
     assert data_files(table) == []
 
 
-def test_a_type_that_no_field_has_is_refused(
-    spark: SparkSession, instance: sleeper.Instance
-) -> None:
+def test_an_unknown_field_type_is_refused(spark: SparkSession, instance: sleeper.Instance) -> None:
     table = instance.create_table("t", TYPES)
     with pytest.raises(AnalysisException, match="field 'tags' is struct"):
         write(values(spark, tags="named_struct('a', 1)"), table)
 
 
-def test_a_path_and_partitions_are_refused_and_not_passed_over(
+def test_a_path_and_partitions_are_refused_and_not_ignored(
     spark: SparkSession, instance: sleeper.Instance
 ) -> None:
     table = instance.create_table("t", NUMBERS)
@@ -218,7 +212,7 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "ignore", "error"])
-def test_there_is_no_other_mode_than_append(
+def test_modes_other_than_append_are_refused(
     spark: SparkSession, instance: sleeper.Instance, mode: str
 ) -> None:
     table = instance.create_table("t", NUMBERS)

@@ -146,7 +146,7 @@ def query(sleeper: Sleeper, *asked: str) -> list[Row]:
     return ok(sleeper("query", "cities", *asked, "--format", "json")).rows
 
 
-def test_a_table_goes_its_whole_round(
+def test_a_table_on_aws_is_ingested_split_compacted_queried_and_deleted(
     cities: Sleeper,
     deployed: AwsInstance,
     work: Callable[[], None],
@@ -194,7 +194,7 @@ def test_a_table_goes_its_whole_round(
     assert len(query(cities)) == 4002
 
 
-def test_a_job_that_no_task_can_do_is_refused_or_rejected_with_its_reason(
+def test_a_job_that_no_task_can_run_is_rejected_with_its_reason(
     cities: Sleeper, instance: Instance, work: Callable[[], None], tmp_path: Path
 ) -> None:
     (tmp_path / "here.parquet").write_bytes(parquet(rows_from(0, 1)))
@@ -284,7 +284,7 @@ def die(deployed: AwsInstance, receive: Callable[[], object]) -> None:
     assert not receive()
 
 
-def test_properties_are_set_with_a_warning_and_those_of_the_deployment_are_not(
+def test_changed_properties_warn_and_deployment_properties_are_refused(
     sleeper: Sleeper, deployed: AwsInstance, instance: Instance
 ) -> None:
     changed = ok(sleeper("instance", "set", "sleeper.ingest.task.cpu=1024"))
@@ -318,7 +318,7 @@ def test_schedules_are_paused_and_resumed(sleeper: Sleeper, instance: Instance) 
     assert states() == {"ENABLED"}
 
 
-def test_what_only_a_local_instance_does_is_refused_with_a_hint(sleeper: Sleeper) -> None:
+def test_local_operations_are_refused_on_aws_with_a_hint(sleeper: Sleeper) -> None:
     run = sleeper("run")
     assert (run.status, run.stdout) == (1, "")
     assert "does its background work by itself" in run.stderr
@@ -351,7 +351,7 @@ def test_a_deleted_table_leaves_nothing_behind(
         pass
 
 
-def test_what_a_creation_left_that_died_is_removed_after_a_while(
+def test_leftovers_of_a_killed_creation_are_removed_later(
     cities: Sleeper, deployed: AwsInstance, instance: Instance
 ) -> None:
     kept = instance.tables.index.by_name("cities").id
@@ -382,7 +382,7 @@ def test_a_process_sees_at_once_what_another_has_committed(
     assert {folder.name for folder in folders.iterdir()} == {"0", "1"}
 
 
-def test_an_instance_that_is_not_there_is_named(
+def test_a_missing_instance_is_named(
     deployed: AwsInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NotFoundError, match="aws:nowhere is not in this account and region"):
@@ -401,7 +401,7 @@ def test_an_instance_that_is_not_there_is_named(
         (("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "Unable to locate credentials"),
     ],
 )
-def test_what_the_environment_lacks_is_named(
+def test_missing_environment_variables_are_named(
     sleeper: Sleeper,
     deployed: AwsInstance,
     monkeypatch: pytest.MonkeyPatch,
@@ -430,7 +430,7 @@ def test_sorts_and_merges_spill_where_the_property_says(
         assert opened.storage.spill_folder().is_relative_to(tmp_path / "spill")
 
 
-def test_users_code_is_kept_in_the_config_bucket_and_runs(
+def test_user_code_is_stored_in_the_config_bucket_and_runs(
     cities: Sleeper, instance: Instance, tmp_path: Path
 ) -> None:
     wheel = make_wheel(

@@ -138,9 +138,7 @@ def test_a_torn_data_file_fails_the_split_of_its_leaf_and_names_it(
         split_table(instance, "rows")
 
 
-def test_a_torn_state_snapshot_is_neither_trusted_nor_in_the_way(
-    instance: Instance, tmp_path: Path
-) -> None:
+def test_a_torn_state_snapshot_is_skipped(instance: Instance, tmp_path: Path) -> None:
     make_table(instance)
     ref = instance.table("rows").ref
     folder = Path(instance.where) / ref.id / "snapshots"
@@ -159,7 +157,7 @@ def test_a_torn_state_snapshot_is_neither_trusted_nor_in_the_way(
     again.close()
 
 
-def test_a_table_can_be_made_by_one_of_two_at_once(tmp_path: Path) -> None:
+def test_one_of_two_concurrent_creations_of_a_table_succeeds(tmp_path: Path) -> None:
     folder = tmp_path / "instance"
     create_local_instance(folder, "test")
     told: list[object] = []
@@ -193,7 +191,7 @@ for path in sys.argv[2:]:
 """
 
 
-def test_processes_that_ingest_the_same_jobs_at_once_take_each_in_once(
+def test_concurrent_ingests_of_the_same_jobs_commit_each_once(
     instance: Instance, tmp_path: Path
 ) -> None:
     make_table(instance, ("k0020",))
@@ -220,7 +218,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("spill", ["beside the data", "elsewhere"])
-def test_a_full_disk_is_told_and_the_job_goes_through_when_there_is_room(
+def test_a_full_disk_is_reported_and_the_job_succeeds_once_there_is_space(
     small_disk: Path, tmp_path: Path, spill: str
 ) -> None:
     folder = small_disk / "instance"
@@ -257,9 +255,7 @@ def test_a_full_disk_is_told_and_the_job_goes_through_when_there_is_room(
     instance.close()
 
 
-def test_a_full_disk_under_a_compaction_gives_its_message_back(
-    small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_returns_the_message_of_a_compaction(small_disk: Path, tmp_path: Path) -> None:
     folder = small_disk / "instance"
     create_local_instance(folder, "test", {"sleeper.engine.threads": "1"})
     clock = FakeClock(system_clock())
@@ -294,7 +290,7 @@ def files_left(instance: Instance) -> list[Path]:
     return [p for p in found if p.relative_to(instance.where).as_posix() not in known]
 
 
-def test_a_collection_that_cannot_delete_says_so_and_is_finished_later(
+def test_a_collection_that_cannot_delete_reports_it_and_finishes_later(
     instance: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_table(instance)
@@ -317,7 +313,7 @@ def test_a_collection_that_cannot_delete_says_so_and_is_finished_later(
     assert not any(Path(instance.storage.root.url_of(path)).exists() for path in old)
 
 
-def test_an_instance_database_that_is_none_is_named(tmp_path: Path) -> None:
+def test_an_invalid_instance_database_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "instance"
     create_local_instance(folder, "test")
     (folder / "instance.db").write_bytes(b"this was a database" * 100)

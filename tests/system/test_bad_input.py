@@ -99,7 +99,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_file_is_rejected_with_its_reason_and_the_good_beside_it_goes_on(
+def test_a_bad_file_is_rejected_and_other_files_are_ingested(
     instance: Instance, tmp_path: Path, case: str
 ) -> None:
     name, make, reason = BAD[case]
@@ -119,7 +119,7 @@ def test_a_bad_file_is_rejected_with_its_reason_and_the_good_beside_it_goes_on(
     assert_nothing_stays(instance)
 
 
-def test_a_missing_file_is_refused_when_it_is_named_and_when_it_went(
+def test_a_missing_file_is_refused_at_submission_and_at_run_time(
     instance: Instance, tmp_path: Path
 ) -> None:
     make_table(instance)
@@ -159,7 +159,7 @@ def test_an_unknown_table_is_refused_and_tracked(instance: Instance, tmp_path: P
 
 
 @pytest.mark.parametrize("body", ["no JSON", "{}", '{"tableName": "rows"}', '{"files": ["a"]}'])
-def test_a_message_that_is_no_job_is_tracked_as_rejected(instance: Instance, body: str) -> None:
+def test_an_invalid_message_is_tracked_as_rejected(instance: Instance, body: str) -> None:
     make_table(instance)
     message_id = instance.jobs.queue(QueueName.INGEST).send(body)
     run_all(instance)
@@ -171,9 +171,7 @@ def test_a_message_that_is_no_job_is_tracked_as_rejected(instance: Instance, bod
 
 @pytest.mark.parametrize("queue", [QueueName.COMPACTION, QueueName.SPLITTING])
 @pytest.mark.parametrize("body", ["no JSON", "[]", '{"tableId": "0a0b0c0d"}'])
-def test_what_is_no_compaction_and_no_split_is_dropped(
-    instance: Instance, queue: QueueName, body: str
-) -> None:
+def test_unknown_operations_are_dropped(instance: Instance, queue: QueueName, body: str) -> None:
     make_table(instance)
     instance.jobs.queue(queue).send(body)
     assert run_all(instance) == 1
@@ -218,7 +216,7 @@ def test_a_poison_message_ends_as_a_dead_letter_and_can_be_redriven(
         ('{"rowKeyFields": [{"name": "k", "type": "Banana"}]}', "Banana"),
     ],
 )
-def test_a_wrong_schema_makes_no_table(instance: Instance, schema: str, reason: str) -> None:
+def test_an_invalid_schema_creates_no_table(instance: Instance, schema: str, reason: str) -> None:
     before = set(Path(instance.where).rglob("*"))
     with pytest.raises(InvalidRequestError, match=reason):
         create_table(instance, "rows", schema)
@@ -242,20 +240,18 @@ def test_unknown_and_ill_typed_properties_are_refused(instance: Instance) -> Non
 
 
 @pytest.mark.parametrize("points", [["b", "a"], ["a", "a"], [1], [""], [None]])
-def test_wrong_split_points_make_no_table(instance: Instance, points: list[object]) -> None:
+def test_invalid_split_points_create_no_table(instance: Instance, points: list[object]) -> None:
     with pytest.raises(InvalidRequestError):
         create_table(instance, "rows", SCHEMA, {}, points)
     assert instance.tables.index.list() == ()
 
 
-def test_a_range_upside_down_is_refused() -> None:
+def test_a_range_with_its_minimum_above_its_maximum_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match=r"'k'.*'b'.*'a'"):
         make_range_region(schema_from_json(SCHEMA), "b", "a")
 
 
-def test_rejected_jobs_may_come_again_under_their_id_with_a_good_file(
-    instance: Instance, tmp_path: Path
-) -> None:
+def test_a_rejected_job_may_be_repeated_under_its_id(instance: Instance, tmp_path: Path) -> None:
     make_table(instance)
     path = write(tmp_path / "a.parquet", [(None, 1)])
     assert submitted(instance, path, "j").state is JobState.REJECTED

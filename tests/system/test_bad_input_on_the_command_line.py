@@ -53,7 +53,7 @@ def test_a_bad_file_fails_the_command_and_is_reported(instance: Instance, tmp_pa
         (["compact", "none"], "none"),
     ],
 )
-def test_a_wrong_request_is_told_in_one_line_and_changes_nothing(
+def test_an_invalid_request_prints_one_line_and_changes_nothing(
     instance: Instance, tmp_path: Path, arguments: list[str], reason: str
 ) -> None:
     make_table(instance)

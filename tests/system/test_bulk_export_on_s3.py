@@ -82,7 +82,7 @@ def test_a_command_exports_to_any_place_in_s3(aws: AwsInstance, table: sleeper.T
     assert exported(aws, done.stdout.strip()) == (THIRDS, {"_plan.json", "_SUCCESS"})
 
 
-def test_a_bucket_without_a_prefix_is_no_place(aws: AwsInstance, table: sleeper.Table) -> None:
+def test_a_bucket_without_a_prefix_is_refused(aws: AwsInstance, table: sleeper.Table) -> None:
     command = ["--instance", aws.where, "bulk-export", "t", "--output"]
     done = CliRunner().invoke(app, [*command, f"s3://{aws.source_bucket}"])
     assert done.exit_code == 1

@@ -12,7 +12,7 @@ from tests.clock import FakeClock
 from tests.system.bad_days import assert_nothing_stays, make_table, run_all, stored, write
 
 
-def test_a_clock_that_is_set_back_stops_nothing(
+def test_setting_the_clock_back_stops_no_operation(
     instance: Instance, clock: FakeClock, tmp_path: Path
 ) -> None:
     make_table(instance, ("m",))

@@ -81,7 +81,9 @@ def _with_flights(folder: Path, data: PreparedData) -> CommandLine:
     return command
 
 
-def test_flights_go_in_take_shape_and_come_out(sleeper: CommandLine, data: PreparedData) -> None:
+def test_flights_are_ingested_compacted_and_queried(
+    sleeper: CommandLine, data: PreparedData
+) -> None:
     expected = FLIGHTS_OF_JANUARY + FLIGHTS_OF_FEBRUARY
     (job,) = sleeper.rows("report", "ingest-jobs", "--output", "json")
     assert (job["job"], job["state"], job["rows_written"]) == ("winter", "committed", expected)
@@ -118,9 +120,7 @@ def test_flights_go_in_take_shape_and_come_out(sleeper: CommandLine, data: Prepa
     assert [row["sched_dep"] for row in new] == sorted(row["sched_dep"] for row in new)
 
 
-def test_a_message_that_cannot_be_done_ends_as_a_rejected_job(
-    sleeper: CommandLine, tmp_path: Path
-) -> None:
+def test_an_invalid_message_becomes_a_rejected_job(sleeper: CommandLine, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.parquet"
     wrong.write_bytes(b"PAR1 and nothing else")
     job_id = sleeper("ingest", "flights", wrong, "--submit").stdout.strip()
@@ -132,7 +132,7 @@ def test_a_message_that_cannot_be_done_ends_as_a_rejected_job(
 
 
 @pytest.mark.parametrize("row_format", ["table", "csv", "json", "parquet"])
-def test_a_reader_that_has_enough_ends_the_query_quietly(
+def test_closing_the_output_pipe_ends_the_query_without_an_error(
     flights: CommandLine, row_format: str
 ) -> None:
     query = flights.start(
@@ -147,7 +147,7 @@ def test_a_reader_that_has_enough_ends_the_query_quietly(
     assert (query.returncode, said) == (0, b"")
 
 
-def test_parquet_goes_through_a_pipe_whole(flights: CommandLine, tmp_path: Path) -> None:
+def test_parquet_is_written_to_a_pipe(flights: CommandLine, tmp_path: Path) -> None:
     target = tmp_path / "flights.parquet"
     with target.open("wb") as file:
         query = flights.start(
@@ -195,7 +195,7 @@ def test_a_terminal_sees_progress(flights: CommandLine, data: PreparedData) -> N
     assert "28,330 rows in 1 file into flights" in said
 
 
-def test_parquet_is_not_for_a_terminal(flights: CommandLine) -> None:
+def test_parquet_to_a_terminal_is_refused(flights: CommandLine) -> None:
     ours, theirs = pty.openpty()
     query = flights.start(
         "query", "flights", "--format", "parquet", stdout=theirs, stderr=subprocess.PIPE

@@ -44,7 +44,7 @@ def what_was_said(folder: Path) -> dict[str, int]:
     return {name: int(number) for name, number in (line.split() for line in lines)}
 
 
-def test_eight_processes_lose_no_number_and_give_none_twice(tmp_path: Path) -> None:
+def test_eight_processes_lose_no_number_and_assign_none_twice(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     processes = [start(tmp_path, w, COMMITS) for w in range(PROCESSES)]
     for process in processes:
@@ -56,7 +56,7 @@ def test_eight_processes_lose_no_number_and_give_none_twice(tmp_path: Path) -> N
         assert {f.path: f.smallest_number for f in state.files.all()} == said
 
 
-def test_a_killed_process_loses_nothing_it_was_told_and_blocks_nobody(tmp_path: Path) -> None:
+def test_a_killed_process_loses_no_acknowledged_commit_and_blocks_no_other(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     victim, survivor = start(tmp_path, 0, 100_000), start(tmp_path, 1, 100)
     deadline = time.monotonic() + 60

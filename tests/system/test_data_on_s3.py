@@ -127,7 +127,7 @@ def test_many_files_are_merged_in_passes_through_local_disk(
     table.close()
 
 
-def test_what_the_engine_writes_of_fetched_inputs_is_put_whole_or_not_at_all(
+def test_merged_files_of_fetched_inputs_are_uploaded_atomically(
     table: RealTable,
 ) -> None:
     for start in range(2):
@@ -144,14 +144,14 @@ def test_what_the_engine_writes_of_fetched_inputs_is_put_whole_or_not_at_all(
     assert table.paths_on_disk() == before
 
 
-def test_sketches_that_are_gone_are_made_good_by_samples(table: RealTable) -> None:
+def test_missing_sketches_are_replaced_by_samples(table: RealTable) -> None:
     (file,) = table.ingest(range(1000))
     table.root.delete([file.path + ".sketches"])
     table.split(threshold=500)
     assert len(table.leaves()) == 2
 
 
-def test_an_object_that_is_gone_moves_the_state_on_and_is_named(
+def test_a_missing_object_moves_the_state_on_and_is_named(
     table: RealTable, engine: QueryEngine
 ) -> None:
     first, second = (table.ingest(range(n, 100, 2))[0] for n in (0, 1))
@@ -181,7 +181,7 @@ def test_a_torn_object_is_a_data_error_that_names_it(
     assert verify_file(table.root, LONG_SCHEMA, _of(file))
 
 
-def test_a_bucket_that_does_not_answer_is_unavailable_not_damage(table: RealTable) -> None:
+def test_an_unresponsive_bucket_is_unavailable_and_not_damaged(table: RealTable) -> None:
     (file,) = table.ingest(range(100))
     (known,) = table.root.buckets
     lost = Bucket(known.name, known.prefix, "us-east-1", "http://127.0.0.1:9", known.credentials)
@@ -190,7 +190,7 @@ def test_a_bucket_that_does_not_answer_is_unavailable_not_damage(table: RealTabl
         list(merge(MergeRequest(LONG_SCHEMA, inputs(table, file.path)), settings))
 
 
-def test_a_key_that_is_refused_is_not_damage(table: RealTable) -> None:
+def test_refused_credentials_are_not_reported_as_damage(table: RealTable) -> None:
     (file,) = table.ingest(range(100))
     (known,) = table.root.buckets
     wrong = replace(known, credentials=Credentials("key", "wrong"))
@@ -199,7 +199,7 @@ def test_a_key_that_is_refused_is_not_damage(table: RealTable) -> None:
         list(merge(MergeRequest(LONG_SCHEMA, inputs(table, file.path)), settings))
 
 
-def test_credentials_come_from_the_environment_if_none_are_given(
+def test_default_credentials_come_from_the_environment(
     table: RealTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file,) = table.ingest(range(10))
@@ -240,7 +240,7 @@ def test_orphans_are_listed_and_deleted(table: RealTable) -> None:
     assert kept.path in table.paths_on_disk()
 
 
-def test_what_other_processes_read_and_write_takes_no_state(
+def test_a_process_that_only_reads_and_writes_data_opens_no_state(
     table: RealTable, engine: QueryEngine
 ) -> None:
     ingest_table = IngestTable(
@@ -285,7 +285,7 @@ def bring(source: Bucket, folder: str, name: str, first: int, kind: pa.DataType)
     return key
 
 
-def test_files_of_another_bucket_are_taken_in_by_every_form_of_name(
+def test_files_of_another_bucket_are_ingested_by_every_form_of_name(
     table: RealTable, source_bucket: Bucket
 ) -> None:
     folder = f"in-{uuid.uuid4().hex}"
@@ -308,7 +308,7 @@ def test_files_of_another_bucket_are_taken_in_by_every_form_of_name(
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.jsonl", "rows.jsonl.gz"])
-def test_text_files_of_a_bucket_are_taken_in(
+def test_text_files_of_a_bucket_are_ingested(
     table: RealTable, source_bucket: Bucket, name: str
 ) -> None:
     rows = [(n, f"v{n}") for n in range(5000)]
@@ -335,7 +335,7 @@ def test_text_files_of_a_bucket_are_taken_in(
         ("s3://{bucket}/torn.parquet", "torn.parquet: not a readable Parquet file"),
     ],
 )
-def test_what_cannot_be_taken_in_is_refused_by_name(
+def test_an_invalid_file_is_refused_by_name(
     table: RealTable, source_bucket: Bucket, name: str, reason: str
 ) -> None:
     obstore.put(open_bucket(source_bucket), "torn.parquet", b"PAR1 no more")

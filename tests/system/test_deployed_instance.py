@@ -48,7 +48,7 @@ def test_every_resource_comes_up(instance: DeployedInstance) -> None:
     assert {r["ResourceStatus"] for r in resources} == {"CREATE_COMPLETE"}
 
 
-def test_the_table_of_the_folder_is_there_split_as_the_folder_says(
+def test_the_table_of_the_folder_exists_with_its_split_points(
     instance: DeployedInstance, ministack_server: Ministack
 ) -> None:
     assert instance.outputs["Instance"] == "aws:example"
@@ -80,7 +80,7 @@ def test_a_message_starts_a_task_that_knows_its_instance(
     }
 
 
-def test_the_dashboard_shows_queues_and_functions_that_are_there(
+def test_the_dashboard_shows_existing_queues_and_functions(
     instance: DeployedInstance,
 ) -> None:
     name = instance.outputs["DashboardName"]

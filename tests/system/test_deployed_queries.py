@@ -84,7 +84,7 @@ LEAVES = len(SPLITS) + 1
 _PERIOD_SECONDS = 1
 
 
-def test_a_client_that_knows_the_formats_gets_out_what_it_puts_in(
+def test_a_client_of_the_documented_formats_reads_the_rows_it_wrote(
     emulator: Ministack,
     emulator_environment: dict[str, str],
     tmp_path: Path,

@@ -142,7 +142,7 @@ def make_user(instance: DeployedInstance) -> AwsUser:
     return AwsUser(instance.client, instance_id, ACCOUNT, UPLOADS)
 
 
-def test_a_deployed_instance_keeps_what_it_is_sent_and_gets_it_into_shape(
+def test_a_deployed_instance_ingests_splits_and_compacts(
     emulator: Ministack, folder: Path, emulator_environment: dict[str, str], tmp_path: Path
 ) -> None:
     emulator.client("s3").create_bucket(Bucket=UPLOADS)

@@ -32,14 +32,14 @@ PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in
     [page for page in PAGES if page.name not in ON_SPARK | ON_AWS],
     ids=lambda path: path.name,
 )
-def test_a_page_says_what_its_examples_do(
+def test_examples_of_a_page_print_the_documented_output(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_page(page, surroundings(tmp_path, monkeypatch))
 
 
 @pytest.mark.timeout(600)
-def test_the_tour_of_the_readme_goes_as_shown(
+def test_the_readme_tour_prints_the_documented_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = surroundings(tmp_path, monkeypatch)
@@ -47,7 +47,7 @@ def test_the_tour_of_the_readme_goes_as_shown(
     check_page(ROOT / "README.md", where)
 
 
-def test_a_broken_example_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_example_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("APPROVE", raising=False)
     page = tmp_path / "page.md"
     where = surroundings(tmp_path, monkeypatch)
@@ -76,11 +76,13 @@ def test_a_broken_example_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("done in 9 s", "ingest 1 running, 2 waiting\nnothing to do now\ndone in 21 s", True),
     ],
 )
-def test_only_what_differs_from_run_to_run_may_differ(shown: str, said: str, is_same: bool) -> None:
+def test_only_run_specific_values_may_differ_from_the_documented_output(
+    shown: str, said: str, is_same: bool
+) -> None:
     assert says_as_shown(shown, said) is is_same
 
 
-def test_what_is_sampled_is_compared_by_form() -> None:
+def test_sampled_values_are_compared_by_form() -> None:
     assert says_as_shown('a < "N5"  5,100 rows  ██', 'a < "N6"  4,900 rows  █', is_sampled=True)
     assert not says_as_shown('a < "N5"  5,100 rows', 'b < "N5"  5,100 rows', is_sampled=True)
 

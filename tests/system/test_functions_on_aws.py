@@ -41,7 +41,7 @@ def run_task(deployed: AwsInstance, kind: str) -> None:
     subprocess.run(command, env=settings, check=True, timeout=TASK_SECONDS_MAX)
 
 
-def test_rules_get_a_table_into_shape(
+def test_rules_split_compact_and_collect_a_table(
     aws: Lambda, deployed: AwsInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instance = aws.instance

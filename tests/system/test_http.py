@@ -62,14 +62,14 @@ def test_tables_are_listed_and_described(server: Serving) -> None:
     assert "nope" in reason(server.get("/tables/nope"))
 
 
-def test_rows_come_as_json_lines_by_default(server: Serving) -> None:
+def test_rows_are_json_lines_by_default(server: Serving) -> None:
     answer = server.post("/tables/numbers/query", {"keys": [7, 19_999, -1]})
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/x-ndjson"
     assert answer.text == '{"id":7,"name":"row 7"}\n{"id":19999,"name":"row 19999"}\n'
 
 
-def test_rows_come_as_an_arrow_stream_when_asked(server: Serving) -> None:
+def test_rows_are_an_arrow_stream_on_request(server: Serving) -> None:
     rows = server.rows("/tables/numbers/query", {"ranges": [[4_990, 15_010]], "columns": ["id"]})
     assert [row["id"] for row in rows] == list(range(4_990, 15_010))
 
@@ -89,7 +89,7 @@ def test_an_empty_result_is_an_empty_body_and_an_arrow_stream_with_its_schema(
     assert stream.read_all().num_rows == 0
 
 
-def test_an_old_version_can_be_asked_for(server: Serving) -> None:
+def test_a_query_may_read_an_old_version(server: Serving) -> None:
     assert server.rows("/tables/numbers/query", {"asOf": 1, "limit": 5}) == []
 
 
@@ -157,7 +157,7 @@ def test_sql_reads_nothing_but_tables(server: Serving, statement: str) -> None:
         ("/tables", {}, 405, "not allowed"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_an_invalid_request_is_refused_with_its_reason(
     server: Serving, path: str, body: object, status: int, says: str
 ) -> None:
     answer = server.post(path, body)
@@ -165,7 +165,7 @@ def test_what_is_wrong_is_said(
     assert says in reason(answer)
 
 
-def test_only_json_is_taken_and_only_rows_given(server: Serving) -> None:
+def test_only_json_is_accepted_and_only_rows_are_returned(server: Serving) -> None:
     plain = {"Content-Type": "text/plain"}
     answer = httpx.post(f"{server.url}/sql", content=b"{}", headers=plain)
     assert (answer.status_code, "application/json" in reason(answer)) == (415, True)
@@ -178,7 +178,7 @@ def test_only_json_is_taken_and_only_rows_given(server: Serving) -> None:
     assert "application/x-ndjson" in reason(answer)
 
 
-def test_a_body_that_says_nothing_of_its_length_is_cut_off(server: Serving) -> None:
+def test_a_large_body_without_a_content_length_is_refused(server: Serving) -> None:
     def endless() -> Iterator[bytes]:
         yield b'{"statement": "'
         for _ in range(100):
@@ -188,7 +188,7 @@ def test_a_body_that_says_nothing_of_its_length_is_cut_off(server: Serving) -> N
     assert httpx.post(f"{server.url}/sql", content=endless(), headers=headers).status_code == 413
 
 
-def test_reports_are_given(server: Serving) -> None:
+def test_reports_are_returned(server: Serving) -> None:
     (tables,) = server.get("/status").json()["reports"]
     assert [row["name"] for row in tables["rows"]] == ["empty", "numbers", "wide"]
     (jobs,) = server.get("/status?report=ingest-jobs&table=numbers&limit=1").json()["reports"]
@@ -197,9 +197,7 @@ def test_reports_are_given(server: Serving) -> None:
         assert server.get(f"/status?{query}").status_code == status
 
 
-def test_a_query_goes_to_the_queue_and_its_status_is_told(
-    server: Serving, numbers: Instance
-) -> None:
+def test_a_query_is_queued_and_its_status_reported(server: Serving, numbers: Instance) -> None:
     from sleeper.workers.runner import run_instance
 
     answer = server.post(
@@ -213,7 +211,7 @@ def test_a_query_goes_to_the_queue_and_its_status_is_told(
     assert (status["state"], status["rowCount"], status["error"]) == ("COMPLETED", 9, None)
 
 
-def test_what_a_caller_may_not_see_is_not_given(numbers: Instance, server: Serving) -> None:
+def test_hidden_columns_and_rows_are_not_returned(numbers: Instance, server: Serving) -> None:
     callers = "sleeper.table.query.callers"
     change_table_properties(numbers, "empty", {callers: '{"somebody": {}}'})
     try:
@@ -235,7 +233,7 @@ def test_what_a_caller_may_not_see_is_not_given(numbers: Instance, server: Servi
         change_table_properties(numbers, "empty", {callers: ""})
 
 
-def test_sql_that_would_not_end_is_stopped_with_its_reason(numbers: Instance) -> None:
+def test_endless_sql_is_stopped_with_its_reason(numbers: Instance) -> None:
     with serving(numbers, ServerLimits(seconds_max=1)) as short:
         begun = time.monotonic()
         answer = short.post("/sql", {"statement": ENDLESS})
@@ -244,7 +242,7 @@ def test_sql_that_would_not_end_is_stopped_with_its_reason(numbers: Instance) ->
         assert time.monotonic() - begun < 10
 
 
-def test_sql_that_takes_all_memory_leaves_the_server_alone(numbers: Instance) -> None:
+def test_sql_that_exhausts_its_memory_does_not_affect_the_server(numbers: Instance) -> None:
     with serving(numbers) as server:
         for statement in (
             "SELECT sum(length(lpad(name, 10000000, 'x'))) FROM numbers",
@@ -255,7 +253,7 @@ def test_sql_that_takes_all_memory_leaves_the_server_alone(numbers: Instance) ->
         assert server.rows("/sql", {"statement": "SELECT 1 AS one"}) == [{"one": 1}]
 
 
-def test_rows_that_break_off_are_not_taken_for_all(numbers: Instance) -> None:
+def test_a_broken_result_stream_is_an_error(numbers: Instance) -> None:
     statement = "SELECT value, repeat('x', 100) FROM generate_series(1, 1000000000000)"
     with serving(numbers, ServerLimits(seconds_max=1)) as short:
         for accept in ("application/x-ndjson", "application/vnd.apache.arrow.stream"):
@@ -272,7 +270,7 @@ def test_rows_that_break_off_are_not_taken_for_all(numbers: Instance) -> None:
                 assert "1 s" in json.loads(last.splitlines()[-1])["reason"]
 
 
-def test_who_goes_away_stops_his_query(numbers: Instance) -> None:
+def test_disconnecting_cancels_the_query(numbers: Instance) -> None:
     with serving(numbers, ServerLimits(queries_max=1)) as small:
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{small.url}/sql", json={"statement": ENDLESS}, timeout=0.5)
@@ -284,7 +282,7 @@ def test_who_goes_away_stops_his_query(numbers: Instance) -> None:
         assert small.rows("/sql", {"statement": "SELECT 1 AS one"}) == [{"one": 1}]
 
 
-def test_others_wait_and_too_many_are_refused(numbers: Instance) -> None:
+def test_excess_queries_wait_and_further_ones_are_refused(numbers: Instance) -> None:
     limits = ServerLimits(queries_max=1, waiting_max=1, seconds_max=3)
     with serving(numbers, limits) as small:
         answers: list[int] = []
@@ -303,7 +301,7 @@ def test_others_wait_and_too_many_are_refused(numbers: Instance) -> None:
     assert answers[0] == 503
 
 
-def test_a_token_is_asked_for(numbers: Instance) -> None:
+def test_a_token_is_required(numbers: Instance) -> None:
     with serving(numbers, token=TOKEN) as guarded:
         refused = guarded.get("/tables")
         assert refused.status_code == 401
@@ -313,7 +311,7 @@ def test_a_token_is_asked_for(numbers: Instance) -> None:
         assert guarded.get("/openapi.json").status_code == 200
 
 
-def test_a_page_elsewhere_cannot_make_a_browser_ask(server: Serving) -> None:
+def test_a_page_of_another_origin_cannot_send_requests(server: Serving) -> None:
     assert server.get("/tables", headers={"Host": "evil.example"}).status_code == 403
     preflight: Any = httpx.options(f"{server.url}/sql", headers={"Origin": "http://evil.example"})
     assert preflight.status_code == 405

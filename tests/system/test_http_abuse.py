@@ -51,13 +51,13 @@ def connected(server: Serving, sent: bytes) -> socket.socket:
     ],
     ids=["nothing", "half", "one and a half", "half a body"],
 )
-def test_a_request_that_does_not_come_in_time_is_given_up(server: Serving, sent: bytes) -> None:
+def test_a_slow_request_times_out(server: Serving, sent: bytes) -> None:
     with connected(server, sent) as client:
         while client.recv(4096):  # times out if the server waits on
             pass
 
 
-def test_a_request_that_comes_in_pieces_has_as_long_as_another(server: Serving) -> None:
+def test_a_request_in_pieces_has_the_same_timeout(server: Serving) -> None:
     text = b"GET /tables HTTP/1.1\r\nHost: localhost\r\nX: "
     begun = time.monotonic()
     with connected(server, text) as client, contextlib.suppress(ConnectionError):
@@ -69,7 +69,7 @@ def test_a_request_that_comes_in_pieces_has_as_long_as_another(server: Serving) 
     assert time.monotonic() < begun + _SECONDS_MAX
 
 
-def test_many_half_requests_keep_nobody_out(
+def test_incomplete_requests_do_not_block_others(
     server: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -80,7 +80,7 @@ def test_many_half_requests_keep_nobody_out(
     assert caplog.records == []
 
 
-def test_readers_that_stall_do_not_keep_the_slots(server: Serving) -> None:
+def test_stalled_readers_release_their_slots(server: Serving) -> None:
     request = (
         b"POST /tables/numbers/query HTTP/1.1\r\nHost: localhost\r\n"
         b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -94,7 +94,7 @@ def test_readers_that_stall_do_not_keep_the_slots(server: Serving) -> None:
         client.close()
 
 
-def test_answers_are_what_their_type_says(server: Serving) -> None:
+def test_responses_have_the_documented_content_types(server: Serving) -> None:
     answers = [
         server.get("/"),
         server.get("/tables"),

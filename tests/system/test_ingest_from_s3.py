@@ -48,14 +48,12 @@ def ids(instance: Instance) -> list[str]:
     return open_query(instance, "t", Query()).read_all().column(0).to_pylist()
 
 
-def test_a_url_is_taken_in_at_once(instance: Instance, url: str) -> None:
+def test_a_url_is_ingested_directly(instance: Instance, url: str) -> None:
     assert ingest_paths(instance, "t", [url]).rows == 2
     assert ids(instance) == ["a", "b"]
 
 
-def test_a_url_is_sent_as_it_is_named_and_taken_in_by_a_worker(
-    instance: Instance, url: str
-) -> None:
+def test_a_url_is_sent_unchanged_and_ingested_by_a_worker(instance: Instance, url: str) -> None:
     job_id = submit_ingest(instance, "t", [url.replace("s3://", "s3a://")])
     (message,) = instance.jobs.queue(QueueName.INGEST).receive()
     assert run_ingest_message(instance, message).rows == 2
@@ -67,7 +65,7 @@ def test_a_url_is_sent_as_it_is_named_and_taken_in_by_a_worker(
     ("name", "reason"),
     [("s3://another/x.csv", "bucket another is not among those"), ("s3://", "names no object")],
 )
-def test_what_may_not_be_read_is_refused_and_tracked(
+def test_unreadable_buckets_are_refused_and_tracked(
     instance: Instance, name: str, reason: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):

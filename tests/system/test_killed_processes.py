@@ -158,7 +158,7 @@ def stored(instance: Instance) -> Counter[tuple[int, str]]:
     return found
 
 
-def test_whatever_is_killed_every_row_is_there_once_and_nothing_stays(tmp_path: Path) -> None:
+def test_killed_processes_lose_no_rows_and_leave_no_orphans(tmp_path: Path) -> None:
     seed = choose_seed()
     folder = tmp_path / "instance"
     # Innocent messages meet many deaths here: they must not be taken for poison.

@@ -106,7 +106,7 @@ def _first_tab(profile: Path) -> str:
     return next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
 
 
-def test_a_person_looks_at_tables_and_runs_queries(page: Page) -> None:
+def test_the_page_shows_tables_and_runs_queries(page: Page) -> None:
     page.wait_until("document.getElementById('said').innerText.includes('token')")
     page.run(f"document.getElementById('token').value = '{TOKEN}'")
     page.complaints.clear()  # which were of the missing token

@@ -126,7 +126,7 @@ def test_a_query_over_all_leaves_has_a_file_for_each_in_the_results_folder(insta
     assert holds(instance) == []
 
 
-def test_a_query_over_one_leaf_runs_where_it_landed(instance, table):
+def test_a_query_over_one_leaf_runs_in_the_planner(instance, table):
     send(instance, "q1", regions=[{"k": {"min": 3, "max": 5}}])
     (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     assert run_query_message(instance, message) == 2
@@ -156,13 +156,13 @@ def test_no_matching_leaf_completes_a_query_with_no_rows(instance, table):
         assert (status.state, status.row_count) == (QueryState.COMPLETED, 0)
 
 
-def test_results_go_to_no_place_if_none_is_wanted(instance, table):
+def test_results_are_discarded_on_request(instance, table):
     status = ask(instance, "q1", resultsPublisherConfig={"destination": "NoResultsOutput"})
     assert (status.state, status.row_count) == (QueryState.COMPLETED, 100)
     assert results(instance, "q1") == []
 
 
-def test_a_queue_gets_numbered_messages_and_the_last_of_a_subquery_says_how_many(instance, table):
+def test_result_messages_are_numbered_and_the_last_of_a_subquery_has_the_count(instance, table):
     to_queue = {"destination": "SQS", "sqsResultsUrl": "mine", "batchSize": 10}
     ask(instance, "q1", resultsPublisherConfig=to_queue, requestedValueFields=["v"])
     received = list(messages(instance, "mine"))
@@ -211,7 +211,7 @@ def test_an_empty_result_is_one_message_with_no_rows(instance, table, regions):
     assert (message["rows"], message["messages"], message["rowCount"]) == ([], 1, 0)
 
 
-def test_rows_do_not_double_when_every_message_comes_twice(instance, table):
+def test_duplicate_messages_do_not_duplicate_rows(instance, table):
     for _ in range(2):
         send(instance, "q1")
     queue = instance.jobs.queue(QueueName.QUERY)
@@ -227,7 +227,7 @@ def test_rows_do_not_double_when_every_message_comes_twice(instance, table):
     assert [row["k"] for row in rows(instance, "q1")] == list(range(100))
 
 
-def test_a_planner_that_died_goes_on_at_the_version_that_it_began_with(
+def test_a_restarted_planner_uses_the_version_of_its_first_attempt(
     instance, table, tmp_path, monkeypatch
 ):
     send(instance, "q1")
@@ -273,13 +273,13 @@ def test_a_redelivered_query_resumes_and_extends_its_hold(instance, table, clock
     assert (status.state, status.row_count, status.error) == (QueryState.COMPLETED, 100, None)
 
 
-def test_a_query_sees_what_was_committed_before_it_came(instance, table, tmp_path):
+def test_a_query_reads_all_commits_before_its_arrival(instance, table, tmp_path):
     ask(instance, "q1")
     put_rows(instance, tmp_path, range(100, 150))
     assert ask(instance, "q2").row_count == 150
 
 
-def test_the_version_is_held_until_the_last_subquery_is_done(instance, table):
+def test_the_version_is_held_until_the_last_subquery_ends(instance, table):
     send(instance, "q1")
     (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     plan_query_message(instance, message)
@@ -293,7 +293,7 @@ def test_the_version_is_held_until_the_last_subquery_is_done(instance, table):
     assert holds(instance) == []
 
 
-def test_a_subquery_that_comes_late_renews_the_hold(instance, table, clock):
+def test_a_late_subquery_renews_the_hold(instance, table, clock):
     send(instance, "q1")
     (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     plan_query_message(instance, message)
@@ -334,7 +334,7 @@ def test_a_query_that_cannot_succeed_is_failed_with_its_reason(instance, table, 
     assert holds(instance) == []
 
 
-def test_what_is_no_query_is_failed_under_the_id_of_its_message(instance, table):
+def test_an_invalid_query_fails_under_the_id_of_its_message(instance, table):
     message_id = instance.jobs.queue(QueueName.QUERY).send("nonsense")
     work(instance)
     status = instance.queries.tracker().query(message_id)
@@ -378,9 +378,7 @@ def test_some_leaves_that_fail_make_a_query_partially_failed(instance, table):
     assert (status.state, status.row_count) == (QueryState.PARTIALLY_FAILED, 5)
 
 
-def test_results_that_cannot_be_written_fail_a_query_after_some_tries(
-    instance, table, monkeypatch, clock
-):
+def test_unwritable_results_fail_a_query_after_several_tries(instance, table, monkeypatch, clock):
     root = type(instance.queries.results_root(None))
     monkeypatch.setattr(root, "replacing", raising(UnavailableError("the bucket refuses")))
     send(instance, "q1")
@@ -393,7 +391,7 @@ def test_results_that_cannot_be_written_fail_a_query_after_some_tries(
     assert instance.jobs.queue(QueueName.LEAF_QUERY).counts().unfinished == 0
 
 
-def test_a_subquery_whose_workers_all_died_is_failed(instance, table, clock):
+def test_a_subquery_fails_after_all_its_workers_died(instance, table, clock):
     send(instance, "q1")
     (message,) = instance.jobs.queue(QueueName.QUERY).receive()
     plan_query_message(instance, message)
@@ -418,7 +416,7 @@ def test_too_many_rows_in_all_parts_fail_a_query(instance, table):
     assert ask(instance, "q2", regions=[{"k": {"min": 20, "max": 80}}]).row_count == 60
 
 
-def test_parts_that_begin_too_late_fail(instance, table, clock):
+def test_subqueries_that_begin_too_late_fail(instance, table, clock):
     instance.change_properties({"sleeper.query.message.time.max.seconds": "100"})
     send(instance, "q1")
     (message,) = instance.jobs.queue(QueueName.QUERY).receive()
@@ -471,13 +469,13 @@ def test_a_caller_sees_only_its_columns_and_rows(instance, table):
         ),
     ],
 )
-def test_a_caller_that_asks_for_what_it_may_not_see_is_refused(instance, table, members, reason):
+def test_queries_beyond_the_permissions_of_a_caller_are_refused(instance, table, members, reason):
     set_callers(instance, CALLERS)
     status = ask(instance, "q1", **members)
     assert (status.state, reason in (status.error or "")) == (QueryState.FAILED, True)
 
 
-def test_a_caller_that_is_not_named_is_refused(instance, table):
+def test_an_unnamed_caller_is_refused(instance, table):
     set_callers(instance, {"AROA1": {}})
     status = ask(instance, "q1")
     assert (status.state, status.error) == (
@@ -503,7 +501,7 @@ def test_a_websocket_is_sent_subqueries_then_rows_then_completed_frames(instance
     assert all((f["rowCount"], f["locations"]) == (25, []) for f in frames[5:])
 
 
-def test_a_websocket_hears_of_a_failure(instance, table):
+def test_a_websocket_receives_a_failure(instance, table):
     frames: list[dict[str, Any]] = []
     listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))
     connection = {"destination": "WEBSOCKET", "endpoint": "e", "connectionId": "c"}
@@ -513,7 +511,9 @@ def test_a_websocket_hears_of_a_failure(instance, table):
 
 
 @pytest.mark.parametrize("members", [{"regions": []}, {"tableName": "nowhere"}])
-def test_a_websocket_is_told_once_of_the_id_of_another_query(instance, table, clock, members):
+def test_a_websocket_receives_one_error_for_the_id_of_another_query(
+    instance, table, clock, members
+):
     ask(instance, "q1")
     frames: list[dict[str, Any]] = []
     listening = with_frames(instance, lambda _, frame: frames.append(json.loads(frame)))

@@ -49,7 +49,7 @@ def item(deployed: AwsInstance, instance: Instance, query_id: str, sub_id: str =
     )["Item"]
 
 
-def test_a_client_finds_its_rows_in_the_bucket_when_the_tracker_says_so(
+def test_results_are_in_the_bucket_when_the_tracker_reports_completion(
     aws: Lambda, deployed: AwsInstance, tmp_path: Path
 ) -> None:
     instance = aws.instance
@@ -73,7 +73,7 @@ def test_a_client_finds_its_rows_in_the_bucket_when_the_tracker_says_so(
     assert (len(keys), sorted(found)) == (4, list(range(40)))
 
 
-def test_a_client_gets_its_rows_by_its_queue(aws: Lambda, deployed: AwsInstance) -> None:
+def test_a_client_receives_its_rows_from_its_queue(aws: Lambda, deployed: AwsInstance) -> None:
     client = deployed.servers.others.client("sqs")
     mine = make_queue(client, f"{deployed.id}-mine", QueueSettings(30, 3, False))
     to_queue = {"destination": "SQS", "sqsResultsUrl": mine.url, "batchSize": "4"}
@@ -95,7 +95,7 @@ def test_a_client_gets_its_rows_by_its_queue(aws: Lambda, deployed: AwsInstance)
         ({"destination": "SQS", "sqsResultsUrl": "http://127.0.0.1:1/1/no.fifo"}, "FIFO"),
     ],
 )
-def test_results_that_cannot_go_where_they_should_fail_the_query(
+def test_unwritable_result_destinations_fail_the_query(
     aws: Lambda, deployed: AwsInstance, results: Any, reason: str
 ) -> None:
     one_leaf = [{"k": {"min": 1, "max": 2}}]

@@ -11,7 +11,7 @@ from tests.clock import FakeClock
 from tests.system.bad_days import make_table
 
 
-def test_a_run_collects_what_dead_runs_left_behind(instance: Instance, clock: FakeClock) -> None:
+def test_a_run_collects_the_leftovers_of_dead_runs(instance: Instance, clock: FakeClock) -> None:
     make_table(instance)
     (ref,) = instance.tables.index.list()
     path = new_data_path(ref.id, ROOT_PARTITION_ID, clock() - 15 * DAY_MS)

@@ -30,7 +30,7 @@ def driver(deployed: AwsInstance) -> Iterator[Instance]:
     opened.cache_clear()
 
 
-def test_rows_go_in_and_out_by_data_alone(driver: Instance) -> None:
+def test_spark_reads_and_writes_with_data_permissions_only(driver: Instance) -> None:
     create_table(driver, "t", SCHEMA, split_points=[10])
     rows = pa.record_batch({"text": [f"text {n}" for n in range(20)], "n": range(20)})
     begun = begin_ingest(driver.table("t"), rows.schema, "(rows)")

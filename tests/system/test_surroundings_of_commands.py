@@ -71,9 +71,7 @@ def test_commands_leave_nothing_in_the_spill_folder(folder: Path, run: Run) -> N
     assert [name for name in left if not name.startswith(ours)] == []
 
 
-def test_an_output_that_does_not_fit_on_the_disk_is_named_and_not_there(
-    folder: Path, run: Run
-) -> None:
+def test_an_output_larger_than_the_disk_is_named_and_removed(folder: Path, run: Run) -> None:
     done = run("query", "rows", "--output", "out.csv", preexec_fn=_no_large_files)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "error: cannot write out.csv: file too large\n"
@@ -91,7 +89,7 @@ def test_an_ingest_that_does_not_fit_on_the_disk_changes_nothing(run: Run) -> No
     assert again.stderr.startswith(f"{ROWS:,} rows in 1 file into rows")
 
 
-def test_a_terminal_without_lines_gets_a_report_all_the_same(run: Run) -> None:
+def test_a_terminal_of_zero_lines_shows_a_report(run: Run) -> None:
     done = run("report", "tables", environment={"PYTHONIOENCODING": "latin-1"})
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()

@@ -104,7 +104,7 @@ def test_the_example_project_works_from_its_wheel_to_a_worker(
     assert least.num_rows == 0
 
 
-def test_an_iterator_that_fails_stops_no_other_table_and_loses_nothing(
+def test_a_failing_iterator_loses_no_rows_and_stops_no_other_table(
     instance: Instance, tmp_path: Path
 ) -> None:
     points = {

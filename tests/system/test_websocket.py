@@ -60,7 +60,7 @@ def ids_in(frames: list[Frame]) -> list[int]:
     return [row["id"] for f in frames if f["message"] == "rows" for row in f["rows"]]
 
 
-def test_rows_come_in_frames_and_the_end_once_and_last(server: Serving) -> None:
+def test_rows_are_sent_in_frames_followed_by_one_end(server: Serving) -> None:
     frames = asked(server, query())
     assert {f["message"] for f in frames[:-1]} == {"rows"}
     assert len(frames) > 10
@@ -73,7 +73,7 @@ def test_rows_come_in_frames_and_the_end_once_and_last(server: Serving) -> None:
     }
 
 
-def test_nothing_comes_after_the_end(server: Serving) -> None:
+def test_no_frame_follows_the_end(server: Serving) -> None:
     with server.live() as live:
         live.send(query(0, 3))
         frames_of(live)
@@ -81,7 +81,7 @@ def test_nothing_comes_after_the_end(server: Serving) -> None:
             live.recv(timeout=0.5)
 
 
-def test_fields_encoded_strings_and_pages_are_as_the_message_says(server: Serving) -> None:
+def test_fields_encoded_strings_and_page_sizes_follow_the_message(server: Serving) -> None:
     frames = asked(
         server, query(0, 5, requestedValueFields=[], resultsPublisherConfig={"batchSize": "2"})
     )
@@ -125,7 +125,9 @@ def test_a_query_for_nothing_is_completed_with_no_rows(server: Serving) -> None:
         "no-output",
     ],
 )
-def test_each_client_gets_every_row_and_ends(server: Serving, members: Any, rows: int) -> None:
+def test_each_client_receives_every_row_and_the_end(
+    server: Serving, members: Any, rows: int
+) -> None:
     # A client's id may come again on every connection of its process.
     for client in clients_after(asked(server, query(**members)), "q"):
         assert (client.is_finished, client.error) == (True, None), client
@@ -133,7 +135,7 @@ def test_each_client_gets_every_row_and_ends(server: Serving, members: Any, rows
 
 
 @pytest.mark.parametrize("members", [{"tableName": "nope"}, {"regions": 7}])
-def test_each_client_is_told_why_its_query_fails(server: Serving, members: Any) -> None:
+def test_each_client_receives_the_reason_of_a_failed_query(server: Serving, members: Any) -> None:
     for client in clients_after(asked(server, query(**members)), "q"):
         assert client.is_finished
         assert client.error
@@ -168,7 +170,7 @@ def test_a_table_may_be_named_by_its_id(server: Serving) -> None:
         (query(queryId=7), "queryId"),
     ],
 )
-def test_what_is_wrong_is_told_once_and_the_connection_goes_on(
+def test_an_invalid_frame_is_reported_once_and_the_connection_continues(
     server: Serving, message: str, says: str
 ) -> None:
     with server.live() as live:
@@ -216,7 +218,7 @@ def test_too_many_queries_on_a_connection_are_refused(server: Serving) -> None:
     assert all("8 queries" in error for error in refused)
 
 
-def test_a_query_that_waits_is_not_silent(numbers: Instance) -> None:
+def test_a_waiting_query_sends_keep_alive_frames(numbers: Instance) -> None:
     endless = {"statement": "SELECT count(*) FROM generate_series(1, 1000000000000)"}
     limits = ServerLimits(queries_max=1, seconds_max=2, keep_alive_seconds=0.3)
     with serving(numbers, limits) as slow, slow.live() as live:
@@ -233,7 +235,7 @@ def test_a_query_that_waits_is_not_silent(numbers: Instance) -> None:
     assert ids_in(frames) == [0, 1, 2]
 
 
-def test_a_slow_reader_gets_everything(server: Serving) -> None:
+def test_a_slow_reader_receives_all_rows(server: Serving) -> None:
     with server.live(max_queue=1) as live:
         live.send(query(0, WIDE_ROWS, tableName="wide"))
         frames: list[Frame] = []
@@ -245,7 +247,7 @@ def test_a_slow_reader_gets_everything(server: Serving) -> None:
     assert frames[-1]["rowCount"] == WIDE_ROWS
 
 
-def test_who_does_not_read_is_left_when_the_time_is_up(numbers: Instance) -> None:
+def test_clients_that_do_not_read_are_disconnected_after_the_timeout(numbers: Instance) -> None:
     with (
         serving(numbers, ServerLimits(queries_max=1, seconds_max=2)) as small,
         small.live(max_queue=1) as live,
@@ -280,7 +282,7 @@ def test_a_frame_that_is_too_large_closes_the_connection(numbers: Instance) -> N
         assert closed.value.rcvd.code == 1009
 
 
-def test_who_has_no_token_and_who_is_elsewhere_is_not_let_in(numbers: Instance) -> None:
+def test_requests_without_a_token_or_from_another_origin_are_refused(numbers: Instance) -> None:
     token = base64.b64encode(b"a token of some length").decode()
     with serving(numbers, token=token) as guarded:
         with pytest.raises(InvalidStatus, match="403"):
