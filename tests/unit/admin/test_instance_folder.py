@@ -1,4 +1,4 @@
-"""Folders of properties, right and wrong."""
+"""Reading of valid and invalid property folders."""
 
 from pathlib import Path
 
@@ -50,20 +50,20 @@ def test_properties_tags_and_tables_are_read(tmp_path: Path) -> None:
     assert two.split_points == ""
 
 
-def test_overrides_win(tmp_path: Path) -> None:
+def test_overrides_take_precedence(tmp_path: Path) -> None:
     folder = _read(tmp_path, {ID.name: "b", VPC.name: "vpc-1"})
     assert folder.properties.get(ID) == "b"
     assert folder.properties.get(VPC) == "vpc-1"
 
 
-def test_what_an_earlier_deployment_wrote_down_is_left_out(tmp_path: Path) -> None:
+def test_properties_of_an_earlier_deployment_are_removed(tmp_path: Path) -> None:
     text = "sleeper.id=a\nsleeper.config.bucket=old\nsleeper.region=eu-west-2\n"
     folder = _read(tmp_path, instance_properties=text)
     assert "sleeper.config.bucket" not in folder.properties.values
     assert folder.properties.values["sleeper.region"] == "eu-west-2"
 
 
-def test_no_file_is_needed_if_the_id_is_given() -> None:
+def test_file_is_optional_if_the_id_is_given() -> None:
     folder = read_instance_folder(None, {ID.name: "a"})
     assert folder.properties.get(INGEST_TASKS_MAX) == 200
     assert folder.tables == ()
@@ -83,15 +83,13 @@ def test_no_file_is_needed_if_the_id_is_given() -> None:
         ("tables__one__table_properties", "sleeper.table.splits.file=no.txt", "no.txt"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_file(
-    tmp_path: Path, file: str, text: str, named: str
-) -> None:
+def test_invalid_files_are_named(tmp_path: Path, file: str, text: str, named: str) -> None:
     with pytest.raises(InvalidRequestError, match=named):
         _read(tmp_path, **{file: text}).properties.get(ID)
 
 
-def test_a_folder_saved_from_a_deployed_instance_of_gchq_sleeper_is_read(tmp_path: Path) -> None:
-    """It has every property that its deployment wrote, and the tables' ids."""
+def test_folder_of_a_deployed_gchq_sleeper_instance_is_read(tmp_path: Path) -> None:
+    """Such a folder has all properties of its deployment, and table ids."""
     written = [
         f"{name}=written"
         for name, set_by in gchq_names().items()
@@ -112,10 +110,10 @@ def test_a_folder_saved_from_a_deployed_instance_of_gchq_sleeper_is_read(tmp_pat
     )
 
 
-def test_the_network_that_a_deployment_created_is_not_taken_for_a_given_one(
+def test_network_of_an_earlier_deployment_is_removed(
     tmp_path: Path,
 ) -> None:
-    """Else the next deployment would delete the network while its tasks run in it."""
+    """Otherwise the next deployment would delete the network of running tasks."""
     saved = "sleeper.id=a\nsleeper.vpc=vpc-1\nsleeper.subnets=s-1\nsleeper.network.vpc.created="
     assert _read(tmp_path, instance_properties=saved + "vpc-1\n").properties.get(VPC) is None
     given = _read(tmp_path, instance_properties=saved + "vpc-0\n").properties

@@ -1,4 +1,4 @@
-"""The sweep of tables without a row in the index: it must never delete data."""
+"""The sweep of tables without an index entry, which must not delete data."""
 
 import logging
 import sqlite3
@@ -39,14 +39,14 @@ def lose_row(instance: Instance, table_id: TableId) -> None:
 
 
 def sweep(instance: Instance) -> int:
-    """As it is two hours later."""
+    """Sweeps with a clock two hours ahead."""
     return sweep_abandoned(replace(instance, clock=lambda: system_clock() + 2 * 3_600_000))
 
 
-def test_a_table_whose_row_is_lost_is_kept_with_its_data(
+def test_table_with_data_but_no_index_entry_is_kept(
     instance: Instance, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As after a restored backup of the index that is older than the table."""
+    """Such as after restoring a backup of the index from before the table's creation."""
     ref = create_table(instance, "t", SCHEMA)
     ingest_rows(instance, "t", [ROWS])
     lose_row(instance, ref.id)
@@ -59,15 +59,15 @@ def test_a_table_whose_row_is_lost_is_kept_with_its_data(
     assert (Path(instance.where) / file.path).exists()
 
 
-def test_a_table_whose_rows_were_all_deleted_is_kept_too(instance: Instance) -> None:
-    """Its log holds more than a creation writes."""
+def test_table_with_commits_but_no_rows_is_kept(instance: Instance) -> None:
+    """The log has more entries than a creation writes."""
     ref = create_table(instance, "t", SCHEMA)
     ingest_rows(instance, "t", [ROWS.slice(0, 0)])
     lose_row(instance, ref.id)
     assert sweep(instance) == 0
 
 
-def test_a_table_whose_state_cannot_be_read_is_kept(instance: Instance) -> None:
+def test_table_with_unreadable_state_is_kept(instance: Instance) -> None:
     dead = TableId("0badf00d")
     instance.tables.create(dead)
     (Path(instance.where) / dead / "state.db").write_bytes(b"no database" * 1000)
@@ -76,9 +76,7 @@ def test_a_table_whose_state_cannot_be_read_is_kept(instance: Instance) -> None:
 
 
 @pytest.mark.parametrize("is_initialised", [True, False])
-def test_what_a_creation_left_that_died_is_removed(
-    instance: Instance, is_initialised: bool
-) -> None:
+def test_interrupted_creation_is_removed(instance: Instance, is_initialised: bool) -> None:
     dead = TableId("0badf00d")
     instance.tables.create(dead)
     if is_initialised:

@@ -1,4 +1,4 @@
-"""The `sleeper` command on an instance of its own, in this process."""
+"""Fixtures that run the `sleeper` command in this process."""
 
 import json
 from collections.abc import Callable
@@ -19,8 +19,8 @@ SCHEMA = {
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a command came to."""
+class CommandResult:
+    """The exit status and output of a command."""
 
     status: int
     stdout: str
@@ -28,23 +28,23 @@ class Done:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Standard output, which must be JSON lines and nothing else."""
+        """Returns the objects on standard output, which must be JSON lines."""
         return [json.loads(line) for line in self.stdout.splitlines()]
 
 
-Sleeper = Callable[..., Done]
+Sleeper = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def sleeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sleeper:
-    """Runs a command on the instance `here`, which is made."""
+    """Creates an instance and returns a function that runs commands on it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SLEEPER_DEBUG", raising=False)
     monkeypatch.setenv("SLEEPER_INSTANCE", str(tmp_path / "here"))
 
-    def run(*arguments: object) -> Done:
+    def run(*arguments: object) -> CommandResult:
         result = CliRunner().invoke(app, [str(a) for a in arguments])
-        return Done(result.exit_code, result.stdout, result.stderr)
+        return CommandResult(result.exit_code, result.stdout, result.stderr)
 
     assert run("instance", "create", "--id", "me").status == 0
     return run
@@ -59,11 +59,13 @@ def schema_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cities(sleeper: Sleeper, schema_file: Path) -> Sleeper:
-    """With a table `cities` of two leaves."""
+    """Creates a table `cities` with two leaves."""
     points = schema_file.with_name("splits.txt")
     points.write_text("M\n")
-    made = sleeper("table", "create", "cities", "--schema", schema_file, "--split-points", points)
-    assert (made.status, made.stdout) == (0, "")
+    created = sleeper(
+        "table", "create", "cities", "--schema", schema_file, "--split-points", points
+    )
+    assert (created.status, created.stdout) == (0, "")
     return sleeper
 
 

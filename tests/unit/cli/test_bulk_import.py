@@ -1,4 +1,4 @@
-"""Bulk imports from the command line, as far as they come without a Spark."""
+"""Failures of `sleeper bulk-import` before Spark starts."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ from sleeper import DISTRIBUTION
 from tests.unit.cli.conftest import Sleeper
 
 
-def test_without_pyspark_it_says_what_to_install(
+def test_missing_pyspark_error_names_the_package(
     cities: Sleeper, rows_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(("pyspark", "sleeper.spark"))]:
@@ -21,9 +21,7 @@ def test_without_pyspark_it_says_what_to_install(
     assert f"pip install '{DISTRIBUTION}[spark]'" in done.stderr
 
 
-def test_a_table_that_is_not_there_is_named_before_spark_is_loaded(
-    cities: Sleeper, rows_file: Path
-) -> None:
+def test_unknown_table_is_reported_before_spark_loads(cities: Sleeper, rows_file: Path) -> None:
     done = cities("bulk-import", "towns", rows_file)
     assert done.status == 1
     assert "towns" in done.stderr

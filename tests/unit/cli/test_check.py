@@ -5,9 +5,7 @@ from pathlib import Path
 from tests.unit.cli.conftest import Sleeper
 
 
-def test_a_whole_table_is_well_and_a_damaged_one_is_not(
-    cities: Sleeper, rows_file: Path, tmp_path: Path
-) -> None:
+def test_check_reports_damaged_files(cities: Sleeper, rows_file: Path, tmp_path: Path) -> None:
     empty = cities("table", "check", "cities")
     assert (empty.status, "0 files, 0 rows read: no faults" in empty.stdout) == (0, True)
     cities("ingest", "cities", rows_file)
@@ -27,7 +25,7 @@ def test_a_whole_table_is_well_and_a_damaged_one_is_not(
     assert "1 fault" in cities("table", "check", "cities").stdout
 
 
-def test_a_table_is_well_whatever_was_split_and_compacted(cities: Sleeper, tmp_path: Path) -> None:
+def test_check_accepts_split_and_compacted_tables(cities: Sleeper, tmp_path: Path) -> None:
     rows = tmp_path / "many.csv"
     lines = [f"{chr(65 + i % 26)}{i},{i},{i}\n" for i in range(400)]
     rows.write_text("city,year,people\n" + "".join(lines))

@@ -1,4 +1,4 @@
-"""`sleeper code`, and properties that name what it registers."""
+"""`sleeper code`, and properties that name registered code."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def wheel(tmp_path: Path) -> Path:
     )
 
 
-def test_wheels_are_added_listed_and_removed(sleeper: Sleeper, wheel: Path) -> None:
+def test_code_add_list_and_remove(sleeper: Sleeper, wheel: Path) -> None:
     done = sleeper("code", "add", wheel, "--output", "json")
     assert (done.status, done.stderr) == (0, "added my_code-1.0-py3-none-any.whl\n")
     rows = [row for row in done.rows if row["wheel"] is not None]
@@ -50,14 +50,14 @@ def test_wheels_are_added_listed_and_removed(sleeper: Sleeper, wheel: Path) -> N
     )
 
 
-def test_what_is_no_wheel_is_refused(sleeper: Sleeper, tmp_path: Path) -> None:
+def test_code_add_rejects_invalid_wheels(sleeper: Sleeper, tmp_path: Path) -> None:
     (tmp_path / "x.whl").write_text("")
     done = sleeper("code", "add", tmp_path / "x.whl")
     assert done.status == 1
     assert "error: x.whl is not named as a wheel is" in done.stderr
 
 
-def test_a_file_that_is_no_wheel_can_be_removed(sleeper: Sleeper, tmp_path: Path) -> None:
+def test_code_remove_deletes_invalid_wheels(sleeper: Sleeper, tmp_path: Path) -> None:
     file = tmp_path / "here" / "code" / "my_code-1.0-py3-none-any.whl"
     file.parent.mkdir()
     file.write_text("put here by hand")
@@ -65,9 +65,7 @@ def test_a_file_that_is_no_wheel_can_be_removed(sleeper: Sleeper, tmp_path: Path
     assert not file.exists()
 
 
-def test_a_table_takes_registered_names_and_configs_that_its_iterator_takes(
-    cities: Sleeper, wheel: Path
-) -> None:
+def test_table_set_checks_iterators_and_strategies(cities: Sleeper, wheel: Path) -> None:
     def refused(*settings: str) -> str:
         done = cities("table", "set", "cities", *settings)
         assert done.status == 1
@@ -90,7 +88,7 @@ def test_a_table_takes_registered_names_and_configs_that_its_iterator_takes(
     )
 
 
-def test_a_wheel_whose_names_are_used_stays(cities: Sleeper, wheel: Path) -> None:
+def test_code_remove_rejects_wheels_in_use(cities: Sleeper, wheel: Path) -> None:
     cities("code", "add", wheel)
     for setting, unset in (
         (f"{ITERATOR}=Mine", f"{ITERATOR}="),
@@ -110,12 +108,15 @@ def test_a_wheel_whose_names_are_used_stays(cities: Sleeper, wheel: Path) -> Non
     assert cities("code", "remove", "my_code").status == 0
 
 
-def test_new_tables_take_the_instances_iterator(
+def test_new_tables_use_the_default_iterator(
     sleeper: Sleeper, schema_file: Path, tmp_path: Path
 ) -> None:
     sleeper("instance", "set", "sleeper.default.table.iterator.class.name=LatestBySortKey")
-    made = sleeper("table", "create", "t", "--schema", schema_file)
-    assert (made.status, sleeper("table", "get", "t", ITERATOR).stdout) == (0, "LatestBySortKey\n")
+    created = sleeper("table", "create", "t", "--schema", schema_file)
+    assert (created.status, sleeper("table", "get", "t", ITERATOR).stdout) == (
+        0,
+        "LatestBySortKey\n",
+    )
     rows = tmp_path / "rows.csv"
     rows.write_text("city,year,people\nOslo,2001,5\nOslo,2003,6\nOslo,2002,7\n")
     assert sleeper("ingest", "t", rows).status == 0
@@ -131,7 +132,7 @@ def test_new_tables_take_the_instances_iterator(
     assert sleeper("table", "list", "-o", "json").stdout.count("\n") == 1
 
 
-def test_a_query_takes_an_iterator(cities: Sleeper, rows_file: Path) -> None:
+def test_query_applies_an_iterator(cities: Sleeper, rows_file: Path) -> None:
     assert cities("ingest", "cities", rows_file).status == 0
     aged = ("--iterator", "sleeper.AgeOffByField", "--iterator-config", "people,1")
     done = cities("query", "cities", *aged, "--format", "json")

@@ -1,4 +1,4 @@
-"""Every command's help shows how it is used, with examples that can be parsed."""
+"""The help of every command has valid examples."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ def _examples(help_text: str) -> list[str]:
 
 
 def _arguments(example: str) -> list[str]:
-    """What follows `sleeper` in the example, up to a pipe's next command."""
+    """Returns the arguments of `sleeper` in the example, up to a pipe."""
     words = shlex.split(example.replace("|", " | "))
     start = words.index("sleeper") + 1
     stop = words.index("|", start) if "|" in words[start:] else len(words)
@@ -38,7 +38,7 @@ def _arguments(example: str) -> list[str]:
 
 
 def _parse(arguments: list[str]) -> tuple[str, ...]:
-    """The command's path; fails where the arguments cannot be parsed."""
+    """Parses the arguments and returns the command's path."""
     command, context, path = _ROOT, None, ()
     while hasattr(command, "commands"):
         context = command.make_context(path[-1] if path else "sleeper", arguments, parent=context)
@@ -50,14 +50,14 @@ def _parse(arguments: list[str]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_each_command_has_an_example_of_itself(path: tuple[str, ...]) -> None:
+def test_help_of_each_command_has_a_valid_example(path: tuple[str, ...]) -> None:
     examples = [e for e in _examples(COMMANDS[path].help or "") if "sleeper" in shlex.split(e)]
     assert examples, f"no example in the help of {' '.join(path)}"
     for example in examples:
         assert _parse(_arguments(example)) == path, example
 
 
-def test_an_example_that_is_wrong_is_found() -> None:
+def test_invalid_examples_fail_to_parse() -> None:
     assert _parse(["table", "list"]) == ("table", "list")
     for wrong in (["table", "lists"], ["gc"], ["gc", "t", "--all"], ["query", "t", "--limit", "x"]):
         with pytest.raises(Exception, match=r"."):

@@ -12,7 +12,7 @@ from sleeper.ingest.service import ingest_paths
 from tests.unit.cli.conftest import Sleeper
 
 
-def test_a_name_that_is_nearly_a_file_is_answered_with_it(cities: Sleeper, rows_file: Path) -> None:
+def test_missing_file_error_suggests_a_similar_name(cities: Sleeper, rows_file: Path) -> None:
     done = cities("ingest", "cities", rows_file.with_name("row.csv"))
     assert done.status == 1
     assert done.stderr.endswith("row.csv does not exist; did you mean rows.csv?\n")
@@ -20,7 +20,7 @@ def test_a_name_that_is_nearly_a_file_is_answered_with_it(cities: Sleeper, rows_
     assert done.stderr.endswith("no/such/folder.csv does not exist\n")
 
 
-def test_files_are_taken_in_and_told_of_on_standard_error(cities: Sleeper, rows_file: Path) -> None:
+def test_ingest_adds_rows_and_prints_a_summary_to_stderr(cities: Sleeper, rows_file: Path) -> None:
     done = cities("ingest", "cities", rows_file, "--job-id", "j1")
     assert (done.status, done.stdout) == (0, "")
     assert done.stderr.startswith("3 rows in 1 file into cities: transaction 2, ")
@@ -29,7 +29,7 @@ def test_files_are_taken_in_and_told_of_on_standard_error(cities: Sleeper, rows_
     assert (job["job"], job["state"], job["rows_written"]) == ("j1", "committed", 3)
 
 
-def test_a_job_that_comes_again_changes_nothing(cities: Sleeper, rows_file: Path) -> None:
+def test_repeated_job_id_adds_no_rows(cities: Sleeper, rows_file: Path) -> None:
     cities("ingest", "cities", rows_file, "--job-id", "j1")
     again = cities("ingest", "cities", rows_file, "--job-id", "j1")
     assert again.status == 0
@@ -38,7 +38,7 @@ def test_a_job_that_comes_again_changes_nothing(cities: Sleeper, rows_file: Path
     assert table["rows"] == 3
 
 
-def test_a_row_that_does_not_fit_refuses_the_job(cities: Sleeper, rows_file: Path) -> None:
+def test_invalid_row_rejects_the_job(cities: Sleeper, rows_file: Path) -> None:
     with rows_file.open("a") as file:
         file.write("Rome,MMXX,9\n")
     done = cities("ingest", "cities", rows_file)
@@ -51,7 +51,7 @@ def test_a_row_that_does_not_fit_refuses_the_job(cities: Sleeper, rows_file: Pat
     assert table["rows"] == 0
 
 
-def test_with_rejects_the_other_rows_are_taken_in(
+def test_rejects_option_ingests_the_valid_rows(
     cities: Sleeper, rows_file: Path, tmp_path: Path
 ) -> None:
     with rows_file.open("a") as file:
@@ -66,7 +66,7 @@ def test_with_rejects_the_other_rows_are_taken_in(
     assert table["rows"] == 3
 
 
-def test_a_file_for_rejects_that_cannot_be_written_is_an_error(
+def test_unwritable_rejects_file_is_an_error(
     cities: Sleeper, rows_file: Path, tmp_path: Path
 ) -> None:
     done = cities("ingest", "cities", rows_file, "--rejects", tmp_path / "no" / "where")
@@ -77,7 +77,7 @@ def test_a_file_for_rejects_that_cannot_be_written_is_an_error(
     assert table["rows"] == 0
 
 
-def test_submit_prints_the_id_and_queues_the_job(cities: Sleeper, rows_file: Path) -> None:
+def test_submit_queues_the_job_and_prints_its_id(cities: Sleeper, rows_file: Path) -> None:
     done = cities("ingest", "cities", rows_file, "--submit", "--job-id", "j9")
     assert (done.status, done.stdout, done.stderr) == (0, "j9\n", "")
     (job,) = cities("report", "ingest-jobs", "--output", "json").rows
@@ -86,7 +86,9 @@ def test_submit_prints_the_id_and_queues_the_job(cities: Sleeper, rows_file: Pat
 
 
 @pytest.mark.parametrize("more", [[], ["--submit"]])
-def test_what_is_not_there_is_named(cities: Sleeper, tmp_path: Path, more: list[str]) -> None:
+def test_missing_files_and_tables_are_named(
+    cities: Sleeper, tmp_path: Path, more: list[str]
+) -> None:
     missing = cities("ingest", "cities", tmp_path / "no.csv", *more)
     assert (missing.status, missing.stdout) == (1, "")
     assert missing.stderr == f"error: file {tmp_path / 'no.csv'} does not exist\n"
@@ -95,7 +97,7 @@ def test_what_is_not_there_is_named(cities: Sleeper, tmp_path: Path, more: list[
     assert "'towns'" in unknown.stderr
 
 
-def test_rows_set_aside_stay_when_the_job_comes_again(
+def test_repeated_job_keeps_the_rejects_file(
     cities: Sleeper, rows_file: Path, tmp_path: Path
 ) -> None:
     with rows_file.open("a") as file:
@@ -109,7 +111,7 @@ def test_rows_set_aside_stay_when_the_job_comes_again(
     assert rejects.read_text() == f"{line}\n"
 
 
-def test_files_handed_to_the_batcher_wait_for_their_job(cities: Sleeper, rows_file: Path) -> None:
+def test_batch_submits_files_to_the_batcher(cities: Sleeper, rows_file: Path) -> None:
     done = cities("ingest", "cities", rows_file, "--batch")
     assert (done.status, done.stdout) == (0, "")
     assert done.stderr == "submitted 1 file to the ingest batcher\n"
@@ -125,7 +127,7 @@ def test_files_handed_to_the_batcher_wait_for_their_job(cities: Sleeper, rows_fi
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
-def test_an_ingest_that_did_not_finish_says_how_to_repeat_it_safely(
+def test_unconfirmed_ingest_prints_a_safe_retry_command(
     cities: Sleeper,
     rows_file: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -133,7 +135,7 @@ def test_an_ingest_that_did_not_finish_says_how_to_repeat_it_safely(
     status: int,
     last: str,
 ) -> None:
-    """The commit was applied; its answer was lost."""
+    """The commit succeeded, but its response was lost."""
 
     def unanswered(*arguments: Any) -> None:
         ingest_paths(*arguments)
@@ -143,18 +145,18 @@ def test_an_ingest_that_did_not_finish_says_how_to_repeat_it_safely(
         patch.setattr("sleeper.ingest.service.ingest_paths", unanswered)
         failed = cities("ingest", "cities", rows_file)
     assert (failed.status, failed.stdout) == (status, "")
-    said, _, end = failed.stderr.partition("\n")
+    message, _, end = failed.stderr.partition("\n")
     assert end == last
     begin = "ingest not confirmed; to retry without adding rows twice, run: sleeper "
-    assert said.startswith(begin)
-    again = cities(*shlex.split(said.removeprefix(begin)))
+    assert message.startswith(begin)
+    again = cities(*shlex.split(message.removeprefix(begin)))
     assert again.status == 0
     assert "was already committed" in again.stderr
     (table,) = cities("table", "list", "--output", "json").rows
     assert table["rows"] == 3
 
 
-def test_a_job_that_may_not_have_been_sent_says_its_id(
+def test_unconfirmed_submit_prints_the_job_id(
     cities: Sleeper, rows_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unsent(*_: object) -> None:
@@ -166,6 +168,6 @@ def test_a_job_that_may_not_have_been_sent_says_its_id(
     assert f"sleeper ingest cities {rows_file} --submit --job-id monday\n" in failed.stderr
 
 
-def test_a_rejected_job_is_not_to_be_repeated(cities: Sleeper, rows_file: Path) -> None:
+def test_rejected_job_prints_no_retry_command(cities: Sleeper, rows_file: Path) -> None:
     rows_file.write_text("city,year,people\nRome,MMXX,9\n")
     assert "job id" not in cities("ingest", "cities", rows_file).stderr

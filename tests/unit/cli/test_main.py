@@ -14,12 +14,12 @@ from tests.unit.cli.conftest import Sleeper
 ROOT = Path(__file__).parents[3]
 
 
-def test_version_is_printed() -> None:
+def test_version_option_prints_the_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"sleeper {__version__}\n")
 
 
-def test_help_shows_the_usage() -> None:
+def test_help_option_prints_the_usage() -> None:
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
     assert "Usage" in result.stdout
@@ -42,13 +42,13 @@ def test_help_shows_the_usage() -> None:
         ["ingest", "a", "file.csv", "--submit", "--rejects", "r"],
     ],
 )
-def test_what_cannot_be_parsed_is_wrong_usage(arguments: list[str]) -> None:
+def test_invalid_command_lines_exit_with_status_2(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("Usage: ")
 
 
-def test_a_command_without_an_instance_says_how_to_name_one(
+def test_missing_instance_error_names_the_options(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SLEEPER_INSTANCE", raising=False)
@@ -60,14 +60,14 @@ def test_a_command_without_an_instance_says_how_to_name_one(
     )
 
 
-def test_the_instance_option_goes_before_the_variable(sleeper: Sleeper, tmp_path: Path) -> None:
+def test_instance_option_overrides_the_variable(sleeper: Sleeper, tmp_path: Path) -> None:
     other = tmp_path / "other"
     assert sleeper("--instance", other, "instance", "create").status == 0
     (row,) = sleeper("--instance", other, "instance", "show", "--output", "json").rows
     assert (row["property"], row["value"]) == ("sleeper.id", "other")
 
 
-def test_an_unexpected_error_is_one_line_that_says_how_to_see_more(
+def test_unexpected_errors_print_one_line(
     sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _break(monkeypatch, ZeroDivisionError("of\nnothing"))
@@ -78,26 +78,20 @@ def test_an_unexpected_error_is_one_line_that_says_how_to_see_more(
     )
 
 
-def test_with_debug_an_error_keeps_its_traceback(
-    sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_debug_mode_raises_errors(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
     _break(monkeypatch, ZeroDivisionError("of nothing"))
     monkeypatch.setenv("SLEEPER_DEBUG", "1")
     result = CliRunner().invoke(app, ["table", "list"])
     assert isinstance(result.exception, ZeroDivisionError)
 
 
-def test_an_interrupt_is_said_and_has_its_own_status(
-    sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupts_exit_with_status_130(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
     _break(monkeypatch, KeyboardInterrupt())
     done = sleeper("table", "list")
     assert (done.status, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
-def test_a_reader_that_has_enough_is_no_failure(
-    sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_pipes_exit_with_status_0(sleeper: Sleeper, monkeypatch: pytest.MonkeyPatch) -> None:
     _break(monkeypatch, BrokenPipeError(32, "broken pipe"))
     done = sleeper("table", "list")
     assert (done.status, done.stderr) == (0, "")
@@ -125,7 +119,7 @@ def _break(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         ["dead-letters", "redrive"],
     ],
 )
-def test_help_has_examples_that_name_the_command(command: list[str]) -> None:
+def test_examples_in_help_use_the_command(command: list[str]) -> None:
     text = CliRunner().invoke(app, [*command, "--help"]).stdout
     _, found, examples = text.partition("Example")
     assert found
@@ -156,18 +150,18 @@ def test_control_plane_commands_load_no_data_library(cities: Sleeper, tmp_path: 
 
 
 @pytest.mark.generated
-def test_the_page_of_commands_is_what_the_commands_say() -> None:
+def test_commands_page_is_current() -> None:
     assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == generate_page()
 
 
-def test_a_property_of_the_instance_is_read(sleeper: Sleeper) -> None:
+def test_instance_get_prints_a_property(sleeper: Sleeper) -> None:
     assert sleeper("instance", "get", "sleeper.id").stdout == "me\n"
     assert sleeper("instance", "get", "sleeper.vpc").stdout == "\n"
     assert "is a table property" in sleeper("instance", "get", "sleeper.table.name").stderr
     assert "is no property" in sleeper("instance", "get", "sleeper.vcp").stderr
 
 
-def test_a_local_instance_has_no_schedules_to_pause(sleeper: Sleeper) -> None:
+def test_pause_and_resume_reject_local_instances(sleeper: Sleeper) -> None:
     for command in ("pause", "resume"):
         done = sleeper(command)
         assert (done.status, done.stdout) == (1, "")
@@ -188,7 +182,7 @@ def test_a_local_instance_has_no_schedules_to_pause(sleeper: Sleeper) -> None:
         ("sleeper table create ci", set()),
     ],
 )
-def test_a_shell_completes_commands_tables_and_properties(
+def test_completion_of_commands_tables_and_properties(
     cities: Sleeper, monkeypatch: pytest.MonkeyPatch, typed: str, completed: set[str]
 ) -> None:
     monkeypatch.setenv("_SLEEPER_COMPLETE", "complete_bash")

@@ -15,7 +15,7 @@ def full(cities: Sleeper, rows_file: Path) -> Sleeper:
     return cities
 
 
-def test_a_key_in_quotes_finds_its_row(full: Sleeper) -> None:
+def test_key_option_accepts_quoted_values(full: Sleeper) -> None:
     done = full("query", "cities", "--key", '"Paris, Texas"', "--format", "json")
     assert done.status == 0
     assert done.rows == [{"city": "Paris, Texas", "year": 1999, "people": None}]
@@ -23,7 +23,7 @@ def test_a_key_in_quotes_finds_its_row(full: Sleeper) -> None:
     assert done.stderr.endswith(" ms\n")
 
 
-def test_keys_and_ranges_together_give_each_row_once_in_order(full: Sleeper) -> None:
+def test_overlapping_keys_and_ranges_print_each_row_once(full: Sleeper) -> None:
     done = full(
         *("query", "cities", "--key", "Oslo", "--range", "B:P", "--range", ":B"),
         *("--columns", "city", "--format", "csv"),
@@ -31,13 +31,13 @@ def test_keys_and_ranges_together_give_each_row_once_in_order(full: Sleeper) -> 
     assert done.stdout == '"city"\n"Athens"\n"Oslo"\n'
 
 
-def test_limit_zero_gives_no_rows(full: Sleeper) -> None:
+def test_limit_zero_prints_no_rows(full: Sleeper) -> None:
     done = full("query", "cities", "--limit", "0", "--format", "json")
     assert (done.status, done.stdout) == (0, "")
     assert done.stderr.startswith("0 rows, ")
 
 
-def test_as_of_reads_an_old_version(full: Sleeper, rows_file: Path) -> None:
+def test_query_as_of_reads_an_old_version(full: Sleeper, rows_file: Path) -> None:
     full("ingest", "cities", rows_file, "--job-id", "again")
     assert len(full("query", "cities", "--as-of", "2", "--format", "json").rows) == 3
     assert len(full("query", "cities", "--format", "json").rows) == 6
@@ -45,7 +45,9 @@ def test_as_of_reads_an_old_version(full: Sleeper, rows_file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.csv", "rows.jsonl", "rows.txt"])
-def test_the_name_of_the_output_says_its_format(full: Sleeper, tmp_path: Path, name: str) -> None:
+def test_suffix_of_the_output_file_selects_the_format(
+    full: Sleeper, tmp_path: Path, name: str
+) -> None:
     target = tmp_path / name
     done = full("query", "cities", "--columns", "city", "--output", target)
     assert (done.status, done.stdout) == (0, "")
@@ -58,7 +60,7 @@ def test_the_name_of_the_output_says_its_format(full: Sleeper, tmp_path: Path, n
     assert read[target.suffix]() == ["Athens", "Oslo", "Paris, Texas"]
 
 
-def test_the_bare_name_of_a_format_is_no_file(full: Sleeper, tmp_path: Path) -> None:
+def test_format_name_as_output_writes_to_stdout(full: Sleeper, tmp_path: Path) -> None:
     done = full("query", "cities", "--columns", "city", "--limit", "1", "--output", "json")
     assert done.rows == [{"city": "Athens"}]
     assert full("sql", "SELECT 1 AS one", "-o", "csv").stdout == '"one"\n1\n'
@@ -67,9 +69,7 @@ def test_the_bare_name_of_a_format_is_no_file(full: Sleeper, tmp_path: Path) -> 
     assert (tmp_path / "json").read_text() == '{"one":1}\n'
 
 
-def test_a_query_that_is_refused_leaves_the_output_file_as_it_was(
-    full: Sleeper, tmp_path: Path
-) -> None:
+def test_failed_query_keeps_the_output_file(full: Sleeper, tmp_path: Path) -> None:
     target = tmp_path / "rows.csv"
     before = target.read_text()
     assert full("query", "cities", "--columns", "town", "--output", target).status == 1
@@ -77,7 +77,7 @@ def test_a_query_that_is_refused_leaves_the_output_file_as_it_was(
     assert list(tmp_path.glob(".*.part")) == []
 
 
-def test_an_output_that_cannot_be_written_is_named(full: Sleeper, tmp_path: Path) -> None:
+def test_unwritable_output_file_is_named(full: Sleeper, tmp_path: Path) -> None:
     target = tmp_path / "no" / "rows.csv"
     done = full("query", "cities", "--output", target)
     assert (done.status, done.stdout) == (1, "")
@@ -92,10 +92,10 @@ def test_sql_as_of_reads_old_versions(full: Sleeper, rows_file: Path) -> None:
     assert full("sql", statement, "--as-of", "cities=3", "--format", "json").rows == [{"n": 6}]
     (read,) = full("sql", statement, "--explain", "--as-of", "2", "--output", "json").rows
     assert (read["version"], read["files_of"]) == (2, 1)
-    for wrong, complaint in (("99", "version 99"), ("towns=2", "'towns'"), ("x", "as of 'x'")):
+    for wrong, message in (("99", "version 99"), ("towns=2", "'towns'"), ("x", "as of 'x'")):
         refused = full("sql", statement, "--as-of", wrong)
         assert (refused.status, refused.stdout) == (1, "")
-        assert complaint in refused.stderr
+        assert message in refused.stderr
 
 
 def test_sql_reads_all_tables(full: Sleeper) -> None:
@@ -104,7 +104,7 @@ def test_sql_reads_all_tables(full: Sleeper) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["query", "towns"], "'towns'"),
         (["query", "cities", "--key", "a,b"], "key 'a,b' has 2 values"),
@@ -113,17 +113,17 @@ def test_sql_reads_all_tables(full: Sleeper) -> None:
         (["sql", "SELECT * FROM towns"], "towns"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_in_one_line(
-    full: Sleeper, arguments: list[str], said: str
+def test_invalid_queries_fail_with_one_line(
+    full: Sleeper, arguments: list[str], message: str
 ) -> None:
     done = full(*arguments)
     assert (done.status, done.stdout) == (1, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
 
 
-def test_a_statement_is_explained_by_what_it_read(full: Sleeper) -> None:
+def test_explain_prints_the_files_read(full: Sleeper) -> None:
     statement = "SELECT people FROM cities WHERE city = 'Oslo'"
     done = full("sql", "--explain", statement, "--output", "json")
     (row,) = done.rows

@@ -1,4 +1,4 @@
-"""Keys, ranges and regions as they are typed, against a schema."""
+"""Keys, ranges and regions on the command line."""
 
 import json
 
@@ -22,18 +22,18 @@ def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-# A line's end cannot be typed within an argument's CSV.
+# The CSV of an argument has no line breaks.
 _TEXTS = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\r\n\0"))
 
 
 @given(_TEXTS, st.integers(-(2**63), 2**63 - 1))
-def test_any_key_can_be_given_in_quotes(city: str, number: int) -> None:
+def test_quoted_keys_parse_to_any_text(city: str, number: int) -> None:
     asked = build_query(PLACES, keys=[f"{_quoted(city)},{number}"])
     assert asked.regions == (key_region(PLACES, (city, number)),)
 
 
 @given(_TEXTS.filter(bool))
-def test_any_text_can_be_an_end_of_a_range_in_quotes(end: str) -> None:
+def test_quoted_range_bounds_parse_to_any_text(end: str) -> None:
     (region,) = build_query(PLACES, ranges=[f":{_quoted(end)}"]).regions or ()
     assert region.ranges[0] == Range("", end)
 
@@ -48,11 +48,11 @@ def test_any_text_can_be_an_end_of_a_range_in_quotes(end: str) -> None:
         (":", Range(-(2**63), None)),
     ],
 )
-def test_a_range_takes_its_min_in_and_its_max_out(text: str, expected: Range) -> None:
+def test_ranges_include_min_and_exclude_max(text: str, expected: Range) -> None:
     assert build_query(NUMBERS, ranges=[text]).regions == (Region((expected,)),)
 
 
-def test_bytes_are_base64() -> None:
+def test_byte_arrays_are_base64() -> None:
     asked = build_query(BLOBS, keys=["AP8="], ranges=["AA==:/w=="])
     assert asked.regions == (
         key_region(BLOBS, (b"\x00\xff",)),
@@ -60,7 +60,7 @@ def test_bytes_are_base64() -> None:
     )
 
 
-def test_keys_ranges_and_regions_come_together() -> None:
+def test_keys_ranges_and_regions_are_combined() -> None:
     region = {"long": {"min": 1, "max": 2}}
     asked = build_query(PLACES, ["a,1", "b,2"], ["c:d"], [json.dumps(region)])
     assert asked.regions is not None
@@ -72,17 +72,17 @@ def test_keys_ranges_and_regions_come_together() -> None:
     ]
 
 
-def test_nothing_asked_is_the_whole_table() -> None:
+def test_no_arguments_select_the_whole_table() -> None:
     asked = build_query(PLACES)
     assert (asked.regions, asked.columns, asked.limit, asked.version) == (None, None, None, None)
 
 
-def test_columns_keep_their_order_and_may_be_quoted() -> None:
+def test_columns_keep_their_order_and_accept_quotes() -> None:
     assert build_query(PLACES, columns='v, string,"a,b"').columns == ("v", "string", "a,b")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"keys": ["a"]}, "key 'a' has 1 values (expected one per row key field: string,long)"),
         ({"keys": ["a,1,2"]}, "has 3 values"),
@@ -98,12 +98,12 @@ def test_columns_keep_their_order_and_may_be_quoted() -> None:
         ({"columns": '"a'}, "invalid CSV quoting of columns: '\"a'"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(arguments: dict[str, list[str]], said: str) -> None:
+def test_invalid_arguments_are_named(arguments: dict[str, list[str]], message: str) -> None:
     with pytest.raises(InvalidRequestError) as refusal:
         build_query(PLACES, **arguments)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
 
 
-def test_bytes_that_are_no_base64_are_refused_by_name() -> None:
+def test_invalid_base64_is_rejected() -> None:
     with pytest.raises(InvalidRequestError, match=r"field 'byte_array': '\*' is not base64"):
         build_query(BLOBS, keys=["*"])

@@ -18,7 +18,7 @@ def full(cities: Sleeper, rows_file: Path) -> Sleeper:
     return cities
 
 
-def test_the_report_on_files_has_bounds_numbers_and_partitions(full: Sleeper) -> None:
+def test_files_report_has_bounds_transactions_and_partitions(full: Sleeper) -> None:
     rows = full("report", "files", "--output", "json").rows
     assert [(r["rows"], r["smallest_number"], len(r["partitions"])) for r in rows] == [
         (3, 2, 2),
@@ -30,7 +30,7 @@ def test_the_report_on_files_has_bounds_numbers_and_partitions(full: Sleeper) ->
     assert "/data/partition_" in rows[0]["file"]
 
 
-def test_the_report_on_partitions_counts_rows_and_files_of_leaves(full: Sleeper) -> None:
+def test_partitions_report_counts_rows_and_files_of_leaves(full: Sleeper) -> None:
     rows = full("report", "partitions", "--output", "json").rows
     assert [(r["depth"], r["leaf"], r["rows"], r["files"]) for r in rows] == [
         (0, False, 0, 0),
@@ -43,7 +43,7 @@ def test_the_report_on_partitions_counts_rows_and_files_of_leaves(full: Sleeper)
     assert 'city >= "M"' in drawn[3]
 
 
-def test_a_limit_says_how_many_it_leaves_out(full: Sleeper) -> None:
+def test_limit_notes_the_number_of_omitted_rows(full: Sleeper) -> None:
     text = full("report", "files", "--limit", "1")
     assert text.stdout.endswith("(2 more files: see --limit)\n")
     as_json = full("report", "files", "--limit", "1", "--output", "json")
@@ -54,7 +54,7 @@ def test_a_limit_says_how_many_it_leaves_out(full: Sleeper) -> None:
     assert jobs.stderr == "note: older ingest jobs exist: see --limit\n"
 
 
-def test_all_reports_on_everything(full: Sleeper) -> None:
+def test_report_all_contains_every_report(full: Sleeper) -> None:
     done = full("report", "all", "--output", "json")
     assert done.status == 0
     assert {row["report"] for row in done.rows} == {
@@ -70,7 +70,7 @@ def test_all_reports_on_everything(full: Sleeper) -> None:
         assert full("report", kind, "--table", "cities").status == 0
 
 
-def test_a_report_on_one_table_leaves_the_others_out(full: Sleeper, schema_file: Path) -> None:
+def test_table_option_restricts_a_report(full: Sleeper, schema_file: Path) -> None:
     full("table", "create", "towns", "--schema", schema_file)
     for kind in ("tables", "files", "partitions", "state", "ingest-jobs"):
         rows = full("report", kind, "--table", "towns", "--output", "json").rows
@@ -78,7 +78,7 @@ def test_a_report_on_one_table_leaves_the_others_out(full: Sleeper, schema_file:
     assert full("report", "files", "--table", "villages").status == 1
 
 
-def test_holds_and_followers_are_listed_and_holds_released(full: Sleeper, tmp_path: Path) -> None:
+def test_holds_and_followers_are_listed_and_removed(full: Sleeper, tmp_path: Path) -> None:
     instance = open_instance(tmp_path / "here")
     state = instance.table("cities").state
     later = instance.clock() + 3_600_000
@@ -102,15 +102,15 @@ def test_holds_and_followers_are_listed_and_holds_released(full: Sleeper, tmp_pa
     assert (again.status, again.stderr) == (1, "error: table 'cities' has no hold 'h1'\n")
 
 
-def test_a_report_on_no_tables_says_so(sleeper: Sleeper) -> None:
+def test_report_without_tables_prints_a_note(sleeper: Sleeper) -> None:
     done = sleeper("report", "files")
     assert (done.status, done.stdout, done.stderr) == (0, "", "no tables\n")
 
 
-def test_a_follower_is_made_at_the_newest_version_or_at_another(full: Sleeper) -> None:
-    made = full("follower", "create", "cities", "feed")
-    assert (made.status, made.stdout) == (0, "")
-    assert made.stderr == "created follower feed of table cities at transaction 4\n"
+def test_follower_create_starts_at_the_newest_or_given_version(full: Sleeper) -> None:
+    created = full("follower", "create", "cities", "feed")
+    assert (created.status, created.stdout) == (0, "")
+    assert created.stderr == "created follower feed of table cities at transaction 4\n"
     assert full("follower", "create", "cities", "all", "--start", "0").status == 0
     found = full("follower", "list", "cities", "--output", "json").rows
     assert {f["follower"]: (f["position"], f["lag"]) for f in found} == {
@@ -120,7 +120,7 @@ def test_a_follower_is_made_at_the_newest_version_or_at_another(full: Sleeper) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["feed"], "table 'cities' already has a follower 'feed'"),
         (["other", "--start", "99"], "version 99 is not reached: the newest is 5"),
@@ -128,17 +128,17 @@ def test_a_follower_is_made_at_the_newest_version_or_at_another(full: Sleeper) -
         (["x" * 201], "1 to 200"),
     ],
 )
-def test_a_follower_that_cannot_be_is_refused(
-    full: Sleeper, arguments: list[str], complaint: str
+def test_follower_create_rejects_invalid_arguments(
+    full: Sleeper, arguments: list[str], message: str
 ) -> None:
     assert full("follower", "create", "cities", "feed").status == 0
     refused = full("follower", "create", "cities", *arguments)
     assert refused.status == 1
-    assert complaint in refused.stderr
+    assert message in refused.stderr
     assert len(full("follower", "list", "cities", "--output", "json").rows) == 1
 
 
-def test_a_follower_of_changes_that_are_gone_is_refused(full: Sleeper) -> None:
+def test_follower_create_rejects_collected_versions(full: Sleeper) -> None:
     assert full("compact", "cities", "--all").status == 0
     assert full("run", "--until-idle", "--workers", "1").status == 0
     full("table", "set", "cities", "sleeper.table.gc.delay.minutes=0")
@@ -150,7 +150,7 @@ def test_a_follower_of_changes_that_are_gone_is_refused(full: Sleeper) -> None:
     )
 
 
-def test_a_snapshot_is_taken_and_reported(full: Sleeper) -> None:
+def test_snapshot_take_stores_a_snapshot(full: Sleeper) -> None:
     taken = full("snapshot", "take", "cities")
     assert (taken.status, taken.stdout) == (0, "")
     assert taken.stderr == "stored a snapshot at transaction 4\n"
@@ -158,7 +158,7 @@ def test_a_snapshot_is_taken_and_reported(full: Sleeper) -> None:
     assert row["snapshots"] == [4]
 
 
-def test_dead_letters_are_listed_redriven_and_deleted(sleeper: Sleeper, tmp_path: Path) -> None:
+def test_dead_letters_list_redrive_and_delete(sleeper: Sleeper, tmp_path: Path) -> None:
     instance = open_instance(tmp_path / "here")
     queue = instance.jobs.queue(QueueName.INGEST)
     queue.send("poison")
@@ -186,7 +186,7 @@ def test_dead_letters_are_listed_redriven_and_deleted(sleeper: Sleeper, tmp_path
 QUERY = '{"type": "Query", "queryId": "q1", "tableName": "cities", "regions": [{"city": {}}]}'
 
 
-def test_a_query_is_sent_run_and_shown(full: Sleeper, tmp_path: Path) -> None:
+def test_queries_send_and_show(full: Sleeper, tmp_path: Path) -> None:
     message = tmp_path / "query.json"
     message.write_text(QUERY)
     assert full("queries", "send", message).stdout == "q1\n"
@@ -201,7 +201,7 @@ def test_a_query_is_sent_run_and_shown(full: Sleeper, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["nonsense", '{"type": "Query", "tableName": "t"}'])
-def test_what_is_no_query_is_not_sent(full: Sleeper, tmp_path: Path, text: str) -> None:
+def test_queries_send_rejects_invalid_messages(full: Sleeper, tmp_path: Path, text: str) -> None:
     message = tmp_path / "query.json"
     message.write_text(text)
     done = full("queries", "send", message)
@@ -209,7 +209,7 @@ def test_what_is_no_query_is_not_sent(full: Sleeper, tmp_path: Path, text: str) 
     assert full("report", "queries", "--output", "json").rows == []
 
 
-def test_compaction_jobs_are_created_and_collection_is_tried_dry(full: Sleeper) -> None:
+def test_compact_creates_jobs_and_gc_dry_run_deletes_nothing(full: Sleeper) -> None:
     done = full("compact", "cities", "--all")
     assert (done.status, done.stdout) == (0, "")
     assert done.stderr == "created 2 compaction jobs\n"
@@ -222,14 +222,14 @@ def test_compaction_jobs_are_created_and_collection_is_tried_dry(full: Sleeper) 
     assert dry.stderr.startswith("would delete 0 files (0 bytes)\n")
 
 
-def test_a_leaf_over_the_threshold_is_split(full: Sleeper) -> None:
+def test_split_splits_leaves_over_the_threshold(full: Sleeper) -> None:
     full("table", "set", "cities", "sleeper.table.partition.splitting.threshold=4")
     done = full("split", "cities")
     assert (done.status, done.stdout) == (0, "")
     assert done.stderr.startswith("1 leaf over the threshold\n")
 
 
-def test_queues_are_reported_with_their_lengths(full: Sleeper, rows_file: Path) -> None:
+def test_queues_report_counts_messages(full: Sleeper, rows_file: Path) -> None:
     assert full("ingest", "cities", rows_file, "--submit").status == 0
     rows = full("report", "queues", "--output", "json").rows
     numbers = ("visible", "in_flight", "delayed", "dead")

@@ -1,4 +1,4 @@
-"""`sleeper run`, with a runner that does nothing of its own."""
+"""`sleeper run` with a scripted runner."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ DONE = RunStatus(
 
 @pytest.fixture
 def statuses(monkeypatch: pytest.MonkeyPatch) -> list[RunStatus | BaseException]:
-    """What the runner tells, or raises."""
+    """Statuses that the runner reports and errors that it raises."""
     script: list[RunStatus | BaseException] = []
 
     def run_instance(instance, until_idle, workers, listener):
@@ -36,7 +36,7 @@ def statuses(monkeypatch: pytest.MonkeyPatch) -> list[RunStatus | BaseException]
     return script
 
 
-def test_a_run_tells_what_it_is_at_now_and_then_and_what_it_did(
+def test_run_prints_status_periodically_and_a_summary(
     sleeper: Sleeper, statuses: list[object]
 ) -> None:
     statuses += [replace(BUSY, seconds=1.0), BUSY, replace(BUSY, seconds=12.0), DONE]
@@ -49,9 +49,7 @@ def test_a_run_tells_what_it_is_at_now_and_then_and_what_it_did(
     ]
 
 
-def test_interrupting_a_run_that_goes_on_for_ever_is_its_end(
-    sleeper: Sleeper, statuses: list[object]
-) -> None:
+def test_interrupted_run_exits_with_status_0(sleeper: Sleeper, statuses: list[object]) -> None:
     statuses += [BUSY, KeyboardInterrupt()]
     done = sleeper("run")
     assert done.status == 0
@@ -62,7 +60,7 @@ def test_interrupting_a_run_that_goes_on_for_ever_is_its_end(
     ]
 
 
-def test_interrupting_a_run_until_idle_is_an_interrupt(
+def test_interrupted_run_until_idle_exits_with_status_130(
     sleeper: Sleeper, statuses: list[object]
 ) -> None:
     statuses += [KeyboardInterrupt()]

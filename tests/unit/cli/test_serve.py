@@ -1,4 +1,4 @@
-"""`sleeper serve` without the packages of its extra."""
+"""`sleeper serve` without its optional packages."""
 
 import sys
 
@@ -8,7 +8,7 @@ from sleeper import DISTRIBUTION
 from tests.unit.cli.conftest import Sleeper
 
 
-def test_without_starlette_it_names_the_package_to_install(
+def test_missing_starlette_error_names_the_package(
     cities: Sleeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(("starlette", "sleeper.serve"))]:

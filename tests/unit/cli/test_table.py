@@ -9,14 +9,14 @@ from sleeper.clock import iso_time, system_clock
 from tests.unit.cli.conftest import Sleeper
 
 
-def test_a_name_that_is_nearly_a_table_is_answered_with_it(cities: Sleeper) -> None:
+def test_unknown_table_error_suggests_a_similar_name(cities: Sleeper) -> None:
     assert cities("query", "citys").stderr == (
         "error: no table is named 'citys'; did you mean cities?\n"
     )
     assert cities("query", "planets").stderr == "error: no table is named 'planets'\n"
 
 
-def test_a_table_is_made_shown_renamed_and_deleted(cities: Sleeper) -> None:
+def test_table_list_rename_offline_and_delete(cities: Sleeper) -> None:
     (row,) = cities("table", "list", "--output", "json").rows
     assert (row["name"], row["online"], row["state"], row["leaves"]) == (
         "cities",
@@ -35,7 +35,7 @@ def test_a_table_is_made_shown_renamed_and_deleted(cities: Sleeper) -> None:
     assert cities("table", "show", "towns").status == 1
 
 
-def test_show_has_counts_fields_and_the_properties_that_are_set(cities: Sleeper) -> None:
+def test_table_show_has_counts_fields_and_set_properties(cities: Sleeper) -> None:
     cities("table", "set", "cities", "sleeper.table.gc.delay.minutes=7")
     rows = cities("table", "show", "cities", "--output", "json").rows
     assert [row["report"] for row in rows] == ["table", *["schema"] * 3, "table-properties"]
@@ -48,7 +48,7 @@ def test_show_has_counts_fields_and_the_properties_that_are_set(cities: Sleeper)
     assert rows[4]["value"] == "7"
 
 
-def test_set_prints_what_changed_and_an_empty_value_unsets(cities: Sleeper) -> None:
+def test_table_set_prints_changes_and_an_empty_value_unsets(cities: Sleeper) -> None:
     name = "sleeper.table.gc.delay.minutes"
     (row,) = cities("table", "set", "cities", f"{name}=7", "--output", "json").rows
     assert (row["property"], row["before"], row["after"]) == (name, "10", "7")
@@ -57,7 +57,7 @@ def test_set_prints_what_changed_and_an_empty_value_unsets(cities: Sleeper) -> N
     assert cities("table", "get", "cities", name).stdout == "10\n"
 
 
-def test_a_property_without_meaning_here_is_set_with_a_warning(cities: Sleeper) -> None:
+def test_ignored_properties_are_set_with_a_warning(cities: Sleeper) -> None:
     done = cities("table", "set", "cities", "sleeper.table.statestore.classname=x")
     assert done.status == 0
     assert done.stderr == (
@@ -66,7 +66,7 @@ def test_a_property_without_meaning_here_is_set_with_a_warning(cities: Sleeper) 
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("sleeper.table.gc.delay.minute=1", "did you mean sleeper.table.gc.delay.minutes?"),
         ("sleeper.table.gc.delay.minutes=soon", "cannot be 'soon'"),
@@ -74,14 +74,14 @@ def test_a_property_without_meaning_here_is_set_with_a_warning(cities: Sleeper) 
         ("sleeper.table.name=other", "use `sleeper table rename`"),
     ],
 )
-def test_a_property_that_cannot_be_set_is_refused(cities: Sleeper, setting: str, said: str) -> None:
+def test_table_set_rejects_invalid_settings(cities: Sleeper, setting: str, message: str) -> None:
     done = cities("table", "set", "cities", setting)
     assert (done.status, done.stdout) == (1, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_properties_list_all_with_where_they_are_set(cities: Sleeper) -> None:
+def test_table_properties_lists_values_with_their_origin(cities: Sleeper) -> None:
     cities("instance", "set", "sleeper.default.table.gc.delay.minutes=3")
     cities("table", "set", "cities", "sleeper.table.parquet.page.size=64K")
     rows = cities("table", "properties", "cities", "--output", "json").rows
@@ -91,7 +91,7 @@ def test_properties_list_all_with_where_they_are_set(cities: Sleeper) -> None:
     assert found["sleeper.table.compaction.files.batch.size"] == ("12", None)
 
 
-def test_an_instance_property_that_needs_a_redeploy_says_so(sleeper: Sleeper) -> None:
+def test_instance_set_warns_if_a_deployment_is_required(sleeper: Sleeper) -> None:
     done = sleeper("instance", "set", "sleeper.orphan.period.hours=2")
     assert done.status == 0
     assert "takes effect at the next deployment" in done.stderr
@@ -101,7 +101,7 @@ def test_an_instance_property_that_needs_a_redeploy_says_so(sleeper: Sleeper) ->
     }.items()
 
 
-def test_a_schema_file_that_is_wrong_is_named(sleeper: Sleeper, tmp_path: Path) -> None:
+def test_invalid_schema_files_are_named(sleeper: Sleeper, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"rowKeyFields": []}')
     done = sleeper("table", "create", "a", "--schema", wrong)
@@ -114,7 +114,7 @@ def test_a_schema_file_that_is_wrong_is_named(sleeper: Sleeper, tmp_path: Path) 
     assert sleeper("table", "list", "--output", "json").rows == []
 
 
-def test_split_points_can_be_base64_and_named_by_a_property(
+def test_split_points_file_from_a_property_with_base64(
     sleeper: Sleeper, schema_file: Path, tmp_path: Path
 ) -> None:
     points = tmp_path / "points"
@@ -129,9 +129,7 @@ def test_split_points_can_be_base64_and_named_by_a_property(
     assert [row["region"]["city"]["min"] for row in rows] == ["", "", "b:c"]
 
 
-def test_a_split_point_that_is_wrong_is_named_with_its_line(
-    sleeper: Sleeper, tmp_path: Path
-) -> None:
+def test_invalid_split_point_error_names_the_line(sleeper: Sleeper, tmp_path: Path) -> None:
     schema, points = tmp_path / "s.json", tmp_path / "points"
     schema.write_text(json.dumps({"rowKeyFields": [{"name": "k", "type": "IntType"}]}))
     points.write_text("1\ntwo\n")
@@ -140,7 +138,7 @@ def test_a_split_point_that_is_wrong_is_named_with_its_line(
     assert f"split points file {points}, line 2: invalid value of field 'k': 'two'" in done.stderr
 
 
-def test_a_name_that_is_taken_is_refused(cities: Sleeper, schema_file: Path) -> None:
+def test_table_create_rejects_an_existing_name(cities: Sleeper, schema_file: Path) -> None:
     done = cities("table", "create", "cities", "--schema", schema_file)
     assert (done.status, done.stderr) == (1, "error: table 'cities' exists already\n")
 
@@ -148,7 +146,7 @@ def test_a_name_that_is_taken_is_refused(cities: Sleeper, schema_file: Path) -> 
 FILTERS, AGGREGATIONS = "sleeper.table.filters", "sleeper.table.aggregations"
 
 
-def test_a_table_filters_and_aggregates_from_the_start(sleeper: Sleeper, schema_file: Path) -> None:
+def test_table_create_sets_filters_and_aggregations(sleeper: Sleeper, schema_file: Path) -> None:
     wrong = sleeper("table", "create", "t", "--schema", schema_file, "--set", f"{AGGREGATIONS}=x")
     assert (wrong.status, "is not an aggregation such as sum(field)" in wrong.stderr) == (1, True)
     misfit = f"{AGGREGATIONS}=sum(city)"
@@ -165,7 +163,7 @@ def test_a_table_filters_and_aggregates_from_the_start(sleeper: Sleeper, schema_
     assert own.rows == found.rows
 
 
-def test_what_was_set_is_published_as_the_log_has_it(cities: Sleeper) -> None:
+def test_processing_properties_are_published_from_the_log(cities: Sleeper) -> None:
     assert cities("table", "set", "cities", f"{AGGREGATIONS}=MIN( people )").status == 0
     assert cities("table", "get", "cities", AGGREGATIONS).stdout == "min(people)\n"
     both = (f"{FILTERS}=ageOff(year,5)", "sleeper.table.gc.delay.minutes=7")
@@ -176,7 +174,7 @@ def test_what_was_set_is_published_as_the_log_has_it(cities: Sleeper) -> None:
     assert cities("table", "get", "cities", AGGREGATIONS).stdout == "\n"
 
 
-def test_new_tables_take_the_instances_processing_and_keep_it(
+def test_new_tables_keep_the_default_processing_of_their_creation(
     sleeper: Sleeper, schema_file: Path
 ) -> None:
     default = "sleeper.default.table.aggregations"
@@ -188,7 +186,7 @@ def test_new_tables_take_the_instances_processing_and_keep_it(
     assert sleeper("table", "get", "b", AGGREGATIONS).stdout == "\n"
 
 
-def test_the_time_of_a_table_that_was_idle_for_long_is_accepted_by_a_command(
+def test_accept_time_permits_commits_after_a_long_idle_period(
     cities: Sleeper, rows_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later_ms = system_clock() + 400 * 24 * 3600 * 1000
@@ -203,7 +201,7 @@ def test_the_time_of_a_table_that_was_idle_for_long_is_accepted_by_a_command(
     assert cities("ingest", "cities", rows_file).status == 0
 
 
-def test_times_of_all_tables_are_accepted_at_once(cities: Sleeper) -> None:
+def test_accept_time_all_includes_every_table(cities: Sleeper) -> None:
     accepted = cities("table", "accept-time", "--all")
     assert (accepted.status, accepted.stderr[:12]) == (0, "table cities")
     assert cities("table", "accept-time").status == 2

@@ -1,4 +1,4 @@
-"""Values and names cannot control a terminal."""
+"""Control characters in values and names do not reach the terminal."""
 
 import io
 
@@ -20,7 +20,7 @@ def is_safe(text: str) -> bool:
     return all(character == "\n" or character.isprintable() for character in text)
 
 
-def test_tables_of_rows_escape_values_and_names() -> None:
+def test_row_tables_escape_values_and_names() -> None:
     batch = pa.record_batch({f"n{_TITLE}": [_TITLE, "two\nlines\tof"]})
     sink = io.BytesIO()
     write_table(batch.schema, [batch], sink)
@@ -30,7 +30,7 @@ def test_tables_of_rows_escape_values_and_names() -> None:
     assert "two lines of" in text
 
 
-def test_rows_for_programs_are_as_they_are() -> None:
+def test_csv_and_json_rows_are_not_escaped() -> None:
     batch = pa.record_batch({"n": [_TITLE]})
     csv, json = io.BytesIO(), io.BytesIO()
     write_csv(batch.schema, [batch], csv)
@@ -48,10 +48,10 @@ def test_reports_escape_values() -> None:
     assert stream.getvalue().count(_SHOWN) == 4
 
 
-def test_errors_and_notes_escape_what_they_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_and_notes_escape_names(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit), report_failures():
         raise NotFoundError(f"no table {_TITLE}")
     note(f"created table {_TITLE}\nnext")
-    said = capsys.readouterr().err
-    assert is_safe(said)
-    assert said == f"error: no table {_SHOWN}\ncreated table {_SHOWN}\nnext\n"
+    message = capsys.readouterr().err
+    assert is_safe(message)
+    assert message == f"error: no table {_SHOWN}\ncreated table {_SHOWN}\nnext\n"

@@ -1,4 +1,4 @@
-"""The prepared files against the source they were made from."""
+"""The prepared files match their source."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -53,18 +53,18 @@ def rows(data: PreparedData) -> Rows:
     return read.__getitem__
 
 
-def test_no_flight_is_lost(data: PreparedData, rows: Rows) -> None:
+def test_files_contain_all_flights(data: PreparedData, rows: Rows) -> None:
     assert data.table("flights").rows == rows("flights").num_rows == 336_776
     assert len(data.table("flights").files) == 12
 
 
-def test_each_flights_file_is_one_month(data: PreparedData) -> None:
+def test_each_flights_file_contains_one_month(data: PreparedData) -> None:
     months = [pc.unique(pq.read_table(f)["month"]).to_pylist() for f in data.table("flights").files]
     assert months == [[month] for month in range(1, 13)]
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_every_column_of_the_source_is_there_with_its_sum_and_nulls(name: str, rows: Rows) -> None:
+def test_columns_keep_their_sums_and_nulls(name: str, rows: Rows) -> None:
     source, written = read_source(SOURCES[name]), rows(name)
     assert written.num_rows == source.num_rows
     for column in set(source.column_names) - {"tailnum"}:
@@ -78,9 +78,7 @@ def test_every_column_of_the_source_is_there_with_its_sum_and_nulls(name: str, r
             assert _counts(found) == _counts(expected), column
 
 
-def test_flights_without_a_tail_number_are_keyed_unknown_and_counted(
-    data: PreparedData, rows: Rows
-) -> None:
+def test_flights_without_a_tail_number_have_the_key_unknown(data: PreparedData, rows: Rows) -> None:
     source = read_source("flights.csv.zip")["tailnum"]
     written = rows("flights")["tailnum"]
     assert source.null_count == data.flights_of_unknown_aircraft == 2_512
@@ -88,8 +86,8 @@ def test_flights_without_a_tail_number_are_keyed_unknown_and_counted(
     assert written.null_count == 0
 
 
-def test_scheduled_departure_is_new_york_local_time(rows: Rows) -> None:
-    """Every distinct minute of the year, against the time zone database."""
+def test_scheduled_departure_matches_new_york_local_time(rows: Rows) -> None:
+    """Compares every distinct minute of the year with the time zone database."""
     local = rows("flights").group_by(["year", "month", "day", "sched_dep_time", "sched_dep"])
     distinct = local.aggregate([]).to_pylist()
     assert len(distinct) > 100_000
@@ -99,7 +97,7 @@ def test_scheduled_departure_is_new_york_local_time(rows: Rows) -> None:
         assert row["sched_dep"] == due.timestamp() * 1000
 
 
-def test_weather_is_keyed_by_the_hour_in_milliseconds(rows: Rows) -> None:
+def test_weather_key_is_the_hour_in_milliseconds(rows: Rows) -> None:
     weather = rows("weather")
     assert weather.slice(0, 1)["time"].to_pylist() == [
         datetime(2013, 1, 1, 6, tzinfo=UTC).timestamp() * 1000
@@ -108,9 +106,7 @@ def test_weather_is_keyed_by_the_hour_in_milliseconds(rows: Rows) -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_schema_names_exactly_the_columns_and_says_which_are_nullable(
-    name: str, data: PreparedData, rows: Rows
-) -> None:
+def test_schema_matches_columns_and_nullability(name: str, data: PreparedData, rows: Rows) -> None:
     schema = schema_from_json(data.table(name).schema_file.read_text())
     written = rows(name)
     assert {f.name for f in schema.fields} == set(written.column_names)
@@ -118,13 +114,13 @@ def test_schema_names_exactly_the_columns_and_says_which_are_nullable(
     assert {f.name for f in schema.fields if f.nullable} == with_nulls
 
 
-def test_preparing_again_writes_the_same(data: PreparedData, tmp_path: Path) -> None:
+def test_prepare_is_deterministic(data: PreparedData, tmp_path: Path) -> None:
     again = prepare(tmp_path)
     for before, after in zip(data.tables, again.tables, strict=True):
         assert [f.read_bytes() for f in before.files] == [f.read_bytes() for f in after.files]
 
 
-def test_report_says_how_many_flights_have_no_tail_number(
+def test_report_counts_flights_without_a_tail_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report(tmp_path)

@@ -25,7 +25,7 @@ def drawn(partitions: list[Partition]) -> list[Drawn]:
 
 
 @given(st.sets(st.integers(-1000, 1000), max_size=40), st.randoms())
-def test_every_partition_stands_below_its_parent(points: set[int], random) -> None:
+def test_each_partition_is_drawn_below_its_parent(points: set[int], random) -> None:
     partitions = tree_from_split_points(SCHEMA, sorted(points))
     parents = {p.id: p.parent_id for p in partitions}
     random.shuffle(partitions)
@@ -40,23 +40,23 @@ def test_every_partition_stands_below_its_parent(points: set[int], random) -> No
 
 
 @given(st.sets(st.integers(-1000, 1000), min_size=1, max_size=40))
-def test_a_stem_ends_at_the_last_child(points: set[int]) -> None:
+def test_lines_of_siblings_end_at_the_last_child(points: set[int]) -> None:
     lines = draw_tree(SCHEMA, drawn(tree_from_split_points(SCHEMA, sorted(points))))
     for above, below in itertools.pairwise(lines):
         for i in range(0, len(below) - len(below.lstrip("│├└─ ")), 3):
             starts = below[i] in "│├└" and (len(above) <= i or above[i] not in "│├")
-            # A stem starts right below its partition's id.
+            # A line starts directly below the id of its partition.
             assert not starts or len(above) - len(above.lstrip("│├└─ ")) == i
     assert lines[-1].lstrip("│ ").startswith("└─")
 
 
-def test_leaves_are_in_key_order() -> None:
+def test_leaves_are_drawn_in_key_order() -> None:
     partitions = tree_from_split_points(SCHEMA, range(10, 200, 10))
     leaves = [p for _, p in walk_tree(partitions) if p.is_leaf]
     assert leaves == sorted(leaves, key=lambda p: p.region.ranges[0].min)
 
 
-def test_a_tree_deeper_than_pythons_stack_is_drawn() -> None:
+def test_trees_deeper_than_the_python_stack_are_drawn() -> None:
     (root,) = tree_from_split_points(SCHEMA, [])
     chain = [root]
     for i in range(3000):
@@ -65,7 +65,7 @@ def test_a_tree_deeper_than_pythons_stack_is_drawn() -> None:
     assert len(draw_tree(SCHEMA, drawn(chain))) == 3001
 
 
-def test_bars_are_as_long_as_leaves_have_rows() -> None:
+def test_bar_lengths_are_proportional_to_rows() -> None:
     partitions = tree_from_split_points(SCHEMA, [0, 10])
     leaves = [p for _, p in walk_tree(partitions) if p.is_leaf]
     rows = dict(zip((p.id for p in leaves), (100, 50, 1), strict=True))

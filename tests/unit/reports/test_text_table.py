@@ -30,30 +30,28 @@ def squeezed(text: str) -> str:
 
 
 @given(listings(), st.integers(20, 200))
-def test_a_table_fits_the_width_or_gives_way_to_a_line_for_each_value(
-    listing: Listing, width: int
-) -> None:
+def test_table_fits_the_width_or_becomes_one_line_per_value(listing: Listing, width: int) -> None:
     narrow = format_table(listing, width)
     if "─" in narrow:
         assert max(cell_len(line) for line in narrow.splitlines()) <= width
     else:
-        is_said = any(value not in (None, "") for row in listing.rows for value in row)
-        assert is_said == bool(squeezed(narrow))
+        has_value = any(value not in (None, "") for row in listing.rows for value in row)
+        assert has_value == bool(squeezed(narrow))
 
 
 @given(listings(), st.integers(20, 200))
-def test_nothing_is_lost_in_a_narrow_one(listing: Listing, width: int) -> None:
+def test_narrow_tables_keep_all_characters(listing: Listing, width: int) -> None:
     wide, narrow = squeezed(format_table(listing, WIDE)), squeezed(format_table(listing, width))
     for heading in (f"Column{i}" for i in range(len(listing.columns))):
         wide, narrow = wide.replace(heading, ""), narrow.replace(heading, "")
     for heading_part in ("Column", "─", "…"):
         wide, narrow = wide.replace(heading_part, ""), narrow.replace(heading_part, "")
-    # Headings and texts may be broken, and so come in another order.
+    # Wrapped headings and texts have another order of characters.
     headings = {str(i) for i in range(len(listing.columns))}
     assert set(wide) - headings == set(narrow) - headings
 
 
-def test_numbers_are_never_broken() -> None:
+def test_numbers_are_not_wrapped() -> None:
     columns = (Column("a", "A"), Column("n", "N", ColumnKind.COUNT))
     listing = Listing("some", "some", columns, (("x" * 60, 123_456_789),))
     assert format_table(listing, 25).splitlines() == [
@@ -65,7 +63,7 @@ def test_numbers_are_never_broken() -> None:
     assert format_table(listing, 24).splitlines() == [f"A  {'x' * 60}", "N  123,456,789"]
 
 
-def test_a_column_without_any_value_is_left_out() -> None:
+def test_columns_without_values_are_omitted() -> None:
     columns = (Column("a", "A"), Column("b", "B"), Column("n", "N", ColumnKind.COUNT))
     listing = Listing("some", "some", columns, (("x", None, 0), ("y", "", None)))
     assert format_table(listing, 80).splitlines() == ["A  N", "────", "x  0", "y"]
