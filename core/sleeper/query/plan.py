@@ -102,6 +102,11 @@ class QueryPlan:
     processing: Processing = NO_PROCESSING
     time_ms: int = 0
 
+    @property
+    def files(self) -> list[DataFile]:
+        """The files of all scans."""
+        return [scan.file for leaf in self.leaves for scan in leaf.scans]
+
 
 def plan_query(query: Query, schema: Schema, state: TableState) -> QueryPlan:
     """Returns the plan of a query that fits the schema, at the version of the state."""

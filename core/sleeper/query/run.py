@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -15,7 +15,6 @@ from sleeper.datafiles.merge.processing import ProcessingStep
 from sleeper.datafiles.remote.extracts import Extract
 from sleeper.datafiles.verification import find_damage
 from sleeper.errors import DataError, StateMovedOnError
-from sleeper.files.data_file import DataFile
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction, visible_columns
 from sleeper.query.engine import QueryEngine, QueryTable
@@ -66,7 +65,8 @@ def run_query(
     except StateMovedOnError as error:
         # Collection is not that frequent, so the file is missing or damaged.
         plan = plan_table_query(query, table)
-        raise _damage(_files_of(plan), plan.schema, table.root, engine) or error from error
+        settings = engine.settings.engine
+        raise find_damage(plan.schema, plan.files, table.root, settings) or error from error
 
 
 def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:
@@ -77,35 +77,39 @@ def plan_table_query(query: Query, table: QueryTable) -> QueryPlan:
         return plan_query(query, schema, state)
 
 
-def _start(
-    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None, is_held: bool
-) -> QueryResult:
-    plan = prune_plan(
+def plan_with_filters(query: Query, table: QueryTable, engine: QueryEngine) -> QueryPlan:
+    """Returns the plan of a query without the keys that the key filters of files exclude."""
+    return prune_plan(
         plan_table_query(query, table),
         lambda file: engine.key_filters.get(table.root, file),
         lambda files: engine.key_filters.load(table.root, files),
     )
-    check_size(total_bytes(_files_of(plan)), engine.settings.bytes_max)
+
+
+def _start(
+    query: Query, table: QueryTable, engine: QueryEngine, limit: TimeLimit | None, is_held: bool
+) -> QueryResult:
+    settings = engine.settings
+    plan = plan_with_filters(query, table, engine)
+    check_size(total_bytes(plan.files), settings.bytes_max)
     columns = visible_columns(table.restriction, plan.schema, query.columns)
     query = replace(query, columns=columns)
-    seconds = engine.settings.hold_seconds
-    hold = VersionHold(table.store, plan.version, seconds, engine.clock, f"query {table.name}")
-    target = result_schema(plan.schema, query.columns)
-    now_ms = _query_time(plan, query, engine)
+    target = result_schema(plan.schema, columns)
+    now_ms = query_time(plan, query, engine)
     steps = make_steps(plan, query, table.iterators, now_ms, table.restriction)
-    holds = () if is_held else (hold,)
+    limit = limit or TimeLimit.from_now(settings.seconds_max)
+    owner = f"query {table.name}"
+    hold = VersionHold(table.store, plan.version, settings.hold_seconds, engine.clock, owner)
     try:
-        if len(plan.leaves) > 1:
-            for each in holds:
-                each.acquire()
-        limit = limit or TimeLimit.from_now(engine.settings.seconds_max)
+        if len(plan.leaves) > 1 and not is_held:
+            hold.acquire()
         rows = read_rows(plan, query, table.root, engine, target, steps, limit)
         first = next(rows, None)
     except BaseException:
         hold.release()
         raise
-    batches = prepend_batch(first, rows)
-    return QueryResult(target, batches, holds, engine.settings.rows_max)
+    holds = () if is_held else (hold,)
+    return QueryResult(target, prepend_batch(first, rows), holds, settings.rows_max)
 
 
 def result_schema(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
@@ -148,7 +152,7 @@ def _check_restriction(
     visible_columns(restriction, schema, tuple(read_fields))
 
 
-def _query_time(plan: QueryPlan, query: Query, engine: QueryEngine) -> int:
+def query_time(plan: QueryPlan, query: Query, engine: QueryEngine) -> int:
     """Returns the current time for filters, in milliseconds: the version's for an old version."""
     if query.now_ms is not None:
         return query.now_ms
@@ -188,17 +192,8 @@ def read_rows(
                         yield batch.cast(target)
             except DataError as error:
                 files = [scan.file for scan in leaf.scans]
-                raise _damage(files, plan.schema, root, engine) or error from error
-
-
-def _files_of(plan: QueryPlan) -> list[DataFile]:
-    return [scan.file for leaf in plan.leaves for scan in leaf.scans]
-
-
-def _damage(
-    files: Sequence[DataFile], schema: Schema, root: DataRoot, engine: QueryEngine
-) -> DataError | None:
-    return find_damage(schema, files, root, engine.settings.engine)
+                settings = engine.settings.engine
+                raise find_damage(plan.schema, files, root, settings) or error from error
 
 
 def _verify(

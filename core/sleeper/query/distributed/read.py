@@ -22,10 +22,16 @@ from sleeper.query.distributed.hold import (
 from sleeper.query.distributed.plan import Part, parts_of_leaves
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
-from sleeper.query.key_filters import prune_plan
 from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query
-from sleeper.query.run import RESTARTS, make_steps, plan_table_query, read_rows, result_schema
+from sleeper.query.run import (
+    RESTARTS,
+    make_steps,
+    plan_with_filters,
+    query_time,
+    read_rows,
+    result_schema,
+)
 from sleeper.query.service import make_query_table, table_iterators
 from sleeper.retries import retry
 from sleeper.storage.location import DataRoot
@@ -95,12 +101,8 @@ def plan_read(
     """
 
     def attempt() -> tuple[Read, list[Part]]:
-        plan = prune_plan(
-            plan_table_query(query, table),
-            lambda file: engine.key_filters.get(table.root, file),
-            lambda files: engine.key_filters.load(table.root, files),
-        )
-        now_ms = plan.time_ms if query.version is not None else max(engine.clock(), plan.time_ms)
+        plan = plan_with_filters(query, table, engine)
+        now_ms = query_time(plan, query, engine)
         # Raises here what would otherwise fail in every process.
         make_steps(plan, query, table.iterators, now_ms)
         hold = None

@@ -22,10 +22,8 @@ from sleeper.datafiles.merge.processing import ProcessingStep, processed
 from sleeper.processing.restriction import visible_columns, visible_schema
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
-from sleeper.query.key_filters import prune_plan
-from sleeper.query.plan import plan_query
 from sleeper.query.request import Query
-from sleeper.query.run import make_steps, read_rows, result_schema
+from sleeper.query.run import make_steps, plan_with_filters, read_rows, result_schema
 from sleeper.query.sql.key_predicates import Regions
 from sleeper.query.table_plan import ScanGroup, TablePlan
 from sleeper.schema.model import Schema
@@ -99,9 +97,7 @@ class IteratedRows:
         regions = None if self.regions is None else tuple(self.regions)
         columns = visible_columns(table.restriction, plan.schema, None)
         query = Query(regions, columns, version=plan.version)
-        with table.store.reading(plan.version) as state:
-            by_leaf = plan_query(query, plan.schema, state)
-        by_leaf = prune_plan(by_leaf, lambda file: engine.key_filters.get(table.root, file))
+        by_leaf = plan_with_filters(query, table, engine)
         now_ms = max(self.now_ms, plan.time_ms)
         steps = make_steps(by_leaf, query, table.iterators, now_ms, table.restriction)
         kind = result_schema(plan.schema, columns)
