@@ -8,7 +8,7 @@ from sleeper.clock import Clock, system_clock
 from sleeper.compaction.job import CompactionJob
 from sleeper.compaction.lease import Lease
 from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.datafiles.merge.bound_iterator import TableIterators, shown_key
+from sleeper.datafiles.merge.bound_iterator import TableIterators, format_key
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
 from sleeper.datafiles.merge.processing import ProcessingStep
 from sleeper.datafiles.remote.extracts import Extract, fetched
@@ -269,7 +269,7 @@ def _check_keys(merge: MergeJob, output: DataFile | None) -> None:
     iterator = merge.step.iterator
     if iterator is not None and output is not None and not merge.is_inside(output):
         raise iterator.failure(
-            f"it gave row keys from {shown_key(output.smallest_key)} to "
-            f"{shown_key(output.largest_key)}, which the rows of partition {merge.partition.id} "
+            f"it gave row keys from {format_key(output.smallest_key)} to "
+            f"{format_key(output.largest_key)}, which the rows of partition {merge.partition.id} "
             "do not have"
         )

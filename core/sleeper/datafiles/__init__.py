@@ -1,8 +1,8 @@
-"""Data files: the one merge, and what stands at its edges.
+"""Data files: sources, sort, merge, and the writer with its sidecars.
 
-Sources (Parquet, CSV, JSON lines, Arrow batches) are checked and cast to the table's
-Arrow schema; a *sort* or a *merge* makes one stream of rows in key order; a *writer*
-cuts it into data files with their sidecars. Rows are Arrow batches throughout, never
-Python objects. Everything runs on DataFusion in a memory pool of a given size and
-spills to local disk beyond it.
+`sources` checks and casts users' files (Parquet, CSV, JSON lines) and Arrow batches to the
+table's Arrow schema. `merge` sorts or merges rows into one stream in key order. `write` cuts the
+stream into data files, and `sidecars` describe them. `remote` reads parts of files in S3.
+`engine` is DataFusion with its workarounds. Rows are always Arrow batches, never Python objects.
+DataFusion runs in a memory pool of a given size and spills to local disk beyond it.
 """

@@ -1,9 +1,9 @@
-"""The Arrow schema of a table, and casts of whole columns to it.
+"""The Arrow schema of a table, and casts of columns to it.
 
-A cast never changes a value: whole numbers may become narrower if they fit, any string,
-binary or decimal layout is accepted, timestamps may change unit if nothing is cut off.
-Text (of CSV and JSON lines) is parsed. What does not fit is reported by row, and found
-by halving the column, so that only a failing batch costs more than one vectorised call.
+A cast never changes a value: integers may become narrower if they fit, any layout of text, bytes
+or decimals is accepted, timestamps may change unit without loss. Text of CSV and JSON lines is
+parsed. Values that do not fit are reported by row. They are found by halving the column, so
+only a failing batch takes more than one vectorised call.
 """
 
 from collections.abc import Callable
@@ -44,14 +44,14 @@ _DECIMAL_TEXT = (
     rf"|\.\d{{1,{DECIMAL_DIGITS_MAX}}})([eE][+-]?\d{{1,3}})?$"
 )
 
-# Validity and views; each further one holds values that do not fit into a view.
+# Validity and views. Further buffers hold values that do not fit into a view.
 _BUFFERS_OF_SHORT_VIEWS = 2
 
 Cast = Callable[[pa.Array], pa.Array]
 
 
 def arrow_type(field_type: FieldType) -> pa.DataType:
-    """The Arrow type that holds the field type in files and results."""
+    """Returns the Arrow type of the field type in files and results."""
     match field_type:
         case PrimitiveType():
             return _PRIMITIVES[field_type]
@@ -64,12 +64,12 @@ def arrow_type(field_type: FieldType) -> pa.DataType:
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema of the table's files and results, in file order."""
+    """Returns the Arrow schema of the table's files and results, in file order."""
     return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in schema.fields])
 
 
 def view_schema(schema: Schema) -> pa.Schema:
-    """The same with top-level text and bytes as views, as the engine reads them."""
+    """Returns the Arrow schema with top-level text and bytes as views, as DataFusion reads it."""
     return pa.schema(
         [pa.field(f.name, _view_type(arrow_type(f.type)), f.nullable) for f in schema.fields]
     )
@@ -82,17 +82,17 @@ def _view_type(kind: pa.DataType) -> pa.DataType:
 
 
 def as_plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """The column without views, for kernels that do not take them."""
+    """Returns the column without views, for kernels that do not support them."""
     if pa.types.is_string_view(column.type):
         return column.cast(pa.string())
     return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
 
 
 def as_light_views(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The batch as of the table's `view_schema`, keeping nothing in memory but itself.
+    """Returns the batch in the table's `view_schema`, without references to other memory.
 
-    A view of a long value may keep a whole page alive that it lies in, or one of many files'
-    rows: such columns are copied. Values of up to 12 bytes lie in the views themselves.
+    Views of long values may keep whole pages alive, so such columns are copied. Values of up to
+    12 bytes are stored in the views themselves.
     """
     columns = []
     for column, field in zip(batch.columns, target, strict=True):
@@ -103,7 +103,7 @@ def as_light_views(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def is_castable(source: pa.DataType, target: FieldType) -> bool:
-    """Whether values of the Arrow type can be of the field type at all."""
+    """Whether some values of the Arrow type can fit the field type."""
     if pa.types.is_dictionary(source):
         source = source.value_type
     if pa.types.is_null(source):
@@ -124,22 +124,22 @@ def is_castable(source: pa.DataType, target: FieldType) -> bool:
 
 
 def cast_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[int, str]]:
-    """The column as the field's type, and the rows that do not fit with their reasons.
+    """Casts the column to the field's type. Returns it with the reasons of rows that do not fit.
 
-    A row that does not fit is null in the result. The caller has asked `is_castable`.
+    A row that does not fit is null in the result. `is_castable` must be true.
     """
     return cast_or_find(column, field, lambda part: cast_values(part, field.type))
 
 
 def parse_column(column: pa.Array, field: SchemaField) -> tuple[pa.Array, dict[int, str]]:
-    """A column of text as the field's type, and the rows that do not fit with their reasons."""
+    """Parses a column of text. Returns it with the reasons of rows that do not fit."""
     return cast_or_find(column, field, lambda part: parse_values(part, field.type))
 
 
 def cast_or_find(
     column: pa.Array, field: SchemaField, cast: Cast
 ) -> tuple[pa.Array, dict[int, str]]:
-    """What `cast` makes of the column, and the rows that it raises for with their reasons."""
+    """Applies `cast` to the column. Returns the result with the reasons of failed rows."""
     bad: dict[int, str] = {}
     result = _cast_by_halves(column, cast, 0, bad)
     if not field.nullable and result.null_count > len(bad):
@@ -154,62 +154,62 @@ def _cast_by_halves(column: pa.Array, cast: Cast, start: int, bad: dict[int, str
         return cast(column)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnfitError) as error:
         if len(column) == 1:
-            bad[start] = f"{_shown(column)}: {str(error).splitlines()[0]}"
+            bad[start] = f"{_format_first(column)}: {str(error).splitlines()[0]}"
             return pa.nulls(1)
     half = len(column) // 2
     parts = [
-        _cast_by_halves(_copied(column.slice(0, half)), cast, start, bad),
-        _cast_by_halves(_copied(column.slice(half)), cast, start + half, bad),
+        _cast_by_halves(_copy(column.slice(0, half)), cast, start, bad),
+        _cast_by_halves(_copy(column.slice(half)), cast, start + half, bad),
     ]
     kinds = {p.type for p in parts if not pa.types.is_null(p.type)}
     kind = kinds.pop() if kinds else pa.null()
     return pa.concat_arrays([p.cast(kind) for p in parts])
 
 
-def _copied(column: pa.Array) -> pa.Array:
-    """The column without values outside of it, which Arrow checks too if they are in lists."""
+def _copy(column: pa.Array) -> pa.Array:
+    """Returns the column without values outside of its slice, which Arrow checks in lists."""
     return pa.concat_arrays([column])
 
 
 class UnfitError(Exception):
-    """A value of the column does not fit, for a reason that Arrow itself does not check."""
+    """A value of the column does not fit, for a reason that Arrow does not check."""
 
 
 def cast_values(column: pa.Array, target: FieldType) -> pa.Array:
-    """The values as the type. Raises, of this module or Arrow, if one of them does not fit.
+    """Casts the values. Raises UnfitError or an error of Arrow if one does not fit.
 
-    Nothing vouches for what is handed in: its text may not be UTF-8, and its decimals may have
-    more digits than their type, which Arrow would store as other numbers.
+    The input is validated, because its text may not be UTF-8, and its decimals may have more
+    digits than their type, which Arrow would store as other numbers.
     """
     column.validate(full=True)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    wanted = arrow_type(target)
+    kind = arrow_type(target)
     if pa.types.is_null(column.type):
-        return pa.nulls(len(column), wanted)
+        return pa.nulls(len(column), kind)
     match target:
         case ListType() | MapType():
-            result = column.cast(_nullable_inside(wanted))
+            result = column.cast(_nullable_inside(kind))
             _check_no_null_inside(result)
             if infinities(result) > infinities(column):
                 raise UnfitError("too large for FloatType")
             return result
         case PrimitiveType.FLOAT if pa.types.is_float64(column.type):
-            return _narrowed_floats(column)
+            return _narrow_floats(column)
         case PrimitiveType.TIMESTAMP if pa.types.is_timestamp(column.type) and not column.type.tz:
             return pc.assume_timezone(column.cast(pa.timestamp("us")), "UTC")
         case PrimitiveType.INT | PrimitiveType.LONG if pa.types.is_floating(column.type):
             if pc.any(pc.invert(pc.is_finite(column))).as_py():
                 raise UnfitError("not a whole number")
-            return column.cast(wanted)
+            return column.cast(kind)
         case DecimalType() if pa.types.is_integer(column.type):
-            return column.cast(pa.decimal128(20, 0)).cast(wanted)
+            return column.cast(pa.decimal128(20, 0)).cast(kind)
         case _:
-            return column.cast(wanted)
+            return column.cast(kind)
 
 
 def infinities(column: pa.Array) -> int:
-    """How many infinite floats there are in a column, its lists, its maps' values or pairs."""
+    """Counts infinite floats in a column, its lists, or the values of its maps or pairs."""
     kind = column.type
     if pa.types.is_map(kind):
         start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
@@ -222,29 +222,29 @@ def infinities(column: pa.Array) -> int:
 
 
 def parse_values(column: pa.Array, target: FieldType) -> pa.Array:
-    """Text as the type. Raises, of this module or Arrow, if some of it does not fit."""
+    """Parses text. Raises UnfitError or an error of Arrow if a value does not fit."""
     match target:
         case PrimitiveType.BYTE_ARRAY:
-            return _decoded_base64(column)
+            return _decode_base64(column)
         case PrimitiveType.TIMESTAMP:
-            return _parsed_timestamps(column)
+            return _parse_timestamps(column)
         case PrimitiveType.BOOLEAN:
-            return _parsed_booleans(column)
+            return _parse_booleans(column)
         case PrimitiveType.DATE:
             return parse_times(column, arrow_type(target))
         case PrimitiveType.FLOAT | PrimitiveType.DOUBLE:
-            return _parsed_floats(column, target)
+            return _parse_floats(column, target)
         case PrimitiveType.INT | PrimitiveType.LONG:
-            return _parsed_integers(column, target)
+            return _parse_integers(column, target)
         case DecimalType():
-            return _parsed_decimals(column, target)
+            return _parse_decimals(column, target)
         case ListType() | MapType():
             raise InvalidRequestError("lists and maps cannot be read from plain text")
         case _:
             return column.cast(arrow_type(target))
 
 
-def _parsed_timestamps(column: pa.Array) -> pa.Array:
+def _parse_timestamps(column: pa.Array) -> pa.Array:
     zoned = pc.match_substring_regex(column, r"[T ].*(Z|[+-]\d\d(:?\d\d)?)$")
     if pc.all(zoned, skip_nulls=True).as_py():
         return parse_times(column, pa.timestamp("us", tz="UTC"))
@@ -253,24 +253,24 @@ def _parsed_timestamps(column: pa.Array) -> pa.Array:
     return pc.assume_timezone(parse_times(column, pa.timestamp("us")), "UTC")
 
 
-def _parsed_floats(column: pa.Array, target: FieldType) -> pa.Array:
+def _parse_floats(column: pa.Array, target: FieldType) -> pa.Array:
     parsed = column.cast(arrow_type(target))
     infinite = pc.is_inf(parsed)
     if pc.any(infinite).as_py():
-        named = pc.match_substring(column.filter(infinite), "inf", ignore_case=True)
-        if not pc.all(named).as_py():
+        is_named = pc.match_substring(column.filter(infinite), "inf", ignore_case=True)
+        if not pc.all(is_named).as_py():
             raise UnfitError(f"too large for {type_name(target)}")
     return parsed
 
 
-def _parsed_booleans(column: pa.Array) -> pa.Array:
+def _parse_booleans(column: pa.Array) -> pa.Array:
     lowered = pc.utf8_lower(column)
     if pc.all(pc.match_substring_regex(lowered, "^(true|false)$")).as_py() is False:
         raise UnfitError("expected true or false")
     return lowered.cast(pa.bool_())
 
 
-def _parsed_integers(column: pa.Array, target: FieldType) -> pa.Array:
+def _parse_integers(column: pa.Array, target: FieldType) -> pa.Array:
     parsed = column.cast(arrow_type(target))
     # Arrow reads 0x10 as 16.
     if pc.any(pc.match_substring(column, "x", ignore_case=True)).as_py():
@@ -278,8 +278,8 @@ def _parsed_integers(column: pa.Array, target: FieldType) -> pa.Array:
     return parsed
 
 
-def _parsed_decimals(column: pa.Array, target: DecimalType) -> pa.Array:
-    """Arrow parses and rescales without a check for overflow, so twice the digits must suffice."""
+def _parse_decimals(column: pa.Array, target: DecimalType) -> pa.Array:
+    # Arrow rescales without a check for overflow, so the intermediate type has twice the digits.
     if pc.all(pc.match_substring_regex(column, _DECIMAL_TEXT)).as_py() is False:
         raise UnfitError(f"expected a decimal of at most {DECIMAL_DIGITS_MAX} digits")
     magnitude = pc.max(pc.abs(column.cast(pa.float64()))).as_py()
@@ -289,7 +289,7 @@ def _parsed_decimals(column: pa.Array, target: DecimalType) -> pa.Array:
     return wide.cast(arrow_type(target))
 
 
-def _decoded_base64(column: pa.Array) -> pa.Array:
+def _decode_base64(column: pa.Array) -> pa.Array:
     frame = SessionContext().from_arrow(pa.table({"text": column}))
     try:
         batches = frame.select(functions.decode(col("text"), "base64")).collect()
@@ -300,10 +300,10 @@ def _decoded_base64(column: pa.Array) -> pa.Array:
     return pa.chunked_array([b.column(0) for b in batches], pa.binary()).combine_chunks()
 
 
-def _narrowed_floats(column: pa.Array) -> pa.Array:
+def _narrow_floats(column: pa.Array) -> pa.Array:
     narrow = column.cast(pa.float32())
-    overflown = pc.and_(pc.is_inf(narrow), pc.invert(pc.is_inf(column)))
-    if pc.any(overflown).as_py():
+    overflows = pc.and_(pc.is_inf(narrow), pc.invert(pc.is_inf(column)))
+    if pc.any(overflows).as_py():
         raise UnfitError("too large for FloatType")
     return narrow
 
@@ -345,18 +345,15 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def python_value(value: pa.Scalar) -> Any:
-    """The value in Python, or as Arrow shows it if Python has no such value.
-
-    Python has no times of far years, and no text that is not UTF-8.
-    """
+    """Returns the Python value, or Arrow's text for times of far years and text not in UTF-8."""
     try:
         return value.as_py()
     except (ValueError, OverflowError):
         return pa.repeat(value, 1).to_string(skip_new_lines=True)
 
 
-def _shown(column: pa.Array) -> str:
-    """The first value of the column."""
+def _format_first(column: pa.Array) -> str:
+    """Returns the first value of the column as text of limited length."""
     text = repr(python_value(column[0]))
     return text if len(text) <= 80 else text[:77] + "..."
 

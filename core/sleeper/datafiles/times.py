@@ -1,7 +1,7 @@
-"""Dates and times as text: ISO 8601, in every year that the types have.
+"""Dates and times as ISO 8601 text, in every year of their types.
 
-Arrow writes and reads the years 1 to 9999. Others are numpy's: a year has the digits that it
-takes, with a minus before those that are before year 0.
+Arrow supports the years 1 to 9999. Other years have numpy's format: as many digits as needed,
+after a minus before year 0.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ _WHOLE = r"^-?\d{1,9}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?$"
 
 
 def time_text(column: pa.Array) -> pa.Array:
-    """Dates, or timestamps without a zone, as text; null where they are."""
+    """Formats dates, or timestamps without a zone. Nulls stay null."""
     per_day = _PER_DAY[_unit(column.type)]
     numbers = column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
     numbers = numbers.cast(pa.int64())
@@ -32,9 +32,9 @@ def time_text(column: pa.Array) -> pa.Array:
 
 
 def parse_times(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Text as dates or timestamps of the type. Where that has a zone, the text has one too.
+    """Parses dates or timestamps of the type. If the type has a zone, the text needs one.
 
-    ArrowInvalid if it is no such text, or of a time that the type does not have.
+    ArrowInvalid if the text is invalid or out of the type's bounds.
     """
     is_far = pc.fill_null(pc.match_substring_regex(column, _FAR), False)
     if not pc.any(is_far).as_py():
@@ -54,7 +54,7 @@ def _far_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         times = np.array(texts.to_numpy(zero_copy_only=False), f"datetime64[{_unit(kind)}]")
     except ValueError as error:
         raise pa.ArrowInvalid(str(error)) from error
-    # What does not fit wraps around.
+    # Times out of bounds wrap around.
     years = pc.replace_substring_regex(texts, r"(\d)-.*$", r"\1").cast(pa.int64())
     if (times.astype("datetime64[Y]").astype(np.int64) + 1970 != years.to_numpy()).any():
         raise pa.ArrowInvalid(f"the year is out of the bounds of {kind}")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.datafiles.merge.iterate import Key, whole_groups
+from sleeper.datafiles.merge.iterate import Key, align_to_groups
 from sleeper.datafiles.merge.key_runs import first_descent
 
 KEYS = ("a", "b")
@@ -42,7 +42,7 @@ def keys_of(batch: pa.RecordBatch) -> list[Key]:
 def test_every_group_is_in_one_batch_and_nothing_is_lost(
     rows: list[tuple[int, str]], sizes: list[int], least: int
 ) -> None:
-    found = list(whole_groups(cut(rows, sizes), KEYS, 1000, too_long, least))
+    found = list(align_to_groups(cut(rows, sizes), KEYS, 1000, too_long, least))
     assert [n for batch in found for n in batch.column("n").to_pylist()] == list(range(len(rows)))
     groups = [set(keys_of(batch)) for batch in found]
     assert sum(map(len, groups)) == len(set(rows))
@@ -64,7 +64,7 @@ def test_no_more_is_held_than_a_group_and_a_batch(
     longest = max((rows.count(row) for row in rows), default=0)
     given_out = 0
     try:
-        for batch in whole_groups(counted(), KEYS, rows_max, too_long):
+        for batch in align_to_groups(counted(), KEYS, rows_max, too_long):
             held = taken - given_out - batch.num_rows
             assert held <= max([*sizes, len(rows) - sum(sizes)]) + longest
             given_out += batch.num_rows
@@ -82,7 +82,7 @@ def test_a_group_that_is_too_long_fails_with_its_key_before_it_is_all_there() ->
             yield batch_of([(1, "y")] * 10)
 
     with pytest.raises(ValueError, match=r"too long: \(1, 'y'\)"):
-        list(whole_groups(endless(), KEYS, 25, too_long))
+        list(align_to_groups(endless(), KEYS, 25, too_long))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["", "é", "z"])), max_size=8))

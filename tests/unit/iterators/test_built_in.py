@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.datafiles.merge.iterate import whole_groups
+from sleeper.datafiles.merge.iterate import align_to_groups
 from sleeper.iterators.age_off import AgeOffByField
 from sleeper.iterators.latest import LatestBySortKey
 from sleeper.iterators.protocol import NarrowIterator, RowIterator, TimedIterator
@@ -48,7 +48,7 @@ def run(iterator: RowIterator, kind: pa.Schema, given_rows: list[Row], size: int
     batches: Iterator[pa.RecordBatch] = iter(table.to_batches(max_chunksize=size))
     keys = [name for name in kind.names if name in ("k", "t")]
     found = []
-    for batch in iterator(whole_groups(batches, keys, 10**6, lambda key: ValueError(key))):
+    for batch in iterator(align_to_groups(batches, keys, 10**6, lambda key: ValueError(key))):
         assert batch.schema == kind
         found += [tuple(row.values()) for row in batch.to_pylist()]
     return found

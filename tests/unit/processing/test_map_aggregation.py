@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.datafiles.arrow import arrow_type
-from sleeper.datafiles.merge.processing import joined
+from sleeper.datafiles.merge.processing import merge_maps
 from sleeper.processing.model import AggregationOp
 from sleeper.schema.model import MapType, PrimitiveType
 
@@ -40,7 +40,7 @@ def expected(maps: list | None, op: AggregationOp) -> list | None:
 def test_any_part_of_an_array(data: list, op: AggregationOp, start: int, length: int):
     kind = arrow_type(MapType(P.STRING, P.INT))
     part = pa.array(data, pa.list_(kind)).slice(start, length)
-    found = joined(part, op, kind)
+    found = merge_maps(part, op, kind)
     assert found.type == kind
     assert found.to_pylist() == [expected(each, op) for each in data[start : start + length]]
 
@@ -62,5 +62,5 @@ def test_many_lists_at_once(op: AggregationOp, key: PrimitiveType):
 
     data = [[a_map() for _ in range(values.randint(0, 3))] for _ in range(3000)]
     kind = arrow_type(MapType(key, P.LONG))
-    found = joined(pa.array(data, pa.list_(kind)), op, kind).to_pylist()
+    found = merge_maps(pa.array(data, pa.list_(kind)), op, kind).to_pylist()
     assert found == [expected(each, op) for each in data]

@@ -1,4 +1,4 @@
-"""An iterator that was looked up by its name, ready to run on a table's rows."""
+"""Iterators bound to a table's rows by their registered names."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,34 +18,34 @@ _SHOWN_CHARACTERS = 200
 
 @dataclass(frozen=True, slots=True)
 class BoundIterator:
-    """The class that a call names, for rows of a table. `rows_max` bounds a group."""
+    """An iterator call with its class and table. `rows_max` limits a group."""
 
     call: IteratorCall
     make: Callable[[Any, Sequence[str], Sequence[str], str], RowIterator]
     table: str
     rows_max: int
 
-    def started(self, schema: Schema, now_ms: int) -> RowIterator:
-        """An object of it. InvalidRequestError if it refuses its config or the fields."""
+    def start(self, schema: Schema, now_ms: int) -> RowIterator:
+        """Creates the iterator. InvalidRequestError if it refuses its config or the fields."""
         row_key, sort_key = ([f.name for f in keys] for keys in (schema.row_keys, schema.sort_keys))
         try:
-            made = self.make(arrow_schema(schema), row_key, sort_key, self.call.config)
-            start_at = getattr(made, "start_at", None)
+            iterator = self.make(arrow_schema(schema), row_key, sort_key, self.call.config)
+            start_at = getattr(iterator, "start_at", None)
             if start_at is not None:
                 start_at(now_ms)
         except ValueError as error:
             raise InvalidRequestError(f"iterator {self.call.name!r}: {error}") from error
         except (Exception, SystemExit) as error:
             raise self.failure(f"{type(error).__name__}: {error}") from error
-        return made
+        return iterator
 
     def required_fields(self, schema: Schema) -> tuple[str, ...] | None:
-        """The value fields that it needs beside those asked for; None if it needs all."""
-        ask = getattr(self.make, "required_fields", None)
-        if ask is None:
+        """Returns the value fields that it needs in addition to a query's, None for all."""
+        required_fields = getattr(self.make, "required_fields", None)
+        if required_fields is None:
             return None
         try:
-            names = tuple(ask(self.call.config))
+            names = tuple(required_fields(self.call.config))
         except ValueError as error:
             raise InvalidRequestError(f"iterator {self.call.name!r}: {error}") from error
         except (Exception, SystemExit) as error:
@@ -55,13 +55,13 @@ class BoundIterator:
         return names
 
     def check(self, schema: Schema) -> None:
-        """InvalidRequestError if it refuses its config, or needs a field that is not there."""
-        self.started(schema, 0)
+        """Raises InvalidRequestError if it refuses its config or needs an unknown field."""
+        self.start(schema, 0)
         self.required_fields(schema)
 
     def failure(self, reason: str, key: Sequence[object] | None = None) -> UserCodeError:
-        """What to say of a run that failed at a key."""
-        where = "" if key is None else f" at key {shown_key(key)}"
+        """Returns the error of a failed run, with the key if known."""
+        where = "" if key is None else f" at key {format_key(key)}"
         return UserCodeError(
             f"iterator {self.call.name!r} on table {self.table!r}{where}: {reason}"
         )
@@ -69,21 +69,21 @@ class BoundIterator:
 
 @dataclass(frozen=True, slots=True)
 class TableIterators:
-    """What it takes to run iterators on the rows of a table."""
+    """Binds iterators to the rows of a table."""
 
     table: str = ""
     code: UserCode = BUILT_IN_CODE
     group_rows_max: Callable[[], int] = lambda: _GROUP_ROWS_MAX
 
     def bind(self, call: IteratorCall | None) -> BoundIterator | None:
-        """InvalidRequestError if no iterator of that name is registered."""
+        """Returns the bound iterator of a call. InvalidRequestError if it is not registered."""
         if call is None:
             return None
         make = self.code.load(CodeKind.ITERATOR, call.name)
         return BoundIterator(call, make, self.table, self.group_rows_max())
 
 
-def shown_key(key: Sequence[object]) -> str:
-    """The values of a key, cut short."""
+def format_key(key: Sequence[object]) -> str:
+    """Returns the values of a key as text of limited length."""
     text = ", ".join(repr(value) for value in key)
     return f"({text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + '...'})"

@@ -1,8 +1,8 @@
-"""Runs iterators on a stream of sorted rows, and checks what they make of it.
+"""Runs iterators on a stream of sorted rows and checks their output.
 
-Rows pass through *stages*: what the engine's plan does, up to the first iterator; then the
-iterator; then the next step's filters and aggregations, which the engine does for some
-thousand rows of whole groups at a time; then its iterator.
+The plan executes the steps up to the first iterator. Then the iterator runs, then the next
+step's filters and aggregations for some thousand rows of complete groups at a time, then its
+iterator. A *group* consists of the rows with equal row and sort keys.
 """
 
 import contextlib
@@ -18,162 +18,152 @@ from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.predicate import key_order
 from sleeper.datafiles.engine.session import new_table_name
-from sleeper.datafiles.merge.bound_iterator import BoundIterator, shown_key
+from sleeper.datafiles.merge.bound_iterator import BoundIterator, format_key
 from sleeper.datafiles.merge.key_runs import first_descent, run_starts
-from sleeper.datafiles.merge.processing import ProcessingStep, processed
+from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.errors import UserCodeError
 from sleeper.properties.table import ITERATOR_GROUP_ROWS_MAX
 from sleeper.schema.model import Schema
 
 Key = tuple[object, ...]
+_ROWS_PER_PROCESSING = 65_536
+_END = object()
 
 
-def whole_groups(
+def align_to_groups(
     batches: Iterator[pa.RecordBatch],
     keys: Sequence[str],
     rows_max: int,
     too_long: Callable[[Key], Exception],
     rows_least: int = 1,
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that end where a group does, of `rows_least` rows or more.
+    """Cuts rows into batches of `rows_least` or more that end at the end of a group.
 
-    At most one group is held, and so many rows before it. `too_long` makes the error for the
-    key of a group of more than `rows_max` rows.
+    Holds at most one group, and `rows_least` rows before it. `too_long` returns the error for
+    the key of a group of more than `rows_max` rows.
     """
     held: list[pa.RecordBatch] = []
     held_rows = 0
-    # How many rows there are so far of the group that the held rows end with.
+    # The number of held rows of the last group.
     last_rows = 0
     for batch in batches:
         if not batch.num_rows:
             continue
         starts = run_starts([batch.column(name) for name in keys])
         lengths = np.diff(np.append(starts, batch.num_rows))
-        goes_on = bool(held) and key_of(held[-1], keys, -1) == key_of(batch, keys, 0)
-        if goes_on:
+        continues = bool(held) and read_key(held[-1], keys, -1) == read_key(batch, keys, 0)
+        if continues:
             lengths[0] += last_rows
         longest = int(lengths.argmax())
         if lengths[longest] > rows_max:
-            raise too_long(key_of(batch, keys, int(starts[longest])))
+            raise too_long(read_key(batch, keys, int(starts[longest])))
         last_rows = int(lengths[-1])
-        # Before this row of the batch, every group is whole.
-        end = 0 if goes_on and len(starts) == 1 else int(starts[-1])
-        is_end = end or not goes_on
+        # Every group before this row of the batch is complete.
+        end = 0 if continues and len(starts) == 1 else int(starts[-1])
+        is_end = end or not continues
         if is_end and held_rows + end >= rows_least:
-            yield joined([*held, batch.slice(0, end)] if end else held)
+            yield concat_batches([*held, batch.slice(0, end)] if end else held)
             held, held_rows = [], 0
             batch = batch.slice(end)
         held.append(batch)
         held_rows += batch.num_rows
     if held:
-        yield joined(held)
+        yield concat_batches(held)
 
 
-def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """All rows in one batch. There is at least one."""
-    if len(batches) == 1:
-        return batches[0]
-    return pa.concat_batches(batches)
+def concat_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Concatenates one or more batches."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def key_of(batch: pa.RecordBatch, keys: Sequence[str], row: int) -> Key:
-    """The values of the row's keys."""
+def read_key(batch: pa.RecordBatch, keys: Sequence[str], row: int) -> Key:
+    """Returns the values of the row's keys."""
     return tuple(batch.column(name)[row].as_py() for name in keys)
 
 
-_ROWS_PROCESSED_AT_ONCE = 65_536
-
-
-def in_engine(steps: Sequence[ProcessingStep]) -> tuple[ProcessingStep, ...]:
-    """The steps whose filters and aggregations are part of the plan: up to the first iterator."""
+def planned_steps(steps: Sequence[ProcessingStep]) -> tuple[ProcessingStep, ...]:
+    """Returns the steps that are part of the plan: up to the first with an iterator."""
     before = list(itertools.takewhile(lambda step: step.iterator is None, steps))
     return tuple(steps[: len(before) + 1])
 
 
-def iterated(
+def run_iterators(
     batches: Iterator[pa.RecordBatch],
     schema: Schema,
     steps: Sequence[ProcessingStep],
     session: SessionContext,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The rows after all steps, of the plan's rows; batches are of the table's own types.
+    """Yields the plan's rows after all other steps and iterators, of the table's types.
 
-    UserCodeError names the iterator that failed, and the key.
+    UserCodeError names the failed iterator and the key.
     """
     kind = arrow_schema(schema)
     rows: Iterator[pa.RecordBatch] = (batch.cast(kind) for batch in batches)
-    planned = len(in_engine(steps))
+    planned = len(planned_steps(steps))
     bound: BoundIterator | None = None
     for place, step in enumerate(steps):
         if place >= planned:
             assert bound is not None
-            rows = _processed(rows, schema, step, bound, session)
+            rows = _apply_step(rows, schema, step, bound, session)
         if step.iterator is not None:
             bound = step.iterator
-            rows = _run(rows, schema, bound, step.now_ms)
+            rows = _run_iterator(rows, schema, bound, step.now_ms)
     yield from rows
 
 
-def _processed(
+def _apply_step(
     batches: Iterator[pa.RecordBatch],
     schema: Schema,
     step: ProcessingStep,
     before: BoundIterator,
     session: SessionContext,
 ) -> Iterator[pa.RecordBatch]:
-    """Filters and aggregations of what an iterator made: it may have made rows of equal keys."""
+    """Filters and aggregates an iterator's output, which may have rows of equal keys."""
     processing = step.processing
     if not processing.filters and not processing.aggregations:
         yield from batches
         return
-    for chunk in _groups(batches, schema, before, _ROWS_PROCESSED_AT_ONCE):
+    for chunk in _groups(batches, schema, before, _ROWS_PER_PROCESSING):
         name = new_table_name()
         with engine_errors():
             frame = session.from_arrow(pa.Table.from_batches([chunk]), name=name)
             try:
-                frame = processed(frame, schema, (step,)).sort(*key_order(schema))
-                found = [batch.to_pyarrow() for batch in frame.execute_stream()]
+                frame = apply_steps(frame, schema, (step,)).sort(*key_order(schema))
+                results = [batch.to_pyarrow() for batch in frame.execute_stream()]
             finally:
                 session.deregister_table(name)
-        yield from (batch.cast(arrow_schema(schema)) for batch in found)
+        yield from (batch.cast(arrow_schema(schema)) for batch in results)
 
 
-def _run(
+def _run_iterator(
     batches: Iterator[pa.RecordBatch], schema: Schema, bound: BoundIterator, now_ms: int
 ) -> Iterator[pa.RecordBatch]:
     keys = [field.name for field in schema.keys]
     source = _Source(_groups(batches, schema, bound), keys)
-    checked = _Check(schema, bound)
-    iterator = bound.started(schema, now_ms)
-    with _blamed(bound, source):
+    check = _OutputCheck(schema, bound)
+    iterator = bound.start(schema, now_ms)
+    with _attribute_errors(bound, source):
         output = iter(iterator(source))
     try:
         while True:
-            with _blamed(bound, source):
+            with _attribute_errors(bound, source):
                 batch: Any = next(output, _END)
             if source.error is not None:
-                # The iterator went on without the rest of its rows.
+                # The iterator continued without the rest of its rows.
                 raise source.error
             if batch is _END:
-                # Before the input is closed: of a closed one nothing is left to find.
+                # Tested before the input is closed, because a closed input is empty.
                 if next(source, None) is not None:
                     raise bound.failure("it ended before the rows did", source.key)
                 return
-            checked.look_at(batch, source.key)
+            check.add(batch, source.key)
             if batch.num_rows:
                 yield batch
     finally:
         for stream in (output, batches):
-            # Generators have it; what a user's own says at its end changes nothing.
+            # Only generators have `close`. Errors of a user's iterator at its end are ignored.
             with contextlib.suppress(Exception):
-                getattr(stream, "close", _nothing)()
-
-
-_END = object()
-
-
-def _nothing() -> None:
-    """An iterator need not be closed."""
+                getattr(stream, "close", lambda: None)()
 
 
 def _groups(
@@ -187,11 +177,11 @@ def _groups(
         )
 
     keys = [field.name for field in schema.keys]
-    return whole_groups(batches, keys, bound.rows_max, too_long, rows_least)
+    return align_to_groups(batches, keys, bound.rows_max, too_long, rows_least)
 
 
 class _Source:
-    """An iterator's input. It remembers what failed below, and the key that the rows are at."""
+    """An iterator's input. Records the error of the input and the key of the last batch."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], keys: Sequence[str]) -> None:
         self._batches = batches
@@ -210,13 +200,13 @@ class _Source:
         except BaseException as error:
             self.error = error
             raise
-        self.key = key_of(batch, self._keys, 0)
+        self.key = read_key(batch, self._keys, 0)
         return batch
 
 
 @contextlib.contextmanager
-def _blamed(bound: BoundIterator, source: _Source) -> Iterator[None]:
-    """What goes wrong within is the iterator's fault, unless its input failed."""
+def _attribute_errors(bound: BoundIterator, source: _Source) -> Iterator[None]:
+    """Translates errors to UserCodeError of the iterator, unless its input failed."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -225,8 +215,8 @@ def _blamed(bound: BoundIterator, source: _Source) -> Iterator[None]:
         raise bound.failure(f"{type(error).__name__}: {error}", source.key) from error
 
 
-class _Check:
-    """Looks at what an iterator gives: the schema, no nulls where there can be none, the order."""
+class _OutputCheck:
+    """Checks an iterator's output: schema, nulls and order."""
 
     def __init__(self, schema: Schema, bound: BoundIterator) -> None:
         self._kind = arrow_schema(schema)
@@ -234,12 +224,12 @@ class _Check:
         self._bound = bound
         self._last: pa.RecordBatch | None = None
 
-    def look_at(self, batch: object, key: Key | None) -> None:
-        """UserCodeError if the batch cannot follow those before it."""
+    def add(self, batch: object, key: Key | None) -> None:
+        """Raises UserCodeError if the batch is invalid or cannot follow those before it."""
         if not isinstance(batch, pa.RecordBatch):
             raise self._bound.failure(f"it gave a {type(batch).__name__}, no RecordBatch", key)
         if not batch.schema.equals(self._kind):
-            raise self._bound.failure(_schema_fault(batch.schema, self._kind), key)
+            raise self._bound.failure(_describe_schema_fault(batch.schema, self._kind), key)
         try:
             batch.validate()
         except pa.ArrowInvalid as error:
@@ -260,19 +250,19 @@ class _Check:
             ]
             wrong = 0 if first_descent(seam) is not None else wrong
         if wrong is not None:
-            key = key_of(batch, self._keys, wrong)
+            key = read_key(batch, self._keys, wrong)
             before = batch if wrong else self._last
-            last = key_of(before, self._keys, wrong - 1)
+            last = read_key(before, self._keys, wrong - 1)
             raise self._bound.failure(
-                f"it gave this row after {shown_key(last)}: rows must stay in key order", key
+                f"it gave this row after {format_key(last)}: rows must stay in key order", key
             )
         self._last = batch.slice(batch.num_rows - 1).select(self._keys)
 
 
-def _schema_fault(found: pa.Schema, wanted: pa.Schema) -> str:
-    if found.names != wanted.names:
-        return f"it gave columns {', '.join(found.names)}: expected {', '.join(wanted.names)}"
-    for got, field in zip(found, wanted, strict=True):
+def _describe_schema_fault(actual: pa.Schema, expected: pa.Schema) -> str:
+    if actual.names != expected.names:
+        return f"it gave columns {', '.join(actual.names)}: expected {', '.join(expected.names)}"
+    for got, field in zip(actual, expected, strict=True):
         if not got.equals(field):
             null = " that may be null" if got.nullable and not field.nullable else ""
             return f"it gave field {field.name!r} as {got.type}{null}: expected {field.type}"

@@ -1,10 +1,9 @@
-"""The one merge: sorted files in, one stream_batches of rows in key order out.
+"""The merge of sorted files into one stream of rows in key order.
 
-Each input is registered with its sort order declared, so that the plan is a
-SortPreservingMerge over scans: no row is sorted again, and memory is what the open
-inputs take. Inputs that do not fit the settings' memory or `merge_files_max` together
-go through local disk in passes first, as they are; the last merge filters and aggregates.
-Iterators run on what comes out of it.
+Each input is registered with its sort order, so the plan is a SortPreservingMerge over scans: it
+sorts no rows, and its memory is that of the open inputs. Inputs that exceed the settings' memory
+or `merge_files_max` are first merged in passes through local disk, unfiltered. The last merge
+filters and aggregates, and iterators run on its output.
 """
 
 import contextlib
@@ -27,32 +26,32 @@ from sleeper.datafiles.engine.session import (
     new_table_name,
     open_session,
 )
-from sleeper.datafiles.merge.iterate import in_engine, iterated
-from sleeper.datafiles.merge.processing import ProcessingStep, processed
+from sleeper.datafiles.merge.iterate import planned_steps, run_iterators
+from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.schema.model import Schema
 from sleeper.storage.bucket import Bucket
 
 _PASS_ROW_GROUP_ROWS = 20_000
 _MIB = 1024**2
-# Measured (benchmarks, `merge-memory`; docs/design/0002-merge.md says why). Batches and pages:
+# Memory per open input, measured by the benchmark `merge-memory` (docs/design/0002-merge.md).
+# Batches and pages:
 _OPEN_INPUT_BYTES = 4 * _MIB
-# Each input has a thread that reads it, whose allocator gets back what other threads freed
-# only at every hundredth allocation: some 35 row groups of a narrow table, or the whole file.
+# Each input has a reading thread, whose allocator reuses memory that other threads freed only at
+# every hundredth allocation: some 35 row groups of a narrow table, or the whole file.
 _ROW_GROUP_BYTES = _MIB
 _ROW_GROUPS_KEPT = 35
 # A page of each column.
 _BYTES_READ_PER_KEY = _MIB // 2
-# Over several passes there are about twice as many threads as inputs, and they see more files.
+# Over several passes there are about twice as many threads as inputs, and they read more files.
 _THREADS_OVER_PASSES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class MergeInput:
-    """A sorted file, and which of its rows to take: those in any of the regions.
+    """A sorted file and the regions of its rows to read, None for every row.
 
-    `regions` None takes every row without looking at keys. `bytes` is the file's size, from
-    which follows what it takes to have it open; None if it is not known.
+    `bytes` is the file's size, which determines its memory while open; None if unknown.
     """
 
     url: str
@@ -60,7 +59,7 @@ class MergeInput:
     bytes: int | None = None
 
     def open_bytes(self, schema: Schema) -> int:
-        """About how much memory the input takes when all inputs are merged at once."""
+        """Returns the estimated memory of the input in a merge of all inputs."""
         most = _ROW_GROUPS_KEPT * _ROW_GROUP_BYTES
         size = most if self.bytes is None else self.bytes
         if self.regions is not None and all(
@@ -70,17 +69,17 @@ class MergeInput:
         return _OPEN_INPUT_BYTES + min(size, most)
 
     def pass_bytes(self) -> int:
-        """The same when it is one of many that are merged in passes."""
+        """Returns the estimated memory of the input in a merge in passes."""
         size = _ROW_GROUP_BYTES if self.bytes is None else min(self.bytes, _ROW_GROUP_BYTES)
         return _OPEN_INPUT_BYTES + _THREADS_OVER_PASSES * _ROW_GROUPS_KEPT * size
 
 
 @dataclass(frozen=True, slots=True)
 class MergeRequest:
-    """What to merge. `columns` are field names in the order wanted, None for all.
+    """A merge. `columns` are field names in result order, None for all.
 
-    Rows pass through `steps`, in order. The inputs then hold all rows of the keys that are
-    wanted: regions are of row keys, so they may go below.
+    Rows pass through `steps` in order. With steps, the inputs must hold all rows of each key.
+    Regions are of row keys, so they may be applied first.
     """
 
     schema: Schema
@@ -97,9 +96,9 @@ class MergeRequest:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """A merge whose inputs may all be open at once. It may be run several times.
+    """A merge of inputs that may all be open at once. It may run several times.
 
-    `frame` is what the engine does of `request`: all of it, unless it is iterated.
+    `frame` is the plan of `request`, up to the first iterator.
     """
 
     session: SessionContext
@@ -110,11 +109,11 @@ class MergePlan:
 
     @property
     def is_iterated(self) -> bool:
-        """Whether iterators run on what comes out of the engine."""
+        """Whether iterators run on the output of the plan."""
         return self.request.is_iterated
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Rows in key order, as batches of the engine's own types (text and bytes as views)."""
+        """Yields rows in key order, in batches of the engine's types (text and bytes as views)."""
         rows = stream_batches(
             self.session, self.frame, [each.url for each in self.inputs], self.buckets
         )
@@ -124,9 +123,9 @@ class MergePlan:
 def merge(
     request: MergeRequest, settings: EngineSettings, session: SessionContext | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows in key order, as batches of the engine's own types (text and bytes as views).
+    """Yields rows in key order, in batches of the engine's types (text and bytes as views).
 
-    A session that is handed in keeps its cache of file footers from merge to merge.
+    A session that is reused keeps its cache of footers.
     """
     with merge_plan(request, settings, session) as plan:
         yield from plan.batches()
@@ -136,19 +135,19 @@ def merge(
 def merge_plan(
     request: MergeRequest, settings: EngineSettings, session: SessionContext | None = None
 ) -> Iterator[MergePlan]:
-    """The last merge, after the passes before it; it can be run while the context is open."""
+    """Runs the passes and yields the plan of the last merge, valid in the context."""
     session = session or open_session(settings)
     planned = request
     if request.is_iterated:
-        # Whatever an iterator has not seen yet may change it, so columns and limit come last.
-        request = narrowed_to_columns(request)
-        planned = replace(request, columns=None, limit=None, steps=in_engine(request.steps))
+        # An iterator may depend on every column and row, so columns and limit are applied last.
+        request = narrow_columns(request)
+        planned = replace(request, columns=None, limit=None, steps=planned_steps(request.steps))
     with contextlib.ExitStack() as cleanup:
         inputs = list(request.inputs)
         while len(groups := _groups(request.schema, inputs, settings)) > 1:
             inputs = _merge_pass(request.schema, groups, settings, session, cleanup)
         frame, names = merge_frame(replace(planned, inputs=tuple(inputs)), session)
-        cleanup.callback(_forget, session, names)
+        cleanup.callback(_deregister, session, names)
         yield MergePlan(session, frame, request, tuple(inputs), settings.buckets)
 
 
@@ -156,7 +155,7 @@ def _iterated(
     batches: Iterator[pa.RecordBatch], request: MergeRequest, session: SessionContext
 ) -> Iterator[pa.RecordBatch]:
     left = request.limit
-    with contextlib.closing(iterated(batches, request.schema, request.steps, session)) as rows:
+    with contextlib.closing(run_iterators(batches, request.schema, request.steps, session)) as rows:
         for batch in rows:
             if left is not None:
                 batch = batch.slice(0, left)
@@ -166,8 +165,8 @@ def _iterated(
                 return
 
 
-def narrowed_to_columns(request: MergeRequest) -> MergeRequest:
-    """Without the value fields that nobody needs, if each iterator says what it needs."""
+def narrow_columns(request: MergeRequest) -> MergeRequest:
+    """Drops unneeded value fields, if each iterator declares its fields."""
     if request.columns is None:
         return request
     needed = {*request.columns}
@@ -183,9 +182,9 @@ def narrowed_to_columns(request: MergeRequest) -> MergeRequest:
 
 
 def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFrame, list[str]]:
-    """The plan of a merge without passes, and the tables registered for it."""
+    """Returns the plan of a merge without passes, and the tables registered for it."""
     order = key_order(request.schema)
-    wanted = view_schema(request.schema)
+    kind = view_schema(request.schema)
     names: list[str] = []
     frames: list[DataFrame] = []
     with engine_errors():
@@ -193,7 +192,7 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
             name = new_table_name()
             names.append(name)
             url = engine_url(each.url)
-            session.register_parquet(name, url, schema=wanted, file_sort_order=[order])
+            session.register_parquet(name, url, schema=kind, file_sort_order=[order])
             frame = session.table(name)
             if each.regions is not None:
                 predicate = regions_predicate(request.schema, each.regions)
@@ -203,10 +202,10 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
         for frame in frames[1:]:
             whole = whole.union(frame)
         if any(step.processing.aggregations for step in request.steps):
-            # Merged first: rows of equal keys lie in several files, so that to aggregate each
-            # file by itself is work for next to nothing. The sort below holds then.
+            # A merge before the aggregation prevents a partial aggregation per file, which
+            # reduces nothing because equal keys lie in different files. The sort below is kept.
             whole = whole.sort(*order)
-        whole = processed(whole, request.schema, request.steps).sort(*order)
+        whole = apply_steps(whole, request.schema, request.steps).sort(*order)
         if request.columns is not None:
             whole = whole.select(*(column(c) for c in request.columns))
         if request.limit is not None:
@@ -217,7 +216,7 @@ def merge_frame(request: MergeRequest, session: SessionContext) -> tuple[DataFra
 def _groups(
     schema: Schema, inputs: Sequence[MergeInput], settings: EngineSettings
 ) -> list[tuple[MergeInput, ...]]:
-    """All inputs if they may be open at once, else runs of two or more to merge by passes."""
+    """Returns one group if all inputs may be open at once, else groups to merge in a pass."""
     is_few = len(inputs) <= settings.merge_files_max
     fit = sum(i.open_bytes(schema) for i in inputs) <= settings.memory_bytes
     if len(inputs) < 3 or (is_few and fit):
@@ -242,7 +241,7 @@ def _merge_pass(
     session: SessionContext,
     cleanup: contextlib.ExitStack,
 ) -> list[MergeInput]:
-    """One round: each group becomes one local file."""
+    """Merges each group into one local file."""
     merged = []
     for group in groups:
         path = settings.new_spill_path(f"pass-{uuid.uuid4().hex}.parquet")
@@ -253,10 +252,10 @@ def _merge_pass(
             with engine_errors():
                 _write_pass(path, batches, view_schema(schema))
         finally:
-            _forget(session, names)
+            _deregister(session, names)
         merged.append(MergeInput(str(path), bytes=path.stat().st_size))
         for used in group:
-            # Files of an earlier round are not needed once they are merged.
+            # Files of an earlier pass are not needed any more.
             if Path(used.url).parent == settings.spill_folder:
                 Path(used.url).unlink(missing_ok=True)
     return merged
@@ -270,6 +269,6 @@ def _write_pass(path: Path, batches: Iterator[pa.RecordBatch], kind: pa.Schema) 
             writer.write_batch(batch, row_group_size=_PASS_ROW_GROUP_ROWS)
 
 
-def _forget(session: SessionContext, names: Sequence[str]) -> None:
+def _deregister(session: SessionContext, names: Sequence[str]) -> None:
     for name in names:
         session.deregister_table(name)

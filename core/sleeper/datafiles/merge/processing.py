@@ -1,9 +1,8 @@
-"""A processing as part of an engine's plan: rows of a frame filtered, then aggregated.
+"""Filters and aggregations as part of a plan.
 
-On sorted input the plan streams: groups are sorted as the input is, so each is complete as
-soon as the next key comes. What the engine's own functions do not promise is made good
-here: a sum wraps in its field's type, and least and greatest of floats do not depend on
-the order of rows (NaN is greater than all else, -0.0 is 0.0).
+On sorted input the plan streams, because a group is complete at the next key. In addition to
+DataFusion's functions, sums wrap in their field's type, extremes of floats do not depend on row
+order (`float_extremes`), and maps are aggregated.
 """
 
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from sleeper.datafiles.merge.key_runs import run_starts
 from sleeper.processing.model import AgeOff, Aggregation, AggregationOp, Processing
 from sleeper.schema.model import Field, MapType, PrimitiveType, Schema
 
-_REDUCED_BY: dict[AggregationOp, np.ufunc] = {
+_MAP_FUNCTIONS: dict[AggregationOp, np.ufunc] = {
     AggregationOp.MAP_SUM: np.add,
     AggregationOp.MAP_MIN: np.minimum,
     AggregationOp.MAP_MAX: np.maximum,
@@ -36,23 +35,23 @@ _REDUCED_BY: dict[AggregationOp, np.ufunc] = {
 def reduce_runs(
     op: AggregationOp, kind: pa.DataType, key_types: Sequence[pa.DataType]
 ) -> ScalarUDF:
-    """A function of a column of maps and the key columns.
+    """Returns a function of a column of maps and the key columns.
 
-    Of neighbours with equal keys in a batch, the first gets all their maps as one, the
-    others none.
+    It merges the maps of adjacent rows with equal keys in a batch into the first row. The other
+    rows get null.
     """
     return _reduce_runs(op, kind, tuple(key_types))
 
 
 @cache
 def join_maps(op: AggregationOp, kind: pa.DataType) -> ScalarUDF:
-    """A function of a column of lists of maps: the maps of each list as one."""
+    """Returns a function that merges the maps of each list in a column."""
 
     def join(lists: pa.Array) -> pa.Array:
-        return joined(lists, op, kind)
+        return merge_maps(lists, op, kind)
 
-    of = pa.list_(pa.field("item", kind, True))
-    return udf(join, [of], kind, "immutable", f"join_maps_{op.value}")
+    lists_of_maps = pa.list_(pa.field("item", kind, True))
+    return udf(join, [lists_of_maps], kind, "immutable", f"join_maps_{op.value}")
 
 
 @cache
@@ -65,7 +64,7 @@ def _reduce_runs(
             return maps
         offsets = pa.array(np.append(starts, len(maps)), pa.int32())
         runs = pa.ListArray.from_arrays(offsets, maps)
-        whole = joined(runs, op, kind)
+        whole = merge_maps(runs, op, kind)
         places = np.full(len(maps), -1)
         places[starts] = np.arange(len(starts))
         return whole.take(pa.array(places, mask=places < 0))
@@ -73,21 +72,21 @@ def _reduce_runs(
     return udf(reduce, [kind, *key_types], kind, "immutable", f"reduce_runs_{op.value}")
 
 
-def joined(lists: pa.ListArray, op: AggregationOp, kind: pa.MapType) -> pa.MapArray:
-    """Each list's maps as one map; null if it holds none but nulls, or is null itself."""
+def merge_maps(lists: pa.ListArray, op: AggregationOp, kind: pa.MapType) -> pa.MapArray:
+    """Merges each list's maps into one map, null if the list is null or has only nulls."""
     rows = pc.list_parent_indices(lists)
     maps = pc.list_flatten(lists)
     if maps.null_count:
-        is_there = maps.is_valid()
-        rows, maps = rows.filter(is_there), maps.filter(is_there)
+        is_valid = maps.is_valid()
+        rows, maps = rows.filter(is_valid), maps.filter(is_valid)
     rows = rows.to_numpy()
     offsets = maps.offsets.to_numpy() if len(maps) else np.zeros(1, np.int32)
     within = slice(int(offsets[0]), int(offsets[-1]))
-    entry_rows, keys, values = _reduced(
+    entry_rows, keys, values = _reduce_entries(
         np.repeat(rows, np.diff(offsets)), maps.keys[within], maps.items[within], op
     )
     is_null = np.ones(len(lists) + 1, bool)
-    # A null's offset says so; the last one ends the last map.
+    # A null offset marks a null map. The last offset ends the last map.
     is_null[[*np.unique(rows), len(lists)]] = False
     ends = np.searchsorted(entry_rows, np.arange(len(lists) + 1))
     return pa.MapArray.from_arrays(
@@ -95,10 +94,10 @@ def joined(lists: pa.ListArray, op: AggregationOp, kind: pa.MapType) -> pa.MapAr
     ).cast(kind)
 
 
-def _reduced(
+def _reduce_entries(
     rows: np.ndarray, keys: pa.Array, values: pa.Array, op: AggregationOp
 ) -> tuple[np.ndarray, pa.Array, np.ndarray]:
-    """Entries by row and key, those that are equal in both made one; sums wrap."""
+    """Sorts entries by row and key and reduces equal ones. Sums wrap."""
     numbers = values.to_numpy()
     if not len(rows):
         return rows, keys, numbers
@@ -111,10 +110,10 @@ def _reduced(
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
     starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
-    numbers = _REDUCED_BY[op].reduceat(numbers[order], starts, dtype=numbers.dtype)
+    numbers = _MAP_FUNCTIONS[op].reduceat(numbers[order], starts, dtype=numbers.dtype)
     codes = codes[starts]
-    found = encoded.dictionary.take(in_order).take(pa.array(codes % count))
-    return codes // count, found, numbers
+    reduced_keys = encoded.dictionary.take(in_order).take(pa.array(codes % count))
+    return codes // count, reduced_keys, numbers
 
 
 _FLOATS = (PrimitiveType.FLOAT, PrimitiveType.DOUBLE)
@@ -125,9 +124,9 @@ _TIME_MIN = -(2**63)
 
 @dataclass(frozen=True, slots=True)
 class ProcessingStep:
-    """A processing, what time it is for its filters, and its iterator, looked up.
+    """A processing, the current time for its filters, and its bound iterator.
 
-    The iterator is for whoever runs the plan: it comes after the step's aggregations.
+    The plan does not run the iterator. It follows the step's aggregations.
     """
 
     processing: Processing
@@ -135,27 +134,26 @@ class ProcessingStep:
     iterator: BoundIterator | None = None
 
 
-def processed(frame: DataFrame, schema: Schema, steps: Sequence[ProcessingStep]) -> DataFrame:
-    """The frame's rows after each step, with the same columns. Iterators are not run.
+def apply_steps(frame: DataFrame, schema: Schema, steps: Sequence[ProcessingStep]) -> DataFrame:
+    """Applies the filters and aggregations of steps to a frame, without their iterators.
 
-    The frame has every field of the schema, of the engine's types, and all rows of whatever
-    keys it has. Rows that were sorted by key are so again once they are sorted by key: the
-    engine knows, and does not sort. Of steps that aggregate only the first does: after it, no
-    two rows have equal keys.
+    The frame has every field of the schema, of the engine's types, and all rows of each of its
+    keys. The order by key is kept: the plan of a later sort by key has no sort. Only the first
+    aggregation has an effect, because keys are unique after it.
     """
     is_aggregated = False
     for step in steps:
         for age_off in step.processing.filters:
-            predicate = _is_young(schema.field(age_off.field), age_off, step.now_ms)
+            predicate = _age_predicate(schema.field(age_off.field), age_off, step.now_ms)
             frame = frame if predicate is None else frame.filter(predicate)
         if step.processing.aggregations and not is_aggregated:
             is_aggregated = True
-            frame = _aggregated(frame, schema, step.processing.aggregations)
+            frame = _aggregate(frame, schema, step.processing.aggregations)
     return frame
 
 
-def _is_young(field: Field, age_off: AgeOff, now_ms: int) -> Expr | None:
-    """None if no time is so old."""
+def _age_predicate(field: Field, age_off: AgeOff, now_ms: int) -> Expr | None:
+    """Returns the predicate of an age-off filter, None if no time of the type is that old."""
     oldest = now_ms - age_off.age_ms
     kind = arrow_type(field.type)
     if field.type is PrimitiveType.TIMESTAMP:
@@ -167,12 +165,12 @@ def _is_young(field: Field, age_off: AgeOff, now_ms: int) -> Expr | None:
     return is_young | time.is_null() if field.nullable else is_young
 
 
-def _aggregated(frame: DataFrame, schema: Schema, aggregations: Sequence[Aggregation]) -> DataFrame:
+def _aggregate(frame: DataFrame, schema: Schema, aggregations: Sequence[Aggregation]) -> DataFrame:
     keys = [column(field.name) for field in schema.keys]
     by_field = {a.field: a.op for a in aggregations}
     maps = [field for field in schema.values if by_field[field.name].is_of_maps]
     if maps:
-        # A group of very many rows is gathered as a few maps for each of its batches.
+        # Merged per batch first, so that a large group is collected as few maps.
         kinds = [frame.schema().field(field.name).type for field in schema.keys]
         reduced = [
             reduce_runs(by_field[m.name], arrow_type(m.type), kinds)(column(m.name), *keys)
@@ -196,12 +194,12 @@ def _aggregated(frame: DataFrame, schema: Schema, aggregations: Sequence[Aggrega
 
 
 def _class_name(schema: Schema, field: Field) -> str:
-    """What no field is called: what kind of float a field's value is."""
+    """Returns a name that no field has, for the class of a float field."""
     return "?" * (max(len(f.name) for f in schema.fields) + 1) + field.name
 
 
 def _parts(field: Field, op: AggregationOp, class_name: str) -> list[Expr]:
-    """What the engine is to gather of the field."""
+    """Returns the aggregations of the field in the plan."""
     value, name = column(field.name), field.name
     if op.is_of_maps:
         return [f.array_agg(value, filter=value.is_not_null()).alias(name)]
@@ -215,12 +213,12 @@ def _parts(field: Field, op: AggregationOp, class_name: str) -> list[Expr]:
 
 
 def _whole(field: Field, op: AggregationOp, class_name: str) -> Expr:
-    """The field's value from its parts."""
+    """Returns the field's value from the results of `_parts`."""
     part = column(field.name)
     if isinstance(field.type, MapType):
         return join_maps(op, arrow_type(field.type))(part)
     if op is AggregationOp.SUM and field.type is PrimitiveType.INT:
-        # Sums of int32 are int64, which wraps: its lowest 32 bits, with their sign.
+        # Sums of int32 are int64. The result is the lowest 32 bits with their sign.
         low = (part % lit(_INT_VALUES) + lit(_INT_VALUES + _INT_HALF)) % lit(_INT_VALUES)
         return (low - lit(_INT_HALF)).cast(pa.int32())
     if field.type in _FLOATS:

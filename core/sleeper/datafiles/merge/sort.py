@@ -1,9 +1,8 @@
-"""Rows in any order, sorted by key in bounded memory.
+"""Sorts rows by key in bounded memory.
 
-What is to be sorted are Parquet files: those a user brought, if they can be scanned as
-they are, and staged ones, into which everything else was checked and cast. Files of one
-schema are one scan, so that the engine reads them one after another and sorts in as many
-runs as it has threads, not as many as there are files.
+The input consists of Parquet files: users' files that can be scanned unchanged, and staged
+files with all other rows, checked and cast. Files of one schema are one scan, so the number of
+sorted runs is the number of threads, not the number of files.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ _STAGED_BYTES_MAX = 256 * 1024 * 1024
 
 @dataclass(slots=True)
 class UnsortedRows:
-    """Parquet files to sort. Staged ones are in a folder of local disk that the caller deletes."""
+    """Parquet files to sort. Staged files are in a local folder that the caller deletes."""
 
     schema: Schema
     folder: Path
@@ -40,12 +39,12 @@ class UnsortedRows:
     _groups: dict[str, list[str]] = field(default_factory=dict)
 
     def add_file(self, file: str, kind: pa.Schema, rows: int) -> None:
-        """A Parquet file, by path or URL, that can be scanned as it is."""
+        """Adds a Parquet file, by path or URL, that can be scanned unchanged."""
         self._group(str(kind)).append(file)
         self.rows += rows
 
     def add_batches(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Batches of the table's Arrow schema, staged on local disk."""
+        """Stages batches of the table's Arrow schema on local disk."""
         kind = arrow_schema(self.schema)
         writer: pq.ParquetWriter | None = None
         rows = size = 0
@@ -80,7 +79,7 @@ class UnsortedRows:
             raise UnavailableError(f"cannot stage rows in {self.folder}: {error}") from error
 
     def groups(self) -> Sequence[Sequence[str]]:
-        """The files by their schemas."""
+        """Returns the files grouped by schema."""
         return list(self._groups.values())
 
     def _group(self, name: str) -> list[str]:
@@ -90,9 +89,9 @@ class UnsortedRows:
 def sort_batches(
     batches: Iterator[pa.RecordBatch], schema: Schema, settings: EngineSettings
 ) -> Iterator[pa.RecordBatch]:
-    """The same of batches of the table's Arrow schema.
+    """Sorts batches of the table's Arrow schema. Yields batches of the engine's types.
 
-    Those that fit into a quarter of its memory are sorted there; more are staged on local disk.
+    Batches of up to a quarter of the memory are sorted in memory, more are staged on disk.
     """
     kept: list[pa.RecordBatch] = []
     size = 0
@@ -100,27 +99,21 @@ def sort_batches(
         kept.append(batch)
         size += batch.nbytes
         if size > settings.memory_bytes // 4:
-            yield from _sort_staged(itertools.chain(kept, batches), schema, settings)
+            with spill_folder(settings, "sort") as folder:
+                unsorted = UnsortedRows(schema, folder)
+                unsorted.add_batches(itertools.chain(kept, batches))
+                yield from sort(unsorted, settings)
             return
     if kept:
         session = open_session(settings)
-        # The fewer batches come in, the fewer runs it merges.
+        # Fewer input batches make fewer runs to merge.
         whole = pa.Table.from_batches(kept).combine_chunks().to_batches()
         frame = _as_views(session.create_dataframe([whole]), schema)
         yield from stream_batches(session, frame.sort(*key_order(schema)))
 
 
-def _sort_staged(
-    batches: Iterable[pa.RecordBatch], schema: Schema, settings: EngineSettings
-) -> Iterator[pa.RecordBatch]:
-    with spill_folder(settings, "sort") as folder:
-        unsorted = UnsortedRows(schema, folder)
-        unsorted.add_batches(batches)
-        yield from sort(unsorted, settings)
-
-
 def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.RecordBatch]:
-    """All rows in key order, as batches of the engine's own types. Spills beyond its memory."""
+    """Yields all rows in key order, in batches of the engine's types. Spills to disk."""
     session = open_session(settings, partitions=settings.threads)
     frames = []
     for files in unsorted.groups():
@@ -133,23 +126,23 @@ def sort(unsorted: UnsortedRows, settings: EngineSettings) -> Iterator[pa.Record
         whole = whole.union(frame)
     if len(frames) > 1:
         whole = whole.repartition(settings.threads)
-    found_rows = 0
+    sorted_rows = 0
     for batch in stream_batches(session, whole.sort(*key_order(unsorted.schema))):
-        found_rows += batch.num_rows
+        sorted_rows += batch.num_rows
         yield batch
-    if found_rows != unsorted.rows:
+    if sorted_rows != unsorted.rows:
         raise DataError(
-            f"an input file is damaged or has changed: sorted {found_rows} rows of {unsorted.rows}"
+            f"an input file is damaged or has changed: sorted {sorted_rows} rows of {unsorted.rows}"
         )
 
 
 def _as_views(frame: DataFrame, schema: Schema) -> DataFrame:
-    """The table's columns, with text and bytes as the engine sorts them fastest."""
-    found = frame.schema()
+    """Selects the table's columns, with text and bytes as views, which sort fastest."""
+    actual = frame.schema()
     return frame.select(
         *(
             column(f.name)
-            if found.field(f.name).type == f.type
+            if actual.field(f.name).type == f.type
             else column(f.name).cast(f.type).alias(f.name)
             for f in view_schema(schema)
         )

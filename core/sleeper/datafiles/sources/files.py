@@ -1,8 +1,8 @@
-"""Files that users bring: which there are, what format, and their rows as checked batches.
+"""Users' files: search, formats, and the check of their rows.
 
-A *source* yields Arrow batches of exactly the table's schema (columns in file order,
-values cast). A row that does not fit refuses its whole job, with file, field and row;
-unless the caller hands in `Rejects`, which takes such rows aside.
+A *source* yields Arrow batches of exactly the table's schema (columns in file order, values
+cast). A row that does not fit refuses its whole job, with file, field and row, unless the caller
+passes `Rejects` to set such rows aside.
 """
 
 import contextlib
@@ -37,13 +37,13 @@ from sleeper.schema.model import Field, Schema, type_name
 from sleeper.storage.disk import sync_folder
 from sleeper.storage.s3_file import S3File, SourceFile
 
-# A pipe or a terminal has nothing to synchronise.
+# Errors of fsync for pipes and terminals.
 _NO_DISK = (errno.EINVAL, errno.ENOTSUP)
 
 
 Columns = dict[str, pa.Array]
 ParseColumn = Callable[[pa.Array, Field], tuple[pa.Array, dict[int, str]]]
-"""A column as the field's type, and the rows that do not fit with their reasons."""
+"""Returns a column as the field's type, and the reasons of rows that do not fit."""
 
 
 class SourceFormat(Enum):
@@ -56,23 +56,23 @@ class SourceFormat(Enum):
 
 @dataclass(slots=True)
 class Rejects:
-    """Takes rows that do not fit, as JSON lines: file, row, reason, and the row where known.
+    """Writes rows that do not fit as JSON lines: file, row, reason, and the row if known.
 
-    A file is emptied when a run begins, and not by a job that was done before.
+    A run truncates the output when it begins. A job that was done before does not.
     """
 
     sink: IO[str]
     count: int = 0
 
     def begin(self) -> None:
-        """What an earlier try set aside goes."""
+        """Discards the rows of an earlier try."""
         self.count = 0
         if self.sink.seekable():
             self.sink.seek(0)
             self.sink.truncate()
 
     def keep(self) -> None:
-        """Makes them durable: once the other rows are committed, they are nowhere else."""
+        """Makes the rows durable. Call it before the commit of the other rows."""
         try:
             self.sink.flush()
             with contextlib.suppress(io.UnsupportedOperation):
@@ -90,7 +90,7 @@ class Rejects:
 
 
 def format_of(path: SourceFile) -> SourceFormat:
-    """The format that the file's name says; InvalidRequestError lists those there are."""
+    """Returns the format by the file's name. InvalidRequestError lists the known ones."""
     name = path.name.lower()
     for known in SourceFormat:
         if name.endswith(known.value):
@@ -100,11 +100,11 @@ def format_of(path: SourceFile) -> SourceFormat:
 
 
 def find_source_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
-    """The files named, and what is below those that are folders, in order.
+    """Returns the named files and the files below named folders, in order.
 
-    Of a directory that is every file of a known format, of a prefix in S3 every `.parquet`
-    (docs/formats.md, "Ingest messages"). InvalidRequestError if one is missing,
-    UnavailableError if the disk does not answer.
+    A directory contributes every file of a known format, a prefix in S3 every `.parquet`
+    (docs/formats.md, "Ingest messages"). InvalidRequestError if a file is missing,
+    UnavailableError if the disk fails.
     """
     try:
         return _find_files(paths)
@@ -117,11 +117,11 @@ def _find_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
     found: list[SourceFile] = []
     for path in paths:
         if isinstance(path, S3File):
-            found.extend(_objects_of(path))
+            found.extend(_find_objects(path))
         elif path.is_dir():
             endings = tuple(e for f in SourceFormat for e in f.value)
             named = (p for p in path.rglob("*") if p.name.lower().endswith(endings))
-            # A directory may be named like a file: engines that write in parts do so.
+            # Engines that write in parts name directories like files.
             below = sorted(p for p in named if not p.is_dir())
             if not below:
                 raise InvalidRequestError(f"directory {path} holds no file of a known format")
@@ -142,8 +142,8 @@ def _names_beside(path: Path) -> list[str]:
         return []
 
 
-def _objects_of(file: S3File) -> list[S3File]:
-    """The object itself, or those below it."""
+def _find_objects(file: S3File) -> list[S3File]:
+    """Returns the object itself, or the Parquet files below it."""
     if not file.key.endswith("/") and file.size() is not None:
         format_of(file)
         return [file]
@@ -158,12 +158,11 @@ def _objects_of(file: S3File) -> list[S3File]:
 
 @dataclass(slots=True)
 class RowChecker:
-    """Makes batches of the table's schema from columns as they come, and reports rows by number.
+    """Converts columns to batches of the table's schema and reports faulty rows by number.
 
-    `row` is the number of the next row of the file, from 1. `where` says more about the
-    place, such as the row group, for messages. Columns of a Parquet file that the schema does not
-    have are ignored, unless it `refuses_extra_columns`. Text is refused if a line is longer than
-    `line_bytes_max`.
+    `row` is the number of the file's next row, from 1. `where` adds a place to messages, such as
+    the row group. Unknown columns of a Parquet file are ignored unless `refuses_extra_columns`
+    is true. Lines of text longer than `line_bytes_max` are refused.
     """
 
     schema: Schema
@@ -179,7 +178,7 @@ class RowChecker:
         self._target = arrow_schema(self.schema)
 
     def check_columns(self, found: Iterable[str], *, ignores_extra: bool = False) -> None:
-        """InvalidRequestError if a column is missing, extra or doubled."""
+        """Raises InvalidRequestError if a column is missing, extra or doubled."""
         names = list(found)
         wanted = [f.name for f in self.schema.fields]
         doubled = {n for n in names if names.count(n) > 1}
@@ -188,17 +187,17 @@ class RowChecker:
             ("not in the schema", [n for n in names if n not in wanted and not ignores_extra]),
             ("doubled", sorted(doubled)),
         ]
-        said = "; ".join(
-            f"{what}: {', '.join(map(repr, which))}" for what, which in faults if which
+        text = "; ".join(
+            f"{fault}: {', '.join(map(repr, columns))}" for fault, columns in faults if columns
         )
-        if said:
+        if text:
             raise InvalidRequestError(
-                f"file {self.file}: columns do not fit the table: {said}; "
+                f"file {self.file}: columns do not fit the table: {text}; "
                 f"expected {', '.join(wanted)}"
             )
 
     def check_types(self, found: pa.Schema) -> None:
-        """InvalidRequestError if a column's Arrow type can never be of its field."""
+        """Raises InvalidRequestError if a column's Arrow type can never fit its field."""
         for wanted in self.schema.fields:
             kind = found.field(wanted.name).type
             if not is_castable(kind, wanted.type):
@@ -208,7 +207,7 @@ class RowChecker:
                 )
 
     def cast(self, columns: Columns) -> pa.RecordBatch:
-        """Typed columns, cast. Rows that do not fit are rejected, or refuse the job."""
+        """Casts typed columns. Rows that do not fit are rejected, or refuse the job."""
         return self._batch(columns, {f.name: cast_column for f in self.schema.fields})
 
     def parse(
@@ -217,7 +216,7 @@ class RowChecker:
         text_fields: frozenset[str],
         parsers: Mapping[str, ParseColumn] | None = None,
     ) -> pa.RecordBatch:
-        """Columns of which some are text, some are for other parsers; the rest are cast."""
+        """Parses text fields, applies `parsers` to their fields, and casts the others."""
         how: dict[str, ParseColumn] = {
             f.name: parse_column if f.name in text_fields else cast_column
             for f in self.schema.fields
@@ -225,7 +224,7 @@ class RowChecker:
         return self._batch(columns, how | dict(parsers or {}))
 
     def reject_row(self, row: int, reason: str, content: Any) -> None:
-        """Takes one row aside, or refuses the job if the caller did not ask for that."""
+        """Sets a row aside, or refuses the job if there are no rejects."""
         place = f"file {self.file}{self.where}, row {row}"
         if self.rejects is None:
             raise InvalidRequestError(f"{place}: {reason}")
@@ -259,19 +258,19 @@ def _without_null_flags(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def combined(column: pa.ChunkedArray) -> pa.Array:
-    """One array of a column in chunks."""
+    """Returns a chunked column as one array."""
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def batch_columns(batch: pa.RecordBatch) -> Columns:
-    """The batch's columns by name."""
+    """Returns the batch's columns by name."""
     return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
 def read_batches(
     batches: Iterator[pa.RecordBatch], checker: RowChecker
 ) -> Iterator[pa.RecordBatch]:
-    """Batches that a program hands in, checked and cast. Each may have a schema of its own."""
+    """Checks and casts batches of a program, which may have different schemas."""
     checked: pa.Schema | None = None
     for batch in batches:
         if checked is None or not batch.schema.equals(checked):

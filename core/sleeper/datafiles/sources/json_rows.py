@@ -1,8 +1,8 @@
-"""Lines of JSON as columns of a table.
+"""Parses lines of JSON into columns of a table.
 
-Arrow parses blocks of lines. What it does not take is rewritten before: a map is an object
-(Arrow wants a list of pairs), and a float that JSON has no number for is `"NaN"`,
-`"Infinity"` or `"-Infinity"` (Arrow wants them bare). Bytes, timestamps and dates are text.
+Arrow parses blocks of lines. Values that it does not accept are rewritten first: a map is an
+object (Arrow expects a list of pairs), and a float without a JSON number is `"NaN"`,
+`"Infinity"` or `"-Infinity"` (Arrow expects them unquoted). Bytes, timestamps and dates are text.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from sleeper.schema.model import (
 )
 
 NOT_ROWS = (pa.ArrowInvalid, ValueError, UnfitError, RecursionError)
-"""What `parse_lines` raises for lines that are no rows."""
+"""The errors of `parse_lines` for invalid lines."""
 
 TEXT_IN_JSON = frozenset({PrimitiveType.BYTE_ARRAY, PrimitiveType.TIMESTAMP, PrimitiveType.DATE})
 _FLOATS = frozenset({PrimitiveType.FLOAT, PrimitiveType.DOUBLE})
@@ -47,10 +47,10 @@ _QUOTED_CONSTANT = re.compile(rb'"(NaN|-?Infinity)"')
 
 
 def parse_lines(lines: Sequence[bytes], schema: Schema, only: str | None = None) -> Columns:
-    """The schema's columns, or only one of them; none if the lines are blank.
+    """Returns the schema's columns, or only one of them, none if the lines are blank.
 
-    Fields of `TEXT_IN_JSON` are text, all others of their types, but for nulls where there
-    must be none. One of `NOT_ROWS` if a line is no object of such members.
+    Fields of `TEXT_IN_JSON` are text, all others have their types. Nulls are not checked.
+    Raises one of `NOT_ROWS` if a line is not an object of such members.
     """
     fields = [f for f in schema.fields if only in (None, f.name)]
     rows = [line for line in lines if line.strip()]
@@ -67,16 +67,16 @@ def parse_lines(lines: Sequence[bytes], schema: Schema, only: str | None = None)
 
 
 def reason_against(line: bytes, schema: Schema, error: Exception) -> str:
-    """Why the line is no row, with the field to blame if it is one field's value."""
+    """Returns the reason why a line is invalid, with the field if it is a field's value."""
     with contextlib.suppress(ValueError, RecursionError):
         row = json.loads(line)
         if isinstance(row, dict):
-            return _fault_of(row, schema) or f"not a row of the table: {_first_line(error)}"
+            return _find_fault(row, schema) or f"not a row of the table: {_first_line(error)}"
     return f"not a JSON object, which each line must be: {_first_line(error)}"
 
 
-def _fault_of(row: dict[str, Any], schema: Schema) -> str | None:
-    """What is wrong with one of the members, if that is it."""
+def _find_fault(row: dict[str, Any], schema: Schema) -> str | None:
+    """Returns the fault of the first invalid member, None if all are valid."""
     for name in (f.name for f in schema.fields if f.name in row):
         try:
             parse_lines([json.dumps({name: row[name]}).encode()], schema, only=name)
@@ -86,7 +86,7 @@ def _fault_of(row: dict[str, Any], schema: Schema) -> str | None:
 
 
 def _first_line(error: Exception) -> str:
-    """Arrow's message ends with the number of a row, which is not the file's."""
+    """Returns Arrow's message without its row number, which is not the file's."""
     return re.sub(r" in row \d+$", "", str(error).splitlines()[0])
 
 
@@ -110,8 +110,8 @@ def _json_type(kind: FieldType) -> pa.DataType:
         case ListType(element):
             return pa.list_(_json_type(element))
         case DecimalType(_, scale):
-            # Arrow checks the digits of the text and not those after rescaling, so there must
-            # be room for them. The cast to the field's type checks its precision.
+            # Arrow checks the digits of the text but not those after rescaling, so the type must
+            # have room for them. The cast to the field's type checks the precision.
             return pa.decimal256(DECIMAL_DIGITS_MAX, scale)
         case _:
             return pa.string() if kind in TEXT_IN_JSON else arrow_type(kind)
@@ -121,10 +121,10 @@ def _typed(column: pa.Array, kind: FieldType) -> pa.Array:
     match kind:
         case MapType(key, value):
             keys, values = column.flatten().flatten()
-            of_key = parse_values(keys, key)
-            _check_no_key_twice(column, of_key)
-            of_value = parse_values(values, value) if value in TEXT_IN_JSON else values
-            return pa.MapArray.from_arrays(_offsets_with_nulls(column), of_key, of_value)
+            parsed_keys = parse_values(keys, key)
+            _check_unique_keys(column, parsed_keys)
+            parsed = parse_values(values, value) if value in TEXT_IN_JSON else values
+            return pa.MapArray.from_arrays(_offsets_with_nulls(column), parsed_keys, parsed)
         case ListType(element) if element in TEXT_IN_JSON:
             elements = parse_values(column.flatten(), element)
             return pa.ListArray.from_arrays(_offsets_with_nulls(column), elements)
@@ -132,14 +132,14 @@ def _typed(column: pa.Array, kind: FieldType) -> pa.Array:
             return column
 
 
-def _check_no_key_twice(maps: pa.ListArray, keys: pa.Array) -> None:
+def _check_unique_keys(maps: pa.ListArray, keys: pa.Array) -> None:
     pairs = pa.table({"map": pc.list_parent_indices(maps), "key": keys})
     if pairs.group_by(["map", "key"], use_threads=False).aggregate([]).num_rows < len(keys):
         raise UnfitError("a key comes twice in a map")
 
 
 def _offsets_with_nulls(lists: pa.ListArray) -> pa.Array:
-    """Offsets into the flattened values."""
+    """Returns the offsets into the flattened values, null for null lists."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     ends = pc.cumulative_sum(lengths).cast(pa.int32())
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
@@ -150,19 +150,19 @@ def _offsets_with_nulls(lists: pa.ListArray) -> pa.Array:
 
 
 def _check_overflow(rows: Sequence[bytes], fields: Sequence[Field], read: Columns) -> None:
-    """Raises UnfitError for numbers too large for a float, which Arrow reads as infinite."""
+    """Raises UnfitError for numbers too large for a float, because Arrow reads them as infinite."""
     for field in fields:
         column = read[field.name]
-        found = infinities(column)
-        if not found:
+        count = infinities(column)
+        if not count:
             continue
         lines = (json.loads(rows[i], parse_float=Decimal) for i in _infinite_rows(column))
-        if found > sum(_named_infinities(line[field.name]) for line in lines):
+        if count > sum(_named_infinities(line[field.name]) for line in lines):
             raise UnfitError(f"too large for {type_name(_element(field.type))}")
 
 
 def _infinite_rows(column: pa.Array) -> Iterable[int]:
-    """The rows with an infinite float, of a column, lists, or maps as lists of pairs."""
+    """Returns the rows with an infinite float in a column, its lists, or maps as pairs."""
     if not pa.types.is_list(column.type):
         return map(int, pc.indices_nonzero(pc.is_inf(column)).to_pylist())
     values = column.flatten()
@@ -173,7 +173,7 @@ def _infinite_rows(column: pa.Array) -> Iterable[int]:
 
 
 def _named_infinities(value: Any) -> int:
-    """How many values are the constant, which is not parsed as a Decimal."""
+    """Counts values that are infinite by name. Numbers are parsed as Decimal."""
     values = value.values() if isinstance(value, dict) else value
     return sum(
         v in ("Infinity", "-Infinity") or (isinstance(v, float) and math.isinf(v))
@@ -196,7 +196,7 @@ def _with_bare_constants(content: bytes, fields: Sequence[Field]) -> bytes:
     if not names or not (b'"NaN"' in content or b'Infinity"' in content):
         return content
     written = {json.dumps(n, ensure_ascii=a).encode() for n in names for a in (True, False)}
-    # Within text a quote has a backslash before it: these are members, of rows without objects.
+    # Quotes inside text are escaped, so these matches are members of flat rows.
     members = re.compile(
         rb"(?<=[{,\s])((?:%b)\s*:\s*)" % b"|".join(map(re.escape, written))
         + rb'("(?:NaN|-?Infinity)"|\[[^\[\]]*\])'
@@ -205,11 +205,11 @@ def _with_bare_constants(content: bytes, fields: Sequence[Field]) -> bytes:
 
 
 class _Members(list[tuple[str, Any]]):
-    """An object, whose names may come twice."""
+    """The members of an object, with possible duplicates."""
 
 
 def _with_maps_as_pairs(line: bytes, fields: Sequence[Field]) -> bytes:
-    # No library in use reads maps as strictly as Arrow reads rows: one row after the other.
+    # Arrow has no strict parser for maps, so each row is parsed separately.
     row = json.loads(line, parse_float=Decimal, object_pairs_hook=_Members)
     if not isinstance(row, _Members):
         raise ValueError("not an object")
@@ -218,16 +218,17 @@ def _with_maps_as_pairs(line: bytes, fields: Sequence[Field]) -> bytes:
         raise ValueError("a member comes twice")
     for field in fields:
         if field.name in members:
-            members[field.name] = _as_arrow_has_it(members[field.name], field.type)
+            members[field.name] = _arrow_json(members[field.name], field.type)
     return json.dumps(members, default=_digits).encode() + b"\n"
 
 
-def _as_arrow_has_it(value: Any, kind: FieldType) -> Any:
+def _arrow_json(value: Any, kind: FieldType) -> Any:
+    """Returns the value in the form that Arrow's JSON reader accepts."""
     match kind:
-        case MapType(_, of) if isinstance(value, _Members):
-            return [{"key": k, "value": _as_arrow_has_it(v, of)} for k, v in value]
+        case MapType(_, value_type) if isinstance(value, _Members):
+            return [{"key": k, "value": _arrow_json(v, value_type)} for k, v in value]
         case ListType(element) if isinstance(value, list) and not isinstance(value, _Members):
-            return [_as_arrow_has_it(each, element) for each in value]
+            return [_arrow_json(each, element) for each in value]
         case _ if kind in _FLOATS and isinstance(value, Decimal):
             number = float(value)
             return value if math.isinf(number) else number
@@ -238,7 +239,7 @@ def _as_arrow_has_it(value: Any, kind: FieldType) -> Any:
 
 
 def _digits(number: object) -> str:
-    """A decimal as text, which Arrow takes for decimals alone, with all of its digits."""
+    """Returns a decimal as text, which keeps its digits. Arrow accepts it for decimals only."""
     if not isinstance(number, Decimal):
         raise TypeError(f"{number!r} is no JSON")
     return str(number)

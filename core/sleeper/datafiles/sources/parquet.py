@@ -1,9 +1,8 @@
-"""Parquet files that users bring.
+"""Users' Parquet files.
 
-Most files can be scanned by DataFusion as they are: their columns are of the table's
-types (or of narrower or wider integers, or of another layout of the same text), and
-their footers say that no value is null that must not be. The others are read here,
-checked and cast batch by batch.
+DataFusion can scan most files unchanged: their columns have the table's types, narrower or wider
+integers, or another layout of the same text, and their footers exclude nulls in fields that are
+not nullable. The others are read here, checked and cast batch by batch.
 """
 
 import io
@@ -37,17 +36,17 @@ from sleeper.schema.model import (
 from sleeper.storage.s3_file import S3File, SourceFile
 
 UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError)
-"""What Arrow raises for a damaged file. Names that are not UTF-8 are a ValueError."""
+"""Arrow's errors for a damaged file. Names that are not UTF-8 raise ValueError."""
 
 logger = logging.getLogger(__name__)
 
-# Of a batch, whose rows may be wide.
+# Batches are limited by rows and by bytes, because rows may be wide.
 _BATCH_ROWS_MAX = 65_536
 _BATCH_BYTES = 16 * 1024**2
 
 
 def open_parquet(path: SourceFile, checker: RowChecker) -> pq.ParquetFile | None:
-    """The file, its columns and types checked; None for an upload of no rows and no columns."""
+    """Opens a file and checks its columns and types. None if it has no rows and no columns."""
     try:
         file = pq.ParquetFile(path.open_ranges() if isinstance(path, S3File) else path)
         found = file.schema_arrow
@@ -65,7 +64,7 @@ def open_parquet(path: SourceFile, checker: RowChecker) -> pq.ParquetFile | None
 
 
 def _check_row_counts(path: SourceFile, metadata: pq.FileMetaData) -> None:
-    """Refuses a footer whose total contradicts its row groups: readers would differ."""
+    """Refuses a footer whose total contradicts its row groups, which readers treat differently."""
     counted = sum(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
     if counted != metadata.num_rows:
         raise InvalidRequestError(
@@ -75,7 +74,7 @@ def _check_row_counts(path: SourceFile, metadata: pq.FileMetaData) -> None:
 
 
 def warn_of_extra_columns(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> None:
-    """Logs the columns of a checked file that are left out."""
+    """Logs the ignored columns of a checked file."""
     extra = _extra_columns(file, schema)
     if extra:
         named = ", ".join(map(repr, extra))
@@ -88,7 +87,7 @@ def _extra_columns(file: pq.ParquetFile, schema: Schema) -> list[str]:
 
 
 def is_scannable(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> bool:
-    """Whether DataFusion can read the opened file as it is, with no more than a safe cast."""
+    """Whether DataFusion can scan the file unchanged, with safe casts only."""
     found = file.schema_arrow
     if _extra_columns(file, schema):
         return False
@@ -119,9 +118,9 @@ def _footer(path: SourceFile, file: pq.ParquetFile) -> bytes:
 def read_parquet(
     path: SourceFile, checker: RowChecker, row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file or of some of its row groups, checked and cast.
+    """Yields the rows of a Parquet file or of some row groups, checked and cast.
 
-    Messages name the row group, and count rows from the beginning of the file.
+    Messages name the row group and the row in the file.
     """
     file = open_parquet(path, checker)
     if file is None:
@@ -136,7 +135,7 @@ def read_parquet(
         while True:
             try:
                 batch = next(batches, None)
-                # A damaged type, such as a time zone that is not UTF-8, shows only now.
+                # The cast detects a damaged type, such as a time zone that is not UTF-8.
                 is_read = batch is not None and batch.num_rows
                 checked = checker.cast(batch_columns(batch)) if is_read else None
             except UNREADABLE as error:
@@ -175,7 +174,7 @@ def _same_or_safe(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _column_fits(column: ColumnStatistics, field: Field) -> bool:
-    """Whether its statistics promise that every value fits; without statistics, they do not."""
+    """Whether the statistics ensure that every value fits. Missing statistics do not."""
     may_not_be_null = not field.nullable or isinstance(field.type, ListType | MapType)
     if may_not_be_null and column.null_count != 0:
         return False
@@ -187,7 +186,7 @@ def _column_fits(column: ColumnStatistics, field: Field) -> bool:
 
 
 def _narrower_bounds(column: ColumnStatistics, kind: FieldType) -> tuple[int, int] | None:
-    """The bounds of the type's values, if the column can hold others. Decimals are unscaled."""
+    """Returns the bounds of the type if the column's type is wider. Decimals are unscaled."""
     if isinstance(kind, DecimalType):
         largest = 10**kind.precision - 1
         return -largest, largest

@@ -1,8 +1,7 @@
-"""CSV and JSON lines, read in blocks of a few megabytes.
+"""Users' CSV and JSON lines files, read in blocks of a few megabytes.
 
-CSV has a header line with the columns' names; an empty value that is not quoted is null
-where the field is nullable; bytes are base64; lists and maps are JSON. In JSON lines a
-map is an object. Both may be compressed with gzip.
+CSV has a header line with column names. An unquoted empty value is null, bytes are base64, lists
+and maps are JSON. In JSON lines a map is an object. Both may be compressed with gzip.
 """
 
 import codecs
@@ -26,16 +25,16 @@ from sleeper.storage.s3_file import S3File, SourceFile
 
 _BLOCK_BYTES = 8 * 1024 * 1024
 _ANY_KEY = Field("\n", PrimitiveType.LONG)
-# Values with what ends each of them. A quote within a value that does not begin with one is text.
+# Values with their terminators. A quote inside an unquoted value is text.
 _WHOLE_VALUES = re.compile(rb'(?:[^",\r\n][^,\r\n]*+[,\r\n]|"(?:[^"]++|"")*+"[,\r\n]|[,\r\n])*+')
 _QUOTED_VALUE = re.compile(rb'"(?:[^"]++|"")*+"')
 _BYTE_ORDER_MARK = codecs.BOM_UTF8
-# What Arrow says, the disk, and a compressed file that is cut off or torn.
+# Errors of Arrow, of the disk, and of a torn compressed file.
 _UNREADABLE = (pa.ArrowInvalid, OSError, EOFError, zlib.error)
 
 
 def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
-    """The rows of a CSV file, checked and parsed."""
+    """Yields the rows of a CSV file, checked and parsed."""
     schema = checker.schema
     nested = [f for f in schema.fields if isinstance(f.type, ListType | MapType)]
     plain = frozenset(f.name for f in schema.fields) - {f.name for f in nested}
@@ -54,11 +53,11 @@ def read_csv(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
 
 
 def read_json_lines(path: SourceFile, checker: RowChecker) -> Iterator[pa.RecordBatch]:
-    """The rows of a JSON lines file, checked and parsed."""
+    """Yields the rows of a JSON lines file, checked and parsed."""
     text_fields = frozenset(f.name for f in checker.schema.fields if f.type in TEXT_IN_JSON)
     with _opened(path) as stream:
         for lines in _blocks_of_lines(stream, path, checker.line_bytes_max):
-            for first, columns in _parsed_by_halves(lines, checker, 0):
+            for first, columns in _parse_by_halves(lines, checker, 0):
                 start, checker.row = checker.row, checker.row + first
                 yield checker.parse(columns, text_fields)
                 checker.row = start
@@ -100,11 +99,11 @@ def _csv_reader(
 
 
 class _CheckedCsv(io.RawIOBase):
-    """The bytes of a CSV file, checked for what Arrow takes without an error.
+    """The bytes of a CSV file, checked for faults that Arrow accepts.
 
-    InvalidRequestError for bytes that are not UTF-8, which Arrow would find out only in some of
-    the columns; for a quoted value that does not end, which would be all of the file that
-    follows; and for a value that is too long.
+    InvalidRequestError for bytes that are not UTF-8, which Arrow detects only in some columns,
+    for a quoted value without an end, which Arrow extends to the end of the file, and for a value
+    that is too long.
     """
 
     def __init__(self, stream: IO[bytes], path: SourceFile, value_bytes_max: int) -> None:
@@ -122,8 +121,8 @@ class _CheckedCsv(io.RawIOBase):
     def read(self, size: int = _BLOCK_BYTES) -> bytes:
         found = self._stream.read(max(size - 1, 1))
         if found.endswith(b"\r"):
-            # Arrow takes a line feed at the start of a block for the second half of an end of
-            # line, also within quotes.
+            # Arrow interprets a line feed at the start of a block as the second half of a line
+            # end, also within quotes.
             found += self._stream.read(1)
         try:
             self._decoder.decode(found, final=not found)
@@ -147,7 +146,7 @@ class _CheckedCsv(io.RawIOBase):
     def _check_unfinished(self, is_last: bool) -> None:
         value = self._unfinished
         if len(value) > self._value_bytes_max:
-            raise self._refusal(
+            raise self._error(
                 f"a value of more than {self._value_bytes_max} bytes "
                 "(see sleeper.ingest.line.bytes.max)"
             )
@@ -155,11 +154,11 @@ class _CheckedCsv(io.RawIOBase):
             return
         quoted = _QUOTED_VALUE.match(value)
         if quoted is not None and quoted.end() < len(value):
-            raise self._refusal("a quoted value with text after its last quote")
+            raise self._error("a quoted value with text after its last quote")
         if quoted is None and is_last:
-            raise self._refusal("a quoted value without an end: its last quote is missing")
+            raise self._error("a quoted value without an end: its last quote is missing")
 
-    def _refusal(self, reason: str) -> InvalidRequestError:
+    def _error(self, reason: str) -> InvalidRequestError:
         return InvalidRequestError(f"file {self._path}, line {self._line}: {reason}")
 
 
@@ -177,14 +176,14 @@ def _named_errors(reader: csv.CSVStreamingReader, path: SourceFile) -> Iterator[
 
 
 def _parse_json_column(column: pa.Array, field: Field) -> tuple[pa.Array, dict[int, str]]:
-    """Cells that hold JSON as the field's type, and the rows that do not fit with their reasons."""
+    """Parses cells of JSON as the field's type. Returns the reasons of rows that do not fit."""
     return cast_or_find(
         column, field, lambda part: cast_values(_json_cells(part, field), field.type)
     )
 
 
 def _json_cells(column: pa.Array, field: Field) -> pa.Array:
-    """The cells parsed as JSON lines of one field."""
+    """Parses the cells as JSON lines of one field."""
     name = json.dumps(field.name).encode()
     lines = [b"{%b:%b}" % (name, (cell.as_py() or "null").encode()) for cell in column]
     try:
@@ -208,7 +207,7 @@ def _opened(path: SourceFile) -> IO[bytes]:
 def _blocks_of_lines(
     stream: IO[bytes], path: SourceFile, line_bytes_max: int
 ) -> Iterator[list[bytes]]:
-    """The lines, some megabytes at a time. InvalidRequestError if one is too long."""
+    """Yields the lines in blocks of some megabytes. InvalidRequestError if one is too long."""
     line, unfinished = 1, b""
     while True:
         try:
@@ -235,10 +234,10 @@ def _blocks_of_lines(
         line += len(lines)
 
 
-def _parsed_by_halves(
+def _parse_by_halves(
     lines: list[bytes], checker: RowChecker, first: int
 ) -> Iterator[tuple[int, Columns]]:
-    """Columns of runs of lines that parse, each with its first line's place in the block."""
+    """Yields the columns of runs of valid lines after the place of the run's first line."""
     try:
         columns = parse_lines(lines, checker.schema)
     except NOT_ROWS as error:
@@ -248,8 +247,8 @@ def _parsed_by_halves(
             checker.reject_row(checker.row + first, reason, text)
             return
         half = len(lines) // 2
-        yield from _parsed_by_halves(lines[:half], checker, first)
-        yield from _parsed_by_halves(lines[half:], checker, first + half)
+        yield from _parse_by_halves(lines[:half], checker, first)
+        yield from _parse_by_halves(lines[half:], checker, first + half)
         return
     if columns:
         yield first, columns

@@ -1,11 +1,10 @@
-"""A merge written as one data file.
+"""Writes a merge as one data file.
 
-Where it can, the engine writes what it merges: it encodes columns side by side, and hands
-no row out; a tap above the merge gathers what the state and the sidecars want to know. Its
-files have no checksums in their pages. Other files are streamed to
-the `writer`: those of less than a row group, those of rows so uneven that a row group might
-outgrow its memory, those that iterators make, and those whose inputs are read from S3. A
-file that goes to S3 is put there when it is whole: there is room on disk where its inputs had it.
+DataFusion writes the file if possible, because it encodes columns in parallel and rows do not
+leave the engine. A tap above the merge gathers the facts for state and sidecars. Files of this
+writer have no page checksums. `DataFileWriter` writes the other files: those of less than a row
+group, those with rows of very uneven size, whose row groups might exceed memory, those of
+iterators, and those with inputs on S3. A file for S3 is uploaded when it is complete.
 """
 
 import contextlib
@@ -47,18 +46,18 @@ from sleeper.schema.model import KeyValue, Schema, precedes
 from sleeper.storage.bucket import is_s3_url
 from sleeper.storage.disk import sync_folder
 
-# A limit that limits nothing: the engine moves filters below sorts and merges, where a tap
-# would see each input's rows by themselves, but never below a limit.
+# DataFusion moves filters below sorts and merges, where a tap would see the rows of each input
+# separately, but never below a limit. This one has no other effect.
 _NO_LIMIT = 2**62
 _ROWS_PER_TURN = 65_536
 _QUEUED_TURNS_MAX = 2
 
 
 class KeyTap:
-    """Hears of all rows on their way: takes their keys and hashes, lets each row pass.
+    """A plan node that passes all rows and adds their keys and hashes to the facts.
 
-    What it takes goes to the facts in turns, in a thread of its own, so that the merge goes
-    on meanwhile. Whoever enters it has all facts when it ends.
+    A separate thread adds them in batches, concurrently to the merge. The facts are complete
+    when the context ends.
     """
 
     def __init__(self, schema: Schema, facts: KeyFacts, on_rows: Callable[[int], None]) -> None:
@@ -79,14 +78,14 @@ class KeyTap:
     def __exit__(self, kind: object, *_: object) -> None:
         try:
             if kind is None:
-                self._hand_over()
+                self._submit()
                 while self._turns:
                     self._turns.popleft().result()
         finally:
             self._thread.shutdown(wait=True, cancel_futures=True)
 
     def above(self, frame: DataFrame) -> DataFrame:
-        """The frame with the tap above it."""
+        """Returns the frame with the tap above it."""
         names = [f.name for f in self._schema.row_keys]
         types = [frame.schema().field(name).type for name in names]
         tap = udf(self._take, [*types, pa.int64()], pa.bool_(), "volatile", "tap")
@@ -104,14 +103,14 @@ class KeyTap:
             self._hashes.append(hashes.to_numpy().view(np.uint64))
             self._rows += len(hashes)
             if self._rows >= _ROWS_PER_TURN:
-                self._hand_over()
+                self._submit()
             self._on_rows(len(hashes))
         except BaseException as error:
             self.error = error
             raise
         return pa.array(np.ones(len(hashes), np.bool_))
 
-    def _hand_over(self) -> None:
+    def _submit(self) -> None:
         keys, hashes = self._keys, self._hashes
         self._keys, self._hashes, self._rows = [], [], 0
         while len(self._turns) > _QUEUED_TURNS_MAX:
@@ -119,16 +118,16 @@ class KeyTap:
         self._turns.append(self._thread.submit(self.facts.add_hashed, keys, hashes))
 
     def _check_order(self, keys: pa.Array) -> None:
-        # A plan that lost its order would make no file that is wrong to look at.
+        # Without this check, a plan that lost its order would write a file that looks valid.
         first, last = keys[0].as_py(), keys[-1].as_py()
         if precedes(last, first) or (self._last is not None and precedes(first, self._last)):
-            raise DataError(f"rows came out of order: {first!r} to {last!r} after {self._last!r}")
+            raise DataError(f"rows are out of order: {first!r} to {last!r} after {self._last!r}")
         self._last = last
 
 
 _STATISTICS_BYTES = 64
 _READ_BYTES = 1024 * 1024
-# As Arrow calls them, with the levels that Arrow takes.
+# The names of DataFusion for Arrow's codecs, with Arrow's default levels.
 _CODECS = {
     "zstd": "zstd(1)",
     "gzip": "gzip(9)",
@@ -143,19 +142,18 @@ def write_merge(
     target: WriteTarget,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> DataFile | None:
-    """Writes the merged rows as one file of the target's only leaf; None if there is no row.
+    """Writes the merged rows as one file of the target's only leaf. None if there is no row.
 
-    `on_rows` hears of rows as they come, and stops it all by raising. What was written is
-    deleted if it fails.
+    `on_rows` receives row counts, and stops the merge by raising. A failure deletes the file.
     """
     with merge_plan(request, engine) as plan, contextlib.closing(plan.batches()) as batches:
-        begun = _first_row_group(batches, request.schema, target.settings)
+        first = _read_first_row_group(batches, request.schema, target.settings)
         is_local = not any(is_s3_url(each.url) for each in plan.inputs)
-        if begun.is_whole and is_local and not plan.is_iterated and _is_even(plan, begun):
+        if first.is_complete and is_local and not plan.is_iterated and _is_even(plan, first):
             batches.close()
-            return _write_by_engine(plan, engine.spill_folder, target, begun, on_rows)
+            return _write_by_engine(plan, engine.spill_folder, target, first, on_rows)
         written = write_sorted(
-            itertools.chain(begun.batches, batches),
+            itertools.chain(first.batches, batches),
             target,
             FileStrategy.ONE_REFERENCE_PER_LEAF,
             on_rows,
@@ -165,14 +163,14 @@ def write_merge(
 
 @dataclass(frozen=True, slots=True)
 class _FirstRowGroup:
-    """The rows that a file begins with, and how many of them make a row group."""
+    """The first batches of a file, and the rows per row group."""
 
     batches: list[pa.RecordBatch]
     rows: int
-    is_whole: bool
+    is_complete: bool
 
 
-def _first_row_group(
+def _read_first_row_group(
     batches: Iterator[pa.RecordBatch], schema: Schema, settings: FileSettings
 ) -> _FirstRowGroup:
     taken: list[pa.RecordBatch] = []
@@ -183,20 +181,20 @@ def _first_row_group(
         size += taken[-1].nbytes
         group = settings.row_group_rows(rows, size)
         if rows >= group or size >= ROW_GROUP_BYTES_MAX:
-            return _FirstRowGroup(taken, group, is_whole=rows >= group)
-    return _FirstRowGroup(taken, rows, is_whole=False)
+            return _FirstRowGroup(taken, group, is_complete=rows >= group)
+    return _FirstRowGroup(taken, rows, is_complete=False)
 
 
-def _is_even(plan: MergePlan, begun: _FirstRowGroup) -> bool:
-    """Whether row groups of so many rows fit into memory wherever the inputs' rows are widest.
+def _is_even(plan: MergePlan, first: _FirstRowGroup) -> bool:
+    """Whether row groups of these rows fit into memory even for the widest rows of the inputs.
 
-    The engine ends a row group by its rows alone if it encodes columns side by side.
+    DataFusion limits a row group only by rows if it encodes columns in parallel.
     """
     with engine_errors():
         footers = (pq.read_metadata(each.url) for each in plan.inputs)
         groups = (f.row_group(place) for f in footers for place in range(f.num_row_groups))
         return all(
-            g.total_byte_size * begun.rows <= ROW_GROUP_BYTES_MAX * g.num_rows for g in groups
+            g.total_byte_size * first.rows <= ROW_GROUP_BYTES_MAX * g.num_rows for g in groups
         )
 
 
@@ -204,7 +202,7 @@ def _write_by_engine(
     plan: MergePlan,
     folder: Path,
     target: WriteTarget,
-    begun: _FirstRowGroup,
+    first: _FirstRowGroup,
     on_rows: Callable[[int], None],
 ) -> DataFile:
     root, (leaf,) = target.root, target.leaves
@@ -212,15 +210,14 @@ def _write_by_engine(
     facts = target.settings.key_facts(target.schema)
     tap = KeyTap(target.schema, facts, on_rows)
     place = contextlib.ExitStack()
-    # A name that is taken is somebody else's, and stays.
+    # Outside of `try`, because a file of the same name must not be deleted.
     local = place.enter_context(root.place_of(path, folder))
     try:
         with place:
             with tap:
-                _write_tapped(plan.frame, tap, local, _options(target.settings, begun))
-            # The engine takes a file that is not there for an empty one.
+                _write_tapped(plan.frame, tap, local, _writer_options(target.settings, first))
             check_files_exist([each.url for each in plan.inputs])
-            size, checksum = _made_durable(local, facts.rows)
+            size, checksum = _make_durable(local, facts.rows)
         sidecars = (*facts.write_sidecars(root, path), checksum.write_sidecar(root, path))
     except BaseException:  # an interrupt too
         with contextlib.suppress(SleeperError):
@@ -242,11 +239,11 @@ def _write_tapped(frame: DataFrame, tap: KeyTap, path: Path, options: ParquetWri
         raise
 
 
-def _options(settings: FileSettings, begun: _FirstRowGroup) -> ParquetWriterOptions:
-    """What makes the engine lay a file out as the `writer` does."""
-    rows = pa.Table.from_batches(begun.batches).slice(0, begun.rows)
+def _writer_options(settings: FileSettings, first: _FirstRowGroup) -> ParquetWriterOptions:
+    """Returns DataFusion's options for the layout of `DataFileWriter`."""
+    rows = pa.Table.from_batches(first.batches).slice(0, first.rows)
     repeating = dictionary_columns(rows)
-    # What is inside lists and maps has a dictionary, as it has by default.
+    # Values inside lists and maps have a dictionary by default.
     plain = [
         f.name for f in rows.schema if not pa.types.is_nested(f.type) and f.name not in repeating
     ]
@@ -255,16 +252,16 @@ def _options(settings: FileSettings, begun: _FirstRowGroup) -> ParquetWriterOpti
         compression=_CODECS.get(settings.compression_codec, settings.compression_codec),
         data_pagesize_limit=settings.page_bytes,
         dictionary_page_size_limit=settings.page_bytes // DICTIONARIES_PER_PAGE,
-        max_row_group_size=begun.rows,
+        max_row_group_size=first.rows,
         statistics_truncate_length=_STATISTICS_BYTES,
-        # It would name views.
+        # The stored schema would have views.
         skip_arrow_metadata=True,
         column_specific_options=dict.fromkeys(plain, without),
     )
 
 
-def _made_durable(path: Path, rows: int) -> tuple[int, FileChecksum]:
-    """Puts the file on disk, in its folder too; its bytes and checksum. It has so many rows."""
+def _make_durable(path: Path, rows: int) -> tuple[int, FileChecksum]:
+    """Syncs a file of `rows` rows and its folder to disk. Returns its bytes and checksum."""
     try:
         with path.open("rb") as file:
             os.fsync(file.fileno())

@@ -1,9 +1,9 @@
-"""A sorted stream written to the leaves that own its rows, in a few threads.
+"""Writes a sorted stream to the leaves of its rows, in several threads.
 
-Two strategies: a file for each leaf, or one shared file with a reference for each leaf
-(few small files on big trees). Encoding takes longer than merging, so files are written
-in lanes: each lane is one thread with a short queue, and each file stays in its lane.
-Waiting for the disk takes no processor, so files are made durable beside the lanes.
+Two strategies: one file per leaf, or one shared file with a reference per leaf, which makes few
+small files on large trees. Encoding takes longer than merging, so files are written in *lanes*: a
+lane is one thread with a short queue, and each file stays in its lane. Other threads make files
+durable, because waiting for the disk takes no processor time.
 """
 
 import contextlib
@@ -34,13 +34,13 @@ _ROWS_PER_TURN = 65_536
 _QUEUED_TURNS_MAX = 2
 _FINISHERS = 4
 _FINISHING_MAX = 8
-# A file keeps up to this much until a row group is full.
+# The bytes that an open file keeps until a row group is full.
 _KEPT_BYTES_PER_FILE = 64 * 1024**2
 _KEPT_BYTES_MAX = 512 * 1024**2
 
 
 class FileStrategy(Enum):
-    """How ingest writes files (property `sleeper.table.ingest.file.writing.strategy`)."""
+    """The layout of an ingest's files (`sleeper.table.ingest.file.writing.strategy`)."""
 
     ONE_FILE_PER_LEAF = "one_file_per_leaf"
     ONE_REFERENCE_PER_LEAF = "one_reference_per_leaf"
@@ -48,7 +48,7 @@ class FileStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """Where rows go: the table's place, shape and leaves, and the run that writes them."""
+    """The table, leaves and run of a write."""
 
     root: DataRoot
     table_id: str
@@ -61,7 +61,7 @@ class WriteTarget:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A finished file and the references that its rows need."""
+    """A complete file and its references."""
 
     file: DataFile
     references: tuple[FileReference, ...]
@@ -73,16 +73,16 @@ def write_sorted(
     strategy: FileStrategy,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> list[WrittenFile]:
-    """Writes the whole stream; `on_rows` hears how many rows were taken, for progress.
+    """Writes the stream. `on_rows` receives row counts as progress.
 
-    What it wrote is deleted if it fails: a full disk has room again at once.
+    A failure deletes the written files, which frees a full disk at once.
     """
     router = LeafRouter(target.schema, target.leaves)
     write = _write_shared if strategy is FileStrategy.ONE_REFERENCE_PER_LEAF else _write_by_leaf
     lanes = _Lanes(target.threads)
     try:
         with engine_errors(), lanes:
-            return write(_counted(batches, on_rows), target, router, lanes)
+            return write(_count_rows(batches, on_rows), target, router, lanes)
     except BaseException:  # an interrupt too
         with contextlib.suppress(SleeperError):
             suffixes = ("", *SIDECAR_SUFFIXES)
@@ -90,7 +90,7 @@ def write_sorted(
         raise
 
 
-def _counted(
+def _count_rows(
     batches: Iterator[pa.RecordBatch], on_rows: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
@@ -139,7 +139,7 @@ def _write_by_leaf(
                 lane = (len(finished) + len(open_files)) % target.threads
                 open_files[place] = _OpenFile(target, path, lanes, lane)
             open_files[place].add(rows)
-        # Leaves cut on a later field are open all at once: one may get several files.
+        # Leaves cut on a later field are open at the same time. A leaf may get several files.
         while sum(f.kept_bytes for f in open_files.values()) > _KEPT_BYTES_MAX:
             fullest = max(open_files, key=lambda p: open_files[p].kept_bytes)
             finished.append((fullest, open_files.pop(fullest).finish()))
@@ -148,7 +148,7 @@ def _write_by_leaf(
 
 
 def _is_passed(leaf: Partition, first_key: Any) -> bool:
-    """Whether a sorted stream that has come to the key will bring the leaf nothing more."""
+    """Whether a sorted stream at this key has no more rows of the leaf."""
     within = leaf.region.ranges[0]
     return within.max is not None and first_key is not None and not first_key < within.max
 
@@ -158,7 +158,7 @@ def _whole_reference(file: DataFile, leaf: Partition) -> WrittenFile:
 
 
 class _OpenFile:
-    """A file being written in its lane, a turn of some thousand rows at a time."""
+    """A file that is written in its lane, some thousand rows at a time."""
 
     def __init__(self, target: WriteTarget, path: str, lanes: "_Lanes", lane: int) -> None:
         self._lanes, self._lane = lanes, lane
@@ -176,7 +176,7 @@ class _OpenFile:
 
     @property
     def kept_bytes(self) -> int:
-        """At most how much of the file is in memory."""
+        """The maximum of the file's bytes in memory."""
         return min(self._bytes, _KEPT_BYTES_PER_FILE)
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -184,19 +184,19 @@ class _OpenFile:
         self._turn.append(rows)
         self._turn_rows += rows.num_rows
         if self._turn_rows >= _ROWS_PER_TURN:
-            self._hand_over()
+            self._submit()
 
     def finish(self) -> "Future[DataFile]":
-        self._hand_over()
+        self._submit()
         return self._lanes.finish(self._finish)
 
     def _finish(self) -> DataFile:
         for turn in self._turns:
-            # A turn that failed must not leave a file that looks whole without its rows.
+            # Raises the error of a failed write, so that no incomplete file is finished.
             turn.result()
         return self._writer.result().finish()
 
-    def _hand_over(self) -> None:
+    def _submit(self) -> None:
         turn, writer = self._turn, self._writer
         self._turn, self._turn_rows = [], 0
         if turn:
@@ -206,9 +206,9 @@ class _OpenFile:
 
 
 class _Lanes:
-    """A few threads, each doing its work in order with a short queue before it.
+    """Threads with short queues, each of which works in order.
 
-    Whoever submits waits while the lane's queue is full, and hears of its failures.
+    `submit` blocks while the lane's queue is full, and raises errors of earlier work.
     """
 
     def __init__(self, count: int) -> None:

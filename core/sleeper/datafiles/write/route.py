@@ -1,4 +1,4 @@
-"""Routes rows in key order to the leaf partitions that own them."""
+"""Routes rows in key order to their leaf partitions."""
 
 import bisect
 import itertools
@@ -17,10 +17,10 @@ Slice = tuple[int, pa.RecordBatch]
 
 
 class RangeRouter:
-    """Cuts batches of a sorted stream where ranges of its first column begin.
+    """Cuts batches of a sorted stream at the starts of ranges of its first column.
 
-    The ranges hold every value that comes, and do not overlap. Slices come as (place in
-    `ranges`, rows), in key order. A binary search finds each cut, so that no row is looked at.
+    The ranges contain every value and do not overlap. Slices are (index in `ranges`, rows), in
+    key order. A binary search finds each cut.
     """
 
     def __init__(self, ranges: Sequence[Range]) -> None:
@@ -29,7 +29,7 @@ class RangeRouter:
         self._places = [place for _, place in by_start]
 
     def route(self, batch: pa.RecordBatch) -> Iterator[Slice]:
-        """The batch's rows by range."""
+        """Yields the batch's rows by range."""
         if not batch.num_rows:
             return
         keys = batch.column(0)
@@ -49,9 +49,8 @@ class RangeRouter:
 class LeafRouter:
     """Cuts batches of a sorted stream at leaf boundaries.
 
-    `leaves` do not overlap, and hold every key that comes. Slices come as (place in `leaves`,
-    rows); the rows of one leaf stay in order. Only among leaves that are cut on a later field
-    are rows told apart by masks.
+    The leaves contain every key and do not overlap. Slices are (index in `leaves`, rows), and the
+    rows of a leaf stay in order. Leaves that are cut on a later field need masks.
     """
 
     def __init__(self, schema: Schema, leaves: Sequence[Partition]) -> None:
@@ -64,14 +63,14 @@ class LeafRouter:
         self._by_range = RangeRouter(ranges) if is_plain else None
 
     def route(self, batch: pa.RecordBatch) -> Iterator[Slice]:
-        """The batch's rows by leaf, in key order of the leaves' first field."""
+        """Yields the batch's rows by leaf, in order of the leaves' first field."""
         if self._by_range is not None:
             yield from self._by_range.route(batch)
         elif batch.num_rows:
             yield from self._route_by_masks(batch)
 
     def _route_by_masks(self, batch: pa.RecordBatch) -> Iterator[Slice]:
-        # Arrow has no kernels to filter views.
+        # Arrow has no filter kernels for views.
         batch = batch.cast(arrow_schema(self._schema))
         keys = batch.column(0)
         low, high = keys[0].as_py(), keys[-1].as_py()
@@ -83,7 +82,7 @@ class LeafRouter:
 
 
 def rows_in_region(batch: pa.RecordBatch, names: Sequence[str], region: Region) -> pa.RecordBatch:
-    """The rows whose row key, the columns of these names, is in the region."""
+    """Returns the rows in the region. `names` are the row key columns."""
     return batch.filter(_mask(batch, names, region))
 
 

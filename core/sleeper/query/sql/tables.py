@@ -18,7 +18,7 @@ from sleeper.datafiles.arrow import view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.plan_edit import scan_files
 from sleeper.datafiles.engine.predicate import column, regions_predicate
-from sleeper.datafiles.merge.processing import ProcessingStep, processed
+from sleeper.datafiles.merge.processing import ProcessingStep, apply_steps
 from sleeper.processing.restriction import visible_columns, visible_schema
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
@@ -41,7 +41,7 @@ def register_table(
     frames = [_group_frame(session, table, plan, group) for group in plan.groups]
     if frames:
         step = ProcessingStep(plan.processing, max(now_ms, plan.time_ms))
-        rows = processed(_union(frames), plan.schema, (step,))
+        rows = apply_steps(_union(frames), plan.schema, (step,))
         if visible != plan.schema:
             rows = rows.select(*(column(each.name) for each in visible.fields))
         session.register_view(quote_identifier(table.name), rows)
