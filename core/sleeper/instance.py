@@ -211,4 +211,4 @@ class OpenTable:
         try:
             find_table(self.instance.tables.index, None, self.ref.id)
         except NotFoundError as error:
-            raise StateMovedOnError(f"table {self.ref.name!r} was deleted meanwhile") from error
+            raise StateMovedOnError(f"table {self.ref.name!r} was deleted") from error

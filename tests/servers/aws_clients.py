@@ -1,12 +1,11 @@
-"""The process's AWS clients, which remember the environment that they were made in."""
+"""The cached AWS clients of the process."""
 
 import boto3
 
-from sleeper.aws.clients import aws_client, aws_client_at
+from sleeper.aws.clients import aws_client
 
 
 def forget_clients() -> None:
-    """Makes the next clients from the environment as it is now, credentials too."""
+    """Clears the cache, so that new clients use the current environment and credentials."""
     aws_client.cache_clear()
-    aws_client_at.cache_clear()
     boto3.setup_default_session()

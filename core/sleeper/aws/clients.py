@@ -17,7 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import NoCredentialsError
 from botocore.retries.quota import RetryQuota
 
-from sleeper.aws.errors import translated
+from sleeper.aws.errors import translate_errors
 from sleeper.retries import Backoff
 from sleeper.storage.bucket import Bucket, Credentials
 
@@ -35,21 +35,20 @@ _RETRY_COST = 14
 
 
 @functools.cache
-def aws_client(service: str) -> Any:
-    """Returns the client of a service, such as `sqs`. InvalidRequestError if no region is set."""
-    return make_client(service)
+def aws_client(service: str, endpoint: str | None = None) -> Any:
+    """Returns the client of a service, such as `sqs`. InvalidRequestError if no region is set.
 
-
-@functools.cache
-def aws_client_at(service: str, endpoint: str) -> Any:
-    """Returns the client of a service at a URL, unless the environment sets its endpoint."""
+    `endpoint` is the service's URL, unless the environment sets another.
+    """
+    if endpoint is None:
+        return make_client(service)
     configured = os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}")
     return make_client(service, endpoint_url=configured or endpoint)
 
 
 def make_client(service: str, **settings: Any) -> Any:
     """Makes a client that retries a request for `retries.retry_seconds`."""
-    with _CREATION_LOCK, translated(f"AWS {service}"), _enough_quota():
+    with _CREATION_LOCK, translate_errors(f"AWS {service}"), _enough_quota():
         # boto3 clients are safe for threads, but their creation is not.
         return boto3.client(service, config=_config(), **settings)
 
@@ -64,14 +63,14 @@ def partial_request_backoff() -> Backoff:
 
 def config_bucket_name(instance_id: str) -> str:
     """Returns the name of the instance's config bucket in the account of the credentials."""
-    with translated("the AWS account of the credentials"):
+    with translate_errors("the AWS account of the credentials"):
         account = aws_client("sts").get_caller_identity()["Account"]
     return f"sleeper-{instance_id.lower().replace('.', '-')}-config-{account}"
 
 
 def describe_bucket(name: str) -> Bucket:
     """Returns a bucket with the endpoint, region and credentials that boto3 uses."""
-    with translated("AWS credentials"):
+    with translate_errors("AWS credentials"):
         session = boto3.Session()
         credentials = _credentials(session)
     endpoint = next((os.environ[v] for v in _ENDPOINT_VARIABLES if os.environ.get(v)), None)
@@ -80,12 +79,12 @@ def describe_bucket(name: str) -> Bucket:
 
 def _credentials(session: boto3.Session) -> Credentials | None:
     """Returns the current credentials of a profile, or None if the object store reads its own."""
-    found = session.get_credentials()
-    if found is None:
+    credentials = session.get_credentials()
+    if credentials is None:
         raise NoCredentialsError
-    if found.method in _OBJECT_STORE_METHODS:
+    if credentials.method in _OBJECT_STORE_METHODS:
         return None
-    frozen = found.get_frozen_credentials()
+    frozen = credentials.get_frozen_credentials()
     return Credentials(frozen.access_key, frozen.secret_key, frozen.token)
 
 
@@ -104,7 +103,7 @@ def _config() -> Config:
 
 @contextmanager
 def _enough_quota() -> Iterator[None]:
-    """Gives clients that are made in the block a quota for the retries of all their threads.
+    """Gives clients created in the block a quota for the retries of all their threads.
 
     botocore's quota is 35 retries for all threads, which 8 threads use up in a second of an outage,
     and it has no setting. `tests/unit/aws/test_retries.py` fails if this has no effect any more.

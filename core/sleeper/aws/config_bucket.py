@@ -127,18 +127,18 @@ class PropertyFiles:
         with self._errors(_TABLES_FOLDER):
             return {
                 TableId(name.removeprefix("table-").removesuffix(".properties")): round(
-                    found["last_modified"].timestamp() * 1000
+                    listed["last_modified"].timestamp() * 1000
                 )
                 for page in obstore.list(self.store, prefix=_TABLES_FOLDER)
-                for found in page
-                if (name := found["path"].rpartition("/")[2]).startswith("table-")
+                for listed in page
+                if (name := listed["path"].rpartition("/")[2]).startswith("table-")
             }
 
     def _read(self, path: str) -> tuple[str, str | None]:
         """Returns the text and its version's tag."""
         with self._errors(path):
-            found = obstore.get(self.store, path)
-            return bytes(found.bytes()).decode(), found.meta["e_tag"]
+            result = obstore.get(self.store, path)
+            return bytes(result.bytes()).decode(), result.meta["e_tag"]
 
     def _change(self, path: str, change: Callable[[str], P], create: bool = False) -> P:
         """Replaces the file. NotFoundError if it does not exist, unless `create` is set."""
@@ -165,7 +165,7 @@ class PropertyFiles:
         return retry(attempt, on=_ChangedError, backoff=_BACKOFF)
 
     def _errors(self, path: str) -> contextlib.AbstractContextManager[None]:
-        return _translated(f"s3://{self._bucket_name}/{path}")
+        return _translate_errors(f"s3://{self._bucket_name}/{path}")
 
 
 class CodeObjects:
@@ -179,10 +179,10 @@ class CodeObjects:
 
     def list(self) -> list[StoredWheel]:
         """See the port. Objects in folders below are ignored."""
-        with _translated(f"{_CODE_FOLDER} of the config bucket"):
+        with _translate_errors(f"{_CODE_FOLDER} of the config bucket"):
             listed = obstore.list_with_delimiter(self._store, prefix=_CODE_FOLDER)["objects"]
-        found = [(each["path"].rpartition("/")[2], str(each["e_tag"])) for each in listed]
-        return [StoredWheel(name, tag) for name, tag in sorted(found) if name.endswith(".whl")]
+        tags = [(each["path"].rpartition("/")[2], str(each["e_tag"])) for each in listed]
+        return [StoredWheel(name, tag) for name, tag in sorted(tags) if name.endswith(".whl")]
 
     def read(self, file_name: str) -> bytes:
         """See the port."""
@@ -203,12 +203,12 @@ class CodeObjects:
 @contextlib.contextmanager
 def _wheel_errors(file_name: str) -> Iterator[str]:
     path = f"{_CODE_FOLDER}/{file_name}"
-    with _translated(f"{path} of the config bucket"):
+    with _translate_errors(f"{path} of the config bucket"):
         yield path
 
 
 @contextlib.contextmanager
-def _translated(where: str) -> Iterator[None]:
+def _translate_errors(where: str) -> Iterator[None]:
     """Raises `sleeper.errors`, naming the object, for errors of the object store."""
     try:
         yield

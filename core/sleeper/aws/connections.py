@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from sleeper.aws.clients import aws_client_at
-from sleeper.aws.errors import translated
+from sleeper.aws.clients import aws_client
+from sleeper.aws.errors import translate_errors
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.connection import Connection
 
@@ -28,8 +28,8 @@ class GatewayConnections:
             raise InvalidRequestError(
                 f"there is no WebSocket of the instance at {connection.endpoint}"
             )
-        client = aws_client_at(_SERVICE, "https" + own[own.index(":") :])
-        with translated(f"connection {connection.id}"):
+        client = aws_client(_SERVICE, "https" + own[own.index(":") :])
+        with translate_errors(f"connection {connection.id}"):
             client.post_to_connection(ConnectionId=connection.id, Data=frame.encode())
 
 

@@ -7,7 +7,7 @@ a listing has the first ten messages of each group, because SQS holds back the o
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from sleeper.aws.errors import translated
+from sleeper.aws.errors import translate_errors
 from sleeper.aws.queue import RECEIVE_MAX, Outgoing, count_messages, is_fifo, send_batches
 from sleeper.errors import NotFoundError, UnavailableError
 from sleeper.jobs.queue import DeadLetter
@@ -50,17 +50,17 @@ class SqsDeadLetters:
 
     def list(self, limit: int = 100) -> tuple[DeadLetter, ...]:
         """See the port. SQS does not record the time of death."""
-        found: dict[str, Any] = {}
+        messages: dict[str, Any] = {}
         if not sum(count_messages(self._client, self._name, self._dead_letters_url)):
             return ()
         try:
             for page in self._receive_all(_LIST_SECONDS):
-                found.update((raw["MessageId"], raw) for raw in page)
-                if len(found) >= limit:
+                messages.update((raw["MessageId"], raw) for raw in page)
+                if len(messages) >= limit:
                     break
         finally:
-            self._unhide(found.values())
-        letters = sorted(map(_letter, found.values()), key=lambda letter: letter.sent_ms)
+            self._unhide(messages.values())
+        letters = sorted(map(_letter, messages.values()), key=lambda letter: letter.sent_ms)
         return tuple(letters[:limit])
 
     def redrive(self) -> int:
@@ -84,10 +84,10 @@ class SqsDeadLetters:
         others: dict[str, Any] = {}
         try:
             for page in self._receive_all(_LIST_SECONDS):
-                found = [raw for raw in page if raw["MessageId"] == message_id]
-                others.update((r["MessageId"], r) for r in page if r not in found)
-                if found:
-                    self._delete(found)
+                messages = [raw for raw in page if raw["MessageId"] == message_id]
+                others.update((r["MessageId"], r) for r in page if r not in messages)
+                if messages:
+                    self._delete(messages)
                     return
         finally:
             self._unhide(others.values())
@@ -96,8 +96,8 @@ class SqsDeadLetters:
     def _receive_all(self, hidden_seconds: int) -> Iterator[Page]:
         """Yields pages of messages, hidden for this time, until no visible message is left."""
         while True:
-            with translated(f"queue {self._name!r}"):
-                answer = self._client.receive_message(
+            with translate_errors(f"queue {self._name!r}"):
+                response = self._client.receive_message(
                     QueueUrl=self._dead_letters_url,
                     MaxNumberOfMessages=RECEIVE_MAX,
                     VisibilityTimeout=hidden_seconds,
@@ -105,7 +105,7 @@ class SqsDeadLetters:
                     MessageSystemAttributeNames=["All"],
                     MessageAttributeNames=["All"],
                 )
-            page = answer.get("Messages", [])
+            page = response.get("Messages", [])
             if not page:
                 return
             yield page
@@ -121,11 +121,11 @@ class SqsDeadLetters:
         )
 
     def _delete(self, messages: Iterable[dict[str, Any]]) -> None:
-        with translated(f"queue {self._name!r}"):
-            answer = self._client.delete_message_batch(
+        with translate_errors(f"queue {self._name!r}"):
+            response = self._client.delete_message_batch(
                 QueueUrl=self._dead_letters_url, Entries=_entries(messages)
             )
-        if failed := answer.get("Failed"):
+        if failed := response.get("Failed"):
             raise UnavailableError(
                 f"queue {self._name!r}: {len(failed)} dead letters could not be deleted: "
                 f"{failed[0].get('Code')}"
@@ -135,7 +135,7 @@ class SqsDeadLetters:
         """Makes messages visible at once. After an error the visibility timeout does it."""
         entries = [{**entry, "VisibilityTimeout": 0} for entry in _entries(messages)]
         for start in range(0, len(entries), RECEIVE_MAX):
-            with translated(f"queue {self._name!r}"):
+            with translate_errors(f"queue {self._name!r}"):
                 self._client.change_message_visibility_batch(
                     QueueUrl=self._dead_letters_url, Entries=entries[start : start + RECEIVE_MAX]
                 )

@@ -19,8 +19,8 @@ from sleeper.admin.properties import set_table_properties
 from sleeper.admin.tables import create_table, parse_split_points, set_online
 from sleeper.aws.clients import aws_client, describe_bucket
 from sleeper.aws.config_bucket import PropertyFiles
-from sleeper.aws.errors import translated
-from sleeper.aws.instance import open_aws_instance
+from sleeper.aws.errors import translate_errors
+from sleeper.aws.instance import CONFIG_BUCKET_VARIABLE, open_aws_instance
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import AWS_PREFIX, INSTANCE_VARIABLE, Instance
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
@@ -29,6 +29,11 @@ from sleeper.properties.table import ONLINE, SPLITS_BASE64
 from sleeper.properties.values import InstanceProperties, instance_properties
 from sleeper.schema.json import schema_from_json
 from sleeper.storage.bucket import open_bucket
+
+_log = logging.getLogger(__name__)
+_RESPONSE_SECONDS = 30
+# The limit of CloudFormation.
+_RESPONSE_BYTES_MAX = 4096
 
 
 def empty_bucket(client: Any, bucket: str) -> int:
@@ -39,9 +44,9 @@ def empty_bucket(client: Any, bucket: str) -> int:
     deleted = 0
     with contextlib.suppress(client.exceptions.NoSuchBucket):
         # The first page each time, because the objects of earlier pages are deleted.
-        while found := _first_page(client, bucket):
-            _delete(client, bucket, found)
-            deleted += len(found)
+        while versions := _first_page(client, bucket):
+            _delete(client, bucket, versions)
+            deleted += len(versions)
     return deleted
 
 
@@ -50,20 +55,14 @@ def _first_page(client: Any, bucket: str) -> list[dict[str, Any]]:
     return [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
 
 
-def _delete(client: Any, bucket: str, found: list[dict[str, Any]]) -> None:
+def _delete(client: Any, bucket: str, versions: list[dict[str, Any]]) -> None:
     """Deletes a page of versions, which is the limit of one request."""
-    objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in found]
-    answer = client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
-    for error in answer.get("Errors", ()):
+    objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in versions]
+    response = client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
+    for error in response.get("Errors", ()):
         raise DataError(
             f"object {error['Key']} of bucket {bucket} cannot be deleted: {error.get('Message')}"
         )
-
-
-_log = logging.getLogger(__name__)
-_RESPONSE_SECONDS = 30
-# The limit of CloudFormation.
-_RESPONSE_BYTES_MAX = 4096
 
 
 class RequestType(Enum):
@@ -103,7 +102,7 @@ def answer_request(event: Mapping[str, Any], work: Callable[[CustomResourceReque
 
 
 def _put(event: Mapping[str, Any], reason: str) -> None:
-    answer = {
+    response = {
         "Status": "FAILED" if reason else "SUCCESS",
         # If the id changed, CloudFormation would delete the resource.
         "PhysicalResourceId": event.get("PhysicalResourceId") or event["LogicalResourceId"],
@@ -112,7 +111,7 @@ def _put(event: Mapping[str, Any], reason: str) -> None:
     # The URL's signature is of a request without a content type.
     request = urllib.request.Request(
         event["ResponseURL"],
-        data=_response_body(answer, reason),
+        data=_response_body(response, reason),
         headers={"Content-Type": ""},
         method="PUT",
     )
@@ -120,16 +119,13 @@ def _put(event: Mapping[str, Any], reason: str) -> None:
         pass
 
 
-def _response_body(answer: Mapping[str, Any], reason: str) -> bytes:
+def _response_body(response: Mapping[str, Any], reason: str) -> bytes:
     """Returns the response with as much of the reason as fits."""
     while True:
-        body = json.dumps({**answer, "Reason": reason}).encode()
+        body = json.dumps({**response, "Reason": reason}).encode()
         if len(body) <= _RESPONSE_BYTES_MAX or not reason:
             return body
         reason = reason[: len(reason) * 9 // 10]
-
-
-CONFIG_BUCKET_VARIABLE = "SLEEPER_CONFIG_BUCKET"
 
 
 def write_properties(event: Mapping[str, Any]) -> None:
@@ -165,7 +161,7 @@ def deployed_properties(
 def protect_tables(dynamo: Any, names: Sequence[str], protect: bool) -> None:
     """Turns the deletion protection of DynamoDB tables on or off."""
     for name in names:
-        with translated(f"table {name}"):
+        with translate_errors(f"table {name}"):
             table = dynamo.describe_table(TableName=name)["Table"]
             if table.get("DeletionProtectionEnabled", False) != protect:
                 dynamo.update_table(TableName=name, DeletionProtectionEnabled=protect)

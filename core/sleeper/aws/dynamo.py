@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from sleeper.aws.clients import partial_request_backoff
-from sleeper.aws.errors import RefusedError, ThrottledError, translated
+from sleeper.aws.errors import RefusedError, ThrottledError, translate_errors
 from sleeper.errors import ConflictError, UnavailableError
 from sleeper.retries import Backoff, retry
 
@@ -37,7 +37,7 @@ R = TypeVar("R")
 class DynamoItems:
     """The items of one DynamoDB table. Safe for threads.
 
-    Errors are those of `errors.translated` and name `label`; a failed condition is RefusedError.
+    Errors name `label`; a failed condition is RefusedError.
     """
 
     def __init__(self, client: "DynamoDBClient", table_name: str, label: str) -> None:
@@ -47,7 +47,7 @@ class DynamoItems:
 
     def get(self, key: Item) -> Item | None:
         """Returns the item, or None."""
-        with translated(self.label):
+        with translate_errors(self.label):
             response = self._client.get_item(
                 TableName=self._table_name, Key=_marshal(key), ConsistentRead=True
             )
@@ -69,7 +69,7 @@ class DynamoItems:
 
         def attempt() -> None:
             nonlocal unprocessed
-            with translated(self.label):
+            with translate_errors(self.label):
                 response = self._client.batch_get_item(RequestItems=unprocessed)
             items.extend(map(_unmarshal, response["Responses"].get(self._table_name, [])))
             unprocessed = response.get("UnprocessedKeys")
@@ -81,7 +81,7 @@ class DynamoItems:
 
     def put(self, item: Item, condition: str | None = None, values: Item | None = None) -> None:
         """Puts the item if the condition holds."""
-        with translated(self.label):
+        with translate_errors(self.label):
             self._client.put_item(**self.put_write(item, condition, values)["Put"])
 
     def put_all(self, puts: Sequence[Put]) -> None:
@@ -111,7 +111,7 @@ class DynamoItems:
     ) -> Item:
         """Changes the item by an update expression; returns it as it is after that."""
         request = self.update_write(key, change, condition, values)["Update"]
-        with translated(self.label):
+        with translate_errors(self.label):
             response = self._client.update_item(**request, ReturnValues="ALL_NEW")
         return _unmarshal(response["Attributes"])
 
@@ -126,7 +126,7 @@ class DynamoItems:
 
         def attempt() -> None:
             nonlocal unprocessed
-            with translated(self.label):
+            with translate_errors(self.label):
                 response = self._client.batch_write_item(RequestItems=unprocessed)
             unprocessed = response.get("UnprocessedItems")
             if unprocessed:
@@ -174,7 +174,7 @@ class DynamoItems:
         pages = self._client.get_paginator(operation).paginate(
             TableName=self._table_name, PaginationConfig=config, **source, **request
         )
-        with translated(self.label):
+        with translate_errors(self.label):
             for page in pages:
                 yield [_unmarshal(item) for item in page["Items"]]
 
@@ -186,7 +186,7 @@ class DynamoItems:
         options: Any = {} if token is None else {"ClientRequestToken": token}
 
         def attempt() -> None:
-            with translated(self.label):
+            with translate_errors(self.label):
                 self._client.transact_write_items(TransactItems=writes, **options)  # type: ignore[arg-type]
 
         retry(attempt, on=ThrottledError, backoff=partial_request_backoff())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from sleeper.aws.errors import code_of, translated
+from sleeper.aws.errors import error_code, translate_errors
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
 from sleeper.jobs.spark_submit import kubernetes_arguments
@@ -39,13 +39,13 @@ class EksStateMachine:
     def submit(self, job: PlatformJob) -> str:
         """See the port. Step Functions refuses an execution's name for 90 days after its end."""
         text = json.dumps(execution_input(job, self.image))
-        with translated(f"bulk import job {job.job_id} on EKS"):
+        with translate_errors(f"bulk import job {job.job_id} on EKS"):
             try:
                 response = self.client.start_execution(
                     stateMachineArn=self.state_machine_arn, name=job.run_id, input=text
                 )
             except ClientError as error:
-                if code_of(error) != _EXISTS:
+                if error_code(error) != _EXISTS:
                     raise
                 arn = self.state_machine_arn.replace(":stateMachine:", ":execution:")
                 return f"{arn}:{job.run_id}"
@@ -53,18 +53,18 @@ class EksStateMachine:
 
     def outcome(self, reference: str) -> RunOutcome:
         """See the port."""
-        with translated(f"execution {reference}"):
+        with translate_errors(f"execution {reference}"):
             try:
-                found = self.client.describe_execution(executionArn=reference)
+                execution = self.client.describe_execution(executionArn=reference)
             except ClientError as error:
-                if code_of(error) in _MISSING:
+                if error_code(error) in _MISSING:
                     raise NotFoundError(f"execution {reference} does not exist") from error
                 raise
-        state = _ENDED.get(found["status"], RunState.RUNNING)
+        state = _ENDED.get(execution["status"], RunState.RUNNING)
         if state is not RunState.FAILED:
             return RunOutcome(state)
-        details = (found.get("error"), found.get("cause"))
-        return RunOutcome(state, ": ".join([found["status"], *filter(None, details)]))
+        details = (execution.get("error"), execution.get("cause"))
+        return RunOutcome(state, ": ".join([execution["status"], *filter(None, details)]))
 
 
 def execution_input(job: PlatformJob, image: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sleeper.aws.errors import translated
+from sleeper.aws.errors import translate_errors
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
 from sleeper.jobs.spark_submit import docker_configuration, yarn_command
@@ -79,14 +79,14 @@ class EmrClusters:
     def submit(self, job: PlatformJob) -> str:
         """See the port. EMR has no client token, so a cluster of that name is searched first."""
         request = cluster_request(self.settings, self.size.overridden(job.platform_spec), job)
-        with translated(f"bulk import job {job.job_id} on EMR"):
-            found = self._find_cluster(request["Name"])
-            return found or str(self.client.run_job_flow(**request)["JobFlowId"])
+        with translate_errors(f"bulk import job {job.job_id} on EMR"):
+            existing = self._find_cluster(request["Name"])
+            return existing or str(self.client.run_job_flow(**request)["JobFlowId"])
 
     def outcome(self, reference: str) -> RunOutcome:
         """See the port."""
         try:
-            with translated(f"EMR cluster {reference}"):
+            with translate_errors(f"EMR cluster {reference}"):
                 cluster = self.client.describe_cluster(ClusterId=reference)["Cluster"]
         except InvalidRequestError as error:
             raise NotFoundError(str(error)) from error
@@ -108,7 +108,7 @@ class EmrClusters:
         return next((c["Id"] for p in pages for c in p["Clusters"] if c["Name"] == name), None)
 
     def _failures(self, cluster_id: str) -> list[str]:
-        with translated(f"steps of EMR cluster {cluster_id}"):
+        with translate_errors(f"steps of EMR cluster {cluster_id}"):
             steps = self.client.list_steps(ClusterId=cluster_id)["Steps"]
         details: list[Any] = [step["Status"].get("FailureDetails") or {} for step in steps]
         return [

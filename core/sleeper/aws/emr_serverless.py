@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sleeper.aws.errors import MissingResourceError, translated
+from sleeper.aws.errors import MissingResourceError, translate_errors
 from sleeper.errors import NotFoundError
 from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
 from sleeper.jobs.spark_submit import MAIN_FILE, serverless_settings, submit_options
@@ -45,7 +45,7 @@ class EmrServerless:
             "logGroupName": self.log_group,
             "logStreamNamePrefix": job.run_id,
         }
-        with translated(f"bulk import job {job.job_id} on EMR Serverless"):
+        with translate_errors(f"bulk import job {job.job_id} on EMR Serverless"):
             response = self.client.start_job_run(
                 applicationId=self.application_id,
                 clientToken=job.run_id,
@@ -62,7 +62,7 @@ class EmrServerless:
     def outcome(self, reference: str) -> RunOutcome:
         """See the port."""
         try:
-            with translated(f"job run {reference} of EMR Serverless"):
+            with translate_errors(f"job run {reference} of EMR Serverless"):
                 run = self.client.get_job_run(
                     applicationId=self.application_id, jobRunId=reference
                 )["jobRun"]

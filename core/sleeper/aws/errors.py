@@ -57,14 +57,14 @@ class ThrottledError(UnavailableError):
     """The service had no capacity for the request or a part of it, which boto3 does not retry."""
 
 
-def code_of(error: ClientError) -> str:
+def error_code(error: ClientError) -> str:
     """Returns the error's code, without the prefixes of older protocols."""
     return str(error.response.get("Error", {}).get("Code", "")).rpartition(".")[2]
 
 
 @contextlib.contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Raises an error of `sleeper.errors` that names `what` for an error of boto3 in the block.
+def translate_errors(subject: str) -> Iterator[None]:
+    """Raises an error of `sleeper.errors` that names `subject` for an error of boto3 in the block.
 
     A failed condition is RefusedError. Throttling, failing and unreachable services, and missing
     permissions are UnavailableError; missing infrastructure is MissingResourceError.
@@ -72,17 +72,17 @@ def translated(what: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise _translate(what, error) from error
+        raise _translate(subject, error) from error
     except (NoRegionError, NoCredentialsError) as error:
-        raise InvalidRequestError(f"{what}: {error}") from error
+        raise InvalidRequestError(f"{subject}: {error}") from error
     except BotoCoreError as error:
-        raise UnavailableError(f"{what}: {error}") from error
+        raise UnavailableError(f"{subject}: {error}") from error
 
 
-def _translate(what: str, error: ClientError) -> SleeperError:
-    code = code_of(error)
+def _translate(subject: str, error: ClientError) -> SleeperError:
+    code = error_code(error)
     message = str(error.response.get("Error", {}).get("Message", ""))
-    text = f"{what}: {code}: {message}"
+    text = f"{subject}: {code}: {message}"
     if code == "ConditionalCheckFailedException":
         return RefusedError(text, (0,))
     if code == "TransactionCanceledException":

@@ -45,8 +45,8 @@ class DynamoFileRequests:
 
     def tables(self) -> tuple[TableId, ...]:
         """See the port."""
-        found = {item["waiting"] for item in self._items.scan(WAITING.name, "waiting")}
-        return tuple(TableId(each) for each in sorted(found))
+        tables = {item["waiting"] for item in self._items.scan(WAITING.name, "waiting")}
+        return tuple(TableId(each) for each in sorted(tables))
 
     def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
         """See the port."""

@@ -15,7 +15,7 @@ from sleeper.aws.clients import aws_client, config_bucket_name, describe_bucket
 from sleeper.aws.config_bucket import CodeObjects, PropertyFiles, deployed_value
 from sleeper.aws.connections import GatewayConnections
 from sleeper.aws.dead_letters import BodyRewriter, SqsDeadLetters
-from sleeper.aws.errors import translated
+from sleeper.aws.errors import translate_errors
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.process_folder import ProcessFolder, private_folder
 from sleeper.aws.query_tracker import DynamoQueryTracker
@@ -146,7 +146,7 @@ def open_aws_instance(instance_id: str, clock: Clock = system_clock) -> Instance
         events = aws_client("events")
         for rule in rules:
             name = rule.rpartition("/")[2]  # a rule is listed by its name or its ARN
-            with translated(f"EventBridge rule {name!r}"):
+            with translate_errors(f"EventBridge rule {name!r}"):
                 (events.enable_rule if on else events.disable_rule)(Name=name)
         return rules
 
@@ -208,14 +208,14 @@ def _property_files(instance_id: str) -> PropertyFiles:
     bucket = os.environ.get(CONFIG_BUCKET_VARIABLE) or config_bucket_name(instance_id)
     files = PropertyFiles(open_bucket(describe_bucket(bucket)), bucket)
     try:
-        found = files.instance().get(ID)
+        owner = files.instance().get(ID)
     except (NotFoundError, MissingBucketError) as error:
         raise NotFoundError(
             f"instance aws:{instance_id} is not in this account and region: {error}"
         ) from error
-    if found != instance_id:
+    if owner != instance_id:
         raise InvalidRequestError(
-            f"instance aws:{instance_id}: bucket {bucket} belongs to instance {found!r}"
+            f"instance aws:{instance_id}: bucket {bucket} belongs to instance {owner!r}"
         )
     return files
 

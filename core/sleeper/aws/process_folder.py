@@ -58,10 +58,10 @@ def private_folder(folder: Path) -> Path:
     """
     try:
         folder.mkdir(exist_ok=True, mode=0o700)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError as error:
         raise UnavailableError(f"{folder}: {error}") from error
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022:
         raise UnavailableError(f"{folder} is not a private folder of this user")
     return folder
 

@@ -81,12 +81,12 @@ class DynamoQueryTracker:
             self._items.put(item, _IS_NEW)
             return pin
         except RefusedError:
-            found = self._read(query_id)
-        if found.get("fingerprint") != pin.fingerprint:
+            item = self._read(query_id)
+        if item.get("fingerprint") != pin.fingerprint:
             raise QueryIdTakenError(query_id)
-        if _state(found).is_finished:
+        if _state(item).is_finished:
             return None
-        return QueryPin(pin.fingerprint, found["tableId"], found["version"], found["queryTime"])
+        return QueryPin(pin.fingerprint, item["tableId"], item["version"], item["queryTime"])
 
     def plan(self, query_id: str, sub_query_ids: Sequence[str]) -> None:
         """See the port. It writes transactions of a hundred subqueries, some concurrently."""
@@ -160,7 +160,7 @@ class DynamoQueryTracker:
             **_STATES,
         }
         try:
-            found = self._update(
+            item = self._update(
                 query_id,
                 WHOLE_QUERY,
                 "SET #lastKnownState = :failed, #errors = :error, #lastUpdateTime = :now,"
@@ -173,7 +173,7 @@ class DynamoQueryTracker:
             if self._read(query_id).get("fingerprint") != fingerprint:
                 raise QueryIdTakenError(query_id) from None
             return None
-        return _status(found)
+        return _status(item)
 
     def query(self, query_id: str) -> QueryStatus:
         """See the port."""
@@ -201,11 +201,11 @@ class DynamoQueryTracker:
 
     def _end_query(self, query_id: str) -> QueryStatus | None:
         """Ends the query if it is not finished and all its subqueries are."""
-        found = self._items.get(_key_of(query_id, WHOLE_QUERY))
-        if found is None or "subQueries" not in found or _state(found).is_finished:
+        item = self._items.get(_key_of(query_id, WHOLE_QUERY))
+        if item is None or "subQueries" not in item or _state(item).is_finished:
             return None
-        counts = (found.get(name, 0) for name in ("finishedSubQueries", "failedSubQueries"))
-        state = state_of_query(found["subQueries"], *counts)
+        counts = (item.get(name, 0) for name in ("finishedSubQueries", "failedSubQueries"))
+        state = state_of_query(item["subQueries"], *counts)
         if not state.is_finished:
             return None
         try:
@@ -279,16 +279,16 @@ class DynamoQueryTracker:
                 lambda: self._items.update(key, change, condition, values)
             )
         except RefusedError:
-            found = self._items.get(key)
-            if found is None or found.get("writeId") != write_id:
+            item = self._items.get(key)
+            if item is None or item.get("writeId") != write_id:
                 raise
-            return found
+            return item
 
     def _read(self, query_id: str) -> Item:
-        found = self._items.get(_key_of(query_id, WHOLE_QUERY))
-        if found is None:
+        item = self._items.get(_key_of(query_id, WHOLE_QUERY))
+        if item is None:
             raise NotFoundError(f"no query {query_id!r} is known")
-        return found
+        return item
 
     def _read_all(self, query_id: str) -> list[Item]:
         """Returns the items of the query and of its subqueries."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from sleeper.aws.clients import partial_request_backoff
-from sleeper.aws.errors import MissingResourceError, ThrottledError, code_of, translated
+from sleeper.aws.errors import MissingResourceError, ThrottledError, error_code, translate_errors
 from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Message, QueueCounts
 from sleeper.retries import retry
@@ -102,12 +102,12 @@ def _send_batch(client: "SQSClient", queue: str, url: str, batch: Sequence[Outgo
     sent: dict[str, str] = {}
 
     def attempt() -> None:
-        with translated(f"queue {queue!r}"):
-            answer = client.send_message_batch(QueueUrl=url, Entries=list(waiting.values()))
-        for done in answer.get("Successful", ()):
+        with translate_errors(f"queue {queue!r}"):
+            response = client.send_message_batch(QueueUrl=url, Entries=list(waiting.values()))
+        for done in response.get("Successful", ()):
             sent[done["Id"]] = done["MessageId"]
             del waiting[done["Id"]]
-        _raise_sender_fault(queue, answer.get("Failed", ()))
+        _raise_sender_fault(queue, response.get("Failed", ()))
         if waiting:
             raise ThrottledError(f"queue {queue!r}: {len(waiting)} messages were not sent")
 
@@ -159,7 +159,7 @@ class SqsQueue:
         members = Outgoing(body, group, deduplication_id).members()
         if delay_seconds:
             members["DelaySeconds"] = math.ceil(delay_seconds)
-        with translated(f"queue {self._name!r}"):
+        with translate_errors(f"queue {self._name!r}"):
             return str(self._client.send_message(QueueUrl=self._url, **members)["MessageId"])
 
     def send_all(self, bodies: Sequence[str], groups: Sequence[str] | None = None) -> None:
@@ -176,14 +176,14 @@ class SqsQueue:
         deadline = time.monotonic() + wait_seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
-            with translated(f"queue {self._name!r}"):
-                answer = self._client.receive_message(
+            with translate_errors(f"queue {self._name!r}"):
+                response = self._client.receive_message(
                     QueueUrl=self._url,
                     MaxNumberOfMessages=min(messages_max, RECEIVE_MAX),
                     WaitTimeSeconds=min(math.ceil(left), _WAIT_SECONDS_MAX),
                     MessageSystemAttributeNames=["All"],
                 )
-            received = tuple(_message(raw) for raw in answer.get("Messages", ()))
+            received = tuple(_message(raw) for raw in response.get("Messages", ()))
             if received or time.monotonic() >= deadline:
                 return received
 
@@ -197,7 +197,7 @@ class SqsQueue:
     def delete(self, receipt: str) -> None:
         """See the port."""
         try:
-            with translated(f"queue {self._name!r}"):
+            with translate_errors(f"queue {self._name!r}"):
                 self._client.delete_message(QueueUrl=self._url, ReceiptHandle=receipt)
         except Exception as error:
             if not _is_stale_receipt(error):
@@ -221,7 +221,7 @@ class SqsQueue:
     def _set_visibility(self, receipt: str, seconds: float) -> bool:
         """Returns False if the receipt does not hold its message any more."""
         try:
-            with translated(f"queue {self._name!r}"):
+            with translate_errors(f"queue {self._name!r}"):
                 self._client.change_message_visibility(
                     QueueUrl=self._url,
                     ReceiptHandle=receipt,
@@ -244,9 +244,9 @@ def count_messages(client: "SQSClient", name: str, url: str) -> tuple[int, int, 
     names: Any = [
         f"ApproximateNumberOfMessages{ending}" for ending in ("", "NotVisible", "Delayed")
     ]
-    with translated(f"queue {name!r}"):
-        found = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    visible, in_flight, delayed = (int(found.get(name, 0)) for name in names)
+    with translate_errors(f"queue {name!r}"):
+        response = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)
+    visible, in_flight, delayed = (int(response["Attributes"].get(name, 0)) for name in names)
     return visible, in_flight, delayed
 
 
@@ -265,7 +265,7 @@ def _message(raw: "MessageTypeDef") -> Message:
 
 def _is_stale_receipt(error: BaseException) -> bool:
     cause = error.__cause__
-    return isinstance(cause, ClientError) and code_of(cause) in _STALE_RECEIPT
+    return isinstance(cause, ClientError) and error_code(cause) in _STALE_RECEIPT
 
 
 class SqsResultsQueue:
@@ -283,11 +283,11 @@ class SqsResultsQueue:
     @cached_property
     def message_bytes_max(self) -> int:
         """See the port. The limit is an attribute of the queue."""
-        with self._missing_as_not_found(), translated(f"queue {self._url}"):
-            found = self._client.get_queue_attributes(
+        with self._missing_as_not_found(), translate_errors(f"queue {self._url}"):
+            response = self._client.get_queue_attributes(
                 QueueUrl=self._url, AttributeNames=["MaximumMessageSize"]
             )
-        return min(int(found["Attributes"]["MaximumMessageSize"]), MESSAGE_BYTES_MAX)
+        return min(int(response["Attributes"]["MaximumMessageSize"]), MESSAGE_BYTES_MAX)
 
     def send_all(self, bodies: Sequence[str]) -> None:
         """See the port."""

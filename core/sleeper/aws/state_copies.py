@@ -124,7 +124,7 @@ class StateCopies:
         self._evicted_at = time.monotonic()
         limits = self._limits()
         copies = [file.parent for file in self._folder().glob(f"*/{_STATE_FILE}")]
-        sizes = {copy.name: _bytes_of(copy) for copy in copies}
+        sizes = {copy.name: _folder_bytes(copy) for copy in copies}
         sizes.pop(for_table, None)
         in_use = [name for name in self._open if name != for_table]
         closed = [name for name in sizes if name not in self._open]
@@ -159,5 +159,5 @@ def _delete_copy(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _bytes_of(folder: Path) -> int:
+def _folder_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())

@@ -53,17 +53,17 @@ class DynamoTableIndex:
 
     def by_id(self, table_id: TableId) -> TableRef:
         """See the port."""
-        found = self._find(table_id)
-        if found is None:
+        table = self._find(table_id)
+        if table is None:
             raise NotFoundError(f"no table has id {table_id!r}")
-        return found
+        return table
 
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
         """See the port."""
         # An item of the table by id keeps its place. In the table by online, a table that goes
         # online or offline during the scan would be missed or listed twice.
-        found = (table for table in map(_table, self._by_id.scan()) if table.state is state)
-        return tuple(sorted(found, key=lambda t: (t.name.encode(), t.id)))
+        tables = (table for table in map(_table, self._by_id.scan()) if table.state is state)
+        return tuple(sorted(tables, key=lambda t: (t.name.encode(), t.id)))
 
     def replace(self, before: TableRef, after: TableRef) -> None:
         """See the port."""
@@ -74,12 +74,12 @@ class DynamoTableIndex:
 
     def remove(self, table_id: TableId) -> None:
         """See the port."""
-        found = self._find(table_id)
-        if found is None:
+        table = self._find(table_id)
+        if table is None:
             return
-        if found.state is not TableState.DELETING:
-            raise InvalidRequestError(f"table {found.name!r} is not being deleted")
-        self._change(found, None)
+        if table.state is not TableState.DELETING:
+            raise InvalidRequestError(f"table {table.name!r} is not being deleted")
+        self._change(table, None)
 
     def _find(self, table_id: TableId) -> TableRef | None:
         item = self._by_id.get({"TableId": table_id}) if table_id else None

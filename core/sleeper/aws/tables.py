@@ -42,7 +42,7 @@ class AwsTables:
         self.copies.forget(table_id)
         self.open_log(table_id).delete()
         self.files.remove(table_id)
-        paths = (found.path for found in self.root.list_objects(f"{table_id}/"))
+        paths = (each.path for each in self.root.list_objects(f"{table_id}/"))
         marker = f"{table_id}/{_MARKER}"
         others = (path for path in paths if path != marker)
         while some := list(islice(others, _DELETED_AT_ONCE)):
@@ -53,12 +53,12 @@ class AwsTables:
     def abandoned(self, older_than_ms: int) -> tuple[TableId, ...]:
         """Returns tables without a row that were last written before that time."""
         written = self.files.written_ms()
-        made = {*written, *self._with_objects()}
-        if not made:
+        created = {*written, *self._with_objects()}
+        if not created:
             return ()
         # After the files, because a table may get its row in between.
         listed = {ref.id for state in TableState for ref in self.index.list(state)}
-        newest = {i: self._written_ms(i, written.get(i)) for i in sorted(made - listed)}
+        newest = {i: self._written_ms(i, written.get(i)) for i in sorted(created - listed)}
         return tuple(i for i, ms in newest.items() if ms is not None and ms < older_than_ms)
 
     def _with_objects(self) -> Iterator[TableId]:
@@ -69,5 +69,5 @@ class AwsTables:
 
     def _written_ms(self, table_id: TableId, file_written_ms: int | None) -> int | None:
         """Returns the time of the table's last write, or None if it has no files."""
-        times = [found.modified_ms for found in self.root.list_objects(f"{table_id}/")]
+        times = [each.modified_ms for each in self.root.list_objects(f"{table_id}/")]
         return max([*times, *([] if file_written_ms is None else [file_written_ms])], default=None)

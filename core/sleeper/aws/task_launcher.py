@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sleeper.aws.errors import translated
+from sleeper.aws.errors import translate_errors
 from sleeper.errors import UnavailableError
 from sleeper.jobs.task_launcher import Launch
 
@@ -36,7 +36,7 @@ class EcsTaskLauncher:
         pages = self._client.get_paginator("list_tasks").paginate(
             cluster=self._cluster, family=self._family, desiredStatus="RUNNING"
         )
-        with translated(f"tasks of {self._family}"):
+        with translate_errors(f"tasks of {self._family}"):
             return sum(len(page["taskArns"]) for page in pages)
 
     def start(self, count: int) -> Launch:
@@ -45,7 +45,7 @@ class EcsTaskLauncher:
         while started < count:
             requested = min(count - started, _TASKS_PER_CALL)
             try:
-                with translated(f"tasks of {self._family}"):
+                with translate_errors(f"tasks of {self._family}"):
                     response = self._client.run_task(**self._request(requested))
             except UnavailableError as error:
                 # Throttled, or out of capacity.

@@ -66,12 +66,12 @@ class _Events:
 
     def newest(self, kinds: Sequence[str], prefix: str = "") -> Iterator[str]:
         """Yields jobs or tasks of these kinds by the time of their newest event, newest first."""
-        found = heapq.merge(
+        items = heapq.merge(
             *(self._listed(listing) for listing in _listings(kinds)),
             key=lambda item: (-item["at"], item[self._subject]),
         )
         seen: set[str] = set()
-        for item in found:
+        for item in items:
             subject = item[self._subject]
             if subject not in seen and subject.startswith(prefix):
                 seen.add(subject)
@@ -144,8 +144,8 @@ class DynamoJobTracker:
         prefix = "" if table_id is None else _job_key(table_id, "")
         newest = self._events.newest(_kinds(kind), prefix)
         with ThreadPoolExecutor(_READERS) as readers:
-            found = readers.map(self._events.read, list(islice(newest, limit)))
-            return fold_jobs(_job_event(item) for items in found for item in items)
+            subjects = readers.map(self._events.read, list(islice(newest, limit)))
+            return fold_jobs(_job_event(item) for items in subjects for item in items)
 
     def remove_before(self, time_ms: int) -> int:
         """See the port. Events also expire."""
@@ -216,12 +216,12 @@ class DynamoTaskTracker:
     def recent(self, kind: str | None = None, limit: int = RECENT_JOBS) -> tuple[TaskStatus, ...]:
         """See the port."""
         newest = self._events.newest([_TASK])
-        found: list[TaskStatus] = []
+        tasks: list[TaskStatus] = []
         with ThreadPoolExecutor(_READERS) as readers:
-            while len(found) < limit and (some := list(islice(newest, limit))):
+            while len(tasks) < limit and (some := list(islice(newest, limit))):
                 events = (e for items in readers.map(self._events.read, some) for e in items)
-                found += [t for t in fold_tasks(map(_task_event, events)) if kind in {None, t.kind}]
-        return tuple(found[:limit])
+                tasks += [t for t in fold_tasks(map(_task_event, events)) if kind in {None, t.kind}]
+        return tuple(tasks[:limit])
 
     def remove_before(self, time_ms: int) -> int:
         """See the port. Events also expire."""

@@ -73,8 +73,8 @@ def decompress_body(first_number: int, compressed: bytes) -> str:
 
 def body_number(path: str) -> int | None:
     """Returns the first number of the object's entry, or None if the path is not a body's."""
-    found = _NAME.search(path)
-    return int(found[1]) if found else None
+    match = _NAME.search(path)
+    return int(match[1]) if match else None
 
 
 _HEAD = "head"
@@ -125,7 +125,7 @@ class DynamoTransactionLog:
         try:
             entries = self._entries_after(after, limit)
         except NotFoundError as error:
-            # Trimmed meanwhile, or lost.
+            # Trimmed after the read of the head, or lost.
             _check_trimmed(after, self._head()[1])
             raise DataError(f"{self._items.label}: {error}") from error
         if not entries:
@@ -228,8 +228,8 @@ class DynamoTransactionLog:
                 break
         if not entries:
             # A range query may return an entry later than a read by its key does.
-            found = self._get(_entry_key(after + 1))
-            return [self._entry(found)] if found else []
+            item = self._get(_entry_key(after + 1))
+            return [self._entry(item)] if item else []
         return entries
 
     def _items_after(self, after: int, limit: int) -> Iterator[Item]:

@@ -126,7 +126,7 @@ class InstanceDatabase:
     def create(self) -> None:
         """Creates the file and its tables if they do not exist."""
         create_file(self._path)
-        with self._translated():
+        with self._translate_errors():
             connection = self._connection()
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
@@ -150,7 +150,7 @@ class InstanceDatabase:
 
     def read(self, sql: str, parameters: Parameters = ()) -> list[sqlite3.Row]:
         """Returns the rows of a query."""
-        with self._translated():
+        with self._translate_errors():
             source = read_only_source(self._path)
             if source is not None:
                 return self._read_only(*source, sql, parameters)
@@ -175,7 +175,7 @@ class InstanceDatabase:
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
         """Runs one transaction under the write lock, and commits it or rolls it back."""
-        with self._translated():
+        with self._translate_errors():
             connection = self._connection()
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -224,7 +224,7 @@ class InstanceDatabase:
             self._connections.remove(each)
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.IntegrityError as error:

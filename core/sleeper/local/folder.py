@@ -71,12 +71,12 @@ class CodeFolder:
     def list(self) -> list[StoredWheel]:
         """See the port. A tag holds the file's time, size and inode."""
         try:
-            found = [(path.name, path.stat()) for path in sorted(self.folder.glob("*.whl"))]
+            files = [(path.name, path.stat()) for path in sorted(self.folder.glob("*.whl"))]
         except OSError as error:
             raise UnavailableError(f"cannot list {self.folder}: {error.strerror}") from error
         return [
             StoredWheel(name, f"{each.st_mtime_ns}-{each.st_size}-{each.st_ino}")
-            for name, each in found
+            for name, each in files
             if stat.S_ISREG(each.st_mode)
         ]
 

@@ -22,9 +22,9 @@ class LocalSources:
     def find(self, path: str) -> Sequence[tuple[str, int]]:
         from sleeper.datafiles.sources.files import find_source_files
 
-        found = find_source_files([Path(path.removeprefix(LOCAL_SCHEME))])
+        files = find_source_files([Path(path.removeprefix(LOCAL_SCHEME))])
         return [
-            (str(file.resolve()), file.stat().st_size) for file in found if isinstance(file, Path)
+            (str(file.resolve()), file.stat().st_size) for file in files if isinstance(file, Path)
         ]
 
     def open(self, name: str) -> SourceFile:

@@ -105,10 +105,10 @@ class SqliteTransactionLog:
 
     def cursor(self, follower: str) -> int:
         with self._database.reading() as connection:
-            found = connection.execute(
+            row = connection.execute(
                 "SELECT position FROM log_cursors WHERE follower = ?", (follower,)
             ).fetchone()
-            return found[0] if found else 0
+            return row[0] if row else 0
 
     def advance(self, follower: str, to: int) -> None:
         with self._database.writing() as connection:

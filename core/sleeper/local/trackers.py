@@ -78,9 +78,9 @@ class LocalJobTracker:
         limit: int = RECENT_JOBS,
     ) -> tuple[JobStatus, ...]:
         """See the port."""
-        wanted = {"kind": kind.value if kind else None, "table_id": table_id}
-        conditions = [f"{name} = ?" for name, value in wanted.items() if value is not None]
-        values = [value for value in wanted.values() if value is not None]
+        filters = {"kind": kind.value if kind else None, "table_id": table_id}
+        conditions = [f"{name} = ?" for name, value in filters.items() if value is not None]
+        values = [value for value in filters.values() if value is not None]
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         return self._folded(f"{where} ORDER BY updated_ms DESC, job_id LIMIT ?", (*values, limit))
 
@@ -188,7 +188,7 @@ def record_dead_tasks(
     A run may have committed without a record of it. A later committed event outranks the failure.
     """
     tasks, jobs = LocalTaskTracker(database), LocalJobTracker(database)
-    found: list[DeadRun] = []
+    dead: list[DeadRun] = []
     for task in tasks.unfinished():
         if task.process is None or is_alive(task.process):
             continue
@@ -197,8 +197,8 @@ def record_dead_tasks(
         # The runs first, so that another call finds the task if this process dies in between.
         jobs.record(*(_failure(run, reason, clock()) for run in runs))
         tasks.record(_end(task, reason, clock()))
-        found.extend(runs)
-    return tuple(found)
+        dead.extend(runs)
+    return tuple(dead)
 
 
 def _open_runs(database: InstanceDatabase, task_id: str) -> list[DeadRun]:

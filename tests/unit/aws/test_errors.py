@@ -7,7 +7,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from sleeper.aws.errors import MissingResourceError, RefusedError, ThrottledError, translated
+from sleeper.aws.errors import MissingResourceError, RefusedError, ThrottledError, translate_errors
 from sleeper.errors import (
     ConflictError,
     InvalidRequestError,
@@ -29,7 +29,7 @@ def no_index(message: str) -> ClientError:
 
 
 def error_of(error: Exception) -> SleeperError:
-    with pytest.raises(SleeperError) as raised, translated("the thing"):
+    with pytest.raises(SleeperError) as raised, translate_errors("the thing"):
         raise error
     assert str(raised.value).startswith("the thing: ")
     return raised.value
@@ -58,7 +58,7 @@ def error_of(error: Exception) -> SleeperError:
         (NoRegionError(), InvalidRequestError),
     ],
 )
-def test_aws_errors_are_translated(error: Exception, kind: type[SleeperError]) -> None:
+def test_aws_errors_are_translate_errors(error: Exception, kind: type[SleeperError]) -> None:
     assert type(error_of(error)) is kind
 
 

@@ -177,10 +177,10 @@ def test_a_table_that_is_deleted_while_it_is_exported_is_named(
 
     ref = instance.tables.index.by_name("t")
     monkeypatch.setattr(service, "write_export", late)
-    with pytest.raises(StateMovedOnError, match="table 't' was deleted meanwhile"):
+    with pytest.raises(StateMovedOnError, match="table 't' was deleted"):
         export_table(instance, "t", export_id="e1")
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_EXPORT)
-    assert (job.state, job.reasons) == (JobState.FAILED, ("table 't' was deleted meanwhile",))
+    assert (job.state, job.reasons) == (JobState.FAILED, ("table 't' was deleted",))
 
 
 def test_an_export_whose_version_is_gone_says_so(

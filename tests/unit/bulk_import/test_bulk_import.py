@@ -309,10 +309,10 @@ def test_a_table_that_is_deleted_meanwhile_takes_nothing(
     table: BulkImportTable, tmp_path: Path
 ) -> None:
     def deleted() -> None:
-        raise StateMovedOnError("table 't' was deleted meanwhile")
+        raise StateMovedOnError("table 't' was deleted")
 
     path = write(tmp_path / "a.parquet", some_rows(100))
-    with pytest.raises(StateMovedOnError, match="was deleted meanwhile"):
+    with pytest.raises(StateMovedOnError, match="was deleted"):
         run(replace(table, check_active=deleted), InProcessCluster(), path)
     assert stored(table) == []
 
