@@ -115,10 +115,10 @@ def _leaves_in(low: str, high: str) -> int:
 def _files_in(home: Path, within: str | None) -> int:
     from sleeper.opening import open_instance
     from sleeper.query.distributed.read import plan_table_read
-    from sleeper.spark.options import query_asked
+    from sleeper.spark.options import read_query
 
     instance = open_instance(home)
-    query = query_asked({} if within is None else {"range": within}, SCHEMA)
+    query = read_query({} if within is None else {"range": within}, SCHEMA)
     _, parts = plan_table_read(instance.table(_TABLE), query, "benchmark", 1)
     return len({s.file.path for p in parts for leaf in p.leaves for s in leaf.scans})
 

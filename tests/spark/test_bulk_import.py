@@ -21,7 +21,7 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message
 from sleeper.jobs.status import JobState
 from sleeper.spark.cluster import SparkCluster
-from sleeper.spark.failures import task_errors
+from sleeper.spark.failures import raise_task_errors
 from tests.spark.imports import (
     PATIENCE_SECONDS,
     check_stored,
@@ -121,7 +121,7 @@ def test_an_import_cancelled_by_spark_fails_and_may_be_repeated(
         if stage == "write":
             threading.Timer(1, spark.sparkContext.cancelAllJobs).start()
 
-    with pytest.raises(UnavailableError, match=r"Spark gave up: .*cancelled"):
+    with pytest.raises(UnavailableError, match=r"Spark failed: .*cancelled"):
         run(cancel)
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert (job.state, stored_rows(instance)) == (JobState.FAILED, 0)
@@ -129,7 +129,7 @@ def test_an_import_cancelled_by_spark_fails_and_may_be_repeated(
 
 
 def test_errors_of_spark_itself_do_not_reject_a_job(spark: SparkSession) -> None:
-    with pytest.raises(UnavailableError, match="Spark gave up"), task_errors():
+    with pytest.raises(UnavailableError, match="Spark failed"), raise_task_errors():
         spark.sql("SELECT * FROM nowhere").collect()
 
 

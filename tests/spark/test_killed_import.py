@@ -144,12 +144,12 @@ def test_a_killed_jvm_is_reported_as_a_failure(instance: Instance, tmp_path: Pat
     life.wait_for_data_files()
     next(p for p in family(life.pid) if "SparkSubmit" in command_of(p)).kill()
     said = life.end(status=1)
-    assert "error: Spark gave up" in said
+    assert "error: Spark failed" in said
     # PySpark's thread that waits for Java's counters may show one of its own.
     assert f'File "{Path(sleeper.__file__).parent}' not in said
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)
     assert job.state is JobState.FAILED
-    assert "Spark gave up" in job.reasons[0]
+    assert "Spark failed" in job.reasons[0]
     assert stored_rows(instance) == 0
     Import(instance, source, "local[2]").end()
     check_stored(instance, ROWS)
@@ -167,7 +167,7 @@ def test_a_cancelled_import_fails_and_leaves_no_process(
     said = life.process.communicate(timeout=PATIENCE_SECONDS)[1]
     # Java may notice that it is over before Python says why; it has failed either way.
     assert life.process.returncode in (1, 130)
-    assert "interrupted" in said or "Spark gave up" in said
+    assert "interrupted" in said or "Spark failed" in said
     _, living = psutil.wait_procs(started, timeout=PATIENCE_SECONDS)
     assert living == []
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_IMPORT)

@@ -13,7 +13,7 @@ from sleeper.ingest.parts import begin_ingest, commit_ingest, write_ingest_part
 from sleeper.instance import Instance
 from sleeper.opening import open_instance
 from sleeper.spark.data_source import SleeperDataSource
-from sleeper.spark.opened import opened
+from sleeper.spark.process import cached_instance
 from tests.servers.aws_instance import AwsInstance
 
 SCHEMA = (
@@ -25,9 +25,9 @@ SCHEMA = (
 @pytest.fixture
 def driver(deployed: AwsInstance) -> Iterator[Instance]:
     """The instance as a process of the driver has it."""
-    yield opened(deployed.where)
-    opened(deployed.where).close()
-    opened.cache_clear()
+    yield cached_instance(deployed.where)
+    cached_instance(deployed.where).close()
+    cached_instance.cache_clear()
 
 
 def test_spark_reads_and_writes_with_data_permissions_only(driver: Instance) -> None:

@@ -1,11 +1,11 @@
 """Sleeper tables as Spark DataFrames, and the jobs that run on Spark.
 
-The only package that imports PySpark. `register(spark)` makes the format `sleeper` known
-to a session: `spark.read`, `df.write`, `spark.readStream` and `df.writeStream`.
+The only package that imports PySpark. `register(spark)` registers the format `sleeper` in a
+session, for `spark.read`, `df.write`, `spark.readStream` and `df.writeStream`.
 
-The driver plans in short-lived Python processes: a read at one version under a hold, a
-write with the leaves as they are. What they decide is pickled and sent along. Executors
-open the instance's data but, as a rule, no table's state. The driver commits, once.
+The driver plans in short-lived Python processes: a read at one version under a hold, or a write
+to the current leaves. Plans are pickled and sent to executors, which open the instance's data
+but, as a rule, no table's state. The driver commits once.
 """
 
 from typing import TYPE_CHECKING, Any

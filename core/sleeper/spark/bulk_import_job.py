@@ -2,7 +2,7 @@
 
 EMR, EMR Serverless and EKS start it with spark-submit, whose settings the session takes on.
 JOB is a message (docs/formats.md, "Bulk import messages") or its place: a path, or s3://bucket/key
-in a bucket that the instance may read. What is run again under the job's id changes nothing.
+in a bucket that the instance may read. A repeated run under the job's id changes nothing.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def import_on(
     on_stage: OnStage,
     settings: Mapping[str, str] | None = None,
 ) -> BulkImportResult:
-    """Takes in files now, on a Spark that is started for them where there is anything to do."""
+    """Imports files now, on a local Spark that starts only if there are files to import."""
     with ExitStack() as stack:
 
         def start() -> Cluster:
@@ -57,8 +57,8 @@ def import_on(
 def run_message(
     instance: Instance, body: str, sent_ms: int, run_id: str | None = None
 ) -> BulkImportResult:
-    """Runs a message's job on the Spark that was submitted to."""
-    job_id = _id_in(body)
+    """Runs a message's job on the Spark of spark-submit."""
+    job_id = _read_job_id(body)
     spark_request_from_message(body)
     message = Message(job_id, body, "", 1, sent_ms)
     with ExitStack() as stack:
@@ -71,8 +71,8 @@ def run_message(
         return run_bulk_import_message(instance, message, start, run_id)
 
 
-def _id_in(body: str) -> str:
-    """Without an id a driver that is started again would take the files in again."""
+def _read_job_id(body: str) -> str:
+    """Returns the job's id, without which a restarted driver would import the files twice."""
     try:
         raw = json.loads(body)
     except ValueError as error:
@@ -82,7 +82,7 @@ def _id_in(body: str) -> str:
     return str(raw["id"])
 
 
-def _body_of(instance: Instance, job: str) -> str:
+def _read_body(instance: Instance, job: str) -> str:
     if job.lstrip().startswith("{"):
         return job
     if not is_s3_url(job):
@@ -90,7 +90,7 @@ def _body_of(instance: Instance, job: str) -> str:
             return Path(job).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise classify_error(
-                error, f"job file {job} cannot be read: {error}", InvalidRequestError
+                error, f"cannot read job file {job}: {error}", InvalidRequestError
             ) from error
     properties = instance.properties()
     buckets = instance.storage.sources.buckets()
@@ -102,31 +102,31 @@ def _body_of(instance: Instance, job: str) -> str:
 
 
 def main() -> int:
-    """Exit status 0 for done (or done before), 1 for failed or refused, with one line why.
+    """Returns exit status 0 for done (or done before), 1 for failed or refused with its reason.
 
-    SIGTERM, by which platforms cancel, ends it as Ctrl-C does: with the tracker told.
+    SIGTERM, with which platforms cancel jobs, acts as Ctrl-C: the tracker records the failure.
     """
     parser = argparse.ArgumentParser("sleeper.spark.bulk_import_job", description=__doc__)
     parser.add_argument("instance", help="a folder, or aws:INSTANCE_ID")
-    parser.add_argument("job", help="the message, or where it lies")
-    parser.add_argument("--sent-ms", type=int, help="when it was sent, since the epoch")
+    parser.add_argument("job", help="the message, or its place")
+    parser.add_argument("--sent-ms", type=int, help="the time of sending, since the epoch")
     parser.add_argument("--run-id", help="the run that was accepted, for the job tracker")
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     retry_as_job()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
-        with interrupted_by_sigterm(), closing(open_instance(chosen.instance)) as instance:
-            sent_ms = chosen.sent_ms or time.time_ns() // 1_000_000
-            body = _body_of(instance, chosen.job)
-            result = run_message(instance, body, sent_ms, chosen.run_id)
+        with interrupted_by_sigterm(), closing(open_instance(arguments.instance)) as instance:
+            sent_ms = arguments.sent_ms or time.time_ns() // 1_000_000
+            body = _read_body(instance, arguments.job)
+            result = run_message(instance, body, sent_ms, arguments.run_id)
     except SleeperError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return _INTERRUPTED
-    said = "done before" if result.done_before else f"{result.rows:,} rows"
-    sys.stderr.write(f"bulk import job {result.job_id}: {said}\n")
+    outcome = "done before" if result.done_before else f"{result.rows:,} rows"
+    sys.stderr.write(f"bulk import job {result.job_id}: {outcome}\n")
     return 0
 
 

@@ -30,14 +30,14 @@ from sleeper.bulk_import.splits import InputSplit
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.json_codec import JsonCodec
 from sleeper.schema.model import Schema
-from sleeper.spark.failures import marked_errors, task_errors
+from sleeper.spark.failures import mark_errors, raise_task_errors
 from sleeper.statestore.transactions.add_files import NewFile
 
 # Batches between Spark and Python are cut by rows, and a piece is one of up to 4 MiB.
 _PIECES_PER_BATCH = 8
 _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_TRIED_AT_ONCE = 20
-# What Spark tells its Python workers.
+_NUMBERS_PER_TASK = 20
+# Spark sets it for its Python workers.
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 _TEXT = "found string"
 _PIECE = "task int, body binary"
@@ -55,13 +55,13 @@ class SparkCluster:
 
     @property
     def parallelism(self) -> int:
-        """See the port."""
+        """Implements the port."""
         return max(self.session.sparkContext.defaultParallelism, 1)
 
     def sample(
         self, splits: Sequence[InputSplit], schema: Schema, keys_max: int
     ) -> list[SplitSample]:
-        """See the port."""
+        """Implements the port."""
 
         def sample(batches: Batches) -> Iterator[str]:
             for batch in batches:
@@ -69,79 +69,80 @@ class SparkCluster:
                     found = sample_split(splits[number], schema, keys_max)
                     yield json.dumps(_SAMPLE.to_json(found))
 
-        with task_errors():
+        with raise_task_errors():
             numbers = _numbers(self.session, len(splits))
-            texts = numbers.mapInArrow(_texts(sample), _TEXT).collect()
+            texts = numbers.mapInArrow(_map_texts(sample), _TEXT).collect()
         return [_SAMPLE.from_json(json.loads(row[0]), "sample") for row in texts]
 
     def write(self, exchange: Exchange) -> list[NewFile]:
-        """See the port."""
+        """Implements the port."""
 
         def cut(number: int) -> Iterator[pa.RecordBatch]:
             split = exchange.splits[number]
-            with _engine_here(exchange.engine) as engine:
+            with _task_engine(exchange.engine) as engine:
                 schema = exchange.target.schema
                 for piece in cut_split(number, split, schema, exchange.slots, engine):
-                    yield _batch_of_piece(piece.task, piece.body)
+                    yield _make_batch(piece.task, piece.body)
 
         def write(batches: Batches) -> Iterator[str]:
-            task, batches = _task_of(batches)
+            task, batches = _split_task(batches)
             if task is None:
                 return
             slot = slot_of_task(exchange.slots, task)
             rows = rows_of_pieces(_bodies(batches), exchange.target.schema)
-            with _engine_here(exchange.engine) as engine:
+            with _task_engine(exchange.engine) as engine:
                 for new in write_slot(slot, rows, exchange.target, engine):
                     yield new_file_to_json(new)
 
         tasks = task_count(exchange.slots)
-        with task_errors():
-            # With settings of its own: others use the session too.
+        with raise_task_errors():
+            # A new session, because the setting must not affect other users of this one.
             own = self.session.newSession()
             own.conf.set(_BATCH_SETTING, str(_PIECES_PER_BATCH))
-            pieces = _numbers(own, len(exchange.splits)).mapInArrow(_each_number(cut), _PIECE)
-            by_task = _by_task(pieces, tasks)
-            found = by_task.mapInArrow(_texts(write), _TEXT).collect()
+            pieces = _numbers(own, len(exchange.splits)).mapInArrow(_map_numbers(cut), _PIECE)
+            by_task = _place_by_task(pieces, tasks)
+            found = by_task.mapInArrow(_map_texts(write), _TEXT).collect()
         return [new_file_from_json(row[0]) for row in found]
 
 
 def _numbers(session: SparkSession, count: int) -> DataFrame:
-    """So many numbers, each in a partition of its own."""
+    """Returns the numbers below the count, each in its own partition."""
     return session.range(0, count, 1, count)
 
 
-def _by_task(pieces: DataFrame, tasks: int) -> DataFrame:
-    """The pieces of each task in the partition of its number."""
+def _place_by_task(pieces: DataFrame, tasks: int) -> DataFrame:
+    """Moves the pieces of each task to the partition of its number."""
     if hasattr(pieces, "repartitionById"):
         return pieces.repartitionById(tasks, col("task"))
-    return placed_by_hash(pieces, tasks)
+    return place_by_hash(pieces, tasks)
 
 
-def placed_by_hash(pieces: DataFrame, tasks: int) -> DataFrame:
-    """The same on Spark 3, which EMR 7 has: it only hashes.
+def place_by_hash(pieces: DataFrame, tasks: int) -> DataFrame:
+    """Moves the pieces on Spark 3, which EMR 7 has and which partitions only by hash.
 
-    So each task is given a number whose hash falls into its partition: the first of those from 0,
-    which is found after some `tasks * ln(tasks)` of them.
+    Each task gets the first number from 0 whose hash falls into the task's partition, after
+    about `tasks * ln(tasks)` numbers.
     """
     session = pieces.sparkSession
     places: dict[int, int] = {}
     start = 0
     while len(places) < tasks:
-        tried = session.range(start, start + tasks * _TRIED_AT_ONCE).select(col("id").cast("int"))
-        hashed = tried.withColumn("place", pmod(hash_of("id"), lit(tasks)))
+        end = start + tasks * _NUMBERS_PER_TASK
+        numbers = session.range(start, end).select(col("id").cast("int"))
+        hashed = numbers.withColumn("place", pmod(hash_of("id"), lit(tasks)))
         for row in hashed.groupBy("place").agg(least("id").alias("id")).collect():
             places.setdefault(row["place"], row["id"])
-        start += tasks * _TRIED_AT_ONCE
+        start = end
     number = array(*[lit(places[task]) for task in range(tasks)])[col("task")]
     placed = pieces.withColumn("place", number).repartition(tasks, col("place"))
     return placed.drop("place")
 
 
-def _each_number(work: Callable[[int], Iterator[pa.RecordBatch]]) -> Callable[[Batches], Batches]:
-    """For `mapInArrow` over `_numbers`."""
+def _map_numbers(work: Callable[[int], Iterator[pa.RecordBatch]]) -> Callable[[Batches], Batches]:
+    """Returns a function for `mapInArrow` over `_numbers`."""
 
     def run(batches: Batches) -> Batches:
-        with marked_errors():
+        with mark_errors():
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     yield from work(number)
@@ -149,30 +150,30 @@ def _each_number(work: Callable[[int], Iterator[pa.RecordBatch]]) -> Callable[[B
     return run
 
 
-def _texts(work: Callable[[Batches], Iterator[str]]) -> Callable[[Batches], Batches]:
-    """For `mapInArrow`: a row for each text."""
+def _map_texts(work: Callable[[Batches], Iterator[str]]) -> Callable[[Batches], Batches]:
+    """Returns a function for `mapInArrow` that yields a row for each text."""
 
     def run(batches: Batches) -> Batches:
-        with marked_errors():
+        with mark_errors():
             found = list(work(batches))
             yield pa.RecordBatch.from_pydict({"found": pa.array(found, pa.string())})
 
     return run
 
 
-def _batch_of_piece(task: int, body: pa.Buffer) -> pa.RecordBatch:
+def _make_batch(task: int, body: pa.Buffer) -> pa.RecordBatch:
     columns = [pa.array([task], pa.int32()), _one_binary(body)]
     return pa.RecordBatch.from_arrays(columns, ["task", "body"])
 
 
 def _one_binary(body: pa.Buffer) -> pa.Array:
-    """An array of one value, without a copy of it."""
+    """Returns an array of one value, without copying it."""
     ends = pa.py_buffer(struct.pack("=ii", 0, body.size))
     return pa.Array.from_buffers(pa.binary(), 1, [None, ends, body])
 
 
-def _task_of(batches: Batches) -> tuple[int | None, Batches]:
-    """The task that the pieces are for, None if there are none; and all of the pieces."""
+def _split_task(batches: Batches) -> tuple[int | None, Batches]:
+    """Returns the task of the pieces, None if there are none, and all pieces."""
     first = next(batches, None)
     if first is None:
         return None, batches
@@ -186,10 +187,10 @@ def _bodies(batches: Batches) -> Iterator[pa.Buffer]:
 
 
 @contextmanager
-def _engine_here(engine: EngineSettings) -> Iterator[EngineSettings]:
-    """The engine of a task: one thread, and a folder where Spark itself spills on its machine.
+def _task_engine(engine: EngineSettings) -> Iterator[EngineSettings]:
+    """Opens the engine settings of a task: one thread, and a folder in Spark's spill folder.
 
-    What a task leaves there that is killed goes with Spark's own.
+    Spark deletes the folders of killed tasks with its own.
     """
     places = os.environ[_LOCAL_DIRS].split(",")
     place = places[os.getpid() % len(places)]

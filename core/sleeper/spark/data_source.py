@@ -1,4 +1,4 @@
-"""The format `sleeper`: what Spark calls to read and write tables."""
+"""The Spark data source of the format `sleeper`."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,62 +11,71 @@ from pyspark.sql.types import StructType
 
 from sleeper.query.distributed.read import plan_table_read, read_table_part
 from sleeper.query.service import read_schema
-from sleeper.spark import options as asked
-from sleeper.spark.opened import opened
+from sleeper.spark.options import (
+    READ_OPTIONS,
+    Options,
+    check_options,
+    read_columns,
+    read_instance,
+    read_partition_bytes,
+    read_query,
+    read_table_name,
+)
+from sleeper.spark.process import cached_instance
 from sleeper.spark.stream_reader import SleeperStreamReader
-from sleeper.spark.types import arrow_of_spark, columns_of, exactly, spark_schema
+from sleeper.spark.types import cast_batches, check_columns, to_arrow, to_spark
 from sleeper.spark.writer import SleeperStreamWriter, SleeperWriter
 
-# All DataFrames that were loaded from a version share its hold.
+# All DataFrames of a version share one hold.
 _OWNER = "spark"
 
 
 class SleeperReader(DataSourceReader):
-    """Made on the driver, where it plans; sent to executors without the plan's pieces.
+    """A batch read, planned on the driver and sent to executors without its parts.
 
-    Spark makes one for a DataFrame that was loaded and keeps it: such a DataFrame stays at
-    its version. It pickles the reader before it asks for partitions, so planning comes first.
+    Spark creates one for a loaded DataFrame and keeps it, so the DataFrame keeps its version.
+    Spark pickles the reader before it requests partitions, so the constructor plans.
     """
 
-    def __init__(self, options: asked.Options, declared: StructType) -> None:
-        asked.check_known(options, asked.READ_OPTIONS)
-        self._where = asked.instance_named(options)
+    def __init__(self, options: Options, declared: StructType) -> None:
+        check_options(options, READ_OPTIONS)
+        self._where = read_instance(options)
         self._declared = declared
-        instance, name = opened(self._where), asked.table_named(options)
+        instance, name = cached_instance(self._where), read_table_name(options)
         schema = read_schema(instance, name)
-        query = replace(asked.query_asked(options, schema), columns=columns_of(declared, schema))
+        query = replace(read_query(options, schema), columns=check_columns(declared, schema))
         self._read, self._parts = plan_table_read(
-            instance.table(name), query, _OWNER, asked.partition_bytes(options)
+            instance.table(name), query, _OWNER, read_partition_bytes(options)
         )
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_parts": []}
 
     def partitions(self) -> list[InputPartition]:
-        """One for each leaf, or for a few small ones."""
+        """Returns a partition for each leaf, or group of small leaves."""
         return [InputPartition(part) for part in self._parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of the leaves, in key order."""
-        # Where there is no partition, Spark makes one with nothing in it.
+        """Yields the rows of the leaves, in key order."""
+        # Spark adds an empty partition to a read without any.
         if partition.value is not None:
-            rows = read_table_part(opened(self._where), self._read, partition.value)
-            yield from exactly(rows, arrow_of_spark(self._declared))
+            rows = read_table_part(cached_instance(self._where), self._read, partition.value)
+            yield from cast_batches(rows, to_arrow(self._declared))
 
 
 _NAME = "sleeper"
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format `sleeper` known to the session."""
+    """Registers the format `sleeper` in the session."""
     spark.dataSource.register(SleeperDataSource)
 
 
 class SleeperDataSource(DataSource):
     """A table of an instance, by the options `instance` and `table`.
 
-    Filters are not pushed down: while PySpark keeps those that were pushed once in a loaded
-    DataFrame, others of it give wrong answers. Keys and ranges are options.
+    Filters are not pushed down: PySpark keeps pushed filters in a loaded DataFrame, so that
+    other DataFrames derived from it would give wrong results. Keys and ranges are options.
     """
 
     @classmethod
@@ -74,10 +83,10 @@ class SleeperDataSource(DataSource):
         return _NAME
 
     def schema(self) -> StructType:
-        """The table's fields, or of those the columns asked for."""
-        instance = opened(asked.instance_named(self.options))
-        schema = read_schema(instance, asked.table_named(self.options))
-        return spark_schema(schema, asked.columns_asked(self.options))
+        """Returns the schema of the table, or of the requested columns."""
+        instance = cached_instance(read_instance(self.options))
+        schema = read_schema(instance, read_table_name(self.options))
+        return to_spark(schema, read_columns(self.options))
 
     def reader(self, schema: StructType) -> SleeperReader:
         return SleeperReader(self.options, schema)

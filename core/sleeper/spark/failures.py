@@ -1,7 +1,7 @@
-"""Errors of tasks, as they come back to the driver.
+"""Errors of tasks on the driver.
 
-Spark hands on what a task raised as text, among its own. So a task puts its error of
-`sleeper.errors` into a line that the driver finds again.
+Spark returns a task's error as text, within its own message. So a task writes its error of
+`sleeper.errors` as a marked line, which the driver parses.
 """
 
 import json
@@ -15,41 +15,41 @@ from sleeper import errors
 from sleeper.errors import SleeperError, UnavailableError
 
 _MARK = "sleeper task failed: "
-# Before what it was.
-_GATEWAY_SAYS = "An error occurred while calling "
+# A line of the gateway before the error.
+_GATEWAY_PREFIX = "An error occurred while calling "
 _MARKED = re.compile(re.escape(_MARK) + r"(\{.*\})")
 
 
 class TaskError(Exception):
-    """A task's error, marked."""
+    """The marked error of a task."""
 
 
 @contextmanager
-def marked_errors() -> Iterator[None]:
-    """Around what a task does: its errors can be read again."""
+def mark_errors() -> Iterator[None]:
+    """Marks errors of a task, so that `raise_task_errors` can parse them."""
     try:
         yield
     except SleeperError as error:
-        said = json.dumps({"kind": type(error).__name__, "message": str(error)})
-        raise TaskError(_MARK + said) from error
+        marked = json.dumps({"kind": type(error).__name__, "message": str(error)})
+        raise TaskError(_MARK + marked) from error
 
 
 @contextmanager
-def task_errors() -> Iterator[None]:
-    """Around what the driver asks of Spark: raises the task's error, or UnavailableError."""
+def raise_task_errors() -> Iterator[None]:
+    """Raises, for an error of Spark, the task's error or UnavailableError."""
     try:
         yield
     except SleeperError:
         raise
     except Exception as error:
-        if not is_of_spark(error):
+        if not is_spark_error(error):
             raise
         raise _error_in(str(error)) from error
 
 
-def is_of_spark(error: Exception) -> bool:
-    """Whether it is Spark's own, or of the gateway to its Java, which may be gone."""
-    # The gateway's errors have no class that is always there.
+def is_spark_error(error: Exception) -> bool:
+    """Returns whether the error is of Spark, or of the gateway to its Java process."""
+    # The gateway's error classes cannot always be imported.
     gateway = type(error).__module__.startswith("py4j")
     return gateway or isinstance(error, PySparkException | OSError)
 
@@ -58,8 +58,8 @@ def _error_in(text: str) -> SleeperError:
     found = _MARKED.search(text)
     if found is None:
         lines = [line.lstrip(": ").rstrip() for line in text.splitlines()]
-        told = [line for line in lines if line and not line.startswith(_GATEWAY_SAYS)]
-        return UnavailableError(f"Spark gave up: {told[0] if told else 'it does not say why'}")
+        causes = [line for line in lines if line and not line.startswith(_GATEWAY_PREFIX)]
+        return UnavailableError(f"Spark failed: {causes[0] if causes else 'no reason reported'}")
     raw = json.loads(found[1])
     kind = getattr(errors, raw["kind"])
     error: SleeperError = kind(raw["message"])

@@ -1,7 +1,7 @@
-"""Options of the format `sleeper`, as they are written after `.option(`.
+"""Options of the format `sleeper`.
 
-Their names are taken in any case. One that is not known is refused: a misspelt range would
-read the whole table.
+Names are case-insensitive. Unknown options are refused, because a misspelt range would read the
+whole table.
 """
 
 import csv
@@ -16,14 +16,14 @@ from sleeper.partitions.json import key_value_from_json, region_from_json
 from sleeper.partitions.region import Region
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.schema.model import Schema
-from sleeper.spark.opened import absolute
+from sleeper.spark.process import absolute
 
 _TABLE = ("instance", "table")
 _ROWS = ("keys", "range", "ranges", "region", "regions", "columns", "partitionBytes")
 READ_OPTIONS = (*_TABLE, *_ROWS, "asOf")
 FOLLOW_OPTIONS = (*_TABLE, *_ROWS, "startingVersion", "follower", "maxFilesPerTrigger")
 WRITE_OPTIONS = (*_TABLE, "jobId")
-# Spark hands its own option on to the sink.
+# Spark passes its own option to the sink.
 SINK_OPTIONS = (*_TABLE, "checkpointLocation")
 
 _PARTITION_BYTES = 32 * 1024**2
@@ -32,18 +32,18 @@ _FILES_PER_TRIGGER = 1000
 Options = Mapping[str, str]
 
 
-def check_known(options: Options, known: tuple[str, ...]) -> None:
-    """InvalidRequestError if there is an option of another name."""
+def check_options(options: Options, known: tuple[str, ...]) -> None:
+    """InvalidRequestError if an option is unknown."""
     names = {name.lower() for name in known}
     for name in options:
         if name.lower() not in names:
             raise InvalidRequestError(
-                f"option {name!r} is not known here; there are {', '.join(known)}"
+                f"unknown option {name!r} (expected one of {', '.join(known)})"
             )
 
 
-def instance_named(options: Options) -> str:
-    """Where the instance is, for every process; SLEEPER_INSTANCE if no option says."""
+def read_instance(options: Options) -> str:
+    """Returns the place of the instance, by default SLEEPER_INSTANCE."""
     named = options.get("instance") or os.environ.get(INSTANCE_VARIABLE)
     if not named:
         raise InvalidRequestError(
@@ -53,24 +53,24 @@ def instance_named(options: Options) -> str:
     return absolute(named)
 
 
-def table_named(options: Options) -> str:
-    """The table's name."""
+def read_table_name(options: Options) -> str:
+    """Returns the table's name."""
     named = options.get("table")
     if not named:
         raise InvalidRequestError("option 'table' is missing: the name of a table")
     return named
 
 
-def query_asked(options: Options, schema: Schema) -> Query:
-    """The rows of all keys, ranges and regions together; every row if there are none."""
+def read_query(options: Options, schema: Schema) -> Query:
+    """Returns a query for the union of all keys, ranges and regions, or for all rows."""
     regions = tuple(_regions(options, schema))
     names = ("keys", "range", "ranges", "region", "regions")
-    is_narrowed = any(options.get(name) is not None for name in names)
-    return Query(regions if is_narrowed else None, columns_asked(options), None, _as_of(options))
+    is_restricted = any(options.get(name) is not None for name in names)
+    return Query(regions if is_restricted else None, read_columns(options), None, _as_of(options))
 
 
-def columns_asked(options: Options) -> tuple[str, ...] | None:
-    """Names with commas between them, quoted as in CSV where needed, or a JSON list."""
+def read_columns(options: Options) -> tuple[str, ...] | None:
+    """Returns the columns, which are names in CSV or a JSON list; None is all columns."""
     text = options.get("columns")
     if text is None:
         return None
@@ -93,18 +93,18 @@ def _names_of_csv(text: str) -> list[str]:
     return [name.strip() for row in rows for name in row]
 
 
-def partition_bytes(options: Options) -> int:
-    """How much of a table's files a Spark partition has at least, where it can."""
+def read_partition_bytes(options: Options) -> int:
+    """Returns the bytes of data files up to which leaves share a Spark partition."""
     return _number(options, "partitionBytes", 0) or _PARTITION_BYTES
 
 
-def files_per_trigger(options: Options) -> int:
-    """About how many files a micro-batch has at most."""
+def read_files_per_trigger(options: Options) -> int:
+    """Returns the approximate maximum of files in a micro-batch."""
     return _number(options, "maxFilesPerTrigger", 1) or _FILES_PER_TRIGGER
 
 
-def starting_version(options: Options) -> int | None:
-    """What a new stream starts after; None is the newest."""
+def read_starting_version(options: Options) -> int | None:
+    """Returns the version after which a new stream starts; None is the newest."""
     if options.get("startingVersion", "").lower() == "latest":
         return None
     return _number(options, "startingVersion", 0) or 0
@@ -143,16 +143,16 @@ def _regions(options: Options, schema: Schema) -> Iterator[Region]:
 
 
 def _key(schema: Schema, raw: Any) -> list[Any]:
-    """A key is a list with a value per row key field; of a single field, the value will do."""
+    """Parses a key: a list with a value per row key field, or the value of a single field."""
     values = raw if isinstance(raw, list) else [raw]
     if len(values) != len(schema.row_keys):
-        return values  # refused where every key is, by how many there should be
+        return values  # `make_key_regions` reports the number of values expected
     return [key_value_from_json(f, v) for f, v in zip(schema.row_keys, values, strict=True)]
 
 
 def _region(schema: Schema, name: str, raw: Any) -> Region:
-    """`[min, max]` over the first row key field, either null, or an object (docs/formats.md,
-    "Regions and ranges").
+    """Parses `[min, max]` over the first row key field, where either may be null, or an object
+    (docs/formats.md, "Regions and ranges").
     """
     if isinstance(raw, dict):
         return region_from_json(schema, raw)

@@ -1,4 +1,4 @@
-"""Opens the Spark session of a job."""
+"""Spark sessions of jobs."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from sleeper.errors import UnavailableError
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
-from sleeper.spark.failures import is_of_spark
+from sleeper.spark.failures import is_spark_error
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +25,13 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c: %m%n
 """
 _LOG = "spark.log"
-# Executors have another environment than the driver, and open buckets before a task runs.
+# Executors do not inherit the driver's environment, and open buckets before a task runs.
 _RETRIES = {f"spark.executorEnv.{RETRY_VARIABLE}": str(JOB_RETRY_SECONDS)}
 _LOG_SHOWN_BYTES = 500
 
 
 def open_submitted_session(app_name: str) -> SparkSession:
-    """The session that spark-submit's settings ask for. UnavailableError if it does not start."""
+    """Opens the session of spark-submit's settings. UnavailableError if it does not start."""
     _use_this_python()
     try:
         builder = SparkSession.builder.appName(app_name)
@@ -43,20 +43,20 @@ def open_submitted_session(app_name: str) -> SparkSession:
 
 
 def stop_session(session: SparkSession) -> None:
-    """Stops it; if its Java is gone, there is nothing to stop."""
+    """Stops the session. Logs errors of one whose Java process has ended."""
     try:
         session.stop()
     except Exception as error:
-        if not is_of_spark(error):
+        if not is_spark_error(error):
             raise
-        logger.warning("Spark had ended by itself: %s", error)
+        logger.warning("Spark ended before it was stopped: %s", error)
 
 
 @contextmanager
 def local_session(
     app_name: str, master: str, folder: Path, settings: Mapping[str, str]
 ) -> Iterator[SparkSession]:
-    """A session of this machine, whose files and log stand below the folder.
+    """Opens a session on this machine, with its files and log in the folder.
 
     A process has one at a time: if there is one, it is used as it is, and goes on afterwards.
     UnavailableError if it does not start: without Java, for one.
@@ -86,11 +86,11 @@ def local_session(
         with _errors_into(folder / _LOG):
             session = builder.getOrCreate()
     except Exception as error:
-        if not is_of_spark(error):
+        if not is_spark_error(error):
             raise
-        said = (folder / _LOG).read_text(errors="replace")[-_LOG_SHOWN_BYTES:].strip()
+        log_tail = (folder / _LOG).read_text(errors="replace")[-_LOG_SHOWN_BYTES:].strip()
         raise UnavailableError(
-            f"Spark did not start (it needs Java 17): {said or error}"
+            f"Spark did not start (it needs Java 17): {log_tail or error}"
         ) from error
     try:
         yield session
@@ -99,7 +99,7 @@ def local_session(
 
 
 def _use_this_python() -> None:
-    """In executors too, unless somebody chose another: Spark's own default is any `python3`."""
+    """Makes executors use this Python by default, instead of Spark's default `python3`."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Spark runs its workers by `python -m`, which would import from the current folder first.
     os.environ.setdefault("PYTHONSAFEPATH", "1")
@@ -107,7 +107,7 @@ def _use_this_python() -> None:
 
 @contextmanager
 def _errors_into(log: Path) -> Iterator[None]:
-    """What is started meanwhile writes its standard error to the log, for as long as it lives."""
+    """Redirects standard error to the log for processes that start in this context."""
     sys.stderr.flush()
     kept = os.dup(2)
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

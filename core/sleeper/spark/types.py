@@ -1,4 +1,4 @@
-"""A table's types in Spark, and Arrow batches exactly as Spark expects them."""
+"""Conversions between the schemas of tables, Spark and Arrow."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,37 +11,37 @@ from sleeper.query.run import result_schema
 from sleeper.schema.model import Schema
 
 
-def spark_schema(schema: Schema, columns: tuple[str, ...] | None) -> StructType:
-    """The DataFrame schema of the columns, None for all."""
+def to_spark(schema: Schema, columns: tuple[str, ...] | None) -> StructType:
+    """Returns the DataFrame schema of the columns; None is all columns."""
     for name in columns or ():
         schema.field(name)
     return from_arrow_schema(result_schema(schema, columns))
 
 
-def arrow_of_spark(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark sends and takes rows of the DataFrame schema."""
+def to_arrow(schema: StructType) -> pa.Schema:
+    """Returns the Arrow schema in which Spark exchanges rows of the DataFrame schema."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def columns_of(declared: StructType, schema: Schema) -> tuple[str, ...]:
-    """The columns that a DataFrame schema names, which may be one that a user gave.
+def check_columns(declared: StructType, schema: Schema) -> tuple[str, ...]:
+    """Returns the column names of a DataFrame schema, which a user may have declared.
 
-    InvalidRequestError if one is not in the table, or of another type there.
+    InvalidRequestError if the table lacks a column, or has one of another type.
     """
-    there = spark_schema(schema, None)
+    table_schema = to_spark(schema, None)
     for field in declared.fields:
         schema.field(field.name)
-        expected = there[field.name].dataType.simpleString()
-        found = field.dataType.simpleString()
-        if found != expected:
+        expected = table_schema[field.name].dataType.simpleString()
+        declared_type = field.dataType.simpleString()
+        if declared_type != expected:
             raise InvalidRequestError(
-                f"field {field.name!r} is {found} in the schema given, and {expected} in the table"
+                f"field {field.name!r} is declared as {declared_type} (expected {expected})"
             )
     return tuple(declared.fieldNames())
 
 
-def exactly(batches: Iterable[pa.RecordBatch], target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batches as of that very schema: Spark compares flags and names inside of types too."""
+def cast_batches(batches: Iterable[pa.RecordBatch], target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the batches with exactly the schema: Spark also compares names inside types."""
     for batch in batches:
         columns = [
             column if column.type == kind.type else column.cast(kind.type)

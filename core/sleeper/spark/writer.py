@@ -1,8 +1,8 @@
 """`df.write.format("sleeper")` and `writeStream`: executors write files, the driver commits.
 
-Executors write files under fresh names and send their entries along. A task that is tried
-again or twice at once leaves orphans: Spark hands on the entries of one attempt. The commit
-is one transaction under the job's id, so that it counts once whoever repeats it.
+Executors write files under new names and return their entries. A repeated or speculative task
+leaves orphans, because Spark passes on the entries of one attempt. The commit is one transaction
+under the job's id, so it is idempotent.
 """
 
 import logging
@@ -29,9 +29,16 @@ from sleeper.ingest.parts import (
     write_ingest_part,
 )
 from sleeper.ingest.service import job_id_in_errors
-from sleeper.spark import options as asked
-from sleeper.spark.opened import opened
-from sleeper.spark.types import arrow_of_spark
+from sleeper.spark.options import (
+    SINK_OPTIONS,
+    WRITE_OPTIONS,
+    Options,
+    check_options,
+    read_instance,
+    read_table_name,
+)
+from sleeper.spark.process import cached_instance
+from sleeper.spark.types import to_arrow
 from sleeper.statestore.transactions.add_files import NewFile
 
 logger = logging.getLogger(__name__)
@@ -42,51 +49,54 @@ _NAME = "(DataFrame)"
 
 @dataclass(frozen=True)
 class PartWritten(WriterCommitMessage):
-    """What a task wrote, and for which streaming query if it was one."""
+    """The files that a task wrote, and the id of its streaming query."""
 
     files: tuple[NewFile, ...]
     query_id: str | None = None
 
 
 class SleeperWriter(DataSourceArrowWriter):
-    """One job. Made on the driver, sent to executors, and back on the driver for the commit."""
+    """A batch write: one job, whose tasks run on executors and whose commit runs on the driver."""
 
-    def __init__(self, options: asked.Options, schema: StructType, overwrite: bool) -> None:
-        asked.check_known(options, asked.WRITE_OPTIONS)
-        self._where, self._begun = _begun(options, schema, overwrite)
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        check_options(options, WRITE_OPTIONS)
+        self._where, self._begun = _begin(options, schema, overwrite)
         self._job_id = options.get("jobId") or f"spark-{uuid.uuid4().hex}"
-        table = opened(self._where).table(asked.table_named(options))
+        table = cached_instance(self._where).table(read_table_name(options))
         self._is_done = was_ingested(table, self._job_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartWritten:
-        """Writes the rows of a task; a job that was done before has nothing to write."""
+        """Writes the rows of a task, unless the job was done before."""
         if self._is_done:
             return PartWritten(())
         return PartWritten(_write(self._where, self._begun, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Puts all rows into the table at once."""
+        """Adds all rows to the table in one transaction."""
         if not self._is_done:
             files = [file for part in _parts(messages) for file in part.files]
             with job_id_in_errors(self._job_id, "option jobId"):
-                commit_ingest(opened(self._where), self._begun, self._job_id, files)
+                commit_ingest(cached_instance(self._where), self._begun, self._job_id, files)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing is in the table, unless the commit was not answered."""
+        """Records the failure. A commit without a response may have added the rows."""
         logger.warning(
-            "write aborted; repeating it with option jobId=%s adds no row twice", self._job_id
+            "write aborted; repeating it with option jobId=%s adds no duplicate rows", self._job_id
         )
         record_failed_ingest(
-            opened(self._where), self._begun, self._job_id, "Spark aborted it; its log says why"
+            cached_instance(self._where),
+            self._begun,
+            self._job_id,
+            "Spark aborted the write: see its log",
         )
 
 
 class SleeperStreamWriter(DataSourceStreamArrowWriter):
-    """One streaming query; each micro-batch is a job by the query's id and the batch's."""
+    """A streaming write: each micro-batch is a job named by the ids of the query and the batch."""
 
-    def __init__(self, options: asked.Options, schema: StructType, overwrite: bool) -> None:
-        asked.check_known(options, asked.SINK_OPTIONS)
-        self._where, self._begun = _begun(options, schema, overwrite)
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        check_options(options, SINK_OPTIONS)
+        self._where, self._begun = _begin(options, schema, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PartWritten:
         """Writes the rows of a task of a micro-batch."""
@@ -95,45 +105,47 @@ class SleeperStreamWriter(DataSourceStreamArrowWriter):
         return PartWritten(_write(self._where, self._begun, iterator), query_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Puts the micro-batch into the table, if it is not there since an earlier try."""
+        """Adds the micro-batch to the table, unless an earlier attempt did."""
         parts = _parts(messages)
         files = [file for part in parts for file in part.files]
         if files:
-            commit_ingest(opened(self._where), self._begun, _job_of(parts, batchId), files)
+            commit_ingest(cached_instance(self._where), self._begun, _job_id(parts, batchId), files)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing of the micro-batch is in the table, unless it was there before."""
+        """Records the failure. An earlier attempt may have added the micro-batch."""
         parts = _parts(messages)
         if parts:
-            reason = "Spark aborted the micro-batch; its log says why"
-            record_failed_ingest(opened(self._where), self._begun, _job_of(parts, batchId), reason)
+            reason = "Spark aborted the micro-batch: see its log"
+            record_failed_ingest(
+                cached_instance(self._where), self._begun, _job_id(parts, batchId), reason
+            )
 
 
-def _begun(options: asked.Options, schema: StructType, overwrite: bool) -> tuple[str, BegunIngest]:
+def _begin(options: Options, schema: StructType, overwrite: bool) -> tuple[str, BegunIngest]:
     if overwrite:
         raise InvalidRequestError(
-            "rows are only ever added to a table: use mode('append'), or for a stream "
-            "outputMode('append'); mode('overwrite') is refused"
+            "tables support only appends: use mode('append'), or for a stream "
+            "outputMode('append'), instead of mode('overwrite')"
         )
-    where, name = asked.instance_named(options), asked.table_named(options)
-    return where, begin_ingest(opened(where).table(name), arrow_of_spark(schema), _NAME)
+    where, name = read_instance(options), read_table_name(options)
+    return where, begin_ingest(cached_instance(where).table(name), to_arrow(schema), _NAME)
 
 
 def _write(
     where: str, begun: BegunIngest, batches: Iterator[pa.RecordBatch]
 ) -> tuple[NewFile, ...]:
     context = TaskContext.get()
-    assert context is not None, "this runs in tasks of Spark"
+    assert context is not None, "runs only in tasks of Spark"
     name = f"(partition {context.partitionId()} of the DataFrame)"
-    return write_ingest_part(opened(where), begun, batches, name, context.cpus())
+    return write_ingest_part(cached_instance(where), begun, batches, name, context.cpus())
 
 
 def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[PartWritten]:
     return [message for message in messages if isinstance(message, PartWritten)]
 
 
-def _job_of(parts: Sequence[PartWritten], batch_id: int) -> str:
+def _job_id(parts: Sequence[PartWritten], batch_id: int) -> str:
     ids = {part.query_id for part in parts}
     if len(ids) != 1 or None in ids:
-        raise UnavailableError(f"Spark does not say which query micro-batch {batch_id} is of")
+        raise UnavailableError(f"Spark did not report the query of micro-batch {batch_id}")
     return f"spark-{ids.pop()}-{batch_id}"

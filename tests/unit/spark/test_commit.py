@@ -82,4 +82,4 @@ def test_an_aborted_write_names_the_job_id(
     table: sleeper.Table, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer_of(table, "j").abort([None])
-    assert "option jobId=j adds no row twice" in caplog.text
+    assert "option jobId=j adds no duplicate rows" in caplog.text

@@ -5,7 +5,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
-from sleeper.spark.failures import TaskError, marked_errors, task_errors
+from sleeper.spark.failures import TaskError, mark_errors, raise_task_errors
 
 CALLED = """An error occurred while calling o5.collectToPython.
 : org.apache.spark.SparkException: Job 3 was cancelled
@@ -14,13 +14,13 @@ CALLED = """An error occurred while calling o5.collectToPython.
 
 def told(error: Exception) -> Exception:
     """What a driver raises of what Spark raised."""
-    with pytest.raises(Exception) as raised, task_errors():  # noqa: PT011
+    with pytest.raises(Exception) as raised, raise_task_errors():  # noqa: PT011
         raise error
     return raised.value
 
 
 def test_an_error_of_a_task_is_that_of_the_driver() -> None:
-    with pytest.raises(TaskError) as marked, marked_errors():
+    with pytest.raises(TaskError) as marked, mark_errors():
         raise InvalidRequestError('file a.csv, row 2: "x"\nis no number')
     said = f"Job aborted: Traceback\n  TaskError: {marked.value}\n\tat org.apache.spark\n"
     error = told(PySparkException(said))
@@ -31,11 +31,11 @@ def test_an_error_of_a_task_is_that_of_the_driver() -> None:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (PySparkException("\n\n  Job 3 cancelled \nat x"), "Spark gave up: Job 3 cancelled"),
-        (PySparkException(CALLED), "Spark gave up: org.apache.spark.SparkException: Job 3 was"),
-        (PySparkException(""), "Spark gave up: it does not say why"),
-        (Py4JNetworkError("Answer from Java side is empty"), "Spark gave up: Answer from Java"),
-        (ConnectionRefusedError(111, "Connection refused"), r"Spark gave up: \[Errno 111\]"),
+        (PySparkException("\n\n  Job 3 cancelled \nat x"), "Spark failed: Job 3 cancelled"),
+        (PySparkException(CALLED), "Spark failed: org.apache.spark.SparkException: Job 3 was"),
+        (PySparkException(""), "Spark failed: no reason reported"),
+        (Py4JNetworkError("Answer from Java side is empty"), "Spark failed: Answer from Java"),
+        (ConnectionRefusedError(111, "Connection refused"), r"Spark failed: \[Errno 111\]"),
     ],
 )
 def test_what_spark_or_its_java_says_may_pass(error: Exception, said: str) -> None:

@@ -13,22 +13,22 @@ from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Region
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.spark import options as asked
+from sleeper.spark import options
 
 ONE = Schema((Field("city", PrimitiveType.STRING),), (), (Field("v", PrimitiveType.LONG),))
 TWO = Schema((Field("n", PrimitiveType.INT), Field("b", PrimitiveType.BYTE_ARRAY)))
 
 
-def regions(schema: Schema, **options: Any) -> tuple[Region, ...] | None:
-    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in options.items()}
-    return asked.query_asked(CaseInsensitiveDict(texts), schema).regions
+def regions(schema: Schema, **values: Any) -> tuple[Region, ...] | None:
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in values.items()}
+    return options.read_query(CaseInsensitiveDict(texts), schema).regions
 
 
-def test_nothing_asked_is_the_whole_table() -> None:
-    assert asked.query_asked({}, ONE) == Query()
+def test_no_options_query_the_whole_table() -> None:
+    assert options.read_query({}, ONE) == Query()
 
 
-def test_keys_are_values_or_lists_of_them() -> None:
+def test_keys_are_values_or_lists_of_values() -> None:
     expected = make_key_regions(ONE, [("Oslo",), ("Lima",)])
     assert regions(ONE, keys=["Oslo", "Lima"]) == expected
     assert regions(ONE, keys=[["Oslo"], ["Lima"]]) == expected
@@ -78,8 +78,8 @@ def test_what_does_not_fit_is_refused_by_its_option(
 
 
 @pytest.mark.parametrize("text", ["v, city", '["v", "city"]', '"v",city'])
-def test_columns_are_names_with_commas_or_a_list(text: str) -> None:
-    assert asked.columns_asked({"columns": text}) == ("v", "city")
+def test_columns_are_csv_or_a_list(text: str) -> None:
+    assert options.read_columns({"columns": text}) == ("v", "city")
 
 
 @pytest.mark.parametrize(
@@ -94,22 +94,22 @@ def test_columns_are_names_with_commas_or_a_list(text: str) -> None:
         ("[v", r"'columns': '\[v' is not JSON"),
     ],
 )
-def test_columns_that_are_none_are_refused_by_what_was_written(text: str, reason: str) -> None:
+def test_invalid_columns_are_refused_with_the_option_s_text(text: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
-        asked.columns_asked({"columns": text})
+        options.read_columns({"columns": text})
 
 
-def test_a_misspelt_option_is_refused_with_those_there_are() -> None:
-    with pytest.raises(InvalidRequestError, match=r"'colums' is not known here.*columns"):
-        asked.check_known({"colums": "v"}, asked.READ_OPTIONS)
-    asked.check_known(CaseInsensitiveDict({"ASOF": "1"}), asked.READ_OPTIONS)
+def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidRequestError, match=r"unknown option 'colums'.*columns"):
+        options.check_options({"colums": "v"}, options.READ_OPTIONS)
+    options.check_options(CaseInsensitiveDict({"ASOF": "1"}), options.READ_OPTIONS)
 
 
 @pytest.mark.parametrize(
-    "find", [asked.instance_named, asked.table_named], ids=["instance", "table"]
+    "find", [options.read_instance, options.read_table_name], ids=["instance", "table"]
 )
 def test_an_instance_and_a_table_must_be_named(
-    find: Callable[[asked.Options], str], monkeypatch: pytest.MonkeyPatch
+    find: Callable[[options.Options], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SLEEPER_INSTANCE", raising=False)
     with pytest.raises(InvalidRequestError, match="is missing"):
@@ -120,15 +120,15 @@ def test_a_folder_is_the_same_wherever_tasks_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert asked.instance_named({"instance": "here"}) == str(tmp_path / "here")
-    assert asked.instance_named({"instance": "aws:prod"}) == "aws:prod"
+    assert options.read_instance({"instance": "here"}) == str(tmp_path / "here")
+    assert options.read_instance({"instance": "aws:prod"}) == "aws:prod"
     monkeypatch.setenv("SLEEPER_INSTANCE", "there")
-    assert asked.instance_named({}) == str(tmp_path / "there")
+    assert options.read_instance({}) == str(tmp_path / "there")
 
 
 def test_a_stream_starts_at_the_beginning_at_a_version_or_now() -> None:
-    assert asked.starting_version({}) == 0
-    assert asked.starting_version({"startingVersion": "7"}) == 7
-    assert asked.starting_version({"startingVersion": "Latest"}) is None
+    assert options.read_starting_version({}) == 0
+    assert options.read_starting_version({"startingVersion": "7"}) == 7
+    assert options.read_starting_version({"startingVersion": "Latest"}) is None
     with pytest.raises(InvalidRequestError, match="startingVersion"):
-        asked.starting_version({"startingVersion": "-1"})
+        options.read_starting_version({"startingVersion": "-1"})
