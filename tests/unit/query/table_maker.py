@@ -1,4 +1,4 @@
-"""Makes a real table in a folder, and keeps its rows in a list beside it."""
+"""A real table in a folder, with its expected rows in a list."""
 
 import itertools
 import time
@@ -44,7 +44,7 @@ _FILE_SETTINGS = FileSettings(row_group_rows_max=1000, page_bytes=1024)
 
 @dataclass
 class TableMaker:
-    """A table that grows step by step. `rows` is what it holds; `versions` what it held."""
+    """A table that grows step by step. `rows` are its rows, `versions` those of older versions."""
 
     folder: Path
     schema: Schema
@@ -73,7 +73,7 @@ class TableMaker:
             return list(state.partitions.all())
 
     def add(self, rows: Sequence[Row], partition_id: PartitionId | None = None) -> DataFile | None:
-        """A file of the rows that lie in the partition; without one, shared by the leaves."""
+        """Adds a file with the rows in the partition, or one that all leaves share."""
         of = [p for p in self.partitions() if p.id == partition_id] or self.leaves()
         counts = [(p.id, sum(p.region.contains(self._key(r)) for r in rows)) for p in of]
         kept = [r for r in rows if any(p.region.contains(self._key(r)) for p in of)]
@@ -90,7 +90,7 @@ class TableMaker:
         self._commit(SplitPartition(leaf.id, tuple(subtree(leaf, dimension, [point]))))
 
     def compact(self, partition: Partition) -> list[str]:
-        """Merges the partition's own files into one; returns the files that it took in."""
+        """Merges the partition's own files into one; returns the input files."""
         with self.store.reading() as state:
             of = [r.path for r in state.files.references() if r.partition_id == partition.id]
             files = {f.path: f for f in state.files.all()}
@@ -106,7 +106,7 @@ class TableMaker:
         return [path for path in inputs if path in files]
 
     def replace_files(self, output: DataFile) -> None:
-        """Commits a compaction of all files of the only leaf, whose output is there already."""
+        """Commits a compaction of all files of the only leaf into an existing file."""
         (leaf,) = self.leaves()
         with self.store.reading() as state:
             inputs = tuple(sorted(f.path for f in state.files.all()))
@@ -115,7 +115,7 @@ class TableMaker:
         self._commit(CommitCompaction(job_id, leaf.id, inputs, output, _now_ms()))
 
     def collect(self, delete: bool = True) -> list[str]:
-        """Takes every unreferenced file out, and deletes it."""
+        """Collects and deletes every unreferenced file."""
         with self.store.reading() as state:
             gone = state.collection.unreferenced(2**60, 1000)
         if gone:

@@ -1,4 +1,4 @@
-"""Data files with a flipped bit: no query, statement or merge gives wrong rows without an error."""
+"""Data files with a flipped bit: every query, statement and merge returns the rows or an error."""
 
 import random
 from collections.abc import Callable
@@ -40,7 +40,7 @@ Read = Callable[[TableMaker, QueryEngine], list[Row]]
 
 @dataclass
 class Flipped:
-    """A table of one file, one bit of which can be another."""
+    """A table of one file, of which a bit can be flipped."""
 
     table: TableMaker
     file: DataFile
@@ -62,7 +62,7 @@ class Flipped:
 def flipped(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Flipped:
-    """Its file is written by Arrow, as an ingest's, or by the engine, as a compaction's."""
+    """Returns a table whose file Arrow wrote, as in ingest, or the engine, as in compaction."""
     monkeypatch.setattr(table_maker, "_FILE_SETTINGS", SETTINGS)
     table = TableMaker(tmp_path, SCHEMA)
     if request.param == "engine":
@@ -124,7 +124,7 @@ READS: dict[str, tuple[Read, list[Row]]] = {
 
 
 @pytest.mark.parametrize("how", READS)
-def test_a_flipped_bit_gives_an_error_or_the_rows(
+def test_flipped_bit_raises_an_error_or_returns_the_rows(
     flipped: Flipped, tmp_path: Path, how: str
 ) -> None:
     seed = choose_seed()
@@ -144,7 +144,7 @@ def test_a_flipped_bit_gives_an_error_or_the_rows(
     assert read(flipped.table, make_engine(tmp_path, verifies_checksums=True)) == expected
 
 
-def test_an_error_over_a_damaged_file_names_it_whether_queries_verify_or_not(
+def test_errors_name_the_damaged_file_with_and_without_verification(
     flipped: Flipped, tmp_path: Path
 ) -> None:
     seed = choose_seed()

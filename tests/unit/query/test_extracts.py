@@ -1,4 +1,4 @@
-"""Rows that come by way of extracts are those of the files themselves, at few requests."""
+"""Reads through extracts return the rows of the files, with few requests."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ LONG = Schema((Field("id", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.
 
 
 class DistantRoot(DataRoot):
-    """A folder that is read as a bucket is, and counts what it is asked for."""
+    """A folder that is read like a bucket and counts requests."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -52,7 +52,7 @@ class DistantRoot(DataRoot):
         return super().read(path)
 
     def requests_made(self) -> int:
-        """Since it was asked last."""
+        """Returns the requests since the last call."""
         count = len(self.requests)
         self.requests.clear()
         return count
@@ -60,7 +60,7 @@ class DistantRoot(DataRoot):
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableMaker]:
-    """Its files have row groups of a hundred rows; `root` counts requests."""
+    """A table with row groups of a hundred rows, whose `root` counts requests."""
     monkeypatch.setattr(table_maker, "_FILE_SETTINGS", FileSettings(row_group_rows_max=100))
     table = TableMaker(tmp_path, LONG)
     table.root = DistantRoot(tmp_path)
@@ -88,7 +88,7 @@ def keys(*of: int) -> Query:
     return Query(make_key_regions(LONG, [(n,) for n in of]))
 
 
-def test_a_key_costs_one_request_in_a_warm_process_and_an_absent_one_none(
+def test_warm_lookup_takes_one_request_and_an_absent_key_none(
     made: TableMaker, tmp_path: Path
 ) -> None:
     for first in range(8):
@@ -105,7 +105,7 @@ def test_a_key_costs_one_request_in_a_warm_process_and_an_absent_one_none(
     assert requests(made) == 0
 
 
-def test_leaves_are_fetched_ahead_but_not_under_a_limit(
+def test_leaves_are_prefetched_unless_there_is_a_limit(
     made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaves = TableMaker(tmp_path / "split", LONG, [1000, 2000, 3000, 4000, 5000, 6000, 7000])
@@ -128,7 +128,7 @@ def test_leaves_are_fetched_ahead_but_not_under_a_limit(
     assert ids(leaves, engine, asked) == [*range(500, 8000, 1000)]
 
 
-def test_row_groups_side_by_side_are_one_request(made: TableMaker, tmp_path: Path) -> None:
+def test_adjacent_row_groups_are_one_request(made: TableMaker, tmp_path: Path) -> None:
     made.add([(n, n) for n in range(5000)])
     engine = make_engine(tmp_path)
     ids(made, engine, keys(1))
@@ -141,7 +141,7 @@ def test_row_groups_side_by_side_are_one_request(made: TableMaker, tmp_path: Pat
     assert requests(made) == 1
 
 
-def test_far_row_groups_are_requests_of_their_own(
+def test_distant_row_groups_are_separate_requests(
     made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extracts, "_GAP_BYTES_MAX", 1000)
@@ -153,7 +153,7 @@ def test_far_row_groups_are_requests_of_their_own(
     assert requests(made) == 3
 
 
-def test_no_request_is_very_large(
+def test_request_size_is_bounded(
     made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extracts, "_REQUEST_BYTES_MAX", 5000)
@@ -167,7 +167,7 @@ def test_no_request_is_very_large(
 
 
 @pytest.mark.parametrize("end_bytes", [1, 9, 300, 5000])
-def test_an_end_longer_than_the_guess_is_read_whole(
+def test_footer_longer_than_the_estimate_is_read_whole(
     made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end_bytes: int
 ) -> None:
     monkeypatch.setattr(file_end, "_END_BYTES_MIN", max(end_bytes, 8))
@@ -176,7 +176,7 @@ def test_an_end_longer_than_the_guess_is_read_whole(
     assert ids(made, make_engine(tmp_path), keys(77, 4001)) == [77, 4001]
 
 
-def test_a_key_in_no_row_group_of_a_file_without_filter_is_not_found(
+def test_absent_key_is_not_found_without_a_filter(
     made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings_ = FileSettings(row_group_rows_max=100, filter_bits_per_key=0)
@@ -187,7 +187,7 @@ def test_a_key_in_no_row_group_of_a_file_without_filter_is_not_found(
     assert ids(made, engine, keys(990, 995, 1000)) == [990, 1000]
 
 
-def test_what_is_too_much_is_read_by_the_engine_itself(
+def test_large_reads_bypass_extracts(
     made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extracts, "_EXTRACTED_BYTES_MAX", 100)
@@ -198,7 +198,7 @@ def test_what_is_too_much_is_read_by_the_engine_itself(
     assert requests(made) == 2
 
 
-def test_ends_that_do_not_fit_the_cache_are_read_again(made: TableMaker, tmp_path: Path) -> None:
+def test_footers_beyond_the_cache_are_read_again(made: TableMaker, tmp_path: Path) -> None:
     made.add([(n, n) for n in range(500)])
     engine = make_engine(tmp_path)
     small = extracts.Extractor(tmp_path / "spill", 10)
@@ -209,7 +209,7 @@ def test_ends_that_do_not_fit_the_cache_are_read_again(made: TableMaker, tmp_pat
     assert requests(made) == 2
 
 
-def test_without_room_on_disk_the_engine_reads_the_files_itself(
+def test_full_disk_bypasses_extracts(
     made: TableMaker,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -232,7 +232,7 @@ def test_without_room_on_disk_the_engine_reads_the_files_itself(
 
 
 @pytest.mark.parametrize("damage", ["cut", "other", "longer footer"])
-def test_a_torn_file_is_a_data_error_with_its_name(
+def test_truncated_file_is_a_data_error_with_its_name(
     made: TableMaker, tmp_path: Path, damage: str
 ) -> None:
     file = made.add([(n, n) for n in range(500)])
@@ -250,7 +250,7 @@ def test_a_torn_file_is_a_data_error_with_its_name(
         ids(made, make_engine(tmp_path), keys(5))
 
 
-def test_a_file_that_is_gone_starts_the_query_again_and_is_named_at_last(
+def test_missing_file_restarts_the_query_and_is_then_named(
     made: TableMaker, tmp_path: Path
 ) -> None:
     file = made.add([(n, n) for n in range(500)])
@@ -262,8 +262,8 @@ def test_a_file_that_is_gone_starts_the_query_again_and_is_named_at_last(
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_any_query_gives_the_rows_of_the_files_themselves(data: st.DataObject) -> None:
-    """Keys there and not, twice and more often, ranges, sort keys, several fields, aggregated."""
+def test_random_queries_equal_reads_of_whole_files(data: st.DataObject) -> None:
+    """Present, absent and repeated keys, ranges, sort keys, several fields, aggregations."""
     kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS, key=str)), min_size=1, max_size=2))
     row_keys = tuple(Field(f"k{i}", kind) for i, kind in enumerate(kinds))
     sort_keys = data.draw(st.sampled_from([(), (Field("s", PrimitiveType.LONG),)]))

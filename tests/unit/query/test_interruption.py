@@ -1,4 +1,4 @@
-"""Statements that never end are stopped: by their time limit, and by Ctrl-C."""
+"""Endless statements stop at their time limit, and at Ctrl-C."""
 
 import signal
 import subprocess
@@ -40,13 +40,13 @@ def openers(made: TableMaker) -> dict:
     return {"made": lambda: QueryTable("made", made.store, made.root)}
 
 
-def check_nothing_is_left(made: TableMaker) -> None:
+def check_no_holds(made: TableMaker) -> None:
     with made.store.reading() as state:
         assert state.collection.holds() == []
 
 
 @pytest.mark.parametrize("statement", ENDLESS)
-def test_a_statement_is_stopped_when_its_time_is_up(made: TableMaker, statement: str) -> None:
+def test_statement_stops_at_its_time_limit(made: TableMaker, statement: str) -> None:
     engine = make_engine(made.folder, seconds_max=1)
     begun = time.monotonic()
     with pytest.raises(
@@ -55,22 +55,22 @@ def test_a_statement_is_stopped_when_its_time_is_up(made: TableMaker, statement:
         for _ in run_sql(statement, openers(made), engine):
             pass
     assert time.monotonic() - begun < 3
-    check_nothing_is_left(made)
+    check_no_holds(made)
 
 
-def test_an_explanation_is_stopped_when_its_time_is_up(made: TableMaker) -> None:
+def test_explanation_stops_at_its_time_limit(made: TableMaker) -> None:
     engine = make_engine(made.folder, seconds_max=1)
     with pytest.raises(InvalidRequestError, match=r"time\.max\.seconds"):
         explain_sql(ENDLESS[0], openers(made), engine)
-    check_nothing_is_left(made)
+    check_no_holds(made)
 
 
-def test_a_statement_within_its_time_gives_its_rows(made: TableMaker) -> None:
+def test_statement_within_its_time_limit_returns_its_rows(made: TableMaker) -> None:
     engine = make_engine(made.folder, seconds_max=60)
     assert run_sql("SELECT * FROM made", openers(made), engine).read_all().num_rows == 10
 
 
-def test_a_query_is_stopped_between_batches_when_its_time_is_up(made: TableMaker) -> None:
+def test_query_stops_between_batches_at_its_time_limit(made: TableMaker) -> None:
     made.add([(i, i) for i in range(30_000)])
     engine = make_engine(made.folder, seconds_max=1)
     result = run_query(Query(), made.table, engine)

@@ -1,4 +1,4 @@
-"""Pages of JSON: every row once and in order, as many as fit."""
+"""Pages of JSON: full, with each row once and in order."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ def batches(rows: list[str], sizes: list[int]) -> list[pa.RecordBatch]:
 
 
 @given(ROWS, st.lists(st.integers(0, 9), max_size=5), st.integers(80, 400), st.integers(1, 12))
-def test_pages_hold_every_row_once_within_both_limits(rows, sizes, bytes_max, rows_max):
+def test_pages_contain_each_row_once_within_both_limits(rows, sizes, bytes_max, rows_max):
     pages = list(json_pages(batches(rows, sizes), bytes_max, rows_max))
     for page in pages:
         assert len(page.text.encode()) <= bytes_max
@@ -37,7 +37,7 @@ def test_pages_hold_every_row_once_within_both_limits(rows, sizes, bytes_max, ro
         assert page.rows == rows_max or has_no_room
 
 
-def test_a_row_that_is_too_large_is_refused_with_its_size():
+def test_row_larger_than_a_page_is_refused_with_its_size():
     rows = batches(["a", "b" * 500], [])
     pages = json_pages(rows, 300)
     assert next(pages).rows == 1
@@ -45,11 +45,11 @@ def test_a_row_that_is_too_large_is_refused_with_its_size():
         next(pages)
 
 
-def test_no_rows_are_no_pages():
+def test_no_pages_without_rows():
     assert list(json_pages(batches([], []), 100)) == []
 
 
-def test_rows_have_only_characters_that_sqs_takes():
+def test_rows_contain_only_characters_that_sqs_accepts():
     text = "".join(map(chr, (*range(0x20), 0x22, 0x5C, 0x7F, 0xE9, 0xFFFD, 0xFFFE, 0xFFFF)))
     (page,) = json_pages([pa.record_batch({"t": [text, None, "plain"]})], 10_000)
     assert [row["t"] for row in json.loads(page.text)] == [text, None, "plain"]

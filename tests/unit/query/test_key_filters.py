@@ -1,4 +1,4 @@
-"""Lookups leave out the files whose key filter denies the key, and only those."""
+"""Lookups skip exactly the files whose key filter excludes the key."""
 
 import logging
 import tempfile
@@ -52,7 +52,7 @@ def make_unreadable(made: TableMaker, file: DataFile) -> None:
     Path(made.root.url_of(file.path)).write_bytes(b"not a parquet file")
 
 
-def test_files_whose_filter_denies_the_key_are_not_opened(made: TableMaker, tmp_path: Path):
+def test_files_whose_filter_excludes_the_key_are_not_opened(made: TableMaker, tmp_path: Path):
     every_third(made, 0)
     for first in (1, 2):
         make_unreadable(made, every_third(made, first))
@@ -61,14 +61,14 @@ def test_files_whose_filter_denies_the_key_are_not_opened(made: TableMaker, tmp_
     assert ids(keys_of(*range(0, 1500, 300)), made, engine) == [*range(0, 1500, 300)]
 
 
-def test_a_key_that_no_file_holds_opens_none(made: TableMaker, tmp_path: Path):
+def test_absent_key_opens_no_file(made: TableMaker, tmp_path: Path):
     make_unreadable(made, every_third(made, 0))
     engine = make_engine(tmp_path)
     found = run_query(keys_of(301, 1000), made.table, engine).read_all()
     assert (found.num_rows, found.column_names) == (0, ["id", "v"])
 
 
-def test_each_file_is_asked_only_for_the_keys_that_it_may_hold():
+def test_each_file_is_read_only_for_keys_that_it_may_contain():
     held = {"f0": {0, 10, 20}, "f1": {10, 500}, "f2": {77}}
     filters = {path: filter_of(keys) for path, keys in held.items()}
     regions = tuple(key_region(SCHEMA, (k,)) for k in range(0, 600, 10))
@@ -82,7 +82,7 @@ def test_each_file_is_asked_only_for_the_keys_that_it_may_hold():
     assert asked == {"f0": [0, 10, 20], "f1": [10, 500]}
 
 
-def test_ranges_beside_keys_are_kept_and_ranges_alone_need_no_filter():
+def test_ranges_are_kept_and_need_no_filter():
     key, wide = key_region(SCHEMA, (5,)), make_range_region(SCHEMA, 100, 200)
     both = FileScan(file_of("f"), (key, wide))
     plan = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (both,)),))
@@ -97,7 +97,7 @@ def test_ranges_beside_keys_are_kept_and_ranges_alone_need_no_filter():
         assert prune_plan(only, unwanted) == only
 
 
-def test_the_largest_key_of_a_type_is_a_key_too():
+def test_largest_value_of_a_type_is_a_key():
     region = key_region(SCHEMA, (LARGEST,))
     assert region.ranges == (Range(LARGEST, None),)
     plan = QueryPlan(SCHEMA, 1, (LeafPlan(("a",), (FileScan(file_of("f"), (region,)),)),))
@@ -105,13 +105,13 @@ def test_the_largest_key_of_a_type_is_a_key_too():
     assert prune_plan(plan, lambda file: filter_of({LARGEST})) == plan
 
 
-def test_part_of_a_key_is_a_range():
+def test_partial_key_is_a_range():
     region = Region((Range("x", "x\0"), Range(-(2**31), None)))
     plan = QueryPlan(TWO, 1, (LeafPlan(("a",), (FileScan(file_of("f"), (region,)),)),))
     assert prune_plan(plan, lambda file: filter_of({5})) == plan
 
 
-def test_a_text_that_is_no_utf_8_is_left_to_the_engine():
+def test_invalid_unicode_is_not_pruned():
     schema = Schema((Field("a", PrimitiveType.STRING),))
     scan = FileScan(file_of("f"), (key_region(schema, ("\ud800",)),))
     plan = QueryPlan(schema, 1, (LeafPlan(("a",), (scan,)),))
@@ -120,7 +120,7 @@ def test_a_text_that_is_no_utf_8_is_left_to_the_engine():
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_whatever_is_asked_a_file_keeps_the_keys_that_it_holds(data: st.DataObject):
+def test_pruning_keeps_the_keys_of_a_file(data: st.DataObject):
     keys = st.tuples(st.text("ab", max_size=3), st.integers(-3, 3))
     held = {path: data.draw(st.sets(keys, max_size=8)) for path in ("f0", "f1")}
     asked = data.draw(st.lists(keys, max_size=12, unique=True))
@@ -139,7 +139,7 @@ def test_whatever_is_asked_a_file_keeps_the_keys_that_it_holds(data: st.DataObje
 
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "other", "newer"])
-def test_a_filter_that_cannot_be_read_denies_nothing_and_is_warned_of_once(
+def test_unreadable_filter_excludes_nothing_and_is_logged_once(
     made: TableMaker, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ):
     file = every_third(made, 0)
@@ -174,7 +174,7 @@ def test_files_without_a_filter_are_read(
     assert not caplog.records
 
 
-def test_filters_are_read_once_while_there_is_room(tmp_path: Path):
+def test_cached_filters_are_read_once(tmp_path: Path):
     root = CountingRoot(tmp_path)
     files = [put_filter(root, f"f{n}") for n in range(4)]
     size = filter_of(range(1000)).blocks.nbytes
@@ -192,7 +192,7 @@ def test_filters_are_read_once_while_there_is_room(tmp_path: Path):
     assert root.reads == ["f1.filter"]
 
 
-def test_a_cache_without_room_keeps_nothing(tmp_path: Path):
+def test_cache_of_size_zero_stores_nothing(tmp_path: Path):
     root = CountingRoot(tmp_path)
     file = put_filter(root, "f")
     cache = KeyFilterCache(0)
@@ -223,7 +223,7 @@ def test_many_threads_share_a_cache(tmp_path: Path):
     assert 0 < cache.bytes <= 3 * size
 
 
-def test_a_query_at_an_old_version_uses_the_same_filters(tmp_path: Path):
+def test_old_versions_use_the_same_filters(tmp_path: Path):
     with tempfile.TemporaryDirectory() as folder:
         made = TableMaker(Path(folder), SCHEMA)
         every_third(made, 0)
@@ -236,7 +236,7 @@ def test_a_query_at_an_old_version_uses_the_same_filters(tmp_path: Path):
 
 
 class CountingRoot(DataRoot):
-    """Remembers what was read."""
+    """Records reads."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

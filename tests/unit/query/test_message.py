@@ -1,4 +1,4 @@
-"""Query messages: what they say, what is refused, and that they come back as they were."""
+"""Query messages: members, errors, round trips."""
 
 import json
 
@@ -45,7 +45,7 @@ def body(**members):
     return json.dumps({name: v for name, v in {**raw, **members}.items() if v is not ...})
 
 
-def test_a_message_of_the_least_members_asks_for_all_columns_in_the_results_bucket():
+def test_minimal_message_selects_all_columns_for_the_results_bucket():
     message = parse_query_message(body(), "default")
     assert message == QueryMessage("q1", (REGION,), table_name="t")
     assert message.results.kind is DestinationKind.S3
@@ -54,7 +54,7 @@ def test_a_message_of_the_least_members_asks_for_all_columns_in_the_results_buck
     assert [r.ranges for r in query.regions] == [(Range("a", None), Range(-(2**31), None))]
 
 
-def test_a_message_of_all_members():
+def test_message_with_all_members():
     message = parse_query_message(
         body(
             requestedValueFields=["w"],
@@ -71,12 +71,12 @@ def test_a_message_of_all_members():
     assert message.results == ResultsDestination(DestinationKind.SQS, queue_url="u", batch_size=9)
 
 
-def test_no_requested_value_field_is_the_keys_alone():
+def test_empty_list_of_value_fields_selects_the_keys():
     message = parse_query_message(body(requestedValueFields=[]), "default")
     assert make_query(message, SCHEMA).columns == ("name", "n", "at")
 
 
-def test_a_missing_id_is_the_messages_own():
+def test_missing_query_id_defaults_to_the_message_id():
     assert parse_query_message(body(queryId=...), "m-7").query_id == "m-7"
 
 
@@ -118,20 +118,20 @@ def test_a_missing_id_is_the_messages_own():
         ({"statusReportDestinations": [{"destination": "S3"}]}, r"Destinations\[0\].*DYNAMODB"),
     ],
 )
-def test_what_is_wrong_is_named(members, complaint):
+def test_errors_name_the_wrong_value(members, complaint):
     with pytest.raises(InvalidRequestError, match=complaint) as refusal:
         parse_query_message(body(**members), "default")
     assert str(refusal.value).startswith("query message: ")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, "7"])
-def test_what_is_no_object_is_refused(text):
+def test_body_that_is_not_an_object_is_refused(text):
     with pytest.raises(InvalidRequestError, match="query message"):
         parse_query_message(text, "default")
     assert read_query_id(text, "default") == "default"
 
 
-def test_a_wrong_message_is_refused_under_its_own_id():
+def test_invalid_message_is_refused_with_its_query_id():
     assert read_query_id(body(regions=...), "default") == "q1"
     assert read_query_id(body(queryId="\ud800"), "default") == "default"
 
@@ -153,7 +153,7 @@ def test_a_wrong_message_is_refused_under_its_own_id():
         ({"v": {}}, "no row key field"),
     ],
 )
-def test_a_region_that_does_not_fit_the_schema_is_named(region, complaint):
+def test_errors_name_a_region_that_does_not_fit_the_schema(region, complaint):
     message = parse_query_message(body(regions=[REGION, region]), "default")
     with pytest.raises(InvalidRequestError, match=complaint):
         make_query(message, SCHEMA)
@@ -165,11 +165,11 @@ def region_of(raw):
 
 
 @pytest.mark.parametrize("five", [5, 5.0, "5", "5.0", "+5", "5.", "005"])
-def test_a_whole_number_may_be_written_as_gson_takes_it(five):
+def test_whole_numbers_are_parsed_like_gson(five):
     assert region_of({"n": {"min": five, "max": 7}}).ranges[1] == Range(5, 7)
 
 
-def test_a_whole_number_as_text_keeps_every_digit():
+def test_whole_number_as_string_keeps_every_digit():
     schema = Schema((Field("k", PrimitiveType.LONG),))
     raw = {"k": {"min": str(2**63 - 2), "max": f"{2**63 - 1}.0"}}
     (region,) = make_query(parse_query_message(body(regions=[raw]), "default"), schema).regions
@@ -177,7 +177,7 @@ def test_a_whole_number_as_text_keeps_every_digit():
 
 
 @pytest.mark.parametrize(("no", "yes"), [(False, True), ("false", "true"), ("False", "TRUE")])
-def test_a_flag_may_be_text(no, yes):
+def test_flag_may_be_a_string(no, yes):
     raw = {
         "n": {"min": 5, "minInclusive": no, "max": 7, "maxInclusive": yes},
         "name": {"min": "a", "max": "b"},
@@ -188,7 +188,7 @@ def test_a_flag_may_be_text(no, yes):
 
 
 @pytest.mark.parametrize("encoded", ["YQ==", "YQ"])
-def test_base64_may_lack_its_padding(encoded):
+def test_base64_padding_is_optional(encoded):
     assert region_of({"name": {"min": encoded}}).ranges[0] == Range("a", None)
 
 
@@ -201,7 +201,7 @@ def test_base64_may_lack_its_padding(encoded):
         {"min": 2**31 - 1, "minInclusive": False},
     ],
 )
-def test_a_range_that_holds_nothing_is_a_region_without_rows(within):
+def test_region_with_an_empty_range_has_no_rows(within):
     message = parse_query_message(body(regions=[{"n": within}, REGION]), "default")
     assert len(make_query(message, SCHEMA).regions) == 1
     message = parse_query_message(body(regions=[{"n": within}]), "default")
@@ -209,7 +209,7 @@ def test_a_range_that_holds_nothing_is_a_region_without_rows(within):
 
 
 @pytest.mark.parametrize("query_id", ["a b#c?é%:😀", "a/b\\c", "..", "a\nb\x00\x7f", "../x"])
-def test_an_id_may_have_any_characters(query_id):
+def test_query_id_may_have_any_characters(query_id):
     assert parse_query_message(body(queryId=query_id), "default").query_id == query_id
 
 
@@ -217,19 +217,19 @@ def results_of(config):
     return parse_query_message(body(resultsPublisherConfig=config), "default").results
 
 
-def test_results_without_a_destination_go_to_s3():
+def test_results_go_to_s3_by_default():
     for config in ({}, None, {"destination": None}, {"compressionCodec": "snappy"}):
         assert results_of(config).kind is DestinationKind.S3
     assert results_of({"compressionCodec": "snappy"}).codec is CompressionCodec.SNAPPY
 
 
-def test_results_to_a_queue_without_a_url_go_to_the_default_queue():
+def test_results_without_a_queue_url_go_to_the_default_queue():
     assert results_of({"destination": "SQS"}) == ResultsDestination(DestinationKind.SQS)
 
 
 @pytest.mark.parametrize("nine", [9, 9.0, "9", "9.0"])
 @pytest.mark.parametrize("name", ["batchSize", "maxBatchSize"])
-def test_a_batch_size_may_be_written_as_gson_takes_it(name, nine):
+def test_batch_size_is_parsed_like_gson(name, nine):
     assert results_of({**TO_SQS, name: nine}).batch_size == 9
 
 
@@ -240,7 +240,7 @@ def test_a_batch_size_may_be_written_as_gson_takes_it(name, nine):
         {"webSocketManagementApiEndpoint": "https://e", "webSocketConnectionId": "c"},
     ],
 )
-def test_a_connection_has_the_names_of_both_vocabularies(named):
+def test_connection_members_have_names_of_both_implementations(named):
     config = {"destination": "WEBSOCKET", **named, "maxBatchSize": "7"}
     message = parse_query_message(
         body(resultsPublisherConfig=config, statusReportDestinations=[config]), "default"
@@ -251,7 +251,7 @@ def test_a_connection_has_the_names_of_both_vocabularies(named):
     assert [each.connection for each in message.status] == [here]
 
 
-def test_a_value_field_that_is_not_there_is_named():
+def test_errors_name_an_unknown_value_field():
     message = parse_query_message(body(requestedValueFields=["x"]), "default")
     with pytest.raises(InvalidRequestError, match=r"requestedValueFields.*no value field 'x'"):
         make_query(message, SCHEMA)
@@ -301,16 +301,16 @@ LEAVES = st.builds(
 
 
 @given(MESSAGES)
-def test_a_message_comes_back_from_json_as_it_was(message):
+def test_query_message_round_trip(message):
     assert parse_query_message(json.dumps(query_message_to_json(message)), "") == message
 
 
 @given(LEAVES)
-def test_a_subquery_comes_back_from_its_body_as_it_was(message):
+def test_leaf_message_round_trip(message):
     assert parse_leaf_query_message(leaf_query_body(message)) == message
 
 
-def test_a_subquery_reads_what_its_regions_and_its_leaf_have_in_common():
+def test_subquery_reads_the_intersection_of_regions_and_leaf():
     leaf = {"name": {"min": "Yg==", "max": "Yw=="}}
     far = {"name": {"min": "eA==", "max": None}}
     query = QueryMessage("q", (REGION, far), None, "i")
@@ -333,14 +333,14 @@ def test_a_subquery_reads_what_its_regions_and_its_leaf_have_in_common():
         ({"restriction": {"columns": []}}, "may have"),
     ],
 )
-def test_what_is_wrong_with_a_subquery_is_named(change, complaint):
+def test_errors_name_the_wrong_member_of_a_subquery(change, complaint):
     leaf = LeafQueryMessage(QueryMessage("q", (REGION,), None, "i"), "s", "l", REGION)
     raw = {**json.loads(leaf_query_body(leaf)), **change}
     with pytest.raises(InvalidRequestError, match=complaint):
         parse_leaf_query_message(json.dumps(raw))
 
 
-def test_a_redriven_message_is_the_same_query_of_the_same_caller():
+def test_redriven_message_is_the_same_query_of_the_same_caller():
     raw = {"type": "Query", "tableName": "t", "regions": []}
     body = rewrite_query_body(json.dumps(raw), "m1", "AROA1:x")
     message = parse_query_message(body, "m2")
@@ -353,7 +353,7 @@ def test_a_redriven_message_is_the_same_query_of_the_same_caller():
         assert rewrite_query_body(nonsense, "m1", "AROA1") == nonsense
 
 
-def test_a_leaf_message_has_only_characters_that_sqs_takes():
+def test_leaf_message_contains_only_characters_that_sqs_accepts():
     region = {"name": {"min": "a\ufffe\uffff\x01é", "max": None}}
     query = QueryMessage("q", (region,), table_id="t")
     message = LeafQueryMessage(query, "s", "root", region)

@@ -1,4 +1,4 @@
-"""Whatever a message says, only errors of `sleeper.errors` come out of its parsers."""
+"""Parsers of messages raise only errors of `sleeper.errors`."""
 
 import copy
 import json
@@ -91,14 +91,14 @@ VALUES = st.recursive(
 
 
 def places_in(raw: Any) -> list[tuple[Any, Any]]:
-    """Every container in the JSON with each of its keys or indexes."""
+    """Returns every container in the JSON with each of its keys or indexes."""
     keys = raw if isinstance(raw, dict) else range(len(raw)) if isinstance(raw, list) else ()
     return [place for key in keys for place in [(raw, key), *places_in(raw[key])]]
 
 
 @st.composite
 def mutants(draw: st.DrawFn, valid: dict[str, Any]) -> str:
-    """The valid message with up to three values replaced, removed, renamed, or broken text."""
+    """Returns a valid message with up to three values replaced, removed or renamed, or bad text."""
     raw = copy.deepcopy(valid)
     for _ in range(draw(st.integers(1, 3))):
         places = places_in(raw)
@@ -120,7 +120,7 @@ def mutants(draw: st.DrawFn, valid: dict[str, Any]) -> str:
 
 
 def refused_or(parse: Callable[[], Any]) -> Any:
-    """What the parser gives; None if it refuses, which it does by an error of ours alone."""
+    """Returns the result of the parser; None if it raises an error of `sleeper.errors`."""
     try:
         return parse()
     except SleeperError as error:
@@ -130,7 +130,7 @@ def refused_or(parse: Callable[[], Any]) -> Any:
 
 @BOUNDED
 @given(mutants(QUERY) | st.text(max_size=30) | VALUES.map(json.dumps))
-def test_a_query_message_is_parsed_or_refused(body: str) -> None:
+def test_query_message_is_parsed_or_refused(body: str) -> None:
     read_query_id(body, "default")
     query_fingerprint(body)
     rewrite_query_body(body, "m1", "AROA2")
@@ -147,7 +147,7 @@ def test_a_query_message_is_parsed_or_refused(body: str) -> None:
 
 @BOUNDED
 @given(mutants(LEAF) | st.text(max_size=30) | VALUES.map(json.dumps))
-def test_a_leaf_message_is_parsed_or_refused(body: str) -> None:
+def test_leaf_message_is_parsed_or_refused(body: str) -> None:
     leaf = refused_or(lambda: parse_leaf_query_message(body))
     if leaf is not None and refused_or(lambda: make_leaf_query(leaf, SCHEMA)) is not None:
         leaf_query_body(leaf).encode()
@@ -155,7 +155,7 @@ def test_a_leaf_message_is_parsed_or_refused(body: str) -> None:
 
 @BOUNDED
 @given(mutants(QUERY) | st.text(max_size=30) | VALUES.map(json.dumps))
-def test_a_websocket_frame_is_parsed_or_refused(body: str) -> None:
+def test_websocket_frame_is_parsed_or_refused(body: str) -> None:
     raw = refused_or(lambda: replace_connections(body, HERE))
     if raw is not None:
         json.dumps(raw)
@@ -164,7 +164,7 @@ def test_a_websocket_frame_is_parsed_or_refused(body: str) -> None:
 
 @pytest.mark.parametrize("depth", [30, 300, 900, 990, 100_000])
 @pytest.mark.parametrize("ends", [("[", "]"), ('{"a":', "}")])
-def test_a_message_nested_deeply_is_refused(ends: tuple[str, str], depth: int) -> None:
+def test_deeply_nested_message_is_refused(ends: tuple[str, str], depth: int) -> None:
     value = ends[0] * depth + ("1" if ends[0] != "[" else "") + ends[1] * depth
     for valid, parse in (
         (QUERY, lambda b: parse_query_message(b, "d")),

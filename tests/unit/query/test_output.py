@@ -60,7 +60,7 @@ def written(name: str, rows: list[dict], schema: pa.Schema = SCHEMA) -> bytes:
     return sink.getvalue()
 
 
-def test_json_is_an_object_a_line():
+def test_json_has_an_object_per_line():
     lines = [json.loads(line, parse_float=str) for line in written("json", ROWS).splitlines()]
     assert lines[0] == {
         "id": 2**63 - 1,
@@ -81,7 +81,7 @@ def test_json_is_an_object_a_line():
     assert lines[2] == dict.fromkeys(SCHEMA.names, None) | {"id": 3, "float": "-Infinity"}
 
 
-def test_csv_tells_null_from_empty_and_quotes_what_it_must():
+def test_csv_distinguishes_null_from_empty_and_quotes_strings():
     text = written("csv", ROWS).decode()
     assert text.startswith('"id","text","bytes","float","time","date","number","list","map","flag"')
     assert '"a ""b""\\\n\té","AP8=",1.5,"2026-01-02T03:04:05.000006Z","2026-01-02",' in text
@@ -90,7 +90,7 @@ def test_csv_tells_null_from_empty_and_quotes_what_it_must():
     assert text.endswith("\n3,,,-inf,,,,,,\n")
 
 
-def test_csv_and_json_are_read_back_by_ingest(tmp_path: Path):
+def test_ingest_reads_csv_and_json_output(tmp_path: Path):
     rows = [{**row, "float": 1.5, "number": Decimal("0.5000")} for row in ROWS]
     wanted = pa.RecordBatch.from_pylist(rows, schema=SCHEMA).to_pylist()
     for name, read in (("csv", read_csv), ("json", read_json_lines)):
@@ -106,7 +106,7 @@ def test_parquet_has_the_schema_and_the_rows():
     assert table.num_rows == 3
 
 
-def test_a_table_has_its_columns_under_their_names():
+def test_table_has_columns_under_their_names():
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
     rows = [{"id": 7, "name": "é日"}, {"id": 123, "name": None}, {"id": 1, "name": "x" * 200}]
     sink = io.BytesIO()
@@ -121,7 +121,7 @@ def test_a_table_has_its_columns_under_their_names():
     ]
 
 
-def test_no_rows_still_have_their_names():
+def test_output_without_rows_has_column_names():
     for name, expected in (("json", b""), ("csv", b'"id"\n'), ("table", "id\n──\n".encode())):
         sink = io.BytesIO()
         assert ROW_OUTPUTS[name](pa.schema([("id", pa.int64())]), [], sink) == 0
@@ -129,12 +129,12 @@ def test_no_rows_still_have_their_names():
 
 
 @given(st.lists(st.one_of(st.none(), st.text()), min_size=1))
-def test_any_text_is_valid_json(values: list[str | None]):
+def test_random_strings_are_valid_json(values: list[str | None]):
     found = json_values(pa.array(values, pa.string())).to_pylist()
     assert [json.loads(text) for text in found] == values
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False)), min_size=1))
-def test_any_finite_float_is_itself(values: list[float | None]):
+def test_finite_floats_round_trip_as_json(values: list[float | None]):
     found = json_values(pa.array(values, pa.float64())).to_pylist()
     assert [json.loads(text) for text in found] == values

@@ -1,4 +1,4 @@
-"""Which of a leaf's regions a file may hold, held against a look at each of them."""
+"""Regions that overlap a file, compared with a linear search."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ bounds = st.tuples(small, small).map(sorted)
 
 @settings(deadline=None)
 @given(st.integers(1, 2), st.data())
-def test_overlapping_regions_are_found_by_their_places(fields: int, data: st.DataObject) -> None:
+def test_binary_search_finds_overlapping_regions(fields: int, data: st.DataObject) -> None:
     of_fields = st.tuples(*(ranges for _ in range(fields)))
     drawn = data.draw(st.lists(of_fields, min_size=1, max_size=8))
     regions = tuple(disjoint_regions(Region(tuple(Range(*r) for r in each)) for each in drawn))

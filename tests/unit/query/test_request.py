@@ -1,4 +1,4 @@
-"""Keys, ranges and columns of a request, and what is wrong with bad ones."""
+"""Keys, ranges and columns of a query, and their errors."""
 
 import pytest
 
@@ -24,7 +24,7 @@ OF_BYTES = Schema((Field("b", PrimitiveType.BYTE_ARRAY),))
 OF_NUMBERS = Schema((Field("n", PrimitiveType.INT),))
 
 
-def test_a_typed_key_has_quotes_as_csv_has():
+def test_keys_as_text_are_quoted_like_csv():
     region = parse_key(SCHEMA, '"a,""b",7')
     assert region.contains(('a,"b', 7))
     assert not region.contains(('a,"b', 8))
@@ -33,7 +33,7 @@ def test_a_typed_key_has_quotes_as_csv_has():
     assert parse_key(Schema((Field("s", PrimitiveType.STRING),)), "").contains(("",))
 
 
-def test_a_typed_range_is_open_where_it_is_empty():
+def test_empty_ends_of_ranges_as_text_are_open():
     least = -(2**31)
     assert parse_range(OF_NUMBERS, "3:9").ranges == (Range(3, 9),)
     assert parse_range(OF_NUMBERS, ":9").ranges == (Range(least, 9),)
@@ -63,17 +63,17 @@ def test_a_typed_range_is_open_where_it_is_empty():
         (lambda: check_query(Query((Region((Range(2, 1),)),)), OF_NUMBERS), "holds nothing"),
     ],
 )
-def test_what_is_wrong_is_named(call, complaint: str):
+def test_errors_name_the_wrong_value(call, complaint: str):
     with pytest.raises(InvalidRequestError, match=complaint):
         call()
 
 
-def test_requested_value_fields_come_with_all_keys_in_schema_order():
+def test_selected_columns_include_all_keys_in_schema_order():
     assert select_columns(SCHEMA, ["w"]) == ("name", "n", "at", "w")
     assert select_columns(SCHEMA, []) == ("name", "n", "at")
 
 
-def test_overlapping_ranges_become_one_and_keys_stay_apart():
+def test_overlapping_ranges_are_joined_and_keys_are_not():
     def of(*pairs):
         return [Region((Range(a, b),)) for a, b in pairs]
 

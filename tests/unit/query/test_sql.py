@@ -1,4 +1,4 @@
-"""SQL over the tables of an instance: what it gives, and all that it must refuse."""
+"""SQL over the tables of an instance: rows and refused statements."""
 
 import os
 import time
@@ -26,7 +26,7 @@ SCHEMA = Schema(
 
 
 class Instance:
-    """Two tables, one with a name that needs quotes, and one that is gone."""
+    """Two tables, one with a name that needs quotes, and a deleted one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -72,19 +72,19 @@ def test_tables_are_joined_under_their_names(instance: Instance):
     assert rows_of(found) == [("b", 2, 20)]
 
 
-def test_only_tables_that_are_named_are_opened(instance: Instance):
+def test_only_named_tables_are_opened(instance: Instance):
     assert rows_of(instance.sql("SELECT count(*) FROM flights")) == [(3,)]
     assert instance.opened == ["flights"]
 
 
-def test_a_name_within_a_longer_word_is_not_meant():
+def test_table_name_within_a_longer_word_does_not_match():
     names = ["t", "T-2", "a.b", "flights", "Ü"]
     assert find_tables("SELECT count(*) FROM flights_2", names) == []
     assert find_tables('SELECT t.x FROM FLIGHTS AS t, "T-2"', names) == ["t", "T-2", "flights"]
     assert find_tables('SELECT * FROM"a.b"JOIN ü', names) == ["a.b", "Ü"]
 
 
-def test_a_table_without_rows_has_its_columns(instance: Instance, tmp_path: Path):
+def test_empty_table_has_its_columns(instance: Instance, tmp_path: Path):
     (tmp_path / "three").mkdir()
     made = TableMaker(tmp_path / "three", SCHEMA)
     found = run_sql("SELECT * FROM made", {"made": lambda: made.table}, make_engine(tmp_path))
@@ -92,7 +92,7 @@ def test_a_table_without_rows_has_its_columns(instance: Instance, tmp_path: Path
     assert found.read_all().num_rows == 0
 
 
-def test_explain_and_describe_and_values_are_answered(instance: Instance):
+def test_explain_describe_and_values_return_rows(instance: Instance):
     assert "plan" in instance.sql("EXPLAIN SELECT * FROM flights").schema.names
     assert instance.sql("DESCRIBE flights").column(0).to_pylist() == ["id", "Count"]
     assert rows_of(instance.sql("VALUES (1, 'x')")) == [(1, "x")]
@@ -129,7 +129,7 @@ def test_explain_and_describe_and_values_are_answered(instance: Instance):
         ("SELECT CAST(id AS INT) FROM flights", "[Cc]ast"),
     ],
 )
-def test_a_statement_that_is_wrong_or_not_allowed_is_refused(
+def test_wrong_and_forbidden_statements_are_refused(
     instance: Instance, statement: str, complaint: str
 ):
     with pytest.raises(InvalidRequestError, match=complaint):
@@ -138,7 +138,7 @@ def test_a_statement_that_is_wrong_or_not_allowed_is_refused(
     assert instance.holds() == 0
 
 
-def test_a_statement_holds_its_versions_until_its_end(instance: Instance):
+def test_statement_holds_its_versions_until_its_end(instance: Instance):
     engine = make_engine(instance.folder)
     openers = {"flights": lambda: instance.open("flights")}
     result = run_sql("SELECT * FROM flights", openers, engine)
@@ -148,7 +148,7 @@ def test_a_statement_holds_its_versions_until_its_end(instance: Instance):
     assert instance.holds() == 0
 
 
-def test_a_file_that_is_gone_is_never_passed_over(instance: Instance):
+def test_missing_file_is_never_skipped(instance: Instance):
     with instance.flights.store.reading() as state:
         (file,) = state.files.all()
     path = Path(instance.flights.root.url_of(file.path))
@@ -161,7 +161,7 @@ def test_a_file_that_is_gone_is_never_passed_over(instance: Instance):
     assert instance.holds() == 0
 
 
-def test_a_statement_that_needs_more_memory_names_the_property(instance: Instance, tmp_path: Path):
+def test_memory_limit_error_names_the_property(instance: Instance, tmp_path: Path):
     engine = make_engine(tmp_path, memory_bytes=1_000_000)
     statement = "SELECT array_agg(value) FROM generate_series(1, 3000000)"
     with pytest.raises(UnavailableError, match=r"that sleeper\.query\.memory\.bytes allows is too"):
@@ -179,12 +179,12 @@ def test_explain_names_files_without_their_folders(tmp_path: Path, explain: str)
         assert part not in text
 
 
-def test_statements_cannot_ask_for_the_names_of_files(instance: Instance) -> None:
+def test_statements_cannot_read_the_names_of_files(instance: Instance) -> None:
     with pytest.raises(InvalidRequestError, match="input_file_name"):
         instance.sql("SELECT input_file_name() FROM flights")
 
 
-def test_a_column_name_that_arrow_does_not_take_is_refused(instance: Instance) -> None:
+def test_column_name_that_arrow_rejects_is_refused(instance: Instance) -> None:
     with pytest.raises(InvalidRequestError, match="Null byte"):
         instance.sql("SELECT $$a\x00b$$")
 
@@ -194,7 +194,7 @@ def test_samples_are_refused(instance: Instance) -> None:
         instance.sql("SELECT count(*) FROM flights TABLESAMPLE (10)")
 
 
-def test_an_error_that_repeats_a_long_name_is_explained_in_linear_time() -> None:
+def test_error_with_a_long_name_is_parsed_in_linear_time() -> None:
     text = "table '" * 50_000 + "\n' not found"
     start = time.monotonic()
     with pytest.raises(InvalidRequestError), planning_errors(()):

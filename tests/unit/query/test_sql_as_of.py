@@ -1,4 +1,4 @@
-"""SQL over tables as earlier transactions left them."""
+"""SQL over earlier versions of tables."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ SCHEMA = Schema(
 
 
 class Instance:
-    """Tables `a` and `b`, each with a row that came with transaction 2 and one with 3."""
+    """Tables `a` and `b`, each with a row of transaction 2 and one of transaction 3."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,25 +55,25 @@ def instance(tmp_path: Path) -> Instance:
     return Instance(tmp_path)
 
 
-def test_the_only_table_is_read_as_of_a_number(instance: Instance):
+def test_single_table_is_read_as_of_a_number(instance: Instance):
     assert instance.sql("SELECT id FROM a", 1) == []
     assert instance.sql("SELECT id FROM a", 2) == [("a first",)]
     assert instance.sql("SELECT count(*) FROM a", 3) == [(2,)]
     assert instance.sql("SELECT count(*) FROM a AS x JOIN a AS y ON x.id = y.id", 2) == [(1,)]
 
 
-def test_tables_are_read_each_as_of_its_own_number(instance: Instance):
+def test_each_table_is_read_as_of_its_own_number(instance: Instance):
     statement = "SELECT id FROM a UNION ALL SELECT id FROM b ORDER BY id"
     assert instance.sql(statement, {"a": 2, "b": 1}) == [("a first",)]
     assert instance.sql(statement, {"b": 1}) == [("a first",), ("a second",)]
 
 
-def test_a_word_that_is_no_table_does_not_count(instance: Instance):
+def test_words_that_are_not_tables_are_ignored(instance: Instance):
     assert instance.sql("SELECT 'b' AS b FROM a", 2) == [("b",)]
     assert instance.sql("WITH b AS (SELECT * FROM a) SELECT id FROM b", 2) == [("a first",)]
 
 
-def test_an_old_version_is_narrowed_and_explained(instance: Instance):
+def test_old_version_is_narrowed_and_explained(instance: Instance):
     engine = make_engine(instance.folder)
     statement = "SELECT * FROM a WHERE id = 'a second'"
     (old,) = explain_sql(statement, instance.openers(), engine, AsOf(2)).reads
@@ -106,7 +106,7 @@ def test_an_old_version_is_narrowed_and_explained(instance: Instance):
         ("SELECT nope FROM a", 2, "wrong SQL"),
     ],
 )
-def test_what_cannot_be_read_is_refused(
+def test_invalid_versions_are_refused(
     instance: Instance, statement: str, as_of: Any, complaint: str
 ):
     with pytest.raises(InvalidRequestError, match=complaint):
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_is_refused(
     assert instance.holds() == 0
 
 
-def test_a_version_that_was_collected_is_refused_with_the_oldest_that_is_left(instance: Instance):
+def test_collected_version_is_refused_with_the_oldest(instance: Instance):
     made = instance.made["a"]
     made.compact(made.leaves()[0])
     made.collect()
@@ -125,13 +125,13 @@ def test_a_version_that_was_collected_is_refused_with_the_oldest_that_is_left(in
         instance.sql("SELECT * FROM a", 2)
 
 
-def test_numbers_are_given_as_text():
+def test_options_are_parsed():
     assert parse_as_of_options([]) == AsOf()
     assert parse_as_of_options(["3"]) == AsOf(3)
     assert parse_as_of_options(["a=3", "b=c=4"]) == AsOf(None, {"a": 3, "b=c": 4})
 
 
 @pytest.mark.parametrize("texts", [["x"], ["a="], ["-1"], ["0"], ["3", "4"], ["a=1", "a=2"], ["²"]])
-def test_texts_that_are_no_numbers_are_refused(texts: list[str]):
+def test_options_that_are_not_numbers_are_refused(texts: list[str]):
     with pytest.raises(InvalidRequestError, match="as of "):
         parse_as_of_options(texts)

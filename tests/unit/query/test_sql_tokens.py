@@ -1,4 +1,4 @@
-"""Statements that the engine cannot plan are refused before it tries."""
+"""Statements too deep for the engine are refused before planning."""
 
 import contextlib
 import subprocess
@@ -33,7 +33,7 @@ DEEP = {
 
 
 @pytest.mark.parametrize("statement", DEEP.values(), ids=DEEP)
-def test_a_deep_statement_is_refused(statement: str) -> None:
+def test_deep_statement_is_refused(statement: str) -> None:
     with pytest.raises(InvalidRequestError, match="too many operators or joins"):
         check_statement(statement)
 
@@ -51,7 +51,7 @@ def test_a_deep_statement_is_refused(statement: str) -> None:
         "SELECT a.k FROM " + " JOIN ".join(f"t a{i} ON a{i}.k = a.k" for i in range(40)),
     ],
 )
-def test_a_wide_statement_is_not(statement: str) -> None:
+def test_wide_statement_is_accepted(statement: str) -> None:
     check_statement(statement)
 
 
@@ -59,7 +59,7 @@ def test_a_wide_statement_is_not(statement: str) -> None:
     "statement",
     ["SELECT 'a", 'SELECT "a', "SELECT /* a", "SELECT $a$ b", "SELECT q'[a']'", "SELECT a$$'$$"],
 )
-def test_a_literal_whose_end_is_not_clear_is_refused(statement: str) -> None:
+def test_ambiguous_literal_is_refused(statement: str) -> None:
     with pytest.raises(InvalidRequestError, match="wrong SQL"):
         check_statement(statement)
 
@@ -67,7 +67,7 @@ def test_a_literal_whose_end_is_not_clear_is_refused(statement: str) -> None:
 @pytest.mark.parametrize(
     "sample", ["TABLESAMPLE (10)", "tablesample bernoulli (1)", "a Sample /* */ (10)"]
 )
-def test_a_sample_is_refused(sample: str) -> None:
+def test_sample_is_refused(sample: str) -> None:
     with pytest.raises(InvalidRequestError, match="TABLESAMPLE is not supported"):
         check_statement(f"SELECT * FROM t {sample}")
 
@@ -80,19 +80,19 @@ def test_a_sample_is_refused(sample: str) -> None:
         "WITH sample (a) AS (SELECT 1) SELECT a FROM sample",
     ],
 )
-def test_a_sample_may_be_a_name(statement: str) -> None:
+def test_sample_may_be_a_name(statement: str) -> None:
     check_statement(statement)
 
 
 @pytest.mark.parametrize("text", ["/*", "'a", "$$", "(", "''", "a ", '"', "-", "$a$"])
-def test_long_statements_are_read_in_linear_time(text: str) -> None:
+def test_long_statements_are_parsed_in_linear_time(text: str) -> None:
     start = time.monotonic()
     with contextlib.suppress(InvalidRequestError):
         check_statement("SELECT " + text * (200_000 // len(text)))
     assert time.monotonic() - start < 3
 
 
-def test_a_deep_statement_does_not_end_the_process() -> None:
+def test_deep_statement_does_not_crash_the_process() -> None:
     program = (
         "import tempfile\n"
         "from pathlib import Path\n"

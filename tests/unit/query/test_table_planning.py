@@ -1,4 +1,4 @@
-"""Which files SQL reads whole, and which in part."""
+"""Plans of whole tables: files that SQL reads whole or in part."""
 
 import itertools
 from pathlib import Path
@@ -19,21 +19,21 @@ boxes = st.tuples(ends, ends).map(Region)
 
 
 @given(st.lists(boxes, max_size=6), boxes)
-def test_regions_cover_a_box_if_they_hold_every_key_of_it(regions: list[Region], box: Region):
+def test_regions_cover_a_box_if_they_contain_its_keys(regions: list[Region], box: Region):
     keys = [k for k in itertools.product(range(8), repeat=2) if box.contains(k)]
     held = all(any(r.contains(k) for r in regions) for k in keys)
     assert covers(regions, box) == held
 
 
 @given(st.lists(st.integers(0, 9), unique=True))
-def test_joined_regions_hold_the_same_keys(starts: list[int]):
+def test_joined_regions_contain_the_same_keys(starts: list[int]):
     regions = [Region((Range(s, s + 1),)) for s in starts]
     joined = join_regions(regions)
     assert [k for k in range(11) if any(r.contains((k,)) for r in joined)] == sorted(starts)
     assert len(joined) == sum(s - 1 not in starts for s in starts)
 
 
-def test_the_region_of_a_files_bounds_holds_its_largest_key():
+def test_bounds_region_contains_the_largest_key():
     highest = 2**31 - 1
     for largest in (5, highest):
         region = bounds_region(SCHEMA, DataFile("f", 1, 1, (1,), (largest,)))
@@ -45,7 +45,7 @@ def test_the_region_of_a_files_bounds_holds_its_largest_key():
     )
 
 
-def test_files_are_read_whole_until_a_compaction_takes_rows_over(tmp_path: Path):
+def test_files_are_read_whole_until_a_compaction_replaces_rows(tmp_path: Path):
     made = TableMaker(tmp_path, SCHEMA, [10, 20])
     for start in range(3):
         made.add([(n,) for n in range(start, 30)])

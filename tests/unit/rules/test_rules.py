@@ -19,8 +19,8 @@ Rule 1, exactly once
 
 Rule 2, nothing committed is lost and nothing uncommitted seen
 - versions: unit/statestore/test_transactions.py `a_version_shows_what_was_there_then`;
-  unit/query/test_running.py `a_version_gives_the_rows_that_were_there`,
-  `a_version_below_the_horizon_is_refused_and_the_oldest_is_named`
+  unit/query/test_run.py `version_returns_its_rows`,
+  `version_below_the_horizon_is_refused_with_the_oldest`
 - files above a leaf: `rule_2_rows_of_a_file_above_its_leaves_are_seen_once`
 - a partition's references only: unit/statestore/test_transactions.py
   `a_compaction_removes_only_its_partitions_references`
@@ -62,8 +62,8 @@ Rule 5, nothing referenced or held is deleted
 - claims below the horizon: unit/statestore/test_transactions.py
   `a_hold_or_follower_below_the_horizon_is_refused_naming_the_oldest_kept`
 - trimming: contracts/test_state_store.py `trimming_stays_below_...`
-- queries: unit/query/test_running.py `a_held_version_is_not_collected_under_a_query`,
-  `a_file_gone_before_the_first_row_starts_the_query_again`
+- queries: unit/query/test_run.py `held_version_is_not_collected`,
+  `file_deleted_before_the_first_row_restarts_the_query`
 
 Rule 6, memory is bounded
 - groups of iterators: unit/datafiles/test_whole_groups.py

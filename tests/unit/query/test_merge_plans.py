@@ -1,4 +1,4 @@
-"""What the engine makes of our plans: merges without sorting, pages that are skipped."""
+"""Physical plans of the engine: merges without sorts, skipped pages."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,7 @@ def made(tmp_path: Path) -> TableMaker:
 @pytest.mark.parametrize("inputs", [1, 2, 9, 70])
 @pytest.mark.parametrize("partitions", [1, 2])
 @pytest.mark.parametrize("request_", [{}, {"columns": ("value",)}, {"limit": 5}])
-def test_a_merge_never_sorts(
+def test_merge_does_not_sort(
     inputs: int, partitions: int, request_: dict, tmp_path: Path, made: TableMaker
 ):
     plan = plan_text(inputs, partitions, tmp_path, made, **request_)
@@ -48,7 +48,7 @@ def test_a_merge_never_sorts(
     assert ("SortPreservingMergeExec" in plan) == (inputs > 1)
 
 
-def test_a_lookup_reads_one_page_of_many(
+def test_lookup_reads_one_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(table_maker, "_FILE_SETTINGS", FileSettings(page_bytes=4096))
@@ -66,8 +66,8 @@ def test_a_lookup_reads_one_page_of_many(
     assert matched == 1
 
 
-def test_a_list_of_keys_is_asked_before_its_bounds(tmp_path: Path, made: TableMaker):
-    """So the bounds, which prune, are compared with few rows."""
+def test_list_of_keys_is_evaluated_before_its_bounds(tmp_path: Path, made: TableMaker):
+    """The list excludes most rows before they are compared with the bounds."""
     file = made.add([(f"k{n:05d}", n, "v") for n in range(1000)])
     regions = tuple(key_region(SCHEMA, (f"k{n:05d}",)) for n in range(0, 900, 30))
     each = MergeInput(made.root.url_of(file.path), regions)

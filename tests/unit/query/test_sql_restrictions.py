@@ -1,4 +1,4 @@
-"""SQL by callers who may not see all: what is hidden is not there, however a statement asks."""
+"""SQL of restricted callers: no statement reveals hidden rows and columns."""
 
 import json
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def sql(instance: Instance, caller: str, statement: str) -> list[dict[str, objec
     return rows
 
 
-def test_a_statement_sees_the_columns_of_its_caller(instance: Instance) -> None:
+def test_statement_reads_the_columns_of_its_caller(instance: Instance) -> None:
     assert sql(instance, "columns", "SELECT * FROM t WHERE k = 10") == [{"k": 10, "v": 10}]
     assert set(sql(instance, "rows", "SELECT * FROM t WHERE k = 11")[0]) == {
         "k",
@@ -83,7 +83,7 @@ def test_a_statement_sees_the_columns_of_its_caller(instance: Instance) -> None:
         "SELECT count(*) AS n FROM datafusion.public.t",
     ],
 )
-def test_rows_that_are_hidden_are_not_there(instance: Instance, statement: str) -> None:
+def test_hidden_rows_are_absent(instance: Instance, statement: str) -> None:
     assert sql(instance, "rows", statement) == [{"n": 90}]
     assert sql(instance, "both", statement) == [{"n": 90}]
 
@@ -104,7 +104,7 @@ def test_rows_that_are_hidden_are_not_there(instance: Instance, statement: str) 
         "SELECT * FROM t WHERE NOT (hidden < 0)",
     ],
 )
-def test_columns_that_are_hidden_are_not_there(instance: Instance, statement: str) -> None:
+def test_hidden_columns_are_absent(instance: Instance, statement: str) -> None:
     for caller in ("columns", "both"):
         with pytest.raises(InvalidRequestError, match="hidden"):
             sql(instance, caller, statement)
@@ -121,7 +121,7 @@ def test_columns_that_are_hidden_are_not_there(instance: Instance, statement: st
         ("SHOW COLUMNS FROM t", "information_schema"),
     ],
 )
-def test_what_would_tell_of_hidden_rows_is_refused(
+def test_statements_that_reveal_hidden_rows_are_refused(
     instance: Instance, statement: str, reason: str
 ) -> None:
     for caller in ("columns", "rows"):
@@ -129,18 +129,18 @@ def test_what_would_tell_of_hidden_rows_is_refused(
             sql(instance, caller, statement)
 
 
-def test_a_description_has_the_columns_of_the_caller(instance: Instance) -> None:
+def test_describe_shows_the_columns_of_the_caller(instance: Instance) -> None:
     told = sql(instance, "columns", "DESCRIBE t")
     assert [row["column_name"] for row in told] == ["k", "v"]
 
 
-def test_who_is_not_named_gets_nothing_by_sql(instance: Instance) -> None:
+def test_unknown_caller_is_refused(instance: Instance) -> None:
     with pytest.raises(InvalidRequestError, match="caller 'nobody' may not query table 't'"):
         sql(instance, "nobody", "SELECT 1 FROM t")
     assert sql(instance, "nobody", "SELECT count(*) AS n FROM open") == [{"n": 100}]
 
 
-def test_what_a_query_asks_for_comes_after_what_its_caller_may_see(instance: Instance) -> None:
+def test_query_iterator_runs_after_the_caller_s_restriction(instance: Instance) -> None:
     summed = Processing(aggregations=parse_aggregations("min(label),sum(v),sum(hidden)"))
     found = open_query(instance, "t", Query(processing=summed, limit=5), caller="both").read_all()
     assert found.column_names == ["k", "v"]

@@ -1,4 +1,4 @@
-"""Tables of any shape, queried by key and by SQL, hold exactly the rows of a list."""
+"""Random tables return the rows of a list, by key and by SQL."""
 
 import tempfile
 from pathlib import Path
@@ -85,7 +85,7 @@ def check(made: TableMaker, folder: Path, regions: list[Region], files_max: int)
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_any_regions_of_a_table_of_one_key_field(data: st.DataObject):
+def test_random_regions_with_one_key_field(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:
         made = TableMaker(Path(folder), ONE_FIELD, sorted(data.draw(st.sets(numbers, max_size=3))))
         grow(made, data, rows_of_one, [numbers])
@@ -97,7 +97,7 @@ def test_any_regions_of_a_table_of_one_key_field(data: st.DataObject):
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_any_regions_of_a_table_of_two_key_fields(data: st.DataObject):
+def test_random_regions_with_two_key_fields(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:
         made = TableMaker(Path(folder), TWO_FIELDS, sorted(data.draw(st.sets(numbers, max_size=2))))
         grow(made, data, rows_of_two, [numbers, words])

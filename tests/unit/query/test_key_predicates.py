@@ -1,4 +1,4 @@
-"""Statements give the same rows whether their key predicates leave files out or not."""
+"""Key predicates: the same rows with and without excluded files."""
 
 from itertools import product
 
@@ -31,7 +31,7 @@ TEXTS = ["", "a", "ab", "abé", "b", "é", "z%", "😀"]
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[QueryEngine, dict]:
-    """Tables t and u: files of a few rows each, whole, shared, above and below splits."""
+    """Tables t and u: small files, whole, shared, above and below splits."""
     openers = {}
     for number, name in enumerate("tu"):
         made = TableMaker(tmp_path_factory.mktemp(name), SCHEMA, [-5, 3])
@@ -135,7 +135,7 @@ STATEMENTS = [
 @pytest.mark.parametrize("statement", STATEMENTS)
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
-def test_narrowed_statements_give_the_same_rows(
+def test_narrowed_statements_return_the_same_rows(
     opened: tuple[QueryEngine, dict], statement: str, data: st.DataObject
 ) -> None:
     engine, openers = opened
@@ -154,7 +154,7 @@ def test_narrowed_statements_give_the_same_rows(
 
 @pytest.fixture(scope="module")
 def keys() -> SessionContext:
-    """A table t of many keys, held in memory."""
+    """A table t with many keys, in memory."""
     rows = list(product(range(-12, 14), TEXTS, [b"", b"\0", b"a", b"b", b"\xff"]))
     rows = [
         (*key, number % 5, None if number % 7 == 0 else number % 11 - 5, number % 9)
@@ -170,7 +170,7 @@ def keys() -> SessionContext:
 
 @settings(max_examples=300, deadline=None)
 @given(condition=conditions("x"))
-def test_every_row_that_a_predicate_lets_through_is_in_its_regions(
+def test_regions_contain_every_row_that_satisfies_the_predicate(
     keys: SessionContext, condition: str
 ) -> None:
     try:
@@ -219,7 +219,7 @@ def files_read(opened: tuple[QueryEngine, dict], statement: str) -> dict[str, in
         ("v = 1", False),
     ],
 )
-def test_which_predicates_leave_files_out(
+def test_predicates_exclude_files(
     opened: tuple[QueryEngine, dict], condition: str, is_narrowed: bool
 ) -> None:
     everything = files_read(opened, "SELECT * FROM t")["t"]
@@ -227,7 +227,7 @@ def test_which_predicates_leave_files_out(
     assert (read < everything) == is_narrowed
 
 
-def test_a_table_that_is_named_twice_is_read_for_both(opened: tuple[QueryEngine, dict]) -> None:
+def test_table_named_twice_is_read_for_both_predicates(opened: tuple[QueryEngine, dict]) -> None:
     one = files_read(opened, "SELECT v FROM t WHERE i = 3")["t"]
     other = files_read(opened, "SELECT v FROM t WHERE i = -9")["t"]
     union = "SELECT v FROM t WHERE i = 3 UNION ALL SELECT v FROM t WHERE i = -9"
@@ -236,7 +236,7 @@ def test_a_table_that_is_named_twice_is_read_for_both(opened: tuple[QueryEngine,
     assert files_read(opened, hidden)["t"] >= files_read(opened, union)["t"]
 
 
-def test_an_explanation_has_what_was_read_and_what_was_left_out(
+def test_explanation_counts_read_and_excluded_files(
     opened: tuple[QueryEngine, dict],
 ) -> None:
     engine, openers = opened

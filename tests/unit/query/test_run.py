@@ -1,4 +1,4 @@
-"""Queries by key over a real table, against its rows in a list."""
+"""Queries by key of a real table, compared with its rows in a list."""
 
 import gc
 import time
@@ -39,7 +39,7 @@ def holds(made: TableMaker) -> int:
         return len(state.collection.holds())
 
 
-def test_rows_come_in_key_order_in_exactly_the_tables_types(made: TableMaker, tmp_path: Path):
+def test_rows_have_key_order_and_the_types_of_the_table(made: TableMaker, tmp_path: Path):
     made.add([row(n, 1) for n in range(0, 300, 2)])
     made.add([row(n, 0) for n in range(0, 300, 3)])
     with run_query(Query(), made.table, make_engine(tmp_path)) as result:
@@ -49,7 +49,7 @@ def test_rows_come_in_key_order_in_exactly_the_tables_types(made: TableMaker, tm
     assert rows_of(table) == sorted(made.rows, key=lambda r: r[:2])
 
 
-def test_columns_are_exactly_those_asked_for_in_that_order(made: TableMaker, tmp_path: Path):
+def test_columns_have_the_requested_order(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(5)])
     result = run_query(Query(columns=("tags", "id")), made.table, make_engine(tmp_path))
     table = result.read_all()
@@ -57,7 +57,7 @@ def test_columns_are_exactly_those_asked_for_in_that_order(made: TableMaker, tmp
     assert rows_of(table) == [(r[3], r[0]) for r in sorted(made.rows)]
 
 
-def test_a_limit_is_over_all_leaves(made: TableMaker, tmp_path: Path):
+def test_limit_applies_to_all_leaves_together(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(0, 300, 10)])
     engine = make_engine(tmp_path)
     for limit in (0, 1, 10, 11, 29, 30, 31):
@@ -65,7 +65,7 @@ def test_a_limit_is_over_all_leaves(made: TableMaker, tmp_path: Path):
         assert rows_of(found) == sorted(made.rows)[:limit]
 
 
-def test_an_empty_table_and_a_key_that_is_not_there_give_no_rows(made: TableMaker, tmp_path: Path):
+def test_empty_table_and_absent_key_return_no_rows(made: TableMaker, tmp_path: Path):
     engine = make_engine(tmp_path)
     assert run_query(Query(), made.table, engine).read_all().num_rows == 0
     made.add([row(n) for n in range(5)])
@@ -75,7 +75,7 @@ def test_an_empty_table_and_a_key_that_is_not_there_give_no_rows(made: TableMake
         assert found.schema.equals(arrow_schema(SCHEMA))
 
 
-def test_many_keys_are_found_each_once(made: TableMaker, tmp_path: Path):
+def test_each_of_many_keys_is_found_once(made: TableMaker, tmp_path: Path):
     for start in range(3):
         made.add([row(n, start) for n in range(start, 300, 3)])
     wanted = [(f"k{n:05d}",) for n in [*range(90, 210), *range(90, 110), 9999]]
@@ -85,7 +85,7 @@ def test_many_keys_are_found_each_once(made: TableMaker, tmp_path: Path):
     assert rows_of(found) == sorted(r for r in made.rows if "k00090" <= r[0] < "k00210")
 
 
-def test_more_files_than_one_merge_opens_go_in_passes(made: TableMaker, tmp_path: Path):
+def test_many_files_are_merged_in_passes(made: TableMaker, tmp_path: Path):
     for start in range(9):
         made.add([row(n, start) for n in range(start, 300, 9)])
     engine = make_engine(tmp_path, merge_files_max=2)
@@ -93,7 +93,7 @@ def test_more_files_than_one_merge_opens_go_in_passes(made: TableMaker, tmp_path
     assert rows_of(found) == sorted(made.rows)
 
 
-def test_a_version_gives_the_rows_that_were_there(made: TableMaker, tmp_path: Path):
+def test_version_returns_its_rows(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(0, 300, 2)])
     made.add([row(n) for n in range(1, 300, 2)])
     for leaf in made.leaves():
@@ -104,9 +104,7 @@ def test_a_version_gives_the_rows_that_were_there(made: TableMaker, tmp_path: Pa
         assert rows_of(found) == sorted(rows)
 
 
-def test_a_version_below_the_horizon_is_refused_and_the_oldest_is_named(
-    made: TableMaker, tmp_path: Path
-):
+def test_version_below_the_horizon_is_refused_with_the_oldest(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(10)])
     made.compact(made.leaves()[0])
     made.collect()
@@ -116,7 +114,7 @@ def test_a_version_below_the_horizon_is_refused_and_the_oldest_is_named(
         run_query(Query(version=2), made.table, make_engine(tmp_path))
 
 
-def test_a_query_over_one_leaf_takes_no_hold(made: TableMaker, tmp_path: Path):
+def test_query_of_one_leaf_takes_no_hold(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(300)])
     with made.store.reading() as state:
         before = state.number
@@ -126,9 +124,7 @@ def test_a_query_over_one_leaf_takes_no_hold(made: TableMaker, tmp_path: Path):
         assert state.number == before
 
 
-def test_a_query_over_several_leaves_holds_its_version_until_its_end(
-    made: TableMaker, tmp_path: Path
-):
+def test_query_of_several_leaves_holds_its_version(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(300)])
     engine = make_engine(tmp_path)
     result = run_query(Query(), made.table, engine)
@@ -144,7 +140,7 @@ def test_a_query_over_several_leaves_holds_its_version_until_its_end(
     assert holds(made) == 0
 
 
-def test_a_result_that_is_forgotten_lets_its_version_go(made: TableMaker, tmp_path: Path):
+def test_unclosed_result_releases_its_version(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(300)])
     result = run_query(Query(), made.table, make_engine(tmp_path))
     assert holds(made) == 1
@@ -156,7 +152,7 @@ def test_a_result_that_is_forgotten_lets_its_version_go(made: TableMaker, tmp_pa
     assert holds(made) == 0
 
 
-def test_a_hold_is_renewed_while_rows_are_fetched_slowly(made: TableMaker, tmp_path: Path):
+def test_hold_is_renewed_while_rows_are_read_slowly(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(300)])
     with run_query(Query(), made.table, make_engine(tmp_path, hold_seconds=1)):
         with made.store.reading() as state:
@@ -169,7 +165,7 @@ def test_a_hold_is_renewed_while_rows_are_fetched_slowly(made: TableMaker, tmp_p
     assert holds(made) == 0
 
 
-def test_a_held_version_is_not_collected_under_a_query(made: TableMaker, tmp_path: Path):
+def test_held_version_is_not_collected(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(300)])
     result = run_query(Query(), made.table, make_engine(tmp_path))
     for leaf in made.leaves():
@@ -180,7 +176,7 @@ def test_a_held_version_is_not_collected_under_a_query(made: TableMaker, tmp_pat
     assert made.collect()
 
 
-def test_a_file_gone_before_the_first_row_starts_the_query_again(
+def test_file_deleted_before_the_first_row_restarts_the_query(
     made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     made.add([row(n) for n in range(50)])
@@ -207,14 +203,14 @@ def test_a_file_gone_before_the_first_row_starts_the_query_again(
     assert len(attempts) == 2
 
 
-def test_a_file_that_stays_gone_is_named_as_damage(made: TableMaker, tmp_path: Path):
+def test_lost_file_is_reported_as_damage(made: TableMaker, tmp_path: Path):
     file = made.add([row(n) for n in range(50)])
     made.root.delete([file.path])
     with pytest.raises(DataError, match=f"{file.path}.*gone"):
         run_query(Query(), made.table, make_engine(tmp_path))
 
 
-def test_a_file_gone_while_rows_are_handed_out_is_an_error(made: TableMaker, tmp_path: Path):
+def test_file_deleted_between_batches_is_an_error(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(50)])
     last = made.add([row(n) for n in range(200, 250)])
     result = run_query(Query(), made.table, make_engine(tmp_path))
@@ -225,7 +221,7 @@ def test_a_file_gone_while_rows_are_handed_out_is_an_error(made: TableMaker, tmp
     assert holds(made) == 0
 
 
-def test_files_that_cannot_hold_the_key_are_not_read(made: TableMaker):
+def test_files_without_the_key_are_not_read(made: TableMaker):
     for start in (0, 20, 40):
         made.add([row(n) for n in range(start, start + 10)])
     plan = plan_table_query(Query(make_key_regions(SCHEMA, [("k00025",)])), made.table)
@@ -234,7 +230,7 @@ def test_files_that_cannot_hold_the_key_are_not_read(made: TableMaker):
     assert not plan_table_query(Query(make_key_regions(SCHEMA, [("k00015",)])), made.table).leaves
 
 
-def test_a_file_inside_the_region_is_read_without_a_predicate(made: TableMaker):
+def test_file_within_the_region_is_read_without_a_predicate(made: TableMaker):
     made.add([row(n) for n in range(0, 50)])
     made.add([row(n) for n in range(0, 200)])
     plan = plan_table_query(Query((make_range_region(SCHEMA, None, "k00100"),)), made.table)
@@ -243,7 +239,7 @@ def test_a_file_inside_the_region_is_read_without_a_predicate(made: TableMaker):
     assert inside == {50: True, 200: False}
 
 
-def test_more_rows_than_allowed_are_refused(made: TableMaker, tmp_path: Path):
+def test_row_limit_is_enforced(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(300)])
     engine = make_engine(tmp_path, rows_max=250)
     with pytest.raises(InvalidRequestError, match="more than 250 rows"):
@@ -261,14 +257,14 @@ def test_more_rows_than_allowed_are_refused(made: TableMaker, tmp_path: Path):
         (Query(version=10**6), "not reached"),
     ],
 )
-def test_a_query_that_does_not_fit_is_refused(
+def test_query_that_does_not_fit_the_schema_is_refused(
     made: TableMaker, tmp_path: Path, query: Query, complaint: str
 ):
     with pytest.raises(InvalidRequestError, match=complaint):
         run_query(query, made.table, make_engine(tmp_path))
 
 
-def test_a_stream_over_one_leaf_that_lasts_takes_a_hold(
+def test_long_read_of_one_leaf_takes_a_hold(
     made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(result_module, "_SECONDS_UNTIL_HOLD", 0.05)
@@ -300,7 +296,7 @@ def test_one_engine_serves_many_threads(made: TableMaker, tmp_path: Path):
         assert all(pool.map(look_up, range(0, 300, 5)))
 
 
-def test_tables_of_a_query_are_forgotten_by_the_engine(made: TableMaker, tmp_path: Path):
+def test_engine_releases_the_tables_of_a_query(made: TableMaker, tmp_path: Path):
     made.add([row(n) for n in range(300)])
     engine = make_engine(tmp_path)
     run_query(Query(), made.table, engine).read_all()
@@ -309,7 +305,7 @@ def test_tables_of_a_query_are_forgotten_by_the_engine(made: TableMaker, tmp_pat
     assert engine.session.catalog().schema("public").names() == set()
 
 
-def test_rows_that_agree_in_all_keys_keep_their_order_from_run_to_run(tmp_path: Path) -> None:
+def test_rows_with_equal_keys_have_a_stable_order(tmp_path: Path) -> None:
     """Pages of results are numbered by it, and repeats of a subquery are dropped by number.
 
     Only under the same properties: other limits of the merge group its inputs otherwise.

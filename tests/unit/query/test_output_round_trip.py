@@ -1,4 +1,4 @@
-"""What a query writes can be taken in again, whatever stands in its rows.
+"""Ingest reads the output of queries, with any values.
 
 The rows that come back are equal bit for bit: with NaN, -0.0, every digit of decimals, and
 years that no clock shows.
@@ -56,7 +56,7 @@ _VALUES: dict[PrimitiveType, st.SearchStrategy[Any]] = {
 
 
 def _values(kind: FieldType) -> st.SearchStrategy[Any]:
-    """Values as Arrow takes them: times as whole numbers."""
+    """Returns values for Arrow, with times as whole numbers."""
     match kind:
         case PrimitiveType():
             return _VALUES[kind]
@@ -98,7 +98,7 @@ def _tables(draw: st.DrawFn) -> tuple[Schema, list[dict[str, Any]]]:
 
 
 def batch_of(schema: Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """The rows, of which times are whole numbers."""
+    """Returns the rows, with times as whole numbers."""
     target = arrow_schema(schema)
     columns = [
         pa.array([row[f.name] for row in rows], _as_numbers(f.type)).cast(f.type) for f in target
@@ -117,7 +117,7 @@ def _as_numbers(kind: pa.DataType) -> pa.DataType:
 
 
 def bits(batches: Any) -> str:
-    """Rows as text that differs wherever they do; all NaN are one."""
+    """Returns rows as text that differs if the rows differ; all NaN are equal."""
     kind = batches.schema
     numbers = pa.schema([pa.field(f.name, _as_numbers(f.type)) for f in kind])
     return repr(batches.cast(numbers).to_pylist())
@@ -165,7 +165,7 @@ MAPS = Schema(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_rows_of_any_types_come_back_equal(
+def test_rows_of_all_types_round_trip(
     tmp_path: Path, ending: str, made: tuple[Schema, list[dict[str, Any]]]
 ) -> None:
     schema, rows = made
@@ -180,7 +180,7 @@ def test_rows_of_any_types_come_back_equal(
 
 
 @pytest.mark.parametrize("ending", READERS)
-def test_a_table_is_copied_by_a_query_and_an_ingest(tmp_path: Path, ending: str) -> None:
+def test_query_output_copies_a_table(tmp_path: Path, ending: str) -> None:
     fields = [Field(f"f{n}", kind, nullable=True) for n, kind in enumerate(_PRIMITIVES)]
     fields += [Field(f"l{n}", ListType(kind), nullable=True) for n, kind in enumerate(_PRIMITIVES)]
     fields += [Field(f"m{n}", MapType(kind, kind)) for n, kind in enumerate(_PRIMITIVES)]
@@ -215,7 +215,7 @@ _EDGES: dict[PrimitiveType, list[Any]] = {
 
 
 def _edge(kind: FieldType) -> list[Any]:
-    """Values at the ends of what a type can be."""
+    """The extreme values of types."""
     match kind:
         case PrimitiveType():
             return _EDGES[kind]
