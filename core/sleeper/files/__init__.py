@@ -1,4 +1,4 @@
-"""Data files as the state store knows them: where, how big, which keys, who refers to them.
+"""Metadata of data files: path, size, key bounds and references.
 
 A *data file* is one sorted Parquet file. A *file reference* says that the rows of a
 file which lie in a partition's region belong to that partition. References of one file

@@ -12,7 +12,7 @@ from sleeper.schema.model import Key
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object that is there. The path is relative to the data root."""
+    """A listed object. The path is relative to the data root."""
 
     path: str
     bytes: int
@@ -28,7 +28,7 @@ _RUN_START = re.compile(r"/(\d{13})-[0-9a-f]+\.")
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """What is known of a data file without opening it.
+    """The metadata of a data file.
 
     `path` is relative to the instance's data root. `smallest_key` and `largest_key` are
     bounds per row key field, both included: every row lies in that box. The numbers are
@@ -61,12 +61,12 @@ class FileReference:
 
 
 def new_data_path(table_id: str, partition_id: PartitionId, run_start_ms: int) -> str:
-    """A fresh path: `<table id>/data/partition_<id>/<run start, 13 digits>-<unique>.parquet`."""
+    """Returns a new path: `<table id>/data/partition_<id>/<run start, 13 digits>-<id>.parquet`."""
     name = f"{run_start_ms:013d}-{uuid.uuid4().hex[:16]}.parquet"
     return f"{table_id}/data/partition_{partition_id}/{name}"
 
 
 def parse_run_start(path: str) -> int | None:
-    """When the run that wrote the object began, in ms, from its name; None if it does not say."""
+    """Returns the start in ms of the run that wrote the object, or None if its name has none."""
     found = _RUN_START.search(path)
     return int(found.group(1)) if found else None

@@ -17,7 +17,7 @@ from sleeper.tables.table_ref import TableId
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """The horizon may be raised to `horizon_max`, because of `lowest`, None if nobody claims.
+    """The limit of the horizon, and `lowest`, the hold or follower that sets it, if any.
 
     `cursors` are the followers' positions by cursor key, for the entry that collects.
     """
@@ -28,7 +28,7 @@ class Claims:
 
 
 def find_claims(store: StateStore, now_ms: int) -> Claims:
-    """The claims of unexpired holds and of followers."""
+    """Returns the claims of unexpired holds and of followers."""
     followers = store.followers()
     with store.reading() as state:
         number = state.number
@@ -50,16 +50,16 @@ logger = logging.getLogger(__name__)
 _MINUTE_MS = 60_000
 _REFUSALS_MAX = 10
 DeleteObjects = Callable[[list[str]], object]
-"""Deletes objects; those that are gone already are no error."""
+"""Deletes objects. Missing objects are no error."""
 
 
 @dataclass(slots=True)
 class CollectionReport:
-    """What a collection did, or in a dry run would do.
+    """The results of a collection, or the expected results of a dry run.
 
-    `files` and `bytes` are of data files, `finished` of them left by a collector that died.
-    `held_back_by` names the hold or follower that keeps a file whose delay has passed;
-    None if nothing is kept. `paths` lists the files in a dry run.
+    `files` and `bytes` count data files, `finished` those of an interrupted earlier collection.
+    `held_back_by` names the hold or follower that keeps a file whose delay has passed, if any.
+    `paths` lists the files in a dry run.
     """
 
     horizon_before: int
@@ -79,7 +79,7 @@ def collect_garbage(
     clock: Clock = system_clock,
     dry_run: bool = False,
 ) -> CollectionReport:
-    """Deletes what nobody needs, in batches; may be repeated after dying anywhere.
+    """Deletes collectable files in batches. Idempotent after an interruption.
 
     A dry run changes nothing and lists the files.
     """
@@ -119,7 +119,7 @@ def _collect(
 ) -> None:
     refusals = 0
     while True:
-        claims, waiting = _look(store, delay_ms, batch, clock)
+        claims, waiting = _read_collectable(store, delay_ms, batch, clock)
         files = [f for f in waiting if f.unreferenced <= claims.horizon_max]
         report.held_back_by = claims.lowest if len(files) < len(waiting) else None
         if not files:
@@ -128,19 +128,19 @@ def _collect(
         paths = tuple(f.path for f in files)
         (outcome,) = store.commit(CollectFiles(paths, horizon, claims.cursors))
         if outcome.refused:
-            # A hold or follower came meanwhile.
+            # A hold or follower was created meanwhile.
             refusals += 1
             if refusals == _REFUSALS_MAX:
                 raise ConflictError(f"nothing could be collected: {outcome.reason}")
             continue
         report.horizon_after = max(report.horizon_after, horizon)
         if outcome.number is None:
-            # Another collector took them; what it leaves, the next collection finishes.
+            # Another collector has them; the next collection finishes its remainder.
             return
         _delete(store, files, delete, report)
 
 
-def _look(
+def _read_collectable(
     store: StateStore, delay_ms: int, batch: int, clock: Clock
 ) -> tuple[Claims, list[CollectableFile]]:
     now_ms = clock()
@@ -155,7 +155,7 @@ def _delete(
     delete: DeleteObjects,
     report: CollectionReport,
 ) -> None:
-    # Sidecars first: while its data file is there, somebody still knows whose they are.
+    # Sidecars first: the name of the data file identifies its sidecars.
     delete([f.path + suffix for f in files for suffix in f.sidecars] + [f.path for f in files])
     store.commit_or_raise(FilesCollected(tuple(f.path for f in files)))
     report.files += len(files)
@@ -164,7 +164,7 @@ def _delete(
 
 def _preview(store: StateStore, delay_ms: int, clock: Clock, report: CollectionReport) -> None:
     everything = 2**63 - 1
-    claims, waiting = _look(store, delay_ms, everything, clock)
+    claims, waiting = _read_collectable(store, delay_ms, everything, clock)
     files = [f for f in waiting if f.unreferenced <= claims.horizon_max]
     report.held_back_by = claims.lowest if len(files) < len(waiting) else None
     with store.reading() as state:

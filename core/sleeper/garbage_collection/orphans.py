@@ -1,4 +1,4 @@
-"""Collects what runs left behind that died before their commit."""
+"""Collection of the objects of runs that ended before their commit."""
 
 import logging
 import re
@@ -29,7 +29,7 @@ ListObjects = Callable[[TableId], Iterable[StoredObject]]
 
 @dataclass(slots=True)
 class OrphanReport:
-    """What was deleted, or in a dry run would be; `paths` lists it in a dry run."""
+    """Counts of deleted objects. A dry run deletes none and lists their `paths`."""
 
     objects: int = 0
     bytes: int = 0
@@ -45,11 +45,11 @@ def collect_orphans(
     clock: Clock = system_clock,
     dry_run: bool = False,
 ) -> OrphanReport:
-    """Deletes objects of runs older than the orphan age that the state does not know.
+    """Deletes objects of runs older than the orphan age that are not part of the state.
 
-    Before the first is deleted, an entry bars older runs from ever committing. Each object is
-    listed before the state is read, so a file that was committed in between is known, and one
-    that is not known then never will be, whatever the clocks of runs and collectors say.
+    An entry bars older runs from committing before the first deletion. Objects are listed before
+    the state is read, so a file that is committed in between is found in the state, and any other
+    file can never be committed, independent of the clocks of runs and collectors.
     """
     now_ms = clock()
     with store.reading() as state:
@@ -57,7 +57,7 @@ def collect_orphans(
         is_log_behind = now_ms - state.time_ms > DAY_MS
     report = OrphanReport()
     if is_log_behind and not dry_run:
-        # Also keeps the log's time current, so that the next commit is no implausible jump.
+        # The entry also keeps the log's time current, so the next commit is no implausible jump.
         store.commit_or_raise(BarRuns(oldest_kept_ms))
     old = (
         each
@@ -79,9 +79,9 @@ def collect_orphans(
 
 
 def _is_collectable_kind(table_id: TableId, path: str) -> bool:
-    """Whether a dead run may have left it.
+    """Returns whether an interrupted run may have left the object.
 
-    Data with its sidecars, bodies of log entries and of commits under way, or a torn snapshot.
+    These are data files, sidecars, bodies of log entries and commits, and torn snapshots.
     """
     if path.startswith(tuple(f"{table_id}/{kind}/" for kind in ("data", _LOG, _COMMITS))):
         return True
@@ -90,7 +90,7 @@ def _is_collectable_kind(table_id: TableId, path: str) -> bool:
 
 
 def _began_ms(each: StoredObject) -> int:
-    """When its run began, or else when it was written."""
+    """Returns the start of the run, or the time of the object if its name has none."""
     began_ms = parse_run_start(each.path)
     return each.modified_ms if began_ms is None else began_ms
 
@@ -98,7 +98,7 @@ def _began_ms(each: StoredObject) -> int:
 def _unknown(store: StateStore, listed: list[StoredObject]) -> list[StoredObject]:
     with store.reading() as state:
         known = state.files.known(sorted({_data_path(each.path) for each in listed}))
-    # A commit's body as old as this is of no use: its run would be refused.
+    # Commits of runs this old are refused, so their bodies are unneeded.
     bodies = [each.path for each in listed if each.path.split("/")[1] == _LOG]
     if bodies:
         known |= store.log_bodies_in_use(bodies)
@@ -106,7 +106,7 @@ def _unknown(store: StateStore, listed: list[StoredObject]) -> list[StoredObject
 
 
 def _data_path(path: str) -> str:
-    """The data file that an object belongs to, by its name."""
+    """Returns the data file that an object belongs to, by its name."""
     for suffix in SIDECAR_SUFFIXES:
         path = path.removesuffix(suffix)
     return path

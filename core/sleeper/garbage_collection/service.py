@@ -13,14 +13,14 @@ from sleeper.tables.table_index import TableIndex
 from sleeper.tables.table_ref import TableId, TableRef, TableState
 
 RemovePiece = Callable[[TableId], object]
-"""Removes one piece of a table; nothing happens if it is gone."""
+"""Removes one part of a table. Idempotent."""
 
 
 def finish_table_deletion(table: TableRef, index: TableIndex, *remove: RemovePiece) -> None:
-    """Removes the table's pieces in the order given, and at last its row in the index.
+    """Removes the parts of a table in order, then its row in the index.
 
-    While the row is there the deletion can be repeated, so one that dies anywhere is
-    finished by the next. InvalidRequestError if the table is in use.
+    The row remains until the end, so a later call finishes an interrupted deletion.
+    InvalidRequestError if the table is in use.
     """
     if table.state is not TableState.DELETING:
         raise InvalidRequestError(f"table {table.name!r} is in use: it is not being deleted")
@@ -37,14 +37,14 @@ _CREATION_NUMBER = 1
 
 
 def collect_table(instance: Instance, name: str, dry_run: bool = False) -> CollectionReport:
-    """Deletes the table's files that nobody needs any more."""
+    """Deletes the unneeded files of a table."""
     return run_garbage_collection(instance, instance.tables.index.by_name(name), dry_run)
 
 
 def run_garbage_collection(
     instance: Instance, ref: TableRef, dry_run: bool = False
 ) -> CollectionReport:
-    """The same, of a table that was looked up."""
+    """Collects the table of the reference."""
     table = OpenTable(instance, ref)
     return collect_garbage(
         table.ref.id,
@@ -57,12 +57,12 @@ def run_garbage_collection(
 
 
 def collect_table_orphans(instance: Instance, name: str, dry_run: bool = False) -> OrphanReport:
-    """Deletes what runs left in the table's folder that died before their commit."""
+    """Deletes the objects of runs that ended before their commit."""
     return run_orphan_collection(instance, instance.tables.index.by_name(name), dry_run)
 
 
 def run_orphan_collection(instance: Instance, ref: TableRef, dry_run: bool = False) -> OrphanReport:
-    """The same, of a table that was looked up."""
+    """Collects the table of the reference."""
     table = OpenTable(instance, ref)
     return collect_orphans(
         table.ref.id,
@@ -109,7 +109,7 @@ def sweep_abandoned(instance: Instance) -> int:
 
 
 def _has_data(instance: Instance, table_id: TableId) -> bool:
-    """Whether there is more of the table than its creation wrote, or it cannot be known."""
+    """Returns whether the table may hold more than its creation wrote."""
     try:
         has_data = _was_changed(instance, table_id)
     except SleeperError as error:

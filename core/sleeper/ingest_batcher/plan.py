@@ -1,4 +1,4 @@
-"""Which waiting files become jobs now: a decision without side effects."""
+"""Batches of waiting files, and the jobs created from them."""
 
 import logging
 import uuid
@@ -21,7 +21,7 @@ from sleeper.tables.table_ref import TableId
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """When files become a job, and how big it may be."""
+    """The thresholds for creating a job and the limits of its size."""
 
     size_min_bytes: int
     size_max_bytes: int
@@ -31,7 +31,7 @@ class BatchLimits:
 
 
 def batch_limits(properties: TableProperties) -> BatchLimits:
-    """The table's limits. No job has more files than can be assigned at once."""
+    """Returns the table's limits. No job has more files than can be assigned at once."""
     return BatchLimits(
         properties.get(BATCHER_JOB_SIZE_MIN),
         properties.get(BATCHER_JOB_SIZE_MAX),
@@ -44,14 +44,14 @@ def batch_limits(properties: TableProperties) -> BatchLimits:
 def plan_batches(
     requests: Sequence[FileRequest], limits: BatchLimits, now_ms: int
 ) -> list[list[FileRequest]]:
-    """The batches that go now, each the requests of one job; oldest first.
+    """Returns the batches that are due, oldest first, each with the requests of one job.
 
-    Batches are filled in the order of the requests. A full one goes; so does the last if it
-    has the minimum of files and size, or a file that waited too long. A file that is larger
-    than a job may be is a job of its own.
+    Batches are filled in the order of the requests. A full batch is due. The last batch is due if
+    it has the minimum of files and size, or a file that has waited too long. A file larger than
+    the maximum size of a job forms its own job.
     """
     filled = list(_filled(requests, limits))
-    if filled and not _may_go(filled[-1], limits, now_ms):
+    if filled and not _is_due(filled[-1], limits, now_ms):
         filled.pop()
     return filled
 
@@ -70,7 +70,7 @@ def _filled(requests: Sequence[FileRequest], limits: BatchLimits) -> Iterator[li
         yield batch
 
 
-def _may_go(batch: list[FileRequest], limits: BatchLimits, now_ms: int) -> bool:
+def _is_due(batch: list[FileRequest], limits: BatchLimits, now_ms: int) -> bool:
     size_bytes = sum(request.size_bytes for request in batch)
     oldest_ms = min(request.received_ms for request in batch)
     is_enough = size_bytes >= limits.size_min_bytes and len(batch) >= limits.files_min
@@ -83,7 +83,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """A job to be sent: an id, and the files without repeats in the order of their requests."""
+    """A job to send: an id, and the distinct files in the order of their requests."""
 
     table_id: TableId
     id: str
@@ -91,13 +91,13 @@ class BatchJob:
 
 
 SendJob = Callable[[BatchJob], None]
-"""Sends the job durably. It may be sent more than once, always the same."""
+"""Sends the job durably. It may send the same job more than once."""
 
 
 def create_batches(
     table_id: TableId, requests: FileRequests, limits: BatchLimits, send: SendJob, clock: Clock
 ) -> list[BatchJob]:
-    """Sends the jobs that are due, and again those that an earlier run may not have sent."""
+    """Sends the jobs that are due, and resends jobs that an interrupted run assigned."""
     waiting = requests.waiting(table_id)
     sent = [_send(assigned, requests, send) for assigned in _whole_jobs(waiting)]
     free = [request for request in waiting if request.job_id is None]
@@ -106,8 +106,8 @@ def create_batches(
         try:
             requests.assign(job_id, batch)
         except ConflictError:
-            # Another run has some of them; what it left is for the next.
-            logger.info("batch was taken by another run", extra={"table": table_id})
+            # Another run assigned some of them; the next run takes the rest.
+            logger.info("batch assigned by another run", extra={"table": table_id})
             continue
         assigned = [replace(each, job_id=job_id, job_files=len(batch)) for each in batch]
         sent.append(_send(assigned, requests, send))
@@ -115,10 +115,10 @@ def create_batches(
 
 
 def _whole_jobs(waiting: Sequence[FileRequest]) -> list[list[FileRequest]]:
-    """The jobs that were assigned and not marked as sent.
+    """Returns the requests of each job that is assigned and not marked as sent.
 
-    Requests are assigned and marked all at once, so a job that is seen in part is only
-    seen too early: the next run sees it whole, or not at all.
+    Assigning and marking are atomic, but listing may lag. A partial job is skipped: the next run
+    finds it complete or not at all.
     """
     by_job: dict[str, list[FileRequest]] = {}
     for request in waiting:

@@ -1,4 +1,4 @@
-"""The ingest batcher of an instance: files submitted, and jobs made of them."""
+"""The ingest batcher of an instance: submission of files and creation of jobs."""
 
 import hashlib
 import logging
@@ -29,9 +29,9 @@ _QUEUES = {
 
 
 def submit_to_batcher(instance: Instance, name: str, files: Sequence[str]) -> int:
-    """Hands files to the batcher; returns how many, where it knows them at once.
+    """Submits files to the batcher. Returns the number of files found.
 
-    Where the batcher has a queue, a message goes there and the paths are counted.
+    An instance with a batcher queue sends a message and returns the number of paths.
     """
     ref = instance.tables.index.by_name(name)
     if QueueName.INGEST_BATCHER in instance.jobs.queues:
@@ -42,10 +42,10 @@ def submit_to_batcher(instance: Instance, name: str, files: Sequence[str]) -> in
 
 
 def receive_batch_message(instance: Instance, message: Message) -> int:
-    """Keeps the files of a message as waiting; returns how many.
+    """Stores the files of a message as waiting. Returns their number.
 
-    InvalidRequestError if it never can be, which the job tracker then says under the
-    message's id. A message that is redelivered or redriven adds nothing.
+    InvalidRequestError if the message is invalid: the job tracker then records a rejection under
+    the id of the message. A redelivered or redriven message adds nothing.
     """
     table_id, message_id = TableId(""), message.message_id
     try:
@@ -61,9 +61,9 @@ def receive_batch_message(instance: Instance, message: Message) -> int:
 
 
 def create_ingest_batches(instance: Instance, ref: TableRef) -> list[BatchJob]:
-    """Sends the jobs of one table's waiting files that are due now."""
+    """Sends the due jobs of the waiting files of a table."""
     properties = OpenTable(instance, ref).properties()
-    # Without queues of platforms, there is one way in.
+    # A local instance has one ingest queue for all kinds of job.
     has_platforms = QueueName.INGEST_BATCHER in instance.jobs.queues
     queue = _QUEUES[properties.get(BATCHER_QUEUE)] if has_platforms else QueueName.INGEST
 
@@ -83,10 +83,9 @@ def create_ingest_batches(instance: Instance, ref: TableRef) -> list[BatchJob]:
 
 
 def create_all_ingest_batches(instance: Instance) -> tuple[int, tuple[str, ...]]:
-    """The same for every table. One that fails does not keep the others; returns why.
+    """Sends the due jobs of every table. Returns the job count and the errors.
 
-    Files that wait for a table that was deleted are rejected. Answers with the number of
-    jobs sent and the problems.
+    A failure of one table does not affect others. Files of deleted tables are rejected.
     """
     sent, problems = 0, []
     for table_id in instance.jobs.file_requests().tables():
@@ -111,9 +110,9 @@ def _known_table(instance: Instance, table_id: TableId) -> TableRef | None:
 
 
 def _reject_waiting(instance: Instance, table_id: TableId, name: str) -> None:
-    """The job tracker says so first, so that nothing is dropped without a word.
+    """Records a rejection with the job tracker, then discards the files.
 
-    Under the job that files were given to, or else under the message that named them.
+    The rejection has the id of the assigned job, or else of the message that named the files.
     """
     waiting = instance.jobs.file_requests().waiting(table_id)
     by_job: dict[str, list[FileRequest]] = {}
@@ -142,7 +141,7 @@ def _keep(
 
 
 def _request_id(message_id: str, file: str) -> str:
-    """The same when the message comes again, whatever a prefix holds by then."""
+    """Returns an id that is stable if the message is redelivered and the prefix has other files."""
     return f"{message_id}-{hashlib.sha256(file.encode()).hexdigest()[:16]}"
 
 

@@ -30,11 +30,11 @@ class AgeOffByField:
 
     @staticmethod
     def required_fields(config: str) -> Sequence[str]:
-        """The time."""
+        """Requests the time field."""
         return (_parsed(config)[0],)
 
     def start_at(self, now_ms: int) -> None:
-        """What is older than this by its age goes."""
+        """Sets the time from which ages are counted."""
         oldest_ms = max(now_ms - self._age_ms, -(2**63 // 1000))
         if pa.types.is_timestamp(self._kind):
             self._oldest = pa.scalar(oldest_ms * 1000, pa.timestamp("us", self._kind.tz))

@@ -27,7 +27,7 @@ class LatestBySortKey:
 
     @staticmethod
     def required_fields(config: str) -> Sequence[str]:  # noqa: ARG004
-        """Keys are enough."""
+        """Requests no value fields."""
         return ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

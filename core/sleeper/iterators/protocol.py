@@ -1,4 +1,4 @@
-"""What an iterator is."""
+"""The protocol of iterators."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -37,14 +37,14 @@ class RowIterator(Protocol):
     ) -> None: ...
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that are left of these."""
+        """Returns the remaining rows."""
 
 
 class TimedIterator(RowIterator, Protocol):
-    """An iterator that asks what time it is, and must get the same answer wherever it runs."""
+    """An iterator that depends on the time, which is the same wherever it runs."""
 
     def start_at(self, now_ms: int) -> None:
-        """Hears the time before it is called, in milliseconds since 1970.
+        """Receives the time, in milliseconds since 1970, before the first batch.
 
         A query's start; for an old version, that version's time; for a compaction job, the time
         at which it got its files.
@@ -52,8 +52,8 @@ class TimedIterator(RowIterator, Protocol):
 
 
 class NarrowIterator(RowIterator, Protocol):
-    """An iterator that says which value fields it looks at, so that a query can read fewer."""
+    """An iterator that declares the value fields it reads, so that queries read fewer."""
 
     @staticmethod
     def required_fields(config: str) -> Sequence[str]:
-        """Fields that it needs beside the key fields and those that are asked for."""
+        """Returns the fields that it needs besides key fields and requested fields."""

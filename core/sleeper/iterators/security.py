@@ -1,4 +1,4 @@
-"""Leaves out rows that a caller may not see."""
+"""An iterator that removes rows whose labels the caller lacks."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ class RowSecurity:
 
     @staticmethod
     def required_fields(config: str) -> Sequence[str]:
-        """The labels."""
+        """Requests the label field."""
         return (_parsed(config)[0],)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Makes rows of equal keys one, by adding up."""
+"""An iterator that adds up rows with equal keys."""
 
 from collections.abc import Iterator, Sequence
 
@@ -27,7 +27,7 @@ class SumByKey:
 
     @staticmethod
     def required_fields(config: str) -> Sequence[str]:  # noqa: ARG004
-        """Each sum is by itself."""
+        """Requests no other field: each sum is independent."""
         return ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -42,7 +42,7 @@ class SumByKey:
 
 
 def group_starts(batch: pa.RecordBatch, keys: Sequence[str]) -> np.ndarray:
-    """The rows that differ from the one before in a key; the first among them."""
+    """Returns the indices of the first row of each group of equal keys."""
     differs = np.zeros(batch.num_rows, bool)
     differs[:1] = True
     for name in keys:

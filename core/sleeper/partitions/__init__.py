@@ -3,6 +3,6 @@
 A *range* is a half-open interval of one row key field, `[min, max)`, with max None for
 no upper end. A *region* has one range per row key field. A *partition* owns a region;
 its children's regions cover it without overlap; a partition without children is a
-*leaf*. Inclusive and exclusive ends of a request are made half-open where they enter,
-so that nothing below has to ask.
+*leaf*. Parsers convert inclusive and exclusive
+ends of a request to half-open ranges.
 """

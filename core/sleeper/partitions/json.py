@@ -25,30 +25,30 @@ _RANGE_MEMBERS = ("min", "minInclusive", "max", "maxInclusive")
 
 
 class EmptyRangeError(InvalidRequestError):
-    """A range holds no value: its ends are equal or in the wrong order."""
+    """A range is empty: its ends are equal or in the wrong order."""
 
 
 def region_from_json(schema: Schema, raw: Any) -> Region:
-    """A region of a request, made half-open. Fields that it does not name are open.
+    """Parses the region of a request into half-open ranges. Omitted fields have open ranges.
 
-    InvalidRequestError if it names a field that is no row key, a value that does not fit
-    its field, an unknown member of a range, or a range that holds nothing.
+    InvalidRequestError for a field that is no row key, a value that does not fit its field, an
+    unknown member of a range, or an empty range.
     """
     return Region(tuple(_range(*each) for each in _raw_ranges(schema, raw)))
 
 
 def region_or_none_from_json(schema: Schema, raw: Any) -> Region | None:
-    """The same, but None for a region without rows, since one of its ranges holds nothing."""
+    """Parses a region. Returns None for a region whose ranges include an empty range."""
     ranges: list[Range] = []
     for each in _raw_ranges(schema, raw):
-        # The other ranges are checked even so.
+        # Errors in the other ranges are still reported.
         with contextlib.suppress(EmptyRangeError):
             ranges.append(_range(*each))
     return Region(tuple(ranges)) if len(ranges) == len(schema.row_keys) else None
 
 
 def _raw_ranges(schema: Schema, raw: Any) -> Iterator[tuple[Field, Any, bool]]:
-    """Each row key field, its range as it stands there, and whether strings are encoded."""
+    """Yields each row key field, its range as JSON, and whether strings are base64."""
     if not isinstance(raw, dict):
         raise InvalidRequestError(f"region must be a JSON object, not {raw!r}")
     encoded = flag(raw.get(_ENCODED_MEMBER, True))
@@ -65,7 +65,7 @@ def _raw_ranges(schema: Schema, raw: Any) -> Iterator[tuple[Field, Any, bool]]:
 
 
 def region_to_json(schema: Schema, region: Region) -> dict[str, Any]:
-    """The region with strings spelled out (`stringsBase64Encoded` false), bytes in base64."""
+    """Returns the region as JSON, with plain strings and base64 bytes."""
     raw: dict[str, Any] = {
         f.name: {
             "min": key_value_to_json(r.min),
@@ -86,7 +86,7 @@ def make_range(
     min_inclusive: bool = True,
     max_inclusive: bool = False,
 ) -> Range:
-    """A half-open range from the ends of a request; None is open on that side."""
+    """Returns a half-open range from the ends of a request; None is open on that side."""
     low: KeyValue | None = smallest_key_value(field) if minimum is None else minimum
     if minimum is not None and not min_inclusive:
         low = next_key_value(field, minimum)
@@ -103,12 +103,12 @@ def make_range(
 
 
 def key_value_to_json(value: KeyValue) -> int | str:
-    """Numbers and strings as they are, bytes as base64."""
+    """Returns numbers and strings as they are, bytes as base64."""
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 def key_value_from_json(field: Field, raw: Any, strings_encoded: bool = False) -> KeyValue:
-    """The value of a key field from JSON; InvalidRequestError if it does not fit."""
+    """Returns the value of a key field from JSON; InvalidRequestError if it does not fit."""
     is_bytes = field.type is PrimitiveType.BYTE_ARRAY
     is_encoded_text = strings_encoded and field.type is PrimitiveType.STRING
     if isinstance(raw, str) and (is_bytes or is_encoded_text):

@@ -27,12 +27,12 @@ class Partition:
 
 
 def new_partition_id() -> PartitionId:
-    """A fresh id: 12 hex digits, random."""
+    """Returns a fresh id: 12 hex digits, random."""
     return PartitionId(uuid.uuid4().hex[:12])
 
 
 def tree_from_split_points(schema: Schema, split_points: Sequence[object]) -> list[Partition]:
-    """A binary tree whose leaves are cut at the points, on the first row key field.
+    """Returns a binary tree whose leaves are cut at the points, on the first row key field.
 
     Parents come before their children. Points are values of the first row key field,
     strictly ascending; InvalidRequestError names the first that is not.
@@ -69,7 +69,7 @@ def _add_subtree(
 
 
 def split_region(region: Region, dimension: int, point: KeyValue) -> tuple[Region, Region]:
-    """The two halves of the region, cut at the point: below it, and from it on."""
+    """Returns the two halves of the region, cut at the point: below it, and from it on."""
     whole = region.ranges[dimension]
     if not whole.contains(point) or point == whole.min:
         raise InvalidRequestError(f"split point {point!r} does not cut the range {whole}")
@@ -82,14 +82,14 @@ MOST_LEVELS = 8
 
 
 def levels_needed(rows: int, threshold: int) -> int:
-    """How many times to halve the rows until a part is within the threshold, at most 8."""
+    """Returns the number of halvings that bring the rows under the threshold, at most 8."""
     if rows <= threshold:
         return 0
     return min(MOST_LEVELS, math.ceil(math.log2(rows / threshold)))
 
 
 def subtree(leaf: Partition, dimension: int, points: Sequence[KeyValue]) -> list[Partition]:
-    """The partitions to add below the leaf so that it is cut at the points.
+    """Returns the partitions to add below the leaf so that it is cut at the points.
 
     Parents come before their children; the tree is balanced over the points, which ascend
     and lie inside the leaf's range of the dimension.
@@ -118,7 +118,7 @@ def _grow(
 def find_subtree_fault(
     root_id: PartitionId, root_region: Region, below: Sequence[Partition], levels_max: int | None
 ) -> str | None:
-    """Why `below` is not a sound tree under the root, parents first; None if it is."""
+    """Returns why `below` is no valid tree under the root, parents first; None if it is valid."""
     regions = {root_id: root_region}
     levels = {root_id: 0}
     children: dict[PartitionId, list[Region]] = {}
@@ -143,7 +143,7 @@ def find_subtree_fault(
 
 
 def tiles(whole: Region, parts: Sequence[Region]) -> bool:
-    """Whether two or more parts cut the whole along one dimension, exactly."""
+    """Returns whether two or more parts divide the whole exactly, along one dimension."""
     if len(parts) < 2 or any(len(p.ranges) != len(whole.ranges) for p in parts):
         return False
     cut = [i for i, r in enumerate(whole.ranges) if any(part.ranges[i] != r for part in parts)]

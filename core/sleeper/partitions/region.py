@@ -33,17 +33,17 @@ class Range:
         )
 
     def overlaps_values(self, smallest: KeyValue, largest: KeyValue) -> bool:
-        """Whether any value from smallest to largest, both included, is in the range."""
+        """Returns whether any value from smallest to largest, both included, is in the range."""
         return not precedes(largest, self.min) and (
             self.max is None or precedes(smallest, self.max)
         )
 
     def contains_values(self, smallest: KeyValue, largest: KeyValue) -> bool:
-        """Whether every value from smallest to largest, both included, is in the range."""
+        """Returns whether every value from smallest to largest, both included, is in the range."""
         return self.contains(smallest) and self.contains(largest)
 
     def intersect(self, other: "Range") -> "Range | None":
-        """What both hold; None if that is nothing."""
+        """Returns the intersection, or None if it is empty."""
         low = other.min if precedes(self.min, other.min) else self.min
         if self.max is None or (other.max is not None and precedes(other.max, self.max)):
             high = other.max
@@ -65,19 +65,19 @@ class Region:
         return all(a.overlaps(b) for a, b in zip(self.ranges, other.ranges, strict=True))
 
     def overlaps_bounds(self, smallest: Key, largest: Key) -> bool:
-        """Whether a file with these per-field bounds may hold rows of the region."""
+        """Returns whether a file with these per-field bounds may hold rows of the region."""
         return all(
             r.overlaps_values(a, b) for r, a, b in zip(self.ranges, smallest, largest, strict=True)
         )
 
     def contains_bounds(self, smallest: Key, largest: Key) -> bool:
-        """Whether every row of a file with these per-field bounds is in the region."""
+        """Returns whether every row of a file with these per-field bounds is in the region."""
         return all(
             r.contains_values(a, b) for r, a, b in zip(self.ranges, smallest, largest, strict=True)
         )
 
     def intersect(self, other: "Region") -> "Region | None":
-        """What both hold; None if that is nothing."""
+        """Returns the intersection, or None if it is empty."""
         ranges = []
         for a, b in zip(self.ranges, other.ranges, strict=True):
             both = a.intersect(b)
@@ -88,12 +88,12 @@ class Region:
 
 
 def whole_region(schema: Schema) -> Region:
-    """The region of every key that the schema allows."""
+    """Returns the region of every key that the schema allows."""
     return Region(tuple(Range(smallest_key_value(f), None) for f in schema.row_keys))
 
 
 def key_region(schema: Schema, key: Sequence[KeyValue]) -> Region:
-    """The region of exactly one whole row key."""
+    """Returns the region of exactly one whole row key."""
     if len(key) != len(schema.row_keys):
         names = ", ".join(f.name for f in schema.row_keys)
         raise InvalidRequestError(
@@ -105,7 +105,7 @@ def key_region(schema: Schema, key: Sequence[KeyValue]) -> Region:
 
 
 def key_of_region(schema: Schema, region: Region) -> Key | None:
-    """The row key that the region is; None if it holds more than one."""
+    """Returns the row key of a region of exactly one key, else None."""
     pairs = zip(schema.row_keys, region.ranges, strict=True)
     if all(holds_one_value(field, within) for field, within in pairs):
         return tuple(r.min for r in region.ranges)
@@ -113,5 +113,5 @@ def key_of_region(schema: Schema, region: Region) -> Key | None:
 
 
 def holds_one_value(field: Field, within: Range) -> bool:
-    """Whether the range of the field holds exactly its smallest value."""
+    """Returns whether the range of the field holds exactly its smallest value."""
     return next_key_value(field, within.min) == within.max

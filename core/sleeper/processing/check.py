@@ -1,4 +1,4 @@
-"""Whether a processing fits a schema, so that no merge can fail by it."""
+"""Validation of processing against a schema."""
 
 from collections.abc import Iterable
 
@@ -23,7 +23,7 @@ _FILTERS_MAX = 100
 
 
 def check_processing(processing: Processing, schema: Schema) -> None:
-    """InvalidRequestError names the filter or field that does not fit, and what would."""
+    """Raises InvalidRequestError if a filter, aggregation or iterator does not fit the schema."""
     if len(processing.filters) > _FILTERS_MAX:
         raise InvalidRequestError(
             f"there are {len(processing.filters):,} filters (expected at most {_FILTERS_MAX})"
@@ -37,10 +37,10 @@ def check_processing(processing: Processing, schema: Schema) -> None:
 
 
 def check_table_processing(processing: Processing, schema: Schema) -> None:
-    """The same of a table's own, whose rows pass through it again and again.
+    """Checks the processing of a table, which each compaction applies again.
 
-    A filter of a value field before an iterator would see what the iterator made in a
-    compaction, or what came in: the answer would depend on which.
+    A filter of a value field before an iterator is invalid: it would see ingested values or the
+    output of the iterator, depending on earlier compactions.
     """
     check_processing(processing, schema)
     for each in processing.filters if processing.iterator is not None else ():
@@ -80,7 +80,7 @@ def _check_aggregation(aggregation: Aggregation, schema: Schema) -> None:
 
 
 def _expected_type(op: AggregationOp, kind: FieldType) -> str | None:
-    """What the operation needs; None if the type is that."""
+    """Returns the types that the operation expects; None if the type is one of them."""
     if op is AggregationOp.SUM:
         if kind in _FLOATS or isinstance(kind, DecimalType):
             return (

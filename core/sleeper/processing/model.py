@@ -1,11 +1,11 @@
-"""Filters, aggregations, an iterator, and all together."""
+"""Filters, aggregations and iterator calls."""
 
 from dataclasses import dataclass
 from enum import Enum
 
 
 class AggregationOp(Enum):
-    """How the values of rows with equal keys become one; nulls are passed over."""
+    """An operation that combines the values of rows with equal keys. Nulls are ignored."""
 
     SUM = "sum"
     MIN = "min"
@@ -22,7 +22,7 @@ class AggregationOp(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AgeOff:
-    """Leaves out rows whose time is `age_ms` or longer ago. A null time stays."""
+    """A filter that removes rows whose time is `age_ms` or longer ago. A null time passes."""
 
     field: str
     age_ms: int
@@ -30,7 +30,7 @@ class AgeOff:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """One field's values of rows with equal row and sort keys become one."""
+    """An operation on one field of rows with equal row and sort keys."""
 
     op: AggregationOp
     field: str
@@ -38,7 +38,7 @@ class Aggregation:
 
 @dataclass(frozen=True, slots=True)
 class IteratorCall:
-    """An iterator by its registered name, and the text that it is told."""
+    """The registered name and the configuration text of an iterator."""
 
     name: str
     config: str = ""
@@ -46,7 +46,7 @@ class IteratorCall:
 
 @dataclass(frozen=True, slots=True)
 class Processing:
-    """Filters, then aggregations, then an iterator. A row has to pass every filter."""
+    """Filters, then aggregations, then an iterator. A row must pass every filter."""
 
     filters: tuple[AgeOff, ...] = ()
     aggregations: tuple[Aggregation, ...] = ()

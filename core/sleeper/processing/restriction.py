@@ -1,8 +1,8 @@
-"""What a caller may see of a table: columns, and rows that pass an iterator.
+"""The columns and rows of a table that a caller may query.
 
-A table's property says so for each caller (`sleeper.table.query.callers`), as JSON: an
-object whose members are callers, `*` all that are not named. A restriction is applied
-before anything that the query itself asks for, so no query can leave it out.
+The table property `sleeper.table.query.callers` declares them as JSON: an object with one
+member per caller, and `*` for all others. A restriction applies before the query, so no query
+can bypass it.
 """
 
 import json
@@ -20,7 +20,7 @@ EVERYBODY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """Value fields that may be seen, None for all; and an iterator that every row passes."""
+    """The visible value fields, None for all, and an iterator that every row passes."""
 
     value_fields: tuple[str, ...] | None = None
     iterator: IteratorCall | None = None
@@ -30,9 +30,9 @@ NO_RESTRICTION = Restriction()
 
 
 def find_restriction(callers: str | None, caller: str, table_name: str) -> Restriction:
-    """What the table's property says of the caller. No property: every caller may see all.
+    """Returns the restriction of a caller. Without a property, callers are unrestricted.
 
-    A caller of AWS is `<role id>:<session>`; naming the role is enough.
+    A caller on AWS is `<role id>:<session>`; the property may name the role alone.
     InvalidRequestError if the caller may not query the table.
     """
     if not callers:
@@ -47,10 +47,9 @@ def find_restriction(callers: str | None, caller: str, table_name: str) -> Restr
 def find_chain_restriction(
     callers: str | None, chain: Sequence[str], table_name: str
 ) -> Restriction:
-    """What the last of the callers may see, in whose name the one before asks, and so on.
+    """Returns the restriction of the last caller, on whose behalf the callers before it act.
 
-    InvalidRequestError unless all of those before may see all: else a caller could ask in the
-    name of one who sees more.
+    InvalidRequestError if one of those is restricted: it could act for a caller with more access.
     """
     *before, last = chain
     for caller in before:
@@ -62,7 +61,7 @@ def find_chain_restriction(
 
 
 def parse_callers(text: str) -> dict[str, Restriction]:
-    """The property's text by caller. InvalidRequestError says what is wrong with it."""
+    """Parses the property into restrictions by caller. InvalidRequestError if it is invalid."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -75,7 +74,7 @@ def parse_callers(text: str) -> dict[str, Restriction]:
 
 
 def restriction_from_json(raw: Any, of: str = "restriction") -> Restriction:
-    """None is no restriction. Members that are not known are refused: one may be misspelt."""
+    """Parses a restriction, None for no restriction. Unknown members are errors (typos)."""
     if raw is None:
         return NO_RESTRICTION
     if not isinstance(raw, dict) or not raw.keys() <= {"valueFields", "iterator", "config"}:
@@ -94,7 +93,7 @@ def restriction_from_json(raw: Any, of: str = "restriction") -> Restriction:
 
 
 def restriction_to_json(restriction: Restriction) -> dict[str, Any] | None:
-    """What `restriction_from_json` reads."""
+    """Returns the JSON of a restriction, None for no restriction."""
     if restriction == NO_RESTRICTION:
         return None
     raw: dict[str, Any] = {}
@@ -109,9 +108,9 @@ def restriction_to_json(restriction: Restriction) -> dict[str, Any] | None:
 def visible_columns(
     restriction: Restriction, schema: Schema, columns: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
-    """The columns of a query under the restriction: without any named, those it may see.
+    """Returns the columns of a query, by default all visible columns.
 
-    InvalidRequestError if it names another.
+    InvalidRequestError if the query names a hidden column.
     """
     if restriction.value_fields is None:
         return columns
@@ -126,7 +125,7 @@ def visible_columns(
 
 
 def visible_schema(restriction: Restriction, schema: Schema) -> Schema:
-    """The schema without the value fields that may not be seen."""
+    """Returns the schema without hidden value fields."""
     allowed = restriction.value_fields
     if allowed is None:
         return schema

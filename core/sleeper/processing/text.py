@@ -1,4 +1,4 @@
-"""Filters and aggregations as people write them, and as the state keeps them.
+"""The text and JSON forms of filters, aggregations and iterators.
 
 `ageOff(field,millis)` and `op(field)`, with commas between them. A field name with a
 comma, a parenthesis or a quote in it is put in double quotes, and a quote in it doubled.
@@ -32,7 +32,7 @@ _PLAIN_NAME = re.compile(r'[^,()"\s]([^,()"]*[^,()"\s])?')
 
 
 def parse_filters(text: str) -> tuple[AgeOff, ...]:
-    """The filters of the text, in order; InvalidRequestError says what is none."""
+    """Parses filters, in order. InvalidRequestError names the invalid part."""
     filters = []
     for name, field, argument in _calls(text, "a filter such as ageOff(field,millis)"):
         if name.lower() != "ageoff":
@@ -53,7 +53,7 @@ def parse_filters(text: str) -> tuple[AgeOff, ...]:
 
 
 def parse_aggregations(text: str) -> tuple[Aggregation, ...]:
-    """The aggregations of the text, in order; InvalidRequestError says what is none."""
+    """Parses aggregations, in order. InvalidRequestError names the invalid part."""
     aggregations = []
     for name, field, argument in _calls(text, "an aggregation such as sum(field)"):
         op = _OPS.get(name.lower())
@@ -68,19 +68,19 @@ def parse_aggregations(text: str) -> tuple[Aggregation, ...]:
 
 
 def format_filters(filters: tuple[AgeOff, ...]) -> str:
-    """The opposite of `parse_filters`."""
+    """Returns the text that `parse_filters` reads."""
     return ",".join(f"ageOff({_quoted(f.field)},{f.age_ms})" for f in filters)
 
 
 def format_aggregations(aggregations: tuple[Aggregation, ...]) -> str:
-    """The opposite of `parse_aggregations`."""
+    """Returns the text that `parse_aggregations` reads."""
     return ",".join(f"{a.op.value}({_quoted(a.field)})" for a in aggregations)
 
 
 def iterator_call(name: str | None, config: str | None) -> IteratorCall | None:
-    """The call of an iterator, None if no name is given.
+    """Returns the call of an iterator, or None without a name.
 
-    A Java package before the name is left out: queries and properties of gchq/sleeper have one.
+    A Java package before the name is removed: queries and properties of gchq/sleeper have one.
     """
     if not name:
         if config:
@@ -90,7 +90,7 @@ def iterator_call(name: str | None, config: str | None) -> IteratorCall | None:
 
 
 def processing_to_json(processing: Processing) -> str:
-    """As the state keeps it; what is not there is left out."""
+    """Returns the JSON that the state stores, without empty members."""
     texts = {
         "filters": format_filters(processing.filters),
         "aggregations": format_aggregations(processing.aggregations),
@@ -102,7 +102,7 @@ def processing_to_json(processing: Processing) -> str:
 
 @lru_cache(maxsize=256)
 def processing_from_json(text: str) -> Processing:
-    """The opposite of `processing_to_json`; InvalidRequestError if it cannot be read."""
+    """Parses the JSON of `processing_to_json`. InvalidRequestError if it is invalid."""
     try:
         raw = json.loads(text)
         if not isinstance(raw, dict):
@@ -120,7 +120,7 @@ def processing_from_json(text: str) -> Processing:
 
 
 def _calls(text: str, expected: str) -> Iterator[tuple[str, str, str | None]]:
-    """Each `name(field)` or `name(field,argument)`."""
+    """Yields each `name(field)` or `name(field,argument)`."""
     place = 0
     while not _BLANK.match(text, place):
         found = _CALL.match(text, place)

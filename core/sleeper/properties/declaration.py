@@ -1,4 +1,4 @@
-"""What is declared of a property, and the catalogue of all declarations."""
+"""Declarations of properties, and their catalogue."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class SetBy(Enum):
-    """Who gives a property its value."""
+    """The party that sets a property."""
 
     USER = "user"
     DEPLOYMENT = "deployment"
@@ -20,14 +20,14 @@ class SetBy(Enum):
 
 
 class Scope(Enum):
-    """What a property belongs to."""
+    """The scope of a property."""
 
     INSTANCE = "instance"
     TABLE = "table"
 
 
 class Group(Enum):
-    """Under which heading a property is documented."""
+    """The heading of a property in the documentation."""
 
     DEFINITION = "What a table is"
     STORAGE = "Data files"
@@ -69,7 +69,7 @@ class Property(Generic[T]):
     default_from: "Property[T] | None" = None
 
     def parse(self, text: str) -> T:
-        """The typed value, or InvalidRequestError: name, value, what was expected."""
+        """Returns the typed value. InvalidRequestError names property, value and expected value."""
         try:
             return self.kind.parse(text)
         except InvalidRequestError as error:
@@ -81,24 +81,24 @@ class Property(Generic[T]):
 
 
 class Catalogue:
-    """Declarations in the order in which they were made, each name once."""
+    """Declarations in their order, each name once."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Property[Any]] = {}
 
     def add(self, declaration: Property[T]) -> Property[T]:
-        """Takes a declaration in, and returns it."""
+        """Adds a declaration and returns it."""
         if declaration.name in self._by_name:
             raise ValueError(f"property {declaration.name} is declared twice")
         self._by_name[declaration.name] = declaration
         return declaration
 
     def find(self, name: str) -> Property[Any] | None:
-        """The declaration of that name."""
+        """Returns the declaration of that name."""
         return self._by_name.get(name)
 
     def names(self) -> tuple[str, ...]:
-        """All names."""
+        """Returns all names."""
         return tuple(self._by_name)
 
     def __iter__(self) -> Iterator[Property[Any]]:

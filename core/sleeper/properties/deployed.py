@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (one declaration a line reads as a table)
-"""Declarations of instance properties that a deployment to AWS sets: where everything is.
+"""Declarations of instance properties that a deployment to AWS sets: its resources.
 
 The one list of the instance's queues, tables, buckets, functions' rules and clusters: stacks make
 each resource under its name here and write where it is; `aws.instance` reads that. Names of

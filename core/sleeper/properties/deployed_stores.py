@@ -1,7 +1,7 @@
 # ruff: noqa: E501 (one declaration a line reads as a table)
-"""The buckets and DynamoDB tables of an AWS instance: the one list, beside that of its queues.
+"""The buckets and DynamoDB tables of an AWS instance.
 
-How tables are keyed is for the adapters to say (`sleeper.properties.dynamo_tables`).
+`sleeper.properties.dynamo_tables` declares the keys of the tables.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from sleeper.properties.declaration import Property
 
 @dataclass(frozen=True, slots=True)
 class DeployedBucket:
-    """A bucket. `name` stands between the instance's prefix and the account."""
+    """A bucket. `name` is the part between the instance's prefix and the account."""
 
     name: str
     place: Property[str | None]
@@ -20,9 +20,9 @@ class DeployedBucket:
 
 @dataclass(frozen=True, slots=True)
 class DeployedTable:
-    """A DynamoDB table. `name` stands after the instance's prefix.
+    """A DynamoDB table. `name` is the part after the instance's prefix.
 
-    `lasting` ones cannot be made again from the log, and are backed up continuously.
+    `lasting` tables cannot be recreated from the log, so they have continuous backups.
     """
 
     name: str

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (one declaration a line reads as a table)
-"""Declarations of instance properties that size what a deployment to AWS makes.
+"""Declarations of instance properties that size the resources of a deployment to AWS.
 
 Names are those of gchq/sleeper where it has one for the same thing.
 """

@@ -35,7 +35,7 @@ ending under `sleeper.default.table.`, where there is one.
 
 
 def properties_page() -> str:
-    """The whole page, Markdown."""
+    """Returns the page as Markdown."""
     of_instance = [p for p in INSTANCE_PROPERTIES if not _is_table_default(p)]
     return "\n".join(
         [

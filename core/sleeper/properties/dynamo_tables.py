@@ -1,6 +1,6 @@
-"""How the tables in DynamoDB are keyed: for whoever makes them. Loads no library.
+"""The keys of the DynamoDB tables. Loads no library.
 
-What is asked of each, and how:
+The access patterns of each table:
 
 - *transaction log*: the head, an entry by number, a cursor (by key); the entries after a
   number, in order (a range of one table's items).
@@ -39,7 +39,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A global secondary index, by default of nothing but keys."""
+    """A global secondary index, by default of keys only."""
 
     name: str
     key: Key
@@ -48,7 +48,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class DynamoTable:
-    """A table. `property` is what its name is written to. `expires`: by `expiryDate`."""
+    """A table. `property` stores its name. Items of one that `expires` have an `expiryDate`."""
 
     property: Property[str | None]
     key: Key

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (one declaration a line reads as a table)
-"""Declarations of instance properties that are ours: memory, state, and the local instance."""
+"""Declarations of instance properties that gchq/sleeper lacks: memory, state and local instances."""
 
 from sleeper.properties.declaration import Group
 from sleeper.properties.instance import declare

@@ -1,8 +1,8 @@
 """Property names of gchq/sleeper, read from `gchq_properties.tsv`.
 
-Names that are not declared here are accepted with a warning, so that a configuration can be
-brought along unchanged. Each line of the file has who sets the property (an instance's or a
-table's user, or the deployment), its name, and its default where that is a literal.
+Names without a declaration here are accepted with a warning, so that existing configurations
+work unchanged. Each line of the file has the party that sets the property (the user of an
+instance or of a table, or the deployment), its name, and its default if that is a literal.
 """
 
 import csv
@@ -15,7 +15,7 @@ SET_BY_DEPLOYMENT = "deployment"
 
 @cache
 def gchq_names() -> Mapping[str, str]:
-    """Returns who sets each property, by its name."""
+    """Returns the party that sets each property, by property name."""
     file = resources.files(__package__) / "gchq_properties.tsv"
     lines = file.read_text(encoding="utf-8").splitlines()
     rows = csv.reader((line for line in lines if not line.startswith("#")), delimiter="\t")

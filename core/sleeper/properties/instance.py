@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (one declaration a line reads as a table)
-"""Declarations of instance properties that users of gchq/sleeper bring along.
+"""Declarations of instance properties of gchq/sleeper.
 
 Names and defaults are those of gchq/sleeper where it has them. Values under `sleeper.default.table.` are
 declared with the table property that they are the default of.
@@ -29,7 +29,7 @@ _INSTANCE_ID = pattern(
     "1 to 20 letters, digits, dots and hyphens, a letter or digit at both ends",
 )
 
-# CloudWatch knows no others.
+# CloudWatch accepts no others.
 _RETENTION_DAYS = (-1, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827)
 _RETENTION_YEARS = (2192, 2557, 2922, 3288, 3653)
 
@@ -45,7 +45,7 @@ def declare(
     redeploy: bool = False,
     required: bool = False,
 ) -> Property[T]:
-    """Declares an instance property; the name is given without `sleeper.`."""
+    """Declares an instance property. The name has no `sleeper.` prefix."""
     return INSTANCE_PROPERTIES.add(
         Property(
             name=f"sleeper.{name}",

@@ -22,9 +22,9 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 def read_properties_text(text: str) -> dict[str, str]:
-    """Names and values. A later line of the same name wins; empty values are left out.
+    """Parses names and values. The last line of a name wins; empty values are omitted.
 
-    InvalidRequestError names the line of an escape that is none.
+    InvalidRequestError names the line of an invalid escape.
     """
     values: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -38,7 +38,7 @@ def read_properties_text(text: str) -> dict[str, str]:
 
 
 def write_properties_text(values: Mapping[str, str]) -> str:
-    """A line for each value, ordered by name. Values that are empty are left out."""
+    """Returns a line for each value, ordered by name, without empty values."""
     lines = [
         f"{_escape(key, spaces='all')}={_escape(value, spaces='first')}\n"
         for key, value in sorted(values.items())
@@ -48,7 +48,7 @@ def write_properties_text(values: Mapping[str, str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines joined where one ends in an odd number of backslashes, without comments."""
+    """Yields lines without comments, joined where one ends in an odd number of backslashes."""
     joined, begun = "", 0
     for number, natural in enumerate(_LINE_END.split(text), start=1):
         line = natural.lstrip(_BLANK)

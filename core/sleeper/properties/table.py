@@ -33,20 +33,20 @@ T = TypeVar("T")
 
 
 class TableType(Enum):
-    """What kind of table it is."""
+    """The kind of a table."""
 
     TABLE = "table"
 
 
 class FileWritingStrategy(Enum):
-    """How ingest lays out rows: a file for each leaf, or one file that all leaves refer to."""
+    """The layout of ingested rows: one file per leaf, or one file with a reference per leaf."""
 
     ONE_FILE_PER_LEAF = "one_file_per_leaf"
     ONE_REFERENCE_PER_LEAF = "one_reference_per_leaf"
 
 
 class CompressionCodec(Enum):
-    """How Parquet pages are compressed."""
+    """The compression of Parquet pages."""
 
     ZSTD = "zstd"
     SNAPPY = "snappy"
@@ -57,7 +57,7 @@ class CompressionCodec(Enum):
 
 
 class IngestQueue(Enum):
-    """Which queue the ingest batcher sends its jobs to."""
+    """The queue for the jobs of the ingest batcher."""
 
     STANDARD_INGEST = "standard_ingest"
     BULK_IMPORT_EMR = "bulk_import_emr"
@@ -94,7 +94,7 @@ def _declare(
 def _with_default(
     name: str, kind: ValueKind[T], default: T | None, group: Group, description: str
 ) -> Property[T]:
-    """Declares a table property, and the instance property that it defaults to."""
+    """Declares a table property and the instance property with its default."""
     of_instance = INSTANCE_PROPERTIES.add(
         Property(
             name=f"sleeper.default.table.{name}",
@@ -120,9 +120,9 @@ def _with_default(
 def _of_new_tables(
     name: str, kind: ValueKind[T], default: T | None, group: Group, description: str
 ) -> tuple[Property[T], Property[T]]:
-    """Declares a table property, and the instance property that new tables take it from.
+    """Declares a table property and the instance property that new tables copy.
 
-    The table's value is its own from then on, whatever becomes of the instance's.
+    Later changes of the instance property do not affect existing tables.
     """
     of_instance = INSTANCE_PROPERTIES.add(
         Property(

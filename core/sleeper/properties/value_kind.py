@@ -31,7 +31,7 @@ _SUFFIXES = ("", "K", "M", "G", "T", "P", "E")
 
 @dataclass(frozen=True, slots=True)
 class ValueKind(Generic[T]):
-    """A kind of value. `parse` raises ValueError for text that is none; `expected` says what is."""
+    """A kind of value. `parse` raises ValueError for invalid text; `expected` describes it."""
 
     expected: str
     parse: Callable[[str], T]
@@ -39,7 +39,7 @@ class ValueKind(Generic[T]):
 
 
 def whole_number(at_least: int = 0, at_most: int = INT_MAX) -> ValueKind[int]:
-    """A whole number between two bounds, both included."""
+    """Returns the kind of whole numbers between two inclusive bounds."""
 
     def parse(text: str) -> int:
         if not _INTEGER.fullmatch(text) or not at_least <= int(text) <= at_most:
@@ -50,13 +50,13 @@ def whole_number(at_least: int = 0, at_most: int = INT_MAX) -> ValueKind[int]:
 
 
 def number_among(*numbers: int) -> ValueKind[int]:
-    """One of these whole numbers."""
+    """Returns the kind of these whole numbers."""
     by_text = {str(number): number for number in numbers}
     return ValueKind("one of " + ", ".join(by_text), lambda value: by_text[value], str)
 
 
 def byte_count(at_least: int = 1) -> ValueKind[int]:
-    """A number of bytes, with an optional suffix K, M, G, T, P or E in powers of 1024."""
+    """Returns the kind of byte counts with a suffix K, M, G, T, P or E in powers of 1024."""
 
     def parse(text: str) -> int:
         found = _BYTES.fullmatch(text.upper())
@@ -88,7 +88,7 @@ FLAG: ValueKind[bool] = ValueKind("true or false", _parse_flag, lambda flag: str
 
 
 def text(length_max: int = 10_000) -> ValueKind[str]:
-    """Any text up to a length."""
+    """Returns the kind of texts up to a length."""
 
     def parse(value: str) -> str:
         if len(value) > length_max:
@@ -99,7 +99,7 @@ def text(length_max: int = 10_000) -> ValueKind[str]:
 
 
 def pattern(regex: str, expected: str) -> ValueKind[str]:
-    """Text that matches the whole of a regular expression."""
+    """Returns the kind of texts that match the whole regular expression."""
     compiled = re.compile(regex, re.ASCII)
 
     def parse(value: str) -> str:
@@ -111,7 +111,7 @@ def pattern(regex: str, expected: str) -> ValueKind[str]:
 
 
 def choice(members: type[E]) -> ValueKind[E]:
-    """One of an enum's values, in any case."""
+    """Returns the kind of an enum's values, case-insensitive."""
     by_value = {str(member.value).lower(): member for member in members}
     return ValueKind(
         "one of " + ", ".join(str(member.value) for member in members),
@@ -121,7 +121,7 @@ def choice(members: type[E]) -> ValueKind[E]:
 
 
 def members(enum: type[E], other_names: Mapping[str, E] | None = None) -> ValueKind[tuple[E, ...]]:
-    """A comma-separated list of an enum's values, in any case; `None` is the empty one.
+    """Returns the kind of comma-separated lists of an enum's values; `None` is the empty one.
 
     An empty list is written as a comma, because an empty value counts as unset.
     """
@@ -140,9 +140,9 @@ def members(enum: type[E], other_names: Mapping[str, E] | None = None) -> ValueK
 
 
 def class_name(what: str) -> ValueKind[str]:
-    """The name of something of the product or of a wheel; a Java package before it is left out.
+    """Returns the kind of a registered name, without a Java package before it.
 
-    Whether there is something of that name is known where wheels are.
+    The kind does not check that the name is registered.
     """
 
     def parse(value: str) -> str:
@@ -194,7 +194,7 @@ SCHEMA_JSON: ValueKind[Schema] = ValueKind("schema JSON", schema_from_json, sche
 
 
 def optional(kind: ValueKind[T]) -> ValueKind[T | None]:
-    """A kind whose property may be unset, when its value is None."""
+    """Returns the kind of an optional value, None if unset."""
     return ValueKind(
         kind.expected, kind.parse, lambda value: "" if value is None else kind.format(value)
     )

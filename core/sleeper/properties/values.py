@@ -1,4 +1,4 @@
-"""The properties of an instance and of a table: checked text, typed values."""
+"""Validated properties of an instance and of a table, with typed values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,24 +30,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class InstanceProperties:
-    """An instance's properties. Made by `instance_properties`, which checks them."""
+    """The properties of an instance, validated by `instance_properties`."""
 
     values: Mapping[str, str]
 
     def get(self, declaration: Property[T]) -> T:
-        """The typed value, or the default. InvalidRequestError if it is required and unset."""
+        """Returns the typed value or the default. InvalidRequestError if required and unset."""
         return _typed(self.values, declaration, declaration.default)
 
     def with_values(self, changes: Mapping[str, str]) -> "InstanceProperties":
-        """A copy with these set; an empty value unsets. Checked like new ones."""
+        """Returns a validated copy with these values. An empty value unsets a property."""
         return instance_properties({**self.values, **changes})
 
     def to_text(self) -> str:
-        """Java properties text."""
+        """Returns the Java properties text."""
         return write_properties_text(self.values)
 
     def warnings(self) -> tuple[str, ...]:
-        """What a person should be told of values that mean nothing here."""
+        """Warnings about values without effect."""
         stacks = (s for s in self.get(instance.OPTIONAL_STACKS) if s in IGNORED_STACKS)
         ignored = (
             f"optional stack {stack.value} means nothing here, and is ignored" for stack in stacks
@@ -57,13 +57,13 @@ class InstanceProperties:
 
 @dataclass(frozen=True, slots=True)
 class TableProperties:
-    """A table's properties over its instance's. Made by `table_properties`, which checks them."""
+    """The properties of a table and of its instance, validated by `table_properties`."""
 
     values: Mapping[str, str]
     instance: InstanceProperties
 
     def get(self, declaration: Property[T]) -> T:
-        """The typed value: the table's, or the instance's for it, or the default.
+        """Returns the typed value of the table, else of the instance, else the default.
 
         An instance property is read from the instance.
         """
@@ -75,23 +75,23 @@ class TableProperties:
         return _typed(self.values, declaration, default)
 
     def with_values(self, changes: Mapping[str, str]) -> "TableProperties":
-        """A copy with these set; an empty value unsets. Checked like new ones."""
+        """Returns a validated copy with these values. An empty value unsets a property."""
         return table_properties({**self.values, **changes}, self.instance)
 
     def to_text(self) -> str:
-        """Java properties text."""
+        """Returns Java properties text."""
         return write_properties_text(self.values)
 
     def warnings(self) -> tuple[str, ...]:
-        """What a person should be told of values that mean nothing here."""
+        """Warnings about values without effect."""
         return _warnings(self.values, TABLE_PROPERTIES)
 
 
 def instance_properties(values: Mapping[str, str]) -> InstanceProperties:
-    """Checked instance properties.
+    """Returns validated instance properties.
 
-    InvalidRequestError if a name is unknown, a value is not of its kind, or values do not
-    go together. Names of gchq/sleeper without meaning here are kept, and warned of.
+    InvalidRequestError if a name is unknown, a value is invalid, or values conflict. Names of
+    gchq/sleeper without effect here are kept, with a warning.
     """
     properties = InstanceProperties(_checked(values, INSTANCE_PROPERTIES, "instance"))
     _check_together(properties)
@@ -99,20 +99,20 @@ def instance_properties(values: Mapping[str, str]) -> InstanceProperties:
 
 
 def instance_properties_from_text(text: str) -> InstanceProperties:
-    """Checked instance properties of Java properties text."""
+    """Returns validated instance properties of Java properties text."""
     return instance_properties(read_properties_text(text))
 
 
 def table_properties(values: Mapping[str, str], instance: InstanceProperties) -> TableProperties:
-    """Checked table properties; errors as of `instance_properties`."""
+    """Returns validated table properties. Errors are those of `instance_properties`."""
     return TableProperties(_checked(values, TABLE_PROPERTIES, "table"), instance)
 
 
 def table_properties_from_text(text: str, instance: InstanceProperties) -> TableProperties:
-    """Checked table properties of a property file's Java properties text.
+    """Returns validated table properties of a property file.
 
-    UnavailableError if it lacks the schema, which every table's file has: it was emptied or cut
-    off, so restrictions may be missing too. Names are written in order, and those come before.
+    UnavailableError if it lacks the schema, which every table's file has: the file is truncated,
+    so restrictions may be missing too. Names are written in order, restrictions before the schema.
     """
     properties = table_properties(read_properties_text(text), instance)
     schema = of_table.SCHEMA.name
@@ -126,7 +126,7 @@ def table_properties_from_text(text: str, instance: InstanceProperties) -> Table
 
 
 def declared(name: str) -> Property[object]:
-    """The declaration of that name, or InvalidRequestError naming the nearest there is."""
+    """Returns the declaration of that name. InvalidRequestError suggests a similar name."""
     found = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
     if found is None:
         raise InvalidRequestError(_unknown(name, "known"))
@@ -134,7 +134,7 @@ def declared(name: str) -> Property[object]:
 
 
 def check_set_by_user(names: Mapping[str, str]) -> None:
-    """InvalidRequestError if one of these is not for users to set."""
+    """Raises InvalidRequestError if users may not set one of these."""
     for name in names:
         found = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
         if found is not None and found.set_by is not SetBy.USER:
@@ -153,7 +153,7 @@ def _checked(values: Mapping[str, str], catalogue: Catalogue, what: str) -> dict
 
 
 def _is_ignored(name: str) -> bool:
-    """Whether gchq/sleeper has a property of this name that is declared nowhere here."""
+    """Returns whether only gchq/sleeper has a property of this name."""
     is_declared = INSTANCE_PROPERTIES.find(name) or TABLE_PROPERTIES.find(name)
     return not is_declared and name in gchq_names()
 

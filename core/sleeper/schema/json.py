@@ -34,7 +34,7 @@ def schema_from_json(text: str) -> Schema:
 
 
 def schema_to_json(schema: Schema) -> str:
-    """Compact schema JSON; `nullable` is left out when false."""
+    """Returns compact schema JSON; `nullable` is left out when false."""
     return json.dumps(
         {
             "rowKeyFields": [_field_to_raw(f) for f in schema.row_keys],

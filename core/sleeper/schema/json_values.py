@@ -1,8 +1,6 @@
-"""Single values of JSON that clients sent, read as leniently as Gson does.
+"""Lenient conversions of JSON values, as Gson does (docs/formats.md, "Message conventions").
 
-See docs/formats.md, "Message conventions".
-
-Each function returns a value that it does not understand as it is, for the caller to refuse.
+Each function returns other values unchanged, for the caller to reject.
 """
 
 import re
@@ -14,7 +12,7 @@ _FLAGS = {"true": True, "false": False}
 
 
 def whole_number(raw: object) -> object:
-    """The int that `5.0`, `"5"` or `"5.0"` stands for."""
+    """Converts `5.0`, `"5"` or `"5.0"` to an int."""
     if isinstance(raw, float) and raw.is_integer() and abs(raw) <= _EXACT_MAX:
         return int(raw)
     if isinstance(raw, str) and (match := _WHOLE_NUMBER.fullmatch(raw)):
@@ -23,10 +21,10 @@ def whole_number(raw: object) -> object:
 
 
 def flag(raw: object) -> object:
-    """The bool that `"true"` or `"False"` stands for."""
+    """Converts `"true"` or `"False"` to a bool."""
     return _FLAGS.get(raw.lower(), raw) if isinstance(raw, str) else raw
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text has no unpaired surrogate, which JSON can escape and UTF-8 cannot hold."""
+    """Returns whether the text has no unpaired surrogate, which UTF-8 cannot encode."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -29,7 +29,7 @@ class PrimitiveType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DecimalType:
-    """A fixed-point number of `precision` digits, `scale` of them behind the point."""
+    """A fixed-point number of `precision` digits, with `scale` decimal places."""
 
     precision: int
     scale: int
@@ -72,7 +72,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The fields of a table. Raises InvalidRequestError if they do not make a table."""
+    """The fields of a table. Raises InvalidRequestError if they form no valid schema."""
 
     row_keys: tuple[Field, ...]
     sort_keys: tuple[Field, ...] = ()
@@ -108,7 +108,7 @@ class Schema:
         return self.row_keys + self.sort_keys
 
     def field(self, name: str) -> Field:
-        """The field of that name; InvalidRequestError names those there are."""
+        """Returns the field of that name. InvalidRequestError lists the existing names."""
         for field in self.fields:
             if field.name == name:
                 return field
@@ -117,7 +117,7 @@ class Schema:
 
 
 def type_name(field_type: FieldType) -> str:
-    """The type as a person reads it, such as `ListType(StringType)`."""
+    """Returns the readable form of the type, such as `ListType(StringType)`."""
     match field_type:
         case PrimitiveType():
             return field_type.value
@@ -130,7 +130,7 @@ def type_name(field_type: FieldType) -> str:
 
 
 def check_key_value(field: Field, value: object) -> KeyValue:
-    """The value if it fits the key field; otherwise InvalidRequestError says what was expected."""
+    """Returns the value. InvalidRequestError if it does not fit the key field."""
     kind = field.type
     if kind in INT_RANGES and isinstance(value, int) and not isinstance(value, bool):
         low, high = INT_RANGES[kind]
@@ -151,7 +151,7 @@ def check_key_value(field: Field, value: object) -> KeyValue:
 
 
 def smallest_key_value(field: Field) -> KeyValue:
-    """The smallest value that the key field can hold."""
+    """Returns the smallest value that the key field can hold."""
     match field.type:
         case PrimitiveType.INT | PrimitiveType.LONG:
             return INT_RANGES[field.type][0]
@@ -162,12 +162,12 @@ def smallest_key_value(field: Field) -> KeyValue:
 
 
 def precedes(left: KeyValue, right: KeyValue) -> bool:
-    """Whether left comes before right. Both are of one field; text compares as its UTF-8 bytes."""
+    """Returns whether left sorts before right, of the same field. Text compares as UTF-8 bytes."""
     return left < right  # type: ignore[operator]
 
 
 def next_key_value(field: Field, value: KeyValue) -> KeyValue | None:
-    """The smallest value greater than this one; None if there is none."""
+    """Returns the smallest greater value; None if there is none."""
     if isinstance(value, int):
         return value + 1 if value < INT_RANGES[field.type][1] else None  # type: ignore[index]
     return value + "\0" if isinstance(value, str) else value + b"\0"

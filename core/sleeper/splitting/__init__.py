@@ -1,7 +1,9 @@
-"""Splitting: a leaf partition with too many rows becomes several.
+"""Splitting of leaf partitions with too many rows.
 
 *Find* lists the leaves over the table's threshold. *Split* cuts one at quantiles of the
 merged sketches of its files, in one transaction that holds only while the leaf is still
-a leaf. What must hold: rows do not move; a reference stays where it is until it is
-pushed down; a leaf that cannot be cut is remembered until new files reach it.
+a leaf.
+
+Invariants: rows do not move. A reference stays until it is pushed down. A leaf that cannot be
+split is marked until it gets new files.
 """

@@ -1,4 +1,4 @@
-"""How many rows a leaf holds, and where its keys lie, from the sketches of its files."""
+"""Estimates of the rows and keys of a leaf, from the sketches of its files."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from sleeper.schema.model import KeyValue, Schema, precedes
 
 @dataclass(frozen=True, slots=True)
 class FileKeys:
-    """Where the keys of a file's rows lie that are in a leaf.
+    """The keys of a file's rows in a leaf.
 
     `rows` of the leaf are in the file, by estimate. `points` are, for each row key field,
     values of such rows, ascending, each of which stands for as many rows as the others.
@@ -32,14 +32,14 @@ class FileKeys:
 
 @dataclass(frozen=True, slots=True)
 class LeafEstimate:
-    """What a leaf holds: rows, and the keys of the files that were looked at."""
+    """The row count of a leaf, and the keys of the files that were read."""
 
     rows: int
     files: tuple[FileKeys, ...]
 
 
 def keys_of_sketches(file: DataFile, region: Region, sketches: Sequence[KeySketch]) -> FileKeys:
-    """By the file's sketches, cut to the region field by field."""
+    """Returns the keys by the file's sketches, limited to the region field by field."""
     share = 1.0
     if not region.contains_bounds(file.smallest_key, file.largest_key):
         share = prod(s.share(r) for s, r in zip(sketches, region.ranges, strict=True))
@@ -50,7 +50,7 @@ def keys_of_sketches(file: DataFile, region: Region, sketches: Sequence[KeySketc
 def estimate_leaf(
     region: Region, seen: Sequence[tuple[DataFile, FileKeys]], unseen: Sequence[DataFile]
 ) -> LeafEstimate:
-    """Files that were not looked at are supposed to have the share of those that were."""
+    """Returns the estimate, which assumes the same share of rows in unread files."""
     rows = sum(keys.rows for _, keys in seen)
     partial = [(f, k) for f, k in seen if not _is_inside(f, region)]
     partial_rows = sum(f.rows for f, _ in partial)
@@ -62,9 +62,9 @@ def estimate_leaf(
 def split_points(
     estimate: LeafEstimate, within: Range, dimension: int, parts: int
 ) -> list[KeyValue]:
-    """At most `parts - 1` values that cut the range into parts of like many rows.
+    """Returns at most `parts - 1` values that cut the range into parts of similar row counts.
 
-    Empty if no value has rows on both of its sides.
+    Empty if no value has rows on both sides.
     """
     weighted = [
         (point, keys.rows / len(keys.points[dimension]))
@@ -74,7 +74,7 @@ def split_points(
     ]
     if not weighted:
         return []
-    # A cut at the lowest key there is would leave nothing below it.
+    # A cut at the lowest possible key leaves an empty part.
     lowest = weighted[0][0]
     for point, _ in weighted:
         lowest = point if precedes(point, lowest) else lowest
@@ -83,7 +83,7 @@ def split_points(
     cuts = distinct_inside(quantiles, inside)
     if cuts:
         return cuts
-    # One key holds most rows and is the lowest: cut it off from those above it.
+    # The lowest key has most rows, so the cut separates it from the keys above.
     return distinct_inside(sorted(point for point, _ in weighted), inside)[:1]
 
 
@@ -99,9 +99,9 @@ SampleKeys = Callable[[Schema, DataFile, Region], FileKeys]
 
 
 class LeafKeys:
-    """What the largest of a leaf's files tell of its keys.
+    """The keys of the largest files of a leaf.
 
-    Sidecars are read, and files looked into, when they are first needed, and once.
+    Sidecars and files are read once, on first use.
     """
 
     def __init__(
@@ -122,12 +122,12 @@ class LeafKeys:
         self._is_warned = False
 
     def estimate(self, dimension: int) -> LeafEstimate:
-        """For a cut on the dimension: by sketches where they tell, else by samples."""
+        """Returns the estimate for the dimension, by sketches where they apply, else by samples."""
         seen = [(file, self._keys(file, dimension)) for file in self._looked_at]
         return estimate_leaf(self._leaf.region, seen, self._others)
 
     def sampled(self) -> LeafEstimate:
-        """By samples of the files themselves, whatever their sketches say."""
+        """Returns the estimate by samples of the files, without sketches."""
         seen = [(file, self._sampled(file)) for file in self._looked_at]
         return estimate_leaf(self._leaf.region, seen, self._others)
 
@@ -165,9 +165,9 @@ class LeafKeys:
 
 
 def _tells(file: DataFile, region: Region, dimension: int) -> bool:
-    """Whether the sketch of the dimension tells of the file's rows in the region.
+    """Returns whether the sketch of the dimension describes the file's rows in the region.
 
-    It tells of all rows of the file, so all must be in the region as to the other fields.
+    It describes all rows of the file, so the other fields of all rows must be in the region.
     """
     bounds = zip(region.ranges, file.smallest_key, file.largest_key, strict=True)
     return all(r.contains_values(a, b) for i, (r, a, b) in enumerate(bounds) if i != dimension)

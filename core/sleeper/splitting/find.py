@@ -1,8 +1,7 @@
-"""Leaves over the threshold go to the splitting queue.
+"""Sends leaves over the threshold to the splitting queue.
 
-Looking again finds the same leaves until they are split, which may take long where the queue
-is. Whoever looks keeps from flooding it: a runner that stays remembers what it sent, and a
-lambda, which remembers nothing, asks the job tracker.
+A leaf is found again until it is split, which may take long. To avoid duplicate messages, a
+local runner stores the sent leaves in memory, and a lambda queries the job tracker.
 """
 
 import json
@@ -21,14 +20,14 @@ from sleeper.tables.table_ref import TableRef
 
 @dataclass(frozen=True, slots=True)
 class SplitCandidate:
-    """A leaf over the threshold by what the state knows of its rows."""
+    """A leaf over the threshold, by the row counts of the state."""
 
     partition_id: PartitionId
     rows: int
 
 
 def find_partitions_to_split(state: TableState, threshold: int) -> list[SplitCandidate]:
-    """Leaves over the threshold that may be split, those with the most rows first."""
+    """Returns leaves over the threshold that may be split, those with the most rows first."""
     over = [
         SplitCandidate(leaf.partition_id, leaf.rows + leaf.rows_above)
         for leaf in state.partitions.leaf_rows()
@@ -45,10 +44,10 @@ _SENT_AT_A_TIME = 500
 def send_splits(
     instance: Instance, ref: TableRef, sent_at: MutableMapping[str, int], number: int
 ) -> int:
-    """Sends the leaves over the threshold to the splitting queue; returns how many.
+    """Sends the leaves over the threshold to the splitting queue. Returns their number.
 
-    `sent_at` remembers the table's number at which a leaf was last sent: while the table
-    has not changed since, looking again would find the same.
+    `sent_at` holds the table's number at which a leaf was last sent. An unchanged table is not
+    searched again.
     """
     new = [each for each in _leaves_to_split(instance, ref) if sent_at.get(each) != number]
     _send(instance, ref, new)
@@ -57,7 +56,7 @@ def send_splits(
 
 
 def send_splits_once(instance: Instance, ref: TableRef) -> int:
-    """The same without a memory: a leaf is sent once in the time that the queue's tries take.
+    """Sends splits without a memory: a leaf is sent at most once per retry period of the queue.
 
     The tracker knows a request as a job of the leaf's id and the number of that time since the
     epoch. It is sent first and recorded after, so that none is lost; one that is sent twice
@@ -79,7 +78,7 @@ def send_splits_once(instance: Instance, ref: TableRef) -> int:
 
 
 def _leaves_to_split(instance: Instance, ref: TableRef) -> list[PartitionId]:
-    """Those with the most rows first."""
+    """Returns the leaves with the most rows first."""
     table = OpenTable(instance, ref)
     threshold = table.properties().get(SPLIT_THRESHOLD_ROWS)
     with table.state.reading() as state:

@@ -1,4 +1,4 @@
-"""Keys sampled from a data file itself, where its sidecar is missing, torn or too coarse.
+"""Samples of keys from a data file whose sidecar is missing, torn or too coarse.
 
 Only row groups whose statistics touch the region are read, at most so many of them,
 evenly spaced, and of these only the key columns.
@@ -24,7 +24,7 @@ _BATCH_ROWS = 65_536
 
 
 def sample_keys(root: DataRoot, schema: Schema, file: DataFile, region: Region) -> FileKeys:
-    """The keys of the file's rows in the region; `rows` is exact if all row groups were read.
+    """Samples the keys of the file's rows in the region. `rows` is exact if all are read.
 
     DataError if the file cannot be read, StateMovedOnError if it is gone.
     """
@@ -63,7 +63,7 @@ def _sample(
     rows = 0
     names = [f.name for f in schema.row_keys]
     for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=list(groups), columns=names):
-        # In schema order, whatever the order in the file.
+        # The columns of the file may be in another order.
         keys = pa.RecordBatch.from_arrays([batch.column(n) for n in names], names)
         inside = rows_in_region(keys, names, region)
         rows += inside.num_rows
@@ -73,7 +73,7 @@ def _sample(
 
 
 def _row_groups_touching(metadata: pq.FileMetaData, region: Region) -> list[int]:
-    """Those that may have rows of the region."""
+    """Returns the row groups that may have rows of the region."""
     groups = range(metadata.num_row_groups)
     return [g for g in groups if _touches(metadata.row_group(g), region)]
 

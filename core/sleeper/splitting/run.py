@@ -1,4 +1,4 @@
-"""Splits one leaf."""
+"""The split of one leaf."""
 
 import logging
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _POINTS_PER_PART_MIN = 8
 
 
 class SplitStatus(Enum):
-    """What became of a try to split a leaf."""
+    """The result of an attempt to split a leaf."""
 
     SPLIT = "split"
     GONE = "no leaf any more"
@@ -29,7 +29,7 @@ class SplitStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SplitResult:
-    """`rows` are estimated from sketches; `leaves` counts those that took the leaf's place."""
+    """`rows` are estimated from sketches; `leaves` counts the new leaves."""
 
     status: SplitStatus
     rows: int = 0
@@ -46,10 +46,9 @@ def split_partition(
 ) -> SplitResult:
     """Splits the leaf if it is over the threshold by the sketches of its files.
 
-    The first row key field that has a value to cut at is cut. Looks at the `files_max`
-    largest. Durable on return; may be repeated. DataError if a file's keys can be read
-    neither from its sidecar nor from itself; StateMovedOnError if a file was collected
-    meanwhile (try again).
+    Cuts the first row key field that has a suitable value, by the `files_max` largest files.
+    Durable on return and idempotent. DataError if neither the sidecar nor the file has readable
+    keys; StateMovedOnError if a file was collected meanwhile (retry).
     """
     leaf = _leaf(partition_id, store)
     if leaf is None:
@@ -91,13 +90,13 @@ def _leaf(partition_id: PartitionId, store: StateStore) -> _Leaf | None:
 def _estimate(keys: LeafKeys, dimension: int, threshold: int) -> LeafEstimate:
     estimate = keys.estimate(dimension)
     levels = levels_needed(estimate.rows, threshold)
-    if levels and not _tells(estimate, dimension, 2**levels):
+    if levels and not _has_enough_points(estimate, dimension, 2**levels):
         return keys.sampled()
     return estimate
 
 
-def _tells(estimate: LeafEstimate, dimension: int, parts: int) -> bool:
-    """Whether there are points enough to find quantiles: a small share of a file has few."""
+def _has_enough_points(estimate: LeafEstimate, dimension: int, parts: int) -> bool:
+    """Returns whether there are enough points for quantiles: a small share of a file has few."""
     points = sum(len(keys.points[dimension]) for keys in estimate.files)
     return points >= parts * _POINTS_PER_PART_MIN
 

@@ -1,4 +1,4 @@
-"""Splits partitions of the tables of an instance."""
+"""Splits of the partitions of an instance's tables."""
 
 import functools
 import json
@@ -17,7 +17,7 @@ from sleeper.tables.table_index import find_table
 
 
 def split_table(instance: Instance, name: str) -> list[SplitResult]:
-    """Splits every leaf of the table that is over the threshold, now."""
+    """Splits every leaf of the table that is over the threshold."""
     ref = instance.tables.index.by_name(name)
     if not ref.online:
         raise InvalidRequestError(f"table {name!r} is offline: it is not split")
@@ -29,7 +29,7 @@ def split_table(instance: Instance, name: str) -> list[SplitResult]:
 
 
 def run_split_message(instance: Instance, body: str) -> SplitResult:
-    """Splits the leaf that a message names. InvalidRequestError if it names none."""
+    """Splits the leaf of a message. InvalidRequestError if the message is invalid."""
     try:
         raw = json.loads(body)
         table_id, partition_id = str(raw["tableId"]), PartitionId(str(raw["partitionId"]))
@@ -56,5 +56,5 @@ def _split(table: OpenTable, partition_id: PartitionId) -> SplitResult:
 
 @functools.lru_cache(maxsize=1)
 def _sketches(bytes_max: int) -> BoundedCache[bytes]:
-    """This process's sidecars of keys: the files of a growing leaf are looked at repeatedly."""
+    """Returns the sketch cache of the process: the files of a growing leaf are read repeatedly."""
     return BoundedCache(bytes_max, len)

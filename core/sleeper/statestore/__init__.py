@@ -1,9 +1,9 @@
-"""The state of a table: one ordered log of transactions, and the state folded from it.
+"""The state of a table: an ordered log of transactions, and the state folded from it.
 
 A *transaction* is one change, with an id and, once applied, a *number*: dense, from 1.
 An *entry* of the *log* holds one or more consecutive transactions that were committed
-together. The *fold* is a small SQLite database that holds what all of them made. A
-*version* is a number that a reader looks at; the *horizon* is the oldest version that
+together. The *fold* is a small SQLite database with the result of all transactions. A
+*version* is the number that a reader reads at; the *horizon* is the oldest version that
 can still be read. A *hold* is an expiring claim on a version; a *follower* is a named
 reader of changes with a cursor; a *state snapshot* is a copy of the fold in the
 object store.

@@ -1,8 +1,7 @@
 """Commits transactions: validate, apply, append, in one SQLite transaction.
 
-Threads that commit at the same time are grouped: the first takes all that wait and
-commits them as one entry of the log, each judged against the state as left by those
-before it.
+Group commit: one thread commits the waiting transactions of all threads as one entry of the log.
+Each is validated against the state after those before it.
 """
 
 import logging
@@ -35,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Request:
-    """What one thread wants committed, and what became of it."""
+    """The transactions of one thread, and their outcomes."""
 
     transactions: Sequence[EncodedTransaction]
     outcomes: list[Outcome] = field(default_factory=list)
@@ -44,11 +43,11 @@ class _Request:
 
 
 class _NotAllAppliedError(Exception):
-    """Judged by a copy of the state that may be behind, some could not be applied."""
+    """A copy of the state that may be stale rejected a transaction."""
 
 
 class Committer:
-    """Commits to one table's log and state. Safe for threads; processes queue at the database."""
+    """Commits to the log and state of one table. Thread-safe; processes queue at the database."""
 
     def __init__(self, database: Database, log: TransactionLog, clock: Clock) -> None:
         self._database = database
@@ -56,14 +55,14 @@ class Committer:
         self._clock = clock
         self._waiting: deque[_Request] = deque()
         self._leading = threading.Lock()
-        # Whether nobody else was seen to write when the log was last looked at.
+        # Whether the last read of the log found no entry of another writer.
         self._is_alone = False
         self._warned_behind = False
 
     def commit(self, transactions: Sequence[EncodedTransaction]) -> list[Outcome]:
-        """One outcome per transaction. ConflictError if other writers were always first.
+        """Returns one outcome per transaction. ConflictError after too many conflicts.
 
-        After UnavailableError it is not known what was applied: commit the same again.
+        After UnavailableError the outcome is unknown: commit the same transactions again.
         NotFoundError if the log was trimmed beyond this copy of the state.
         """
         request = _Request(transactions)
@@ -84,7 +83,7 @@ class Committer:
                 count += len(group[-1].transactions)
             self._settle(group)
         finally:
-            # An interrupt of this thread must not leave the others waiting for ever.
+            # An interrupt of this thread must not block the others.
             interrupted = UnavailableError("the thread that was committing was interrupted")
             _fail([request for request in group if not request.done], interrupted)
 
@@ -97,7 +96,7 @@ class Committer:
             if len(group) == 1:
                 _fail(group, error)
                 return
-            # One of them cannot even be judged: it alone must fail.
+            # One request raises an error, so each is committed alone to fail only that one.
             for request in group:
                 self._settle([request])
 
@@ -121,11 +120,10 @@ class Committer:
     def _try_commit(
         self, transactions: Sequence[EncodedTransaction], catches_up: bool
     ) -> list[Outcome]:
-        """ConflictError if others wrote since this copy of the state was brought up to date.
+        """Commits one entry. ConflictError if the copy of the state is stale.
 
-        One that does not catch up first spares a request. It can append at the head or not at
-        all, so nothing is lost if it did not know of others; but what it could not apply is to
-        be judged again by what they wrote: _NotAllAppliedError.
+        Skipping the catch-up saves a request. The append is conditional on the head, so it detects
+        a stale copy; a rejection by a stale copy raises _NotAllAppliedError, to validate again.
         """
         with self._database.writing() as connection:
             fold = Fold(connection)
@@ -162,10 +160,10 @@ class Committer:
     def _entry_time(
         self, fold: Fold, transactions: Sequence[EncodedTransaction], is_up_to_date: bool
     ) -> int:
-        """The later of the clock and the log's time. UnavailableError if that is a long jump.
+        """Returns the later of the clock and the log's time. UnavailableError for a long jump.
 
-        A jump would forget the ids of jobs, expire leases and holds, and age rows off, and the
-        log's time never goes back.
+        A jump would drop the ids of jobs, expire leases and holds, and age off rows, and the
+        log's time never decreases.
         """
         now_ms = self._clock()
         behind_ms = fold.time_ms - now_ms
@@ -187,7 +185,7 @@ class Committer:
         return max(now_ms, fold.time_ms)
 
     def _append(self, entry: LogEntry) -> None:
-        """Appends the entry. A put whose answer was lost may have landed all the same."""
+        """Appends the entry. A put whose response was lost may have succeeded."""
         try:
             retry(lambda: self._log.append(entry), on=UnavailableError, backoff=_APPEND_BACKOFF)
         except ConflictError:

@@ -1,4 +1,4 @@
-"""A SQLite file with one writer at a time and many readers, among threads and processes."""
+"""A SQLite file with one writer and many readers, among threads and processes."""
 
 import fcntl
 import os
@@ -22,13 +22,13 @@ _CACHED_STATEMENTS = 256
 
 @dataclass(frozen=True, slots=True)
 class FrozenFile:
-    """A database file that SQLite reads as one that never changes, and what it looked like."""
+    """A database file opened as immutable, with its modification stamp."""
 
     path: Path
     stamp: tuple[int, int, int]
 
     def check_unchanged(self) -> None:
-        """UnavailableError if a process with more rights has changed it."""
+        """Raises UnavailableError if another process has changed the file."""
         if _stamp(self.path) != self.stamp:
             raise UnavailableError(f"{self.path} changed while it was read: try again")
 
@@ -39,10 +39,10 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 def read_only_source(path: Path, is_full: bool = False) -> tuple[str, FrozenFile | None] | None:
-    """How SQLite reads a database where nothing can be written: its URI.
+    """Returns the URI for reading a database in a read-only folder.
 
     None if this process may write there, unless the disk `is_full`. A database that no process
-    has open needs no -wal and -shm files, which could not be created.
+    has open is opened as immutable, because -wal and -shm files cannot be created.
     """
     can_write = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     if not path.exists() or (can_write and not is_full):
@@ -55,15 +55,15 @@ def read_only_source(path: Path, is_full: bool = False) -> tuple[str, FrozenFile
 
 
 def lacks_room(error: sqlite3.OperationalError) -> bool:
-    """Whether SQLite could not create the -wal and -shm files, which reading needs too."""
+    """Returns whether SQLite failed to create the -wal and -shm files, which readers need too."""
     return error.sqlite_errorname.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN"))
 
 
 class _Connection(sqlite3.Connection):
-    """Knows its open cursors.
+    """A connection that tracks its open cursors.
 
-    One that was not read to its end keeps the moment of its transaction alive past the
-    ROLLBACK, and the next reader that gets the connection would look at that old moment.
+    An unfinished cursor keeps the read snapshot open past the ROLLBACK, so the next reader of the
+    connection would read old data.
     """
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
@@ -83,11 +83,10 @@ class _Connection(sqlite3.Connection):
 
 
 class Database:
-    """Opens the file on first use. To be opened anew in a forked process.
+    """A database, opened on first use. A forked process needs its own instance.
 
-    Writers queue on a lock file beside the database, which the kernel hands on at once;
-    SQLite's own busy handler would poll. `durable` means that a committed transaction
-    survives a power cut; without it, only a crash of the process.
+    Writers queue on a lock file beside the database, because SQLite's busy handler polls.
+    `durable` transactions survive a power failure; others survive only a crash of the process.
     """
 
     def __init__(self, path: Path, durable: bool = True) -> None:
@@ -101,9 +100,9 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One write transaction, committed at the end unless an exception leaves it.
+        """Yields a write transaction, committed at the end and rolled back on an exception.
 
-        A thread that is already in it joins it.
+        Nested calls of a thread join its transaction.
         """
         with self._writer_lock:
             if self._writing_thread is not None:
@@ -124,7 +123,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """One read transaction: all that is asked in it is of one moment."""
+        """Yields a read transaction with snapshot isolation."""
         with translated_errors(self.path):
             connection = self._reader()
             connection.execute("BEGIN")
@@ -142,7 +141,7 @@ class Database:
 
     @contextmanager
     def reading_or_writing(self) -> Iterator[sqlite3.Connection]:
-        """The write transaction if this thread is in one, else a read transaction."""
+        """Yields the write transaction of this thread if there is one, else a read transaction."""
         if self._writing_thread == threading.get_ident():
             assert self._writer is not None
             yield self._writer
@@ -152,12 +151,12 @@ class Database:
 
     @contextmanager
     def exclusively(self) -> Iterator[sqlite3.Connection]:
-        """The writing connection, with writers kept out but no transaction begun."""
+        """Yields the writer's connection under the lock, without a transaction."""
         with self._writer_lock, translated_errors(self.path), self._locked() as connection:
             yield connection
 
     def close(self) -> None:
-        """Closes every connection; a later use opens them anew."""
+        """Closes every connection. Later uses reopen them."""
         with self._writer_lock:
             while self._idle_readers:
                 self._idle_readers.pop().close()
@@ -228,11 +227,11 @@ class Database:
 def create_file(path: Path) -> None:
     """Creates an empty database with the mode of the process's other files.
 
-    SQLite itself lets no group write, whatever the umask, and gives its -wal and -shm files the
-    same mode. UnavailableError if the disk refuses.
+    SQLite ignores the umask and denies group writes, and gives its -wal and -shm files the same
+    mode. UnavailableError if the file cannot be created.
     """
     try:
-        # Never a file that exists: to close it would release SQLite's locks on it.
+        # Only a new file: closing an existing one would release SQLite's locks on it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
     except FileExistsError:
         pass
@@ -241,7 +240,7 @@ def create_file(path: Path) -> None:
 
 
 def explained(error: sqlite3.OperationalError) -> str:
-    """What SQLite says, and what a person can do about it where that is known."""
+    """Returns the message of SQLite, or a clearer one for a read-only database."""
     if error.sqlite_errorname.startswith("SQLITE_READONLY"):
         return "cannot be written: the file or its folder is read-only"
     return str(error)
@@ -249,7 +248,7 @@ def explained(error: sqlite3.OperationalError) -> str:
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors as the product's: a busy or full disk may pass, damage does not."""
+    """Converts SQLite's errors: a busy or full disk is unavailable, damage is a data error."""
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -1,7 +1,7 @@
-"""Commits of a job's new files: under the job's id, once.
+"""Commits of a job's new files, once per job id.
 
-Ingests, bulk imports and other writers share the ids: one that was used for other input is
-refused, whoever used it.
+Ingests, bulk imports and other writers share the ids. An id that was used for other input is
+rejected.
 """
 
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def find_earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome | None:
-    """How the job was committed before; None if it was not.
+    """Returns the outcome of an earlier commit of the job; None if there is none.
 
     InvalidRequestError if the id was used for another request.
     """
@@ -34,19 +34,18 @@ def find_earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome
 
 
 def commit_files(state: StateStore, files: AddFiles) -> Outcome:
-    """Commits; the outcome says whether another run of the job was first.
+    """Commits the files. The outcome shows whether another run of the job committed first.
 
-    Repeats a commit that was not answered. UnavailableError if it is never answered: then it is
-    not known whether the files were committed, and the job is to be repeated under its id.
-    StateMovedOnError if they are refused, InvalidRequestError if the id was used meanwhile for
-    another request.
+    Retries unavailable stores. After UnavailableError the outcome is unknown: retry the job under
+    its id. StateMovedOnError if the commit is refused, InvalidRequestError if the id was used
+    meanwhile for another request.
     """
     (outcome,) = commit_until_known(lambda: state.commit(files))
     return check_file_outcome(state, files, outcome)
 
 
 def check_file_outcome(state: StateStore, files: AddFiles, outcome: Outcome) -> Outcome:
-    """The same of a commit that was made in another way."""
+    """Returns the outcome. Raises the errors of `commit_files` if it is a refusal."""
     if outcome.refused:
         if files.request is not None:
             find_earlier_commit(state, files.id, files.request)

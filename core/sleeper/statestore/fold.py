@@ -1,4 +1,4 @@
-"""The writing side of a table's folded state: what transactions validate and apply against."""
+"""The write side of a table's folded state, which transactions validate against and change."""
 
 import sqlite3
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _PRUNED_PER_ENTRY = 1_000
 
 @dataclass(frozen=True, slots=True)
 class AppliedId:
-    """An id that was used: by what kind of transaction, with what content, at which number."""
+    """The transaction that used an id: kind, content hash and number."""
 
     id: str
     kind: str
@@ -55,7 +55,7 @@ class Fold:
         return self.dimensions > 0
 
     def reload(self) -> None:
-        """Takes the position up from the database."""
+        """Reads the position from the database."""
         (
             self.number,
             self.time_ms,
@@ -69,11 +69,11 @@ class Fold:
         )
 
     def row(self, sql: str, parameters: Any = ()) -> Any:
-        """The first row of a query, or None."""
+        """Returns the first row of a query, or None."""
         return self.connection.execute(sql, parameters).fetchone()
 
     def rows(self, sql: str, parameters: Any = ()) -> list[Any]:
-        """All rows of a query."""
+        """Returns all rows of a query."""
         return self.connection.execute(sql, parameters).fetchall()
 
     def run(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
@@ -84,7 +84,7 @@ class Fold:
             raise InvalidRequestError(f"a value does not fit the state store: {error}") from error
 
     def applied(self, transaction_id: str, kind: str) -> AppliedId | None:
-        """The earlier use of the id by that kind, if it is still remembered."""
+        """Returns the earlier use of the id by that kind, if it is still stored."""
         found = self.row(
             "SELECT id, kind, fingerprint, number, time FROM applied WHERE id = ? AND kind = ?",
             (transaction_id, kind),
@@ -92,7 +92,7 @@ class Fold:
         return found and AppliedId(*found)
 
     def remember(self, transaction_id: str, kind: str, fingerprint: bytes) -> None:
-        """Keeps the id of the transaction that is being applied."""
+        """Stores the id of the transaction that is being applied."""
         self._ids_added += 1
         self.run(
             "INSERT INTO applied (id, kind, fingerprint, number, time) VALUES (?, ?, ?, ?, ?)",
@@ -100,10 +100,10 @@ class Fold:
         )
 
     def finish_entry(self) -> None:
-        """Writes position and time down, and forgets old ids and holds; once per entry of the log.
+        """Stores position and time, and deletes old ids; once per entry of the log.
 
-        In bounded steps, yet never fewer than were added, so that the memory cannot grow
-        without end.
+        Deletion is bounded per entry, but exceeds the number of added ids, so the table cannot grow
+        without limit.
         """
         self.run(
             "UPDATE position SET number = ?, time = ?, horizon = ?, dimensions = ?,"
@@ -135,12 +135,12 @@ LOG_TIME_JUMP_MS_MAX = APPLIED_ID_DAYS * DAY_MS
 
 
 def is_jump(now_ms: int, log_time_ms: int) -> bool:
-    """Whether this clock is so far ahead of the log that it may be wrong."""
+    """Returns whether the clock is implausibly far ahead of the log."""
     return now_ms - log_time_ms > LOG_TIME_JUMP_MS_MAX
 
 
 def jump_error(now_ms: int, log_time_ms: int) -> UnavailableError:
-    """The error of a commit that would move the log's time so far."""
+    """Returns the error for a commit that would advance the log's time too far."""
     return UnavailableError(
         f"this machine's clock, {iso_time(now_ms)}, is {days(now_ms - log_time_ms)} ahead of the "
         f"table's last commit, {iso_time(log_time_ms)} (expected at most "
@@ -150,6 +150,6 @@ def jump_error(now_ms: int, log_time_ms: int) -> UnavailableError:
 
 
 def days(milliseconds: int) -> str:
-    """A length of time for people."""
+    """Returns a readable duration."""
     count = milliseconds / DAY_MS
     return f"{count:.0f} days" if count >= 2 else f"{count:.2f} days"

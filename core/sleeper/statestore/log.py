@@ -11,8 +11,8 @@ ENTRY_FORMAT_VERSION = 1
 class LogEntry:
     """Transactions first_number to last_number, committed together.
 
-    `time_ms` never goes back from entry to entry. `write_id` is fresh for every try to
-    commit, so that a writer can tell its own entry from another's. `body` is one line of
+    `time_ms` never decreases. `write_id` is unique per commit attempt, so a
+    writer recognizes its own entry. `body` is one line of
     JSON per transaction. `previous_write_id` is that of the entry before, None if it is not known
     (the first entry, or one of an older version): it ties entries, copies of the state and
     snapshots to one history, also if a log is restored from a backup.
@@ -30,15 +30,15 @@ class LogEntry:
 class TransactionLog(Protocol):
     """One table's log. Raises only `sleeper.errors`.
 
-    Numbers are never free again: the head only grows, whatever is trimmed.
+    Numbers are never reused: trimming does not change the head.
     """
 
     def head(self) -> int:
-        """The number of the last transaction; 0 when empty."""
+        """Returns the number of the last transaction; 0 when empty."""
         ...
 
     def read(self, after: int, limit: int = 100) -> Sequence[LogEntry]:
-        """Up to `limit` entries that follow transaction `after`, in order; empty at the head.
+        """Returns up to `limit` entries after transaction `after`, in order; empty at the head.
 
         NotFoundError if entries after `after` were trimmed, or if `after` is beyond the head: then
         the log was restored from a backup.
@@ -46,10 +46,10 @@ class TransactionLog(Protocol):
         ...
 
     def append(self, entry: LogEntry) -> None:
-        """Moves the head from first_number - 1 to last_number and keeps the entry, as one step.
+        """Atomically stores the entry and moves the head from first_number - 1 to last_number.
 
         ConflictError if the head is elsewhere, or its entry has another write id than
-        `previous_write_id`. After UnavailableError it is not known whether the entry was kept.
+        `previous_write_id`. After UnavailableError the outcome is unknown.
         """
         ...
 
@@ -58,13 +58,13 @@ class TransactionLog(Protocol):
         ...
 
     def cursor(self, follower: str) -> int:
-        """How far the follower has read; 0 if it never said."""
+        """Returns the position of the follower; 0 if it has none."""
         ...
 
     def advance(self, follower: str, to: int) -> None:
-        """Moves the follower's cursor to `to`; never back."""
+        """Advances the follower's cursor to `to`; never moves it back."""
         ...
 
     def bodies_in_use(self, paths: Sequence[str]) -> set[str]:
-        """Which of these objects hold the body of an entry. A log that keeps none says none."""
+        """Returns the objects among `paths` that hold the body of an entry."""
         ...

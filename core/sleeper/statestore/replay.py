@@ -1,4 +1,4 @@
-"""Bringing a fold up to date from the log."""
+"""Application of transactions and log entries to a fold."""
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError
 from sleeper.statestore.fold import Fold
@@ -26,7 +26,7 @@ def catch_up(fold: Fold, log: TransactionLog) -> None:
 
 
 def apply_entry(fold: Fold, entry: LogEntry) -> None:
-    """Applies a logged entry. It was valid when it was logged, so it is not judged again."""
+    """Applies a logged entry without validation: it was valid when it was logged."""
     if entry.first_number != fold.next_number:
         raise DataError(
             f"log entry {entry.first_number} follows transaction {fold.number}: some are missing"
@@ -44,8 +44,8 @@ def apply_entry(fold: Fold, entry: LogEntry) -> None:
 
 
 def apply_if_valid(fold: Fold, encoded: EncodedTransaction) -> Outcome:
-    """Applies the transaction if it is valid on the fold as it is now."""
-    verdict, earlier = _judge(fold, encoded)
+    """Applies the transaction if it is valid on the fold."""
+    verdict, earlier = _validate(fold, encoded)
     if verdict.status is not Status.APPLIED:
         return Outcome(verdict.status, earlier, verdict.reason)
     apply_transaction(fold, encoded)
@@ -53,7 +53,7 @@ def apply_if_valid(fold: Fold, encoded: EncodedTransaction) -> Outcome:
 
 
 def apply_transaction(fold: Fold, encoded: EncodedTransaction) -> None:
-    """Applies it, remembers its id, and gives it the next number."""
+    """Applies the transaction under the next number, and stores its id."""
     transaction = encoded.transaction
     transaction.apply(fold)
     if transaction.remembered:
@@ -61,7 +61,7 @@ def apply_transaction(fold: Fold, encoded: EncodedTransaction) -> None:
     fold.number += 1
 
 
-def _judge(fold: Fold, encoded: EncodedTransaction) -> tuple[Verdict, int | None]:
+def _validate(fold: Fold, encoded: EncodedTransaction) -> tuple[Verdict, int | None]:
     transaction = encoded.transaction
     if transaction.remembered:
         earlier = fold.applied(transaction.id, transaction.kind)

@@ -27,12 +27,12 @@ class PartitionRow:
 
 
 def region_from_columns(columns: Any) -> Region:
-    """From min_0, max_0, min_1, ..."""
+    """Returns the region of the columns min_0, max_0, min_1, ..."""
     return Region(tuple(Range(columns[i], columns[i + 1]) for i in range(0, len(columns), 2)))
 
 
 def find_partition(fold: Fold, partition_id: PartitionId) -> PartitionRow | None:
-    """The partition of that id, leaf or not; None if there never was one."""
+    """Returns the partition of that id, leaf or not; None if there never was one."""
     found = fold.row(_find_partition_sql(fold.dimensions), (partition_id,))
     return found and PartitionRow(found[0], found[1], region_from_columns(found[2:]))
 
@@ -52,7 +52,7 @@ def insert_partition(fold: Fold, partition: Partition, parent_key: int | None) -
 
 
 def ancestor_keys(fold: Fold, key: int) -> list[int]:
-    """Keys of the partition's ancestors, nearest first, without itself."""
+    """Returns keys of the partition's ancestors, nearest first, without itself."""
     return [
         k
         for (k,) in fold.rows(
@@ -86,7 +86,7 @@ _FIND_FILE = (
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """What transactions ask of a file. `unreferenced` is when it lost its last reference."""
+    """A file with its key; `unreferenced` is the number that removed its last reference."""
 
     key: int
     references_left: int
@@ -98,7 +98,7 @@ class FileRow:
 
 
 def find_file(fold: Fold, path: str) -> FileRow | None:
-    """The file of that path, if the state knows it."""
+    """Returns the file of that path, or None."""
     found = fold.row(_FIND_FILE, (path_hash(path), path))
     return found and FileRow(*found)
 
@@ -132,7 +132,7 @@ def insert_file(
 
 
 def insert_reference(fold: Fold, partition: int, file: int, rows: int) -> None:
-    """Adds a reference; the caller keeps the file's `references_left`."""
+    """Adds a reference. The caller updates the file's `references_left`."""
     fold.run(
         "INSERT INTO refs (partition, file, rows, added) VALUES (?, ?, ?, ?)",
         (partition, file, rows, fold.next_number),
@@ -140,7 +140,7 @@ def insert_reference(fold: Fold, partition: int, file: int, rows: int) -> None:
 
 
 def remove_reference(fold: Fold, partition: int, file: int) -> None:
-    """Ends a current reference; notes the moment when it was the file's last."""
+    """Removes a reference, and stores number and time if it was the file's last."""
     number = fold.next_number
     fold.run(
         "UPDATE refs SET removed = ?, job = NULL WHERE partition = ? AND file = ?",
@@ -155,7 +155,7 @@ def remove_reference(fold: Fold, partition: int, file: int) -> None:
 
 
 def find_file_fault(file: DataFile, region: Region) -> str | None:
-    """Why this cannot describe a file of a table with such regions; None if it can."""
+    """Returns why this is no valid file of a table with such regions; None if it is valid."""
     kinds = [type(r.min) for r in region.ranges]
     if file.rows < 1 or file.bytes < 0:
         return f"file {file.path} has {file.rows} rows, {file.bytes} bytes: at least 1 and 0"
@@ -179,7 +179,7 @@ def sidecars_from_column(column: str) -> tuple[str, ...]:
 
 
 def data_file_from_columns(row: Any) -> DataFile:
-    """From the columns of `data_file_columns`."""
+    """Returns the file of the columns of `data_file_columns`."""
     path, rows, size, schema_version, sidecars, smallest_number, largest_number, *bounds = row
     smallest: Key = tuple(bounds[0::2])
     largest: Key = tuple(bounds[1::2])

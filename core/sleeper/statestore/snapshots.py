@@ -1,8 +1,7 @@
 """State snapshots: copies of the fold in the object store, compressed and checked.
 
-A snapshot's name is `<number, 19 digits>-<unique>-<start of its SHA-256>.db.zst`, so that a
-listing tells them apart and whoever reads one knows whether it is whole. It never
-holds the log, only what the log made.
+A snapshot's name is `<number, 19 digits>-<unique>-<start of its SHA-256>.db.zst`, so a
+listing distinguishes them and readers can verify them. A snapshot never contains the log.
 """
 
 import hashlib
@@ -29,7 +28,7 @@ from sleeper.storage.bucket import missing_object_error
 from sleeper.storage.disk import make_folder, sync_file, sync_folder
 
 SNAPSHOT_FOLDER_PREFIX = "sleeper-snapshot-"
-"""How folders begin that are gone when a snapshot was opened, unless its process died."""
+"""The prefix of temporary folders; a killed process leaves its folder."""
 
 _COMPRESSION_LEVEL = 3
 _CHUNK_BYTES = 4 << 20
@@ -41,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Where a snapshot is, the number of its state, and how its checksum begins."""
+    """The path of a snapshot, the number of its state, and a prefix of its checksum."""
 
     path: str
     number: int
@@ -57,9 +56,9 @@ class SnapshotStore:
         self._verified: set[str] = set()
 
     def save(self, database: Database) -> int:
-        """Writes the state as it is now, reads it back, and returns its number.
+        """Writes the current state, verifies it, and returns its number.
 
-        DataError if what was read back is not what was written.
+        DataError if the stored snapshot differs.
         """
         with _own_folder(None) as folder:
             copy, compressed = Path(folder, "state.db"), Path(folder, "state.db.zst")
@@ -68,18 +67,18 @@ class SnapshotStore:
             name = f"{number:019d}-{uuid.uuid4().hex[:8]}-{checksum}.db.zst"
             snapshot = Snapshot(f"{self._prefix}/{name}", number, checksum)
             self._put(snapshot, compressed)
-        # One that was overtaken may have been dropped by those who did.
+        # Another process that saved a newer snapshot may have deleted this one.
         if not self._verify(snapshot) and not any(s.number > number for s in self.verified(1)):
             raise DataError(f"snapshot {snapshot.path} does not read back as it was written")
         return number
 
     def _put(self, snapshot: Snapshot, content: Path) -> None:
-        """Stores the snapshot durably: the log is trimmed after it."""
+        """Stores the snapshot durably, because the log is trimmed afterwards."""
         with self._translated(snapshot.path):
             if not isinstance(self._store, LocalStore):
                 obstore.put(self._store, snapshot.path, content)
                 return
-            # The store itself does not synchronize what it writes.
+            # LocalStore does not sync files.
             assert self._store.prefix is not None
             target = Path(self._store.prefix, snapshot.path)
             make_folder(target.parent)
@@ -87,7 +86,7 @@ class SnapshotStore:
             sync_file(target)
 
     def all(self) -> list[Snapshot]:
-        """All of them, whole or not, newest first."""
+        """Returns all snapshots, valid or not, newest first."""
         found = []
         with self._translated(self._prefix):
             for page in obstore.list(self._store, prefix=self._prefix):
@@ -98,7 +97,7 @@ class SnapshotStore:
         return sorted(found, key=lambda s: (s.number, s.path), reverse=True)
 
     def verified(self, count: int, number_max: int | None = None) -> list[Snapshot]:
-        """The newest `count` that are whole, newest first, of states up to `number_max`."""
+        """Returns the newest `count` valid snapshots up to `number_max`, newest first."""
         whole: list[Snapshot] = []
         for snapshot in self.all():
             if len(whole) == count:
@@ -108,9 +107,9 @@ class SnapshotStore:
         return whole
 
     def open_newest(self, into: Database, number_max: int | None = None) -> int | None:
-        """Puts the newest whole snapshot up to that number in place of the database's content.
+        """Replaces the database's content by the newest valid snapshot up to that number.
 
-        Returns its number; None if there is none. Torn ones are passed over.
+        Returns its number; None if there is none. Torn snapshots are skipped.
         """
         with self._newest_whole(into.path.parent, number_max) as found:
             if found is None:
@@ -124,7 +123,7 @@ class SnapshotStore:
             return snapshot.number
 
     def place_newest(self, path: Path) -> int | None:
-        """Makes the newest whole snapshot a new database file, which nobody has open yet."""
+        """Creates a database file from the newest valid snapshot. Returns its number, or None."""
         with self._newest_whole(path.parent) as found:
             if found is None:
                 return None
@@ -139,11 +138,11 @@ class SnapshotStore:
             return snapshot.number
 
     def drop_all_but(self, count: int, head: Callable[[], int]) -> None:
-        """Deletes snapshots older than the newest `count` whole ones, and those ahead of the log.
+        """Deletes snapshots older than the newest `count` valid ones, and those ahead of the log.
 
-        The latter hold what a log lost that was restored from a backup.
+        A log restored from a backup no longer has the transactions of the latter.
         """
-        # The head is asked for after the listing: another process may have saved a newer one.
+        # The head is read after the listing, because another process may save a newer snapshot.
         listed = self.all()
         number_max = head()
         for ahead in [s.path for s in listed if s.number > number_max]:
@@ -154,7 +153,7 @@ class SnapshotStore:
         if len(kept) == count:
             oldest = kept[-1]
             for old in [s.path for s in self.all() if s.number < oldest.number]:
-                # Another process may be at it too.
+                # Another process may delete it too.
                 with self._translated(old), suppress(FileNotFoundError):
                     obstore.delete(self._store, old)
 
@@ -162,7 +161,7 @@ class SnapshotStore:
     def _newest_whole(
         self, folder: Path, number_max: int | None = None
     ) -> Iterator[tuple[Snapshot, Path] | None]:
-        """The newest snapshot that is whole, as a file in a folder that is gone afterwards."""
+        """Yields the newest valid snapshot as a temporary file."""
         with _own_folder(folder) as temporary:
             file = Path(temporary, "state.db")
             for snapshot in self.all():
@@ -228,7 +227,7 @@ class SnapshotStore:
 
 @contextmanager
 def _own_folder(parent: Path | None) -> Iterator[str]:
-    """A folder that is gone afterwards. UnavailableError if the disk does not take it all."""
+    """Yields a temporary folder. UnavailableError if the disk is full or fails."""
     try:
         with tempfile.TemporaryDirectory(dir=parent, prefix=SNAPSHOT_FOLDER_PREFIX) as folder:
             yield folder

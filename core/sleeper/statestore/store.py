@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class StateStore:
-    """Safe for threads; each process opens its own.
+    """The state of one table. Thread-safe; each process opens its own.
 
     `database` holds the fold; `log` either lives in it too (a local instance) or
     elsewhere (then the fold is a copy that follows it). Errors are of `sleeper.errors`.
@@ -55,21 +55,21 @@ class StateStore:
         self._committer = Committer(database, log, clock)
 
     def commit(self, *transactions: Transaction) -> list[Outcome]:
-        """Commits each that is valid, in order; one outcome each. Durable on return.
+        """Commits each valid transaction, in order. Returns one outcome each. Durable on return.
 
-        Each is judged for itself: one may be refused and the next applied. ConflictError
-        if other writers were always first; after UnavailableError it is not known what
-        was applied, so commit the same transactions again.
+        Each is validated separately: one may be refused and the next applied. ConflictError
+        after too many conflicts. After UnavailableError the outcome is unknown, so commit the
+        same transactions again.
         """
         if not transactions:
             return []
         encoded = [encode(t) for t in transactions]
-        return self._past_a_trimmed_log(lambda: self._committer.commit(encoded))
+        return self._with_snapshot_fallback(lambda: self._committer.commit(encoded))
 
     def commit_or_raise(self, transaction: Transaction) -> int | None:
-        """Commits one; StateMovedOnError with the reason if it is refused.
+        """Commits one transaction. StateMovedOnError with the reason if it is refused.
 
-        Returns its number; None if there was nothing left to do.
+        Returns its number; None if it was already done by other means.
         """
         (outcome,) = self.commit(transaction)
         if outcome.refused:
@@ -78,9 +78,9 @@ class StateStore:
 
     @contextmanager
     def reading(self, version: int | None = None, stale: bool = False) -> Iterator[TableState]:
-        """A version of the state (the newest if not said), unchanging while it is open.
+        """Yields a version of the state, by default the newest, unchanging while it is open.
 
-        `stale` takes the state as this process last saw it, without asking the log.
+        `stale` reads the local copy without a request to the log.
         """
         if not stale:
             self._refresh()
@@ -88,7 +88,7 @@ class StateStore:
             yield TableState(connection, version)
 
     def followers(self) -> list[Follower]:
-        """Every follower with its position and lag."""
+        """Returns every follower with its position and lag."""
         with self.reading() as state:
             number, starts = state.number, state.collection.follower_starts()
         found = []
@@ -98,7 +98,7 @@ class StateStore:
         return found
 
     def advance_follower(self, name: str, to: int) -> None:
-        """The follower has read all changes up to `to`; never back. NotFoundError if unknown."""
+        """Advances the follower's cursor to `to`. NotFoundError if there is no such follower."""
         with self.reading() as state:
             keys = {n: key for n, key, _ in state.collection.follower_starts()}
         if name not in keys:
@@ -106,7 +106,7 @@ class StateStore:
         self._log.advance(keys[name], to)
 
     def log_bodies_in_use(self, paths: Sequence[str]) -> set[str]:
-        """Which of these objects the log still needs."""
+        """Returns the objects among `paths` that the log still needs."""
         return self._log.bodies_in_use(paths)
 
     def save_snapshot(self) -> int:
@@ -118,18 +118,18 @@ class StateStore:
         return number
 
     def snapshots(self) -> list[Snapshot]:
-        """The snapshots that there are, newest first; none if there is no place for any."""
+        """Returns the snapshots, newest first; none without a snapshot store."""
         return self._snapshots.all() if self._snapshots is not None else []
 
     def newest_snapshot(self) -> int | None:
-        """The number that the newest verified snapshot holds; None if there is none."""
+        """Returns the number of the newest valid snapshot; None if there is none."""
         verified = self._need_snapshots().verified(1, self._log.head())
         return verified[0].number if verified else None
 
     def trim(self) -> int:
-        """Trims the log as far as nobody needs it; returns the number up to which.
+        """Trims the unneeded part of the log. Returns its last number.
 
-        It stays below the last two verified snapshots, unexpired holds, and followers.
+        The part ends below the last two verified snapshots, unexpired holds, and followers.
         """
         verified = self._need_snapshots().verified(_SNAPSHOTS_KEPT, self._log.head())
         if len(verified) < _SNAPSHOTS_KEPT:
@@ -143,7 +143,7 @@ class StateStore:
         return up_to
 
     def close(self) -> None:
-        """Closes the files. The store may be used again."""
+        """Closes the files. Later uses reopen them."""
         self._database.close()
 
     def _refresh(self) -> None:
@@ -152,16 +152,16 @@ class StateStore:
             (number,) = connection.execute("SELECT number FROM position").fetchone()
         if number == head:
             return
-        self._past_a_trimmed_log(self._catch_up)
+        self._with_snapshot_fallback(self._catch_up)
 
     def _catch_up(self) -> None:
         with self._database.writing() as connection:
             catch_up(Fold(connection), self._log)
 
-    def _past_a_trimmed_log(self, action: Callable[[], R]) -> R:
-        """Does it; where this copy cannot follow the log, from the newest snapshot that can.
+    def _with_snapshot_fallback(self, action: Callable[[], R]) -> R:
+        """Runs the action. If the copy cannot follow the log, retries it from the newest snapshot.
 
-        It is behind the log's beginning, or the log was restored from a backup. A log that was
+        The copy is behind the log's start, or the log was restored from a backup. A log that was
         never trimmed needs no snapshot.
         """
         try:
@@ -178,7 +178,7 @@ class StateStore:
                 raise DataError(f"the newest whole snapshot is too old: {still}") from still
 
     def _start_empty(self, gap: NotFoundError) -> None:
-        """Forgets the copy. DataError if the log does not reach back to its first entry."""
+        """Clears the copy. DataError if the log no longer has its first entry."""
         try:
             self._log.read(0, limit=1)
         except NotFoundError:

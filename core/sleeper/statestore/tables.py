@@ -1,10 +1,10 @@
 """The tables of the fold.
 
-Rows are tied by small integer keys. A partition's range and a file's key bounds are one
+Rows refer to each other by small integer keys. A partition's range and a file's key bounds are one
 column per row key field, without a declared type, so that SQLite compares integers by
 value, text by its UTF-8 bytes and blobs as unsigned bytes: the order of keys. Numbers
-say when a thing was added and removed; null means not removed. A version of schema or
-processing is the number that set it. An index stands only where a query needs one.
+state when a row was added and removed; null means not removed. A version of schema or
+processing is the number that set it. There is an index only where a query needs one.
 """
 
 import hashlib
@@ -70,18 +70,18 @@ CREATE INDEX files_unreferenced ON files (unreferenced_time) WHERE unreferenced 
 
 
 def path_hash(path: str) -> int:
-    """What files are found by: an index on it is a fifth of the size of one on paths."""
+    """Returns the lookup key of a file. Its index has a fifth of the size of one on paths."""
     return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), signed=True)
 
 
 def has_tables(connection: sqlite3.Connection) -> bool:
-    """Whether the file is a fold of this version, so that `create_tables` has nothing to do."""
+    """Returns whether the file is a fold of this version, without need for `create_tables`."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return bool(version == FOLD_FORMAT_VERSION)
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Makes an empty fold where there is none, and adds what an older one lacks.
+    """Creates an empty fold, or upgrades an older one.
 
     DataError if a newer version wrote the file.
     """
@@ -100,7 +100,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def create_keyed_tables(connection: sqlite3.Connection, dimensions: int) -> None:
-    """The tables whose columns depend on how many row key fields there are."""
+    """Creates the tables whose columns depend on the number of row key fields."""
     ranges = ", ".join(f"min_{i}, max_{i}" for i in range(dimensions))
     bounds = ", ".join(f"smallest_{i}, largest_{i}" for i in range(dimensions))
     _run_script(connection, _KEYED_TABLES.format(ranges=ranges, bounds=bounds))

@@ -1,4 +1,4 @@
-"""The tables of an instance: what names a table, and the index that finds it.
+"""The tables of an instance: their ids and names, and the table index.
 
 A table has an id, which never changes and which its objects' paths begin with, and a
 name, which people use and which can be changed. The index is the only word on which

@@ -1,4 +1,4 @@
-"""The port of the table index, and the changes that are made through it."""
+"""The port of the table index, and changes of its rows."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,35 +12,35 @@ _CONFLICTS_MAX = 20
 
 
 class TableIndex(Protocol):
-    """Which tables exist. Every call is atomic and durable when it returns."""
+    """The tables of an instance. Every call is atomic and durable on return."""
 
     def create(self, table: TableRef) -> None:
-        """Adds the table. ConflictError if an active table has its name, or any its id."""
+        """Adds the table. ConflictError if its name is in use, or its id was used before."""
 
     def by_name(self, name: str) -> TableRef:
-        """The active table of that name, or NotFoundError."""
+        """Returns the active table of that name, or NotFoundError."""
 
     def by_id(self, table_id: TableId) -> TableRef:
-        """The table of that id, active or deleting, or NotFoundError."""
+        """Returns the table of that id, active or deleting, or NotFoundError."""
 
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
-        """All tables in that state, ordered by name."""
+        """Returns all tables in that state, ordered by name."""
 
     def replace(self, before: TableRef, after: TableRef) -> None:
-        """Puts `after` where `before`, of the same id, stands.
+        """Replaces the row `before` by `after`, of the same id.
 
         ConflictError if the row is no longer `before`, or if an active table has the new name.
         """
 
     def remove(self, table_id: TableId) -> None:
-        """Takes a deleting table's row out. Nothing happens if there is none.
+        """Removes the row of a deleting table. Idempotent.
 
         InvalidRequestError if the table is active.
         """
 
 
 def rename_table(index: TableIndex, name: str, new_name: str) -> TableRef:
-    """Gives the table a new name. ConflictError if that is taken."""
+    """Renames the table. ConflictError if the name is taken."""
     check_table_name(new_name)
     if name != new_name and _has_name(index, new_name):
         raise ConflictError(f"table {new_name!r} exists already")
@@ -48,17 +48,17 @@ def rename_table(index: TableIndex, name: str, new_name: str) -> TableRef:
 
 
 def set_table_online(index: TableIndex, name: str, online: bool) -> TableRef:
-    """Puts the table online or offline."""
+    """Sets the table online or offline."""
     return _change(index, name, lambda table: replace(table, online=online))
 
 
 def mark_table_deleting(index: TableIndex, name: str) -> TableRef:
-    """Begins the table's deletion: its name is free at once, collection does the rest."""
+    """Marks the table as deleting and frees its name. Garbage collection deletes its data."""
     return _change(index, name, lambda table: replace(table, state=TableState.DELETING))
 
 
 def find_table(index: TableIndex, name: str | None, table_id: str | None) -> TableRef:
-    """The active table that a message names, by name or by id. NotFoundError if there is none."""
+    """Returns the active table of a message, by name or by id. NotFoundError if there is none."""
     if name is not None:
         return index.by_name(name)
     if table_id is None:

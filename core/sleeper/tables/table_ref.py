@@ -1,4 +1,4 @@
-"""What names a table."""
+"""Ids, names and references of tables."""
 
 import re
 import secrets
@@ -15,7 +15,7 @@ TABLE_NAME_LENGTH_MAX = 200
 
 
 class TableState(Enum):
-    """Whether a table is in use, or waits for collection to finish its deletion."""
+    """Whether a table is active, or waits for garbage collection to delete it."""
 
     ACTIVE = "active"
     DELETING = "deleting"
@@ -23,7 +23,7 @@ class TableState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TableRef:
-    """A table as the index knows it. Offline tables are not split or compacted."""
+    """A row of the table index. Offline tables are not split or compacted."""
 
     id: TableId
     name: str
@@ -32,20 +32,20 @@ class TableRef:
 
 
 def new_table_id() -> TableId:
-    """A fresh random id. The index refuses one that is taken."""
+    """Returns a new random id. The index rejects duplicates."""
     return TableId(secrets.token_hex(4))
 
 
 def is_table_id(text: str) -> bool:
-    """Whether an id can be this."""
+    """Returns whether the text is a valid id."""
     return re.fullmatch("[0-9a-f]{8}", text) is not None
 
 
 def check_table_name(name: str) -> str:
-    """The name if it can be one; otherwise InvalidRequestError says what is wrong with it.
+    """Returns the name. InvalidRequestError if it is invalid.
 
-    Names go into paths on users' disks, SQL and JSON, so no slashes, control
-    characters, or white space at either end.
+    Paths, SQL and JSON contain names, so slashes, control characters, and leading or trailing
+    white space are invalid.
     """
     if not name or len(name) > TABLE_NAME_LENGTH_MAX:
         raise InvalidRequestError(

@@ -47,7 +47,7 @@ class UserCode:
         self._loaded: dict[tuple[str, EntryPoint], Any] = {}
 
     def load(self, kind: CodeKind, name: str) -> Any:
-        """The object of that name.
+        """Returns the object of that name.
 
         InvalidRequestError if the name is not registered; UserCodeError if its code cannot
         be imported; UnavailableError if the disk does not take it.
@@ -71,7 +71,7 @@ class UserCode:
             importlib.invalidate_caches()
 
     def _unpacked(self, wheel: Wheel) -> Path:
-        """The folder with the wheel's modules.
+        """Returns the folder with the wheel's modules.
 
         It is shared by the instance's processes, unless this user may not read or write there:
         then it is this process's own.
@@ -110,7 +110,7 @@ class UserCode:
         return place
 
     def _content(self, wheel: Wheel) -> bytes:
-        """Of the wheel that was checked: its name may stand for another by now."""
+        """Returns the content of the checked wheel, whose file may have been replaced."""
         content = self.registry.read(wheel)
         if hash_content(content) != wheel.sha256:
             raise UnavailableError(f"{wheel.file_name} is replaced just now; try again")
@@ -125,7 +125,7 @@ def _folder_of_process() -> Path:
 
 
 def _sync(folder: Path) -> None:
-    """What has its name after a power cut must be whole: nobody unpacks it again."""
+    """Syncs the folder before its rename, because an existing folder is not unpacked again."""
     for path in (*folder.rglob("*"), folder):
         descriptor = os.open(path, os.O_RDONLY)
         try:

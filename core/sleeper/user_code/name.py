@@ -9,20 +9,20 @@ NAME_EXPECTED = "a letter, then letters, digits and underscores, at most 100 tog
 
 
 class CodeKind(Enum):
-    """What a name stands for; the value is the group of its entry points."""
+    """The kind of a registered object; the value is the group of its entry points."""
 
     ITERATOR = "sleeper.iterators"
     STRATEGY = "sleeper.compaction_strategies"
 
     @property
     def noun(self) -> str:
-        """Such as `iterator`."""
+        """The readable form, such as `iterator`."""
         return {"ITERATOR": "iterator", "STRATEGY": "compaction strategy"}[self.name]
 
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """A registered name, and where its object is: a module, and a name in it."""
+    """A registered name, and the module and attribute of its object."""
 
     kind: CodeKind
     name: str
@@ -31,12 +31,12 @@ class EntryPoint:
 
     @property
     def place(self) -> str:
-        """As entry points write it."""
+        """The value of the entry point."""
         return f"{self.module}:{self.attribute}"
 
 
 def is_code_name(text: str) -> bool:
-    """Whether a name may be so."""
+    """Returns whether the text is a valid name."""
     return CLASS_NAME.fullmatch(text) is not None
 
 

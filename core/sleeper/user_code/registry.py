@@ -35,20 +35,20 @@ class WheelStore(Protocol):
     """The port of the instance's `code/`. Raises NotFoundError and UnavailableError only."""
 
     def list(self) -> Sequence[StoredWheel]:
-        """What is there, by name."""
+        """Lists the wheels, by name."""
 
     def read(self, file_name: str) -> bytes:
-        """The wheel's bytes, or NotFoundError."""
+        """Returns the wheel's bytes, or NotFoundError."""
 
     def write(self, file_name: str, content: bytes) -> None:
-        """Keeps a wheel: all of it or nothing."""
+        """Stores a wheel atomically."""
 
     def delete(self, file_name: str) -> None:
-        """Takes it out; nothing happens if it is gone."""
+        """Deletes the wheel. Idempotent."""
 
 
 class Registry:
-    """Which names there are, and which wheel has each. Runs no user code. Safe for threads."""
+    """The registered names and their wheels. Runs no user code. Thread-safe."""
 
     def __init__(self, store: WheelStore) -> None:
         self._store = store
@@ -56,11 +56,11 @@ class Registry:
         self._read: dict[StoredWheel, Wheel | None] = {}
 
     def wheels(self) -> list[Wheel]:
-        """Every wheel, by file name. One that somebody put there and that is none is left out."""
+        """Returns every wheel, by file name. Files that are no valid wheel are ignored."""
         return [wheel for wheel in self._looked_at().values() if wheel is not None]
 
     def unusable(self) -> list[str]:
-        """Files that are left out."""
+        """Returns the ignored files."""
         return [each.file_name for each, wheel in self._looked_at().items() if wheel is None]
 
     def _looked_at(self) -> dict[StoredWheel, Wheel | None]:
@@ -80,13 +80,13 @@ class Registry:
             return None
 
     def read(self, wheel: Wheel) -> bytes:
-        """The wheel's bytes."""
+        """Returns the wheel's bytes."""
         return self._store.read(wheel.file_name)
 
     def find(self, kind: CodeKind, name: str) -> tuple[EntryPoint, Wheel | None]:
-        """What the name stands for; no wheel if it comes with the product.
+        """Returns the entry point of the name, and its wheel unless it is built in.
 
-        InvalidRequestError lists the names that there are.
+        InvalidRequestError lists the registered names.
         """
         of_kind = [point for point in BUILT_IN if point.kind is kind]
         for point in of_kind:
@@ -102,9 +102,9 @@ class Registry:
         raise InvalidRequestError(f"no {kind.noun} {name!r} is registered; there are {known}")
 
     def add(self, paths: Iterable[Path]) -> list[Wheel]:
-        """Takes wheels in, all or none. Those that are there with this content stay as they are.
+        """Adds wheels, all or none. Wheels with the same content are unchanged.
 
-        InvalidRequestError says what is wrong with one of them.
+        InvalidRequestError if one is invalid.
         """
         there = self.wheels()
         new: list[tuple[Wheel, bytes]] = []
@@ -126,7 +126,7 @@ class Registry:
         return [wheel for wheel, _ in new]
 
     def named(self, name: str) -> Wheel:
-        """The wheel of that file or project name, or NotFoundError."""
+        """Returns the wheel of that file or project name, or NotFoundError."""
         wheels = self.wheels()
         for wheel in wheels:
             if name == wheel.file_name or canonicalize_name(name) == wheel.project:
@@ -135,12 +135,12 @@ class Registry:
         raise NotFoundError(f"no wheel {name!r} is added; there are: {there}")
 
     def remove(self, file_name: str) -> None:
-        """Takes the file out. Whoever has loaded it goes on with it until its work is done."""
+        """Removes the file. Processes that have loaded it keep it until their work is done."""
         self._store.delete(file_name)
 
 
 def check_beside(wheel: Wheel, others: Iterable[Wheel]) -> None:
-    """InvalidRequestError if a name, module or project of the wheel is taken."""
+    """Raises InvalidRequestError if a name, module or project of the wheel is taken."""
     built_in = {(point.kind, point.name) for point in BUILT_IN}
     for point in wheel.entry_points:
         if (point.kind, point.name) in built_in:
@@ -167,7 +167,7 @@ def check_beside(wheel: Wheel, others: Iterable[Wheel]) -> None:
 
 
 def check_surroundings(wheel: Wheel) -> None:
-    """InvalidRequestError if a module is shadowed here, or something that it needs is missing."""
+    """Raises InvalidRequestError if a module is shadowed or a requirement is missing."""
     wheels = unpacked_on_path()
     path = [entry for entry in sys.path if entry not in wheels]
     for module in wheel.modules:
@@ -185,7 +185,7 @@ def check_surroundings(wheel: Wheel) -> None:
 
 
 def unpacked_on_path() -> list[str]:
-    """Folders on `sys.path` that a wheel was unpacked to: they are called after its hash."""
+    """Returns the folders on `sys.path` with unpacked wheels, which are named by hash."""
     return [entry for entry in sys.path if _UNPACKED.fullmatch(Path(entry).name)]
 
 

@@ -1,4 +1,4 @@
-"""Reads a wheel without running it: what it registers, and whether it can be used at all.
+"""Reading and validation of a wheel, without running its code.
 
 The format is PEP 427's: a zip with the modules, and a folder `.dist-info` with METADATA,
 WHEEL, RECORD and entry_points.txt.
@@ -36,7 +36,7 @@ _BAD_IN_PATH = re.compile(r'[\\:*?"<>|\x00-\x1f]')
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A wheel that may be used. `modules` are its top-level ones; `needs` is Requires-Dist."""
+    """A valid wheel. `modules` are its top-level ones; `needs` is Requires-Dist."""
 
     file_name: str
     project: str
@@ -49,7 +49,7 @@ class Wheel:
 
 
 def read_wheel(file_name: str, content: bytes) -> Wheel:
-    """The wheel, or InvalidRequestError that says what is wrong with it."""
+    """Parses a wheel. InvalidRequestError if it is invalid."""
     try:
         project, version, _, tags = parse_wheel_filename(file_name)
     except InvalidWheelFilename as error:
@@ -80,7 +80,7 @@ def read_wheel(file_name: str, content: bytes) -> Wheel:
 
 
 def hash_content(content: bytes) -> str:
-    """By which contents are told apart, whatever the files' names."""
+    """Returns the SHA-256 of the content, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -93,7 +93,7 @@ def _check_platform(file_name: str, tags: Iterable[Tag]) -> None:
 
 
 def _check_members(file_name: str, archive: zipfile.ZipFile) -> None:
-    """Every member lands below the folder that the wheel is unpacked to, and is a plain file."""
+    """Raises InvalidRequestError for a member that is no plain file below the target folder."""
     members = archive.infolist()
     if len(members) > _FILES_MAX or sum(m.file_size for m in members) > _UNPACKED_BYTES_MAX:
         raise InvalidRequestError(

@@ -17,7 +17,7 @@ from sleeper.statestore.tables import path_hash
 
 
 class PartitionFile(NamedTuple):
-    """A reference as compaction planning sees it: its rows, and the bytes and rows of the file."""
+    """A reference for compaction planning: its rows, and the bytes and rows of the file."""
 
     path: str
     rows: int
@@ -36,7 +36,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a table holds; `unreferenced_files` wait for their collection."""
+    """The content of a table; `unreferenced_files` await collection."""
 
     files: int
     references: int
@@ -48,7 +48,7 @@ class Totals:
 
 
 class Extent(NamedTuple):
-    """How much there is to read of a table."""
+    """The size of a table's referenced files."""
 
     files: int
     bytes: int
@@ -57,12 +57,12 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileQueries:
-    """All answers are of the reader's version, unless they say otherwise."""
+    """Queries of the reader's version, unless stated otherwise."""
 
     _reader: VersionReader
 
     def leaf_files(self, leaf_id: PartitionId, region: Region | None = None) -> list[DataFile]:
-        """Files that may hold rows of the leaf: referenced by it or by its ancestors.
+        """Returns files that may hold rows of the leaf: referenced by it or by its ancestors.
 
         Only those whose key bounds overlap the region, if one is given. A file above the
         leaf holds other leaves' rows too: read it within the leaf's region only.
@@ -78,9 +78,9 @@ class FileQueries:
         return [data_file_from_columns(row) for row in found]
 
     def leaf_bytes(self, leaf_id: PartitionId) -> int:
-        """About how many bytes of its files are rows of the leaf, by its references' rows.
+        """Returns an estimate of the leaf's bytes, by the rows of its references.
 
-        Of files that its ancestors refer to all of the ancestor's rows count.
+        All rows of the ancestors' references count.
         """
         (size,) = self._reader.row(
             f"{_CHAIN} SELECT"
@@ -92,7 +92,7 @@ class FileQueries:
         return int(size)
 
     def all(self) -> Iterator[DataFile]:
-        """Every file that has a reference, oldest first."""
+        """Returns every file that has a reference, oldest first."""
         sql = (
             f"SELECT {data_file_columns(self._reader.dimensions)} FROM files f WHERE EXISTS"
             f" (SELECT 1 FROM refs r WHERE r.file = f.key AND {current('r')}) ORDER BY f.key"
@@ -100,7 +100,7 @@ class FileQueries:
         return map(data_file_from_columns, self._reader.stream(sql))
 
     def get(self, path: str) -> DataFile | None:
-        """The file of that path, referenced or not; None if the newest state does not know it."""
+        """Returns the file of that path, referenced or not; None if the newest state has none."""
         found = self._reader.row(
             f"SELECT {data_file_columns(self._reader.dimensions)} FROM files f"
             " WHERE f.path_hash = :hash AND f.path = :path",
@@ -110,7 +110,7 @@ class FileQueries:
         return found and data_file_from_columns(found)
 
     def references(self) -> Iterator[FileReference]:
-        """Every reference, ordered by partition."""
+        """Returns every reference, ordered by partition."""
         rows = self._reader.stream(
             "SELECT f.path, p.id, r.rows, j.id FROM refs r"
             " CROSS JOIN partitions p ON p.key = r.partition"
@@ -120,7 +120,7 @@ class FileQueries:
         return (FileReference(*row) for row in rows)
 
     def references_to(self, paths: Sequence[str]) -> Iterator[FileReference]:
-        """Every reference to one of the files, in no order."""
+        """Returns every reference to one of the files, in no order."""
         rows = self._reader.stream(
             "SELECT f.path, p.id, r.rows, j.id FROM json_each(:paths) e CROSS JOIN files f"
             " ON substr(f.path, -24, 16) = substr(e.value, -24, 16) AND f.path = e.value"
@@ -132,7 +132,7 @@ class FileQueries:
         return (FileReference(*row) for row in rows)
 
     def held_by_partition(self) -> Iterator[Held]:
-        """What every partition that has references holds, in no order."""
+        """Returns the content of every partition with references, in no order."""
         rows = self._reader.stream(
             "SELECT p.id, held.rows, held.files FROM ("
             " SELECT r.partition, sum(r.rows) AS rows, count(*) AS files FROM refs r"
@@ -142,7 +142,7 @@ class FileQueries:
         return map(Held._make, rows)
 
     def group_by_leaf(self) -> Iterator[tuple[PartitionId, list[PartitionFile]]]:
-        """Every leaf that has references, with them, oldest file first; leaves in no order.
+        """Returns every leaf that has references, with them, oldest file first; leaves in no order.
 
         One pass in bounded memory: what compaction planning needs.
         """
@@ -156,7 +156,7 @@ class FileQueries:
             yield partition_id, [PartitionFile(*row[1:]) for row in group]
 
     def on_split_partitions(self, limit: int) -> list[tuple[DataFile, FileReference]]:
-        """Up to `limit` unassigned references on partitions that are no leaves, in no order."""
+        """Returns up to `limit` unassigned references of non-leaf partitions, in no order."""
         rows = self._reader.rows(
             "SELECT p.id, r.rows,"
             f" {data_file_columns(self._reader.dimensions)} FROM partitions p"
@@ -172,7 +172,7 @@ class FileQueries:
         return found
 
     def ingested_after(self, number: int, limit: int) -> list[tuple[int, DataFile]]:
-        """The change feed: files that ingests added after `number`, with their numbers.
+        """Returns the change feed: files that ingests added after `number`, with their numbers.
 
         Files of compactions hold nothing new and are left out. All files of the last
         number are given, so that it may be somewhat more than `limit`. Complete for any
@@ -196,7 +196,7 @@ class FileQueries:
         return [(row[0], data_file_from_columns(row[1:])) for row in rows]
 
     def known(self, paths: Sequence[str]) -> set[str]:
-        """Which of the paths the newest state knows, referenced or not."""
+        """Returns the paths of files in the newest state, referenced or not."""
         rows = self._reader.rows(
             "SELECT f.path FROM json_each(:paths) e CROSS JOIN files f"
             " ON f.path_hash = e.value ->> 0 AND f.path = e.value ->> 1",
@@ -205,7 +205,7 @@ class FileQueries:
         return {path for (path,) in rows}
 
     def extent(self) -> Extent:
-        """The files that have a reference, their bytes, and all leaves."""
+        """Returns the files that have a reference, their bytes, and all leaves."""
         files, size = self._reader.row(
             "SELECT count(*), coalesce(sum(f.bytes), 0) FROM files f WHERE EXISTS"
             f" (SELECT 1 FROM refs r WHERE r.file = f.key AND {current('r')})"
@@ -216,7 +216,7 @@ class FileQueries:
         return Extent(files, size, leaves)
 
     def totals(self) -> Totals:
-        """Counts of the newest state. `rows` sums the references, of which some are estimates."""
+        """Returns counts of the newest state. `rows` includes estimates of references."""
         files, size, unreferenced = self._reader.row(
             "SELECT count(*) FILTER (WHERE references_left > 0),"
             " coalesce(sum(bytes) FILTER (WHERE references_left > 0), 0),"
@@ -240,7 +240,7 @@ _CHAIN = (
 
 
 def file_overlap_sql(dimensions: int) -> str:
-    """SQL: the key bounds of file `f` overlap the region of `region_parameters`."""
+    """Returns SQL: the key bounds of file `f` overlap the region of `region_parameters`."""
     return " AND ".join(
         f"f.largest_{i} >= :low_{i} AND (:high_{i} IS NULL OR f.smallest_{i} < :high_{i})"
         for i in range(dimensions)

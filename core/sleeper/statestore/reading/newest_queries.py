@@ -28,7 +28,7 @@ class JobQueries:
     _reader: VersionReader
 
     def applied(self, job_id: str, kind: str | None = None) -> AppliedId | None:
-        """The transaction that was applied under the id within the last 30 days, if any.
+        """Returns the transaction that was applied under the id within the last 30 days, if any.
 
         The assignment of a compaction job does not count: only its commit does.
         """
@@ -41,19 +41,19 @@ class JobQueries:
         return found and AppliedId(*found)
 
     def assigned(self) -> Iterator[AssignedJob]:
-        """Every job that holds files, oldest first."""
+        """Returns every job that holds files, oldest first."""
         return self._jobs("1")
 
     def count(self) -> int:
-        """How many jobs hold files."""
+        """Returns the number of jobs that hold files."""
         return int(self._reader.row("SELECT count(*) FROM jobs")[0])
 
     def get(self, job_id: str) -> AssignedJob | None:
-        """The job, if it holds files."""
+        """Returns the job, if it holds files."""
         return next(self._jobs("j.id = :id", id=job_id), None)
 
     def expired(self, time_ms: int) -> list[AssignedJob]:
-        """Jobs whose lease had run out at that time."""
+        """Returns jobs whose lease had expired at that time."""
         return list(self._jobs("j.lease_expiry <= :time", time=time_ms))
 
     def _jobs(self, condition: str, **parameters: object) -> Iterator[AssignedJob]:
@@ -72,7 +72,7 @@ class JobQueries:
 
 
 class CollectableFile(NamedTuple):
-    """A file without references; `unreferenced` is the number at which the last one went."""
+    """A file without references; `unreferenced` is the number that removed the last one."""
 
     path: str
     sidecars: tuple[str, ...]
@@ -107,7 +107,7 @@ class CollectionQueries:
     _reader: VersionReader
 
     def unreferenced(self, before_ms: int, limit: int) -> list[CollectableFile]:
-        """Files whose last reference went at or before that time, longest ago first."""
+        """Returns files whose last reference went at or before that time, longest ago first."""
         rows = self._reader.rows(
             "SELECT path, sidecars, bytes, unreferenced, unreferenced_time FROM files"
             " WHERE unreferenced IS NOT NULL AND unreferenced_time <= :before"
@@ -118,7 +118,7 @@ class CollectionQueries:
         return [_collectable(row) for row in rows]
 
     def collecting(self, limit: int) -> list[CollectableFile]:
-        """Files taken out by step one whose step two has not come: their objects may be left."""
+        """Returns files between the two steps of their collection, whose objects may exist."""
         rows = self._reader.rows(
             "SELECT path, sidecars, bytes, unreferenced, unreferenced_time FROM files"
             " WHERE unreferenced IS NOT NULL AND collecting IS NOT NULL"
@@ -128,14 +128,14 @@ class CollectionQueries:
         return [_collectable(row) for row in rows]
 
     def holds(self) -> list[Hold]:
-        """Every hold that is kept in mind, expired ones too, oldest version first."""
+        """Returns every hold, also expired ones, oldest version first."""
         rows = self._reader.rows(
             "SELECT id, owner, version, expiry FROM holds ORDER BY version, id"
         )
         return [Hold(*row) for row in rows]
 
     def follower_starts(self) -> list[tuple[str, str, int]]:
-        """Name, cursor key and start of every follower; `StateStore.followers` adds positions."""
+        """Returns name, cursor key and start of every follower."""
         return self._reader.rows("SELECT name, cursor_key, start FROM followers ORDER BY name")
 
 

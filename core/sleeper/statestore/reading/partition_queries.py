@@ -14,9 +14,9 @@ from sleeper.statestore.tables import range_columns
 
 
 class LeafRows(NamedTuple):
-    """Rows of a leaf: of its own references, and its share of files still on its ancestors.
+    """The rows of a leaf: of its own references, and its share of its ancestors' files.
 
-    The share supposes that a partition's rows divide evenly among its children.
+    The share assumes that a partition's rows divide evenly among its children.
     """
 
     partition_id: PartitionId
@@ -26,17 +26,17 @@ class LeafRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionQueries:
-    """All answers are of the reader's version; key order is by min, dimension by dimension."""
+    """Queries of the reader's version. Key order is by min, dimension by dimension."""
 
     _reader: VersionReader
 
     def all(self) -> Iterator[Partition]:
-        """Every partition, parents before children."""
+        """Returns every partition, parents before children."""
         sql = f"SELECT {self._columns} WHERE p.added <= :n ORDER BY p.key"
         return map(_partition, self._reader.stream(sql))
 
     def leaves(self) -> Iterator[Partition]:
-        """Every leaf, in key order."""
+        """Returns every leaf, in key order."""
         return map(
             _partition,
             self._reader.stream(
@@ -45,7 +45,7 @@ class PartitionQueries:
         )
 
     def get(self, partition_id: PartitionId) -> Partition:
-        """NotFoundError if there is none of that id."""
+        """Returns the partition. NotFoundError if there is none."""
         found = self._reader.row(
             f"SELECT {self._columns} WHERE p.id = :id AND p.added <= :n", id=partition_id
         )
@@ -56,7 +56,7 @@ class PartitionQueries:
         return _partition(found)
 
     def children(self, partition_id: PartitionId) -> list[Partition]:
-        """In key order; empty for a leaf."""
+        """Returns the children in key order; empty for a leaf."""
         found = self._reader.rows(
             f"SELECT {self._columns} WHERE p.added <= :n"
             " AND p.parent = (SELECT key FROM partitions WHERE id = :id)"
@@ -66,7 +66,7 @@ class PartitionQueries:
         return [_partition(row) for row in found]
 
     def ancestors(self, partition_id: PartitionId) -> list[Partition]:
-        """Nearest first, without the partition itself; empty for the root."""
+        """Returns the ancestors, nearest first; empty for the root."""
         self.get(partition_id)
         found = self._reader.rows(
             "WITH RECURSIVE chain (key, depth) AS ("
@@ -80,7 +80,7 @@ class PartitionQueries:
         return [_partition(row) for row in found]
 
     def leaves_overlapping(self, regions: Iterable[Region]) -> list[Partition]:
-        """Leaves that overlap any of the regions, each once, in key order.
+        """Returns leaves that overlap any of the regions, each once, in key order.
 
         Walks down the tree for each region, so it costs what the answer is long.
         """
@@ -95,9 +95,9 @@ class PartitionQueries:
     def leaves_below(
         self, partition_id: PartitionId, smallest: Key, largest: Key
     ) -> list[Partition]:
-        """Leaves at or below the partition that overlap these bounds, both included, in key order.
+        """Returns leaves at or below the partition that overlap inclusive bounds, in key order.
 
-        Where a file's reference on the partition is to be pushed down to.
+        They are the targets for pushing down a file's reference.
         """
         bounds = {f"smallest_{i}": value for i, value in enumerate(smallest)}
         bounds |= {f"largest_{i}": value for i, value in enumerate(largest)}
@@ -109,7 +109,7 @@ class PartitionQueries:
         return [_partition(row) for row in self._reader.rows(sql, id=partition_id, **bounds)]
 
     def leaf_rows(self) -> Iterator[LeafRows]:
-        """Rows of every leaf, in no order."""
+        """Returns rows of every leaf, in no order."""
         return map(
             LeafRows._make,
             self._reader.stream(
@@ -125,9 +125,9 @@ class PartitionQueries:
         )
 
     def unsplittable(self) -> Iterator[PartitionId]:
-        """Leaves that were judged unsplittable and have no newer content, or above them, since.
+        """Returns leaves marked as unsplittable without newer content in them or their ancestors.
 
-        Of the newest version only, whatever the reader's version is.
+        The result is of the newest version, independent of the reader's version.
         """
         rows = self._reader.stream(
             "WITH RECURSIVE chain (leaf, judged_at, key) AS ("
@@ -157,7 +157,7 @@ class PartitionQueries:
         return ", ".join(f"p.min_{i}" for i in range(self._reader.dimensions))
 
     def _descent(self, start: str, overlap: str) -> str:
-        """SQL: the leaves at or below the start that overlap, by a walk down the tree."""
+        """Returns SQL for the overlapping leaves at or below the start, by a walk down the tree."""
         return (
             "WITH RECURSIVE walk (key, split) AS ("
             f" SELECT p.key, p.split FROM partitions p WHERE {start} AND {overlap}"
@@ -176,7 +176,7 @@ _OWN_ROWS = (
 
 
 def region_parameters(region: Region) -> dict[str, Any]:
-    """The ends of a region as `:low_0`, `:high_0`, ..."""
+    """Returns the ends of a region as `:low_0`, `:high_0`, ..."""
     parameters: dict[str, Any] = {}
     for i, r in enumerate(region.ranges):
         parameters[f"low_{i}"] = r.min
@@ -185,7 +185,7 @@ def region_parameters(region: Region) -> dict[str, Any]:
 
 
 def partition_overlap_sql(dimensions: int) -> str:
-    """SQL: partition `p` overlaps the region of `region_parameters`."""
+    """Returns SQL: partition `p` overlaps the region of `region_parameters`."""
     return " AND ".join(
         f"(:high_{i} IS NULL OR p.min_{i} < :high_{i})"
         f" AND (p.max_{i} IS NULL OR p.max_{i} > :low_{i})"

@@ -18,10 +18,10 @@ from sleeper.statestore.reading.version_reader import VersionReader
 class TableState:
     """Valid within `StateStore.reading` only.
 
-    `version` is what the queries of `partitions` and `files` look at; `number` the newest
+    Queries of `partitions` and `files` read at `version`; `number` is the newest
     transaction; `horizon` the oldest version that can be read; `time_ms` the time of the
     newest entry; runs that began before `run_bar_ms` cannot commit. `jobs` and `collection`
-    answer of the newest state.
+    query the newest state.
 
     InvalidRequestError if the version is below the horizon or not reached yet;
     NotFoundError if the table was not initialised.
@@ -58,25 +58,24 @@ class TableState:
         self.collection = CollectionQueries(self._reader)
 
     def moment(self, clock_ms: int) -> int:
-        """The time of what is done now: the clock's, yet never before the newest entry.
+        """Returns the later of the clock and the newest entry's time.
 
-        A clock that was ahead and is set back must not make every run, lease and hold seem
-        to be of long ago.
+        Otherwise a clock that is set back would make every run, lease and hold appear old.
         """
         newest_ms: int = self.time_ms
         return max(clock_ms, newest_ms)
 
     def run_start(self, clock_ms: int) -> int:
-        """The time of a run that begins now: UnavailableError if its commit would be refused.
+        """Returns the start time of a new run. UnavailableError if its commit would be refused.
 
-        So a clock that is implausibly ahead is found before the work is done, not after.
+        This detects a clock that is implausibly ahead before the work is done.
         """
         if is_jump(clock_ms, self.time_ms):
             raise jump_error(clock_ms, self.time_ms)
         return self.moment(clock_ms)
 
     def check_changes_after(self, start: int) -> None:
-        """InvalidRequestError if what came after the version is not all there any more, or yet."""
+        """Raises InvalidRequestError unless all changes after the version are available."""
         if start < self.horizon:
             raise InvalidRequestError(
                 f"what came after version {start} is not all kept any more: changes can be read "
@@ -108,14 +107,14 @@ class TableState:
 
     @cached_property
     def processing(self) -> Processing:
-        """What rows pass through at the version."""
+        """The filters, aggregations and iterator at the version."""
         return processing_from_json(self.processing_json)
 
     @cached_property
     def version_time_ms(self) -> int:
         """The time of the version's entry.
 
-        Of versions from before the state kept times, that of the first one after.
+        Older versions without a stored time have that of the first entry after.
         """
         found = self._reader.row(
             "SELECT time FROM entry_times WHERE last >= :n ORDER BY last LIMIT 1"

@@ -1,4 +1,4 @@
-"""One read transaction on the state, looking at one version."""
+"""Queries of one version in one read transaction."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -17,15 +17,15 @@ class VersionReader:
     dimensions: int
 
     def row(self, sql: str, **parameters: Any) -> Any:
-        """The first row, or None."""
+        """Returns the first row, or None."""
         return self.connection.execute(sql, {"n": self.version, **parameters}).fetchone()
 
     def rows(self, sql: str, **parameters: Any) -> list[Any]:
-        """All rows."""
+        """Returns all rows."""
         return self.connection.execute(sql, {"n": self.version, **parameters}).fetchall()
 
     def stream(self, sql: str, **parameters: Any) -> Iterator[Any]:
-        """Rows as they are asked for, in bounded memory."""
+        """Yields rows in bounded memory."""
         cursor = self.connection.execute(sql, {"n": self.version, **parameters})
         cursor.arraysize = _ROWS_PER_FETCH
         while batch := cursor.fetchmany():
@@ -33,5 +33,5 @@ class VersionReader:
 
 
 def current(alias: str, removed: str = "removed") -> str:
-    """SQL: the thing is there at version `:n`."""
+    """Returns SQL: the row exists at version `:n`."""
     return f"{alias}.added <= :n AND ({alias}.{removed} IS NULL OR {alias}.{removed} > :n)"

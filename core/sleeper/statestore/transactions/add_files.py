@@ -1,4 +1,4 @@
-"""Ingests and bulk imports become durable: a job's files, all at once."""
+"""The commit of the files of an ingest or bulk import job."""
 
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
@@ -21,7 +21,7 @@ from sleeper.statestore.transactions.transaction import APPLY, Transaction, Verd
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file with how many of its rows lie in which partition; together all its rows."""
+    """A file with its row count per partition. The counts add up to all its rows."""
 
     file: Annotated[DataFile, Member(flat=True)]
     rows_by_partition: Annotated[tuple[tuple[PartitionId, int], ...], Member("references")]
@@ -29,12 +29,11 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class AddFiles(Transaction):
-    """Adds a job's files under the job's id; a job that found no rows has none.
+    """Adds a job's files under the job's id. A job without rows has none.
 
-    A partition that was split since the run began still takes its references: they stay
-    there and are pushed down later. `request` describes what the job was asked to do
-    (its input files): if given, the same id with the same request is already done, even
-    when this run wrote files of its own; without it the files themselves are compared.
+    A partition that was split since the run began still takes its references, which are pushed
+    down later. `request` describes the input of the job: the same id with the same request is
+    already done, even if this run wrote its own files. Without it the files are compared.
     """
 
     kind: ClassVar[str] = "add_files"
@@ -63,9 +62,9 @@ class AddFiles(Transaction):
 
 
 def find_run_fault(fold: Fold, run_start_ms: int, paths: list[str]) -> str | None:
-    """Why a run may not commit these new files now; None if it may.
+    """Returns why a run may not commit these new files; None if it may.
 
-    The orphan collector goes by the run start in a file's name, so that one counts too.
+    The run start in a file's name counts too, because the orphan collector reads it.
     """
     starts = [s for s in (parse_run_start(p) for p in paths) if s is not None]
     oldest_ms = min([run_start_ms, *starts])
@@ -105,7 +104,7 @@ def _find_new_file_fault(fold: Fold, new: NewFile) -> str | None:
 
 
 def _find_rows_fault(new: NewFile, partitions: list[PartitionRow]) -> str | None:
-    """Every row must belong to a partition, or it would be there and never be seen."""
+    """Returns why rows lack a partition, so that no query would read them; None if none do."""
     file = new.file
     referenced = sum(rows for _, rows in new.rows_by_partition)
     if referenced != file.rows:

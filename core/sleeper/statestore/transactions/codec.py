@@ -70,7 +70,7 @@ class EncodedTransaction:
 
 
 def encode(transaction: Transaction) -> EncodedTransaction:
-    """As it is written to the log."""
+    """Returns the transaction with its line for the log."""
     raw = {
         "kind": transaction.kind,
         "version": transaction.json_version,
@@ -82,7 +82,7 @@ def encode(transaction: Transaction) -> EncodedTransaction:
 
 
 def decode_entry(entry: LogEntry) -> Sequence[EncodedTransaction]:
-    """The transactions of an entry; DataError if this version cannot know what they mean."""
+    """Returns the transactions of an entry. DataError if a newer version wrote it."""
     if entry.format_version > ENTRY_FORMAT_VERSION:
         raise DataError(
             f"log entry {entry.first_number} has format {entry.format_version}: it was written by "
@@ -121,7 +121,7 @@ def _decode_logged(line: str, number: int) -> EncodedTransaction:
 
 
 def hash_request(request: str) -> bytes:
-    """What is remembered of an ingest that says what it was asked to do."""
+    """Returns the fingerprint of an ingest's request."""
     return hashlib.blake2b(request.encode(), digest_size=_FINGERPRINT_BYTES).digest()
 
 

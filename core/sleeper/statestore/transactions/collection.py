@@ -1,4 +1,4 @@
-"""Files without references are collected, in two steps with the deletion between them."""
+"""The collection of unreferenced files: two steps, with the deletion of objects between them."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -17,7 +17,7 @@ from sleeper.statestore.transactions.transaction import (
 
 @dataclass(frozen=True, slots=True)
 class CollectFiles(Transaction):
-    """Step one: takes out files that nothing refers to, and raises the horizon.
+    """Step one: removes files without references, and raises the horizon.
 
     `horizon` is at least the number at which the last of them lost its last reference.
     `cursors` are the followers' positions by cursor key, as the collector read them; they
@@ -64,7 +64,7 @@ class CollectFiles(Transaction):
                 fold.run(
                     "UPDATE files SET collecting = ? WHERE key = ?", (fold.next_number, file.key)
                 )
-                # no version that can still be read shows them
+                # no readable version has them
                 fold.run("DELETE FROM refs WHERE file = ?", (file.key,))
 
     def _find_horizon_fault(self, fold: Fold) -> str | None:
@@ -85,7 +85,7 @@ class CollectFiles(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class FilesCollected(Transaction):
-    """Step two: the objects are deleted, and the state forgets the files."""
+    """Step two: removes the rows of files whose objects are deleted."""
 
     kind: ClassVar[str] = "files_collected"
     remembered: ClassVar[bool] = False

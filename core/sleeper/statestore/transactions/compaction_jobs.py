@@ -40,7 +40,7 @@ class JobAssignment:
 
 @dataclass(frozen=True, slots=True)
 class AssignFiles(Transaction):
-    """Assigns files to jobs: all of the jobs or, if one cannot have its files, none."""
+    """Assigns files to all of the jobs, or to none if one of them cannot have its files."""
 
     kind: ClassVar[str] = "assign_files"
     jobs: tuple[JobAssignment, ...]
@@ -83,7 +83,7 @@ class AssignFiles(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class RenewLeases(Transaction):
-    """Workers are still at it: the leases of these jobs last longer, never shorter."""
+    """Extends the leases of running jobs. It never shortens one."""
 
     kind: ClassVar[str] = "renew_leases"
     remembered: ClassVar[bool] = False
@@ -110,10 +110,10 @@ class RenewLeases(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class ShortenLeases(Transaction):
-    """Runs of these jobs failed by the user's code: their leases end soon, never later.
+    """Shortens the leases of jobs that failed in user code. It never extends one.
 
-    Not at once, so that what fails is not tried over and over. A run that comes again before
-    that renews the lease, and may still succeed.
+    The leases do not end at once, to limit retries. A retry before their end renews the lease and
+    may succeed.
     """
 
     kind: ClassVar[str] = "shorten_leases"
@@ -138,9 +138,9 @@ class ShortenLeases(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseJobs(Transaction):
-    """Frees the files of jobs whose lease has expired; of others too, if they are given up.
+    """Frees the files of jobs whose lease has expired, or of any job with `given_up`.
 
-    A job that was renewed meanwhile keeps its files. Ids of released jobs stay used.
+    A job that was renewed meanwhile keeps its files. Ids of released jobs cannot be reused.
     """
 
     kind: ClassVar[str] = "release_jobs"
@@ -166,7 +166,7 @@ class ReleaseJobs(Transaction):
 
 
 def forget_job(fold: Fold, job_id: str) -> None:
-    """Takes the job away and frees whatever files it still holds."""
+    """Removes the job and frees its files."""
     key, partition = fold.row("SELECT key, partition FROM jobs WHERE id = ?", (job_id,))
     fold.run("UPDATE refs SET job = NULL WHERE partition = ? AND job = ?", (partition, key))
     fold.run("DELETE FROM jobs WHERE key = ?", (key,))
@@ -203,11 +203,10 @@ def _find_job_fault(fold: Fold, job: JobAssignment) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CommitCompaction(Transaction):
-    """Removes the partition's references to the inputs; `id` is the job's.
+    """Replaces the inputs by the output in one partition; `id` is the job's.
 
-    Valid exactly while the job still holds its files, whether its lease has run out or
-    not, and whether the partition was split meanwhile or not. `output` is None when no
-    row was left.
+    Valid exactly while the job holds its files, even if its lease has expired or the partition
+    was split meanwhile. `output` is None if no row remains.
     """
 
     kind: ClassVar[str] = "commit_compaction"

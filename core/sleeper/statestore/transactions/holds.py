@@ -1,4 +1,4 @@
-"""Claims on versions: holds, which expire, and followers, which read on."""
+"""Claims on versions: expiring holds, and followers of changes."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
@@ -16,7 +16,7 @@ from sleeper.statestore.transactions.transaction import (
 
 
 def find_version_fault(fold: Fold, version: int) -> str | None:
-    """Why the version cannot be claimed; None if it can."""
+    """Returns why the version cannot be claimed; None if it can."""
     if version < fold.horizon:
         return f"version {version} is below the horizon: the oldest kept is {fold.horizon}"
     if version > fold.number:
@@ -28,8 +28,8 @@ def find_version_fault(fold: Fold, version: int) -> str | None:
 class CreateHold(Transaction):
     """Keeps a version readable until the expiry; `id` is the hold's.
 
-    Creating it again makes it last longer if the expiry is later: a process that died after
-    this is followed by one that computes another expiry. So the id is not remembered.
+    The id may be used again, to extend the hold: a retry after an interruption computes a later
+    expiry.
     """
 
     kind: ClassVar[str] = "create_hold"
@@ -62,7 +62,7 @@ class CreateHold(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class RenewHold(Transaction):
-    """The hold lasts longer. Refused if it is gone or the horizon has passed it."""
+    """Extends the hold. Refused if it does not exist or the horizon has passed it."""
 
     kind: ClassVar[str] = "renew_hold"
     remembered: ClassVar[bool] = False
@@ -85,7 +85,7 @@ class RenewHold(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHold(Transaction):
-    """Lets the version go."""
+    """Removes the hold."""
 
     kind: ClassVar[str] = "release_hold"
     remembered: ClassVar[bool] = False
@@ -103,7 +103,7 @@ class ReleaseHold(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class CreateFollower(Transaction):
-    """From now on what changed after `start` is kept until the follower has read it."""
+    """Adds a follower. Changes after `start` are kept until it has read them."""
 
     kind: ClassVar[str] = "create_follower"
     name: str
@@ -117,14 +117,14 @@ class CreateFollower(Transaction):
         return refused(fault) if fault else APPLY
 
     def apply(self, fold: Fold) -> None:
-        # fresh for each creation, so that a follower never inherits a cursor by its name
+        # unique per creation, so that a new follower never inherits a cursor of its name
         cursor_key = f"{self.name}@{fold.next_number}"
         fold.run("INSERT INTO followers VALUES (?, ?, ?)", (self.name, cursor_key, self.start))
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFollower(Transaction):
-    """Nothing is kept for the follower any more."""
+    """Removes the follower."""
 
     kind: ClassVar[str] = "delete_follower"
     remembered: ClassVar[bool] = False

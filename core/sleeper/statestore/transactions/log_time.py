@@ -46,11 +46,10 @@ class BarRuns(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class AcceptTime(Transaction):
-    """Moves the log's time to that of its entry, although that is a jump of many days.
+    """Accepts a jump of many days of the log's time.
 
-    `time_ms` is the time that an operator found to be right. The committer refuses other
-    entries that move the log's time so far, because a clock that is wrong would forget the ids
-    of jobs and age rows off.
+    `time_ms` is the time that an operator confirmed. The committer refuses such jumps in other
+    entries, because a wrong clock would drop the ids of jobs and age off rows.
     """
 
     kind: ClassVar[str] = "accept_time"

@@ -1,4 +1,4 @@
-"""References move from a split partition to the leaves below it."""
+"""The move of references from a split partition to the leaves below it."""
 
 import json
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from sleeper.statestore.transactions.transaction import (
 
 @dataclass(frozen=True, slots=True)
 class ReferenceMove:
-    """A file's reference goes from a partition to some below it, each with estimated rows."""
+    """The move of a file's reference to partitions below, each with estimated rows."""
 
     path: str
     from_partition_id: Annotated[PartitionId, Member("from")]
@@ -37,10 +37,10 @@ class ReferenceMove:
 
 @dataclass(frozen=True, slots=True)
 class PushDownReferences(Transaction):
-    """Moves references down. A move that came too late (reference gone or assigned) is skipped.
+    """Moves references down. A move of a removed or assigned reference is skipped.
 
-    Refused if a move would leave out part of the file: the partitions it goes to must
-    hold every leaf below the old one that overlaps the file's key bounds.
+    Refused if a move leaves out part of the file: the targets must contain every leaf below the
+    source that overlaps the file's key bounds.
     """
 
     kind: ClassVar[str] = "push_down_references"
@@ -69,7 +69,7 @@ class PushDownReferences(Transaction):
                 target = find_partition(fold, partition_id)
                 assert target is not None
                 insert_reference(fold, target.key, file.key, rows)
-            # before the old one goes, so that the file is never without
+            # before the old reference is removed, so the file always has one
             fold.run(
                 "UPDATE files SET references_left = references_left + ? WHERE key = ?",
                 (len(move.to), file.key),
@@ -121,7 +121,7 @@ def _find_move_fault(
 
 @cache
 def _walk_sql(dimensions: int) -> str:
-    """Partitions below the source that overlap the file, down to targets or leaves."""
+    """Returns SQL for the overlapping partitions below the source, down to targets or leaves."""
     overlap = " AND ".join(
         f"c.min_{i} <= f.largest_{i} AND (c.max_{i} IS NULL OR c.max_{i} > f.smallest_{i})"
         for i in range(dimensions)

@@ -1,4 +1,4 @@
-"""A leaf is split, or found to be unsplittable."""
+"""The split of a leaf, and the mark of an unsplittable one."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
@@ -21,9 +21,9 @@ SPLIT_LEVELS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class SplitPartition(Transaction):
-    """Puts partitions below a leaf, parents first, up to eight levels at once.
+    """Adds partitions below a leaf, parents first, up to eight levels at once.
 
-    Conditional on it still being a leaf. Its references stay, to be pushed down later.
+    Refused if it is no longer a leaf. Its references stay, to be pushed down later.
     """
 
     kind: ClassVar[str] = "split_partition"
@@ -60,7 +60,7 @@ class SplitPartition(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class MarkUnsplittable(Transaction):
-    """Remembers that a leaf could not be split, as judged at a version: newer content may."""
+    """Marks a leaf as unsplittable at a version. Newer content clears the mark."""
 
     kind: ClassVar[str] = "mark_unsplittable"
     remembered: ClassVar[bool] = False

@@ -35,7 +35,7 @@ ORPHAN_AGE_DAYS = 14
 
 @dataclass(frozen=True, slots=True)
 class InitialiseTable(Transaction):
-    """Gives a table its schema and partitions (parents first). Always number 1.
+    """Sets a table's schema and partitions (parents first). Always number 1.
 
     `processing_json` holds filters, aggregations and an iterator.
     """
@@ -79,11 +79,11 @@ class InitialiseTable(Transaction):
 
 @dataclass(frozen=True, slots=True)
 class ChangeProcessing(Transaction):
-    """Sets what is given; None leaves one as it is, an empty text has none.
+    """Sets the members that are not None; an empty text removes one.
 
-    The iterator is a registered name, which whoever commits this has looked up. From its
-    number on the rows of every version pass through the processing. Compaction jobs that hold
-    files lose them: they may have left out rows, or not, as it was before.
+    The iterator is a registered name, which the writer has verified. The processing applies to
+    versions from this number on. Running compaction jobs lose their files, because they apply the
+    previous processing.
     """
 
     kind: ClassVar[str] = "change_processing"
@@ -111,7 +111,7 @@ class ChangeProcessing(Transaction):
             forget_job(fold, job_id)
 
     def after(self, before: Processing) -> Processing:
-        """What the processing is with the change. InvalidRequestError if it makes none."""
+        """Returns the changed processing. InvalidRequestError if it is invalid."""
         called = before.iterator
         name = (called.name if called else "") if self.iterator is None else self.iterator
         config = self.iterator_config

@@ -19,7 +19,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A transaction's judgement on itself against a state. APPLIED means: apply it."""
+    """The result of a validation. APPLIED means: apply it."""
 
     status: Status
     reason: str = ""
@@ -29,21 +29,21 @@ APPLY = Verdict(Status.APPLIED)
 
 
 def already_done(reason: str) -> Verdict:
-    """Nothing is left to do; the sender may treat it as applied."""
+    """Returns the verdict that nothing is left to do, which senders may treat as applied."""
     return Verdict(Status.ALREADY_DONE, reason)
 
 
 def refused(reason: str) -> Verdict:
-    """It must not be applied, because."""
+    """Returns the verdict that the transaction must not be applied."""
     return Verdict(Status.REFUSED, reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one transaction.
+    """The outcome of one transaction.
 
-    `number` is the one it was applied at, now or, if it is still known, earlier; None
-    when refused. `reason` says why it was refused or that nothing was left to do.
+    `number` is the one it was applied at, now or, if still stored, earlier; None if refused.
+    `reason` states why it was refused or already done.
     """
 
     status: Status
@@ -56,16 +56,15 @@ class Outcome:
 
 
 def new_transaction_id() -> str:
-    """A fresh id, random."""
+    """Returns a fresh id, random."""
     return uuid.uuid4().hex
 
 
 class Transaction(ABC):
     """One change. Subclasses are frozen dataclasses with a field `id`.
 
-    `kind` names the type in the log. `remembered` says whether the fold keeps the id, so
-    that it cannot be used twice; those that change nothing the second time anyway, such
-    as renewing a lease, need no memory.
+    `kind` names the type in the log. `remembered` states whether the fold stores the id to reject
+    a second use; idempotent kinds, such as the renewal of a lease, do not need it.
     """
 
     __slots__ = ()
@@ -77,8 +76,8 @@ class Transaction(ABC):
 
     @abstractmethod
     def validate(self, fold: Fold) -> Verdict:
-        """Whether it may be applied to the fold as it is now. Changes nothing."""
+        """Returns whether it may be applied to the fold. Changes nothing."""
 
     @abstractmethod
     def apply(self, fold: Fold) -> None:
-        """Changes the fold. Called after `validate` said so, here or where it was logged."""
+        """Changes the fold, after a successful `validate` here or by the writer of the log."""
