@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sleeper.bulk_export.job import bulk_export_job_from_message
+from sleeper.bulk_export.job import parse_bulk_export_job
 from sleeper.bulk_import.job import spark_request_from_message
 from sleeper.compaction.job import compaction_job_from_json
 from sleeper.datafiles.arrow import arrow_schema
@@ -60,7 +60,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "Ingest messages": lambda body: ingest_job_from_message(body, "default"),
     "Bulk import messages": spark_request_from_message,
     "Ingest batcher messages": submission_from_message,
-    "Bulk export messages": lambda body: bulk_export_job_from_message(body, "default"),
+    "Bulk export messages": lambda body: parse_bulk_export_job(body, "default"),
     "Query messages": _query,
     "Results destinations": lambda body: results_destination_from_json(json.loads(body)),
     "Leaf query messages": _leaf_query,

@@ -1,7 +1,6 @@
 """Bulk export: a whole table as Parquet files, one for each leaf.
 
-A message -> a plan (the version, its leaves, the file of each), written down before anything
-else -> each leaf's rows at that version, processed as the table says and sorted, to its file ->
-a marker when all are there. What must hold: a message that comes again writes the same files;
-the version is held while it is read; whoever finds the marker finds all rows, once.
+An export first writes its plan, the version and its leaves; then, for each leaf, a file of its
+processed and sorted rows; then a marker. Invariants: a repeated message writes the same files, a
+hold keeps the version during the export, and next to a marker are all rows, each once.
 """

@@ -9,20 +9,20 @@ from sleeper.errors import InvalidRequestError
 from sleeper.jobs.files_message import optional_text, parse_object
 
 _WHAT = "bulk export message"
-# It is a folder's name.
+# The id is also a folder's name.
 _EXPORT_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
 class BulkExportJob:
-    """A table to export under an id. It is named by `table_name` or by `table_id`."""
+    """The export of a table, given by `table_name` or `table_id`, under an id."""
 
     id: str
     table_name: str | None = None
     table_id: str | None = None
 
     def to_message(self) -> str:
-        """The body that `bulk_export_job_from_message` reads."""
+        """Returns the message's body."""
         raw = {"exportId": self.id}
         if self.table_name is not None:
             raw["tableName"] = self.table_name
@@ -32,12 +32,12 @@ class BulkExportJob:
 
 
 def new_export_id() -> str:
-    """A fresh id for an export whose sender gave none."""
+    """Returns a new id for an export without one."""
     return uuid.uuid4().hex
 
 
-def checked_export_id(export_id: str) -> str:
-    """The id. InvalidRequestError if it cannot be a folder's name."""
+def check_export_id(export_id: str) -> str:
+    """Returns the id. InvalidRequestError if it is not a valid folder name."""
     if not _EXPORT_ID.fullmatch(export_id):
         raise InvalidRequestError(
             f"export id {export_id[:200]!r}: expected at most 128 letters, digits, '-', '_' or '.'"
@@ -45,10 +45,10 @@ def checked_export_id(export_id: str) -> str:
     return export_id
 
 
-def bulk_export_job_from_message(body: str, message_id: str) -> BulkExportJob:
-    """Parses a message; its own id stands in for a missing export id.
+def parse_bulk_export_job(body: str, message_id: str) -> BulkExportJob:
+    """Parses a message. The default export id is the message's id; ignores unknown members.
 
-    InvalidRequestError says which member is wrong. Unknown members are ignored.
+    InvalidRequestError names the invalid member.
     """
     raw = parse_object(body, _WHAT)
     export_id, table_name, table_id = (
@@ -56,4 +56,4 @@ def bulk_export_job_from_message(body: str, message_id: str) -> BulkExportJob:
     )
     if table_name is None and table_id is None:
         raise InvalidRequestError(f'{_WHAT}: "tableName" or "tableId" is missing')
-    return BulkExportJob(checked_export_id(export_id or message_id), table_name, table_id)
+    return BulkExportJob(check_export_id(export_id or message_id), table_name, table_id)

@@ -19,13 +19,13 @@ logger = logging.getLogger(__name__)
 _PLAN = "_plan.json"
 _MARKER = "_SUCCESS"
 
-WriteRegion = Callable[[Region, int, BinaryIO], int]
-"""Writes a region's rows at a version, sorted, as a file of its own; says how many there were."""
+RegionWriter = Callable[[Region, int, BinaryIO], int]
+"""Writes a region's rows at a version, sorted, to a file, and returns their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """The version that is exported, and its leaves, each of which becomes a file."""
+    """The exported version and its leaves, one file each."""
 
     version: int
     leaves: tuple[Partition, ...]
@@ -36,7 +36,7 @@ _PLAN_CODEC = JsonCodec(ExportPlan)
 
 @dataclass(frozen=True, slots=True)
 class BulkExportResult:
-    """What there is now below `location`: one file a leaf, of one version of the table."""
+    """The files below `location`: one per leaf, of one version of the table."""
 
     export_id: str
     location: str
@@ -48,7 +48,7 @@ class BulkExportResult:
 
 @dataclass(frozen=True, slots=True)
 class ExportFolder:
-    """`<table id>/<export id>/` of where exports go."""
+    """The folder `<table id>/<export id>/` below the exports' root."""
 
     root: DataRoot
     table_id: str
@@ -56,15 +56,15 @@ class ExportFolder:
 
     @property
     def location(self) -> str:
-        """Its path or URL."""
+        """The folder's path or URL."""
         return self.root.url_of(f"{self.table_id}/{self.export_id}")
 
     def path(self, name: str) -> str:
-        """Of an object in it, relative to the root."""
+        """Returns the path of an object in the folder, relative to the root."""
         return f"{self.table_id}/{self.export_id}/{name}"
 
     def read_json(self, name: str) -> Any:
-        """The object, None if there is none. DataError if it is no JSON."""
+        """Returns the object's JSON, None if there is no object. DataError if it is not JSON."""
         try:
             return json.loads(self.root.read(self.path(name)))
         except NotFoundError:
@@ -73,58 +73,55 @@ class ExportFolder:
             raise DataError(f"{self.path(name)} is not JSON: {error}") from error
 
 
-def finished_export(folder: ExportFolder) -> BulkExportResult | None:
-    """What an earlier run of the export did; None if none came to its end."""
+def read_finished_export(folder: ExportFolder) -> BulkExportResult | None:
+    """Returns the result of an earlier run of the export; None if no run has finished."""
     raw = folder.read_json(_MARKER)
     if raw is None:
         return None
-    found = (raw["version"], raw["rows"], raw["files"])
-    return BulkExportResult(folder.export_id, folder.location, *found, done_before=True)
+    counts = (raw["version"], raw["rows"], raw["files"])
+    return BulkExportResult(folder.export_id, folder.location, *counts, done_before=True)
 
 
 def plan_export(folder: ExportFolder, state: StateStore) -> ExportPlan:
-    """The plan that every run of the export shares: the first one's.
+    """Returns the plan of the export's first run, and writes it if this run is the first.
 
     InvalidRequestError if its version is not kept any more.
     """
-    with state.reading() as now:
-        plan = ExportPlan(now.version, tuple(now.partitions.leaves()))
-        oldest = now.oldest_version
+    with state.reading() as newest:
+        plan = ExportPlan(newest.version, tuple(newest.partitions.leaves()))
+        oldest = newest.oldest_version
     if not folder.root.create(folder.path(_PLAN), json.dumps(_PLAN_CODEC.to_json(plan)).encode()):
         plan = _PLAN_CODEC.from_json(folder.read_json(_PLAN), "export plan", DataError)
     if plan.version < oldest:
         raise InvalidRequestError(
-            f"export {folder.export_id} was begun at version {plan.version}, and the oldest that "
-            f"is kept is {oldest}: export again under another id"
+            f"export {folder.export_id} started at version {plan.version}, which is not kept any "
+            f"more (the oldest is {oldest}): export again under another id"
         )
     return plan
 
 
 def write_export(
-    folder: ExportFolder, plan: ExportPlan, write: WriteRegion, threads: int
+    folder: ExportFolder, plan: ExportPlan, write: RegionWriter, threads: int
 ) -> BulkExportResult:
-    """Writes every leaf's file, and then the marker.
-
-    A file that is there already is replaced by the same one.
-    """
+    """Writes every leaf's file, and then the marker. Replaces existing files by equal ones."""
 
     def write_leaf(leaf: Partition) -> int:
         with folder.root.replacing(folder.path(f"{leaf.id}.parquet")) as sink:
             return write(leaf.region, plan.version, sink)
 
-    rows = sum(_in_threads(write_leaf, plan.leaves, threads))
-    done = {"version": plan.version, "rows": rows, "files": len(plan.leaves)}
-    folder.root.create(folder.path(_MARKER), json.dumps(done).encode())
-    logger.info("table exported", extra={"job_id": folder.export_id})
+    rows = sum(_map_in_threads(write_leaf, plan.leaves, threads))
+    marker = {"version": plan.version, "rows": rows, "files": len(plan.leaves)}
+    folder.root.create(folder.path(_MARKER), json.dumps(marker).encode())
+    logger.info("exported table", extra={"job_id": folder.export_id})
     return BulkExportResult(folder.export_id, folder.location, plan.version, rows, len(plan.leaves))
 
 
-def _in_threads(
+def _map_in_threads(
     work: Callable[[Partition], int], leaves: Sequence[Partition], threads: int
 ) -> list[int]:
     executor = ThreadPoolExecutor(threads, "bulk-export")
     try:
         return list(executor.map(work, leaves))
     finally:
-        # The first failure ends it all.
+        # The first failure cancels the others.
         executor.shutdown(cancel_futures=True)

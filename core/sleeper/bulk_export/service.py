@@ -1,4 +1,4 @@
-"""Bulk exports of tables of an instance, tracked."""
+"""Runs bulk exports of tables, and records them in the job tracker."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,15 +8,15 @@ from typing import BinaryIO
 
 from sleeper.bulk_export.job import (
     BulkExportJob,
-    bulk_export_job_from_message,
-    checked_export_id,
+    check_export_id,
     new_export_id,
+    parse_bulk_export_job,
 )
 from sleeper.bulk_export.run import (
     BulkExportResult,
     ExportFolder,
-    finished_export,
     plan_export,
+    read_finished_export,
     write_export,
 )
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
@@ -37,8 +37,6 @@ from sleeper.storage.bucket import Bucket, is_s3_url, split_s3_url
 from sleeper.storage.location import DataRoot
 from sleeper.tables.table_ref import TableId
 
-_EXPORTS_FOLDER = "exports"
-
 
 def export_table(
     instance: Instance,
@@ -46,14 +44,14 @@ def export_table(
     output: str | Path | None = None,
     export_id: str | None = None,
 ) -> BulkExportResult:
-    """Exports now, below a folder or `s3://bucket/prefix`, or where the instance's exports go.
+    """Exports a table now, below a folder, `s3://bucket/prefix`, or the instance's exports root.
 
-    NotFoundError if there is no such table.
+    NotFoundError if the table does not exist.
     """
     instance.tables.index.by_name(table_name)
-    job = BulkExportJob(checked_export_id(export_id or new_export_id()), table_name)
+    job = BulkExportJob(check_export_id(export_id or new_export_id()), table_name)
     with own_task(instance, JobKind.BULK_EXPORT) as (task_id, done):
-        root = instance.storage.exports() if output is None else _root_at(instance, str(output))
+        root = instance.storage.exports() if output is None else _open_root(instance, str(output))
         result = _run(instance, job, root, task_id)
         done(0 if result.done_before else result.rows)
     return result
@@ -62,9 +60,9 @@ def export_table(
 def run_bulk_export_message(
     instance: Instance, message: Message, task_id: str | None = None
 ) -> BulkExportResult:
-    """Runs the export of a message. One that is none is tracked as rejected under its own id."""
+    """Runs the export of a message. Records an invalid message as rejected under its own id."""
     try:
-        job = bulk_export_job_from_message(message.body, message.message_id)
+        job = parse_bulk_export_job(message.body, message.message_id)
     except InvalidRequestError as error:
         track_run(instance, JobKind.BULK_EXPORT, TableId(""), message.message_id).reject(error)
         raise
@@ -84,7 +82,7 @@ def _run(
     folder = ExportFolder(root, table.ref.id, job.id)
 
     def work(_: JobRunRef) -> BulkExportResult:
-        return finished_export(folder) or _export(table, folder)
+        return read_finished_export(folder) or _export(table, folder)
 
     tracker = track_run(instance, JobKind.BULK_EXPORT, table.ref.id, job.id, task_id)
     return tracker.execute(work, lambda r: RunResult(None if r.done_before else r.rows))
@@ -92,28 +90,31 @@ def _run(
 
 def _export(table: OpenTable, folder: ExportFolder) -> BulkExportResult:
     shared = table.instance.queries.engine()
-    # What bounds a person's query is not meant for a whole table. Its output may replace the
-    # table one day, so its input is verified, whatever queries do.
+    # The limits of queries do not apply to a whole table. An export may serve as a backup, so
+    # its input is always verified.
     settings = replace(shared.settings, rows_max=0, seconds_max=0, verifies_checksums=True)
     engine = QueryEngine(settings, shared.clock)
-    place = make_query_table(table)
+    query_table = make_query_table(table)
     plan = plan_export(folder, table.state)
 
     def write(region: Region, version: int, sink: BinaryIO) -> int:
-        with run_query(Query((region,), version=version), place, engine) as rows:
+        query = Query((region,), version=version)
+        with run_query(query, query_table, engine, is_held=True) as rows:
             return write_parquet(rows.schema, rows, sink)
 
     try:
-        with _held(table, plan.version, folder.export_id, engine):
+        with _hold_version(table, plan.version, folder.export_id, engine):
             return write_export(folder, plan, write, engine.settings.engine.threads)
     except (StateMovedOnError, DataError):
-        # What is missing may be so because the table is gone.
+        # Files are missing also if the table was deleted.
         table.check_active()
         raise
 
 
 @contextmanager
-def _held(table: OpenTable, version: int, export_id: str, engine: QueryEngine) -> Iterator[None]:
+def _hold_version(
+    table: OpenTable, version: int, export_id: str, engine: QueryEngine
+) -> Iterator[None]:
     owner = f"bulk export {export_id}"
     hold = VersionHold(table.state, version, engine.settings.hold_seconds, engine.clock, owner)
     try:
@@ -129,7 +130,7 @@ def _held(table: OpenTable, version: int, export_id: str, engine: QueryEngine) -
         hold.release()
 
 
-def _root_at(instance: Instance, place: str) -> DataRoot:
+def _open_root(instance: Instance, place: str) -> DataRoot:
     if not is_s3_url(place):
         return DataRoot(Path(place).resolve())
     bucket, prefix = split_s3_url(place)

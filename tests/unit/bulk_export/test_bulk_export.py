@@ -12,7 +12,7 @@ import pytest
 
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.bulk_export import service
-from sleeper.bulk_export.job import BulkExportJob, bulk_export_job_from_message
+from sleeper.bulk_export.job import BulkExportJob, parse_bulk_export_job
 from sleeper.bulk_export.run import BulkExportResult
 from sleeper.bulk_export.service import export_table, run_bulk_export_message
 from sleeper.errors import (
@@ -83,7 +83,7 @@ def test_each_leaf_is_a_sorted_file_of_aggregated_rows(instance: Instance, tmp_p
         assert list(state.collection.holds()) == []
 
 
-def test_an_export_that_comes_again_changes_nothing(instance: Instance) -> None:
+def test_a_repeated_export_changes_nothing(instance: Instance) -> None:
     body = {"exportId": "e1", "tableName": "t", "more": 1}
     first = run_bulk_export_message(instance, message(body))
     ingest(instance, range(0, 300))
@@ -165,7 +165,7 @@ def test_of_two_runs_at_once_both_come_to_the_same(
     assert sum(n for rows in exported(result) for _, n in rows) == 300
 
 
-def test_a_table_that_is_deleted_while_it_is_exported_is_named(
+def test_deleting_a_table_fails_its_export_with_the_reason(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_export = service.write_export
@@ -183,7 +183,7 @@ def test_a_table_that_is_deleted_while_it_is_exported_is_named(
     assert (job.state, job.reasons) == (JobState.FAILED, ("table 't' was deleted",))
 
 
-def test_an_export_whose_version_is_gone_says_so(
+def test_an_export_of_a_collected_version_is_refused(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> BulkExportResult:
@@ -198,11 +198,11 @@ def test_an_export_whose_version_is_gone_says_so(
     plan = json.loads(root.read(f"{ref.id}/e1/_plan.json"))
     with root.replacing(f"{ref.id}/e1/_plan.json") as sink:
         sink.write(json.dumps(plan | {"version": 0}).encode())
-    with pytest.raises(InvalidRequestError, match="begun at version 0, and the oldest that is"):
+    with pytest.raises(InvalidRequestError, match="started at version 0, which is not kept"):
         export_table(instance, "t", export_id="e1")
 
 
-def test_an_empty_table_is_files_without_rows(instance: Instance, tmp_path: Path) -> None:
+def test_an_empty_table_exports_files_without_rows(instance: Instance, tmp_path: Path) -> None:
     create_table(instance, "empty", SCHEMA)
     result = export_table(instance, "empty", tmp_path)
     assert (result.rows, exported(result)) == (0, [[]])
@@ -218,7 +218,7 @@ def test_an_unknown_table_is_refused_and_tracked(instance: Instance) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "reason"),
     [
         ("no JSON", "is not JSON"),
         ("[]", "must be a JSON object"),
@@ -228,16 +228,16 @@ def test_an_unknown_table_is_refused_and_tracked(instance: Instance) -> None:
         ('{"exportId":".hidden","tableName":"t"}', "export id '.hidden'"),
     ],
 )
-def test_a_message_that_is_no_export_is_rejected_under_its_own_id(
-    instance: Instance, body: str, said: str
+def test_an_invalid_message_is_rejected_under_its_own_id(
+    instance: Instance, body: str, reason: str
 ) -> None:
-    with pytest.raises(InvalidRequestError, match=said):
+    with pytest.raises(InvalidRequestError, match=reason):
         run_bulk_export_message(instance, Message("m1", body, "receipt", 1, 0))
     (job,) = instance.jobs.tracker.recent(JobKind.BULK_EXPORT)
     assert (job.job_id, job.state) == ("m1", JobState.REJECTED)
 
 
-def test_a_message_says_what_its_job_says() -> None:
+def test_messages_round_trip() -> None:
     job = BulkExportJob("e1", table_id="0a0b0c0d")
-    assert bulk_export_job_from_message(job.to_message(), "m") == job
-    assert bulk_export_job_from_message('{"tableName":"t"}', "m") == BulkExportJob("m", "t")
+    assert parse_bulk_export_job(job.to_message(), "m") == job
+    assert parse_bulk_export_job('{"tableName":"t"}', "m") == BulkExportJob("m", "t")

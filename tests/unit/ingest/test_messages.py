@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.bulk_export.job import bulk_export_job_from_message
+from sleeper.bulk_export.job import parse_bulk_export_job
 from sleeper.bulk_import.job import spark_request_from_message
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.jobs.file_requests import submission_from_message
@@ -35,7 +35,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "ingest": lambda body: ingest_job_from_message(body, "m"),
     "ingest batcher": submission_from_message,
     "bulk import": _start_bulk_import,
-    "bulk export": lambda body: bulk_export_job_from_message(body, "m"),
+    "bulk export": lambda body: parse_bulk_export_job(body, "m"),
     "instance properties": instance_properties_from_text,
     "table properties": lambda text: table_properties_from_text(text, INSTANCE),
     "properties": read_properties_text,
@@ -54,7 +54,7 @@ def test_numbers_and_flags_stand_for_text() -> None:
     job = ingest_job_from_message(body, "m")
     assert (job.id, job.table_name) == ("7", "5")
     assert spark_request_from_message(body).class_name == "true"
-    export = bulk_export_job_from_message('{"exportId":12,"tableId":12345678}', "m")
+    export = parse_bulk_export_job('{"exportId":12,"tableId":12345678}', "m")
     assert (export.id, export.table_id) == ("12", "12345678")
 
 
