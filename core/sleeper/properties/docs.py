@@ -27,10 +27,10 @@ _HEAD = """# Properties
 
 This page is generated: `python -m sleeper.properties.docs > docs/properties.md`.
 
-Property files are Java properties text, `name=value` a line. An empty value counts as unset.
-A name that is not on this page is refused, unless gchq/sleeper has it: then it is ignored,
-with a warning. A table property that is not set takes the instance property of the same
-ending under `sleeper.default.table.`, where there is one.
+Property files are Java properties text with one `name=value` per line. An empty value unsets a
+property. Names that are not on this page are errors, except those of gchq/sleeper, which are
+ignored with a warning. An unset table property has the value of the instance property with the
+same suffix under `sleeper.default.table.`, if there is one.
 """
 
 
