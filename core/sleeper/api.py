@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from sleeper import opening
-from sleeper.admin import tables as wired_tables
+from sleeper.admin import tables as table_admin
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.run import IngestResult
@@ -173,11 +173,11 @@ class Table:
         call with the job id in the error's message or note.
         """
         chosen = job_id or new_job_id()
-        paths = _paths_of(rows)
+        paths = _list_paths(rows)
         with job_id_in_errors(chosen, "job_id"):
             if paths is not None:
                 return ingest_paths(self._instance, self.name, paths, chosen)
-            return ingest_rows(self._instance, self.name, _batches_of(rows), chosen)
+            return ingest_rows(self._instance, self.name, _read_batches(rows), chosen)
 
     def query(
         self,
@@ -291,7 +291,7 @@ class Instance:
         else:
             text = schema if isinstance(schema, str) else json.dumps(schema)
         schema_from_json(text)
-        wired_tables.create_table(self._ports, name, text, properties, split_points)
+        table_admin.create_table(self._ports, name, text, properties, split_points)
         return self.table(name)
 
     def delete_table(self, name: str) -> None:
@@ -299,7 +299,7 @@ class Instance:
 
         Raises `NotFoundError` if the table does not exist.
         """
-        wired_tables.delete_table(self._ports, name)
+        table_admin.delete_table(self._ports, name)
 
     def sql(self, statement: str, as_of: int | Mapping[str, int] | None = None) -> Rowset:
         """Runs one SELECT statement, which may name any tables of the instance.
@@ -334,7 +334,7 @@ class Instance:
         return run_instance(self._ports, until_idle=True, workers=workers)
 
 
-def _paths_of(rows: Rows) -> list[str] | None:
+def _list_paths(rows: Rows) -> list[str] | None:
     if isinstance(rows, str | Path):
         return [os.fspath(rows)]
     if isinstance(rows, list | tuple) and rows and all(isinstance(r, str | Path) for r in rows):
@@ -342,7 +342,7 @@ def _paths_of(rows: Rows) -> list[str] | None:
     return None
 
 
-def _batches_of(rows: Rows) -> Iterator[pa.RecordBatch]:
+def _read_batches(rows: Rows) -> Iterator[pa.RecordBatch]:
     if isinstance(rows, pa.RecordBatch):
         yield rows
     elif isinstance(rows, pa.Table):
@@ -355,8 +355,10 @@ def _batches_of(rows: Rows) -> Iterator[pa.RecordBatch]:
         for each in rows:
             if not isinstance(each, pa.RecordBatch | pa.Table):
                 raise InvalidRequestError(
-                    f"rows must come as Arrow batches, not {type(each).__name__}"
+                    f"unsupported rows: {type(each).__name__} (expected Arrow batches)"
                 )
             yield from each.to_batches() if isinstance(each, pa.Table) else [each]
     else:
-        raise InvalidRequestError(f"cannot take rows from a {type(rows).__name__}")
+        raise InvalidRequestError(
+            f"unsupported rows: {type(rows).__name__} (expected Arrow data or paths of files)"
+        )

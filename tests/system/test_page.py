@@ -25,23 +25,23 @@ TOKEN = "a-token-of-some-length"
 
 @dataclass
 class Page:
-    """A page in a browser. `complaints` are what its console has of errors."""
+    """A page in a browser. `errors` are the errors in its console."""
 
     protocol: ClientConnection
-    complaints: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     _calls: int = 0
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._calls += 1
         self.protocol.send(json.dumps({"id": self._calls, "method": method, "params": parameters}))
         while True:
-            said = json.loads(self.protocol.recv(timeout=30))
-            if said.get("id") == self._calls:
-                answer: dict[str, Any] = said["result"]
+            message = json.loads(self.protocol.recv(timeout=30))
+            if message.get("id") == self._calls:
+                answer: dict[str, Any] = message["result"]
                 return answer
-            entry = said.get("params", {}).get("entry", {})
-            if said.get("method") == "Runtime.exceptionThrown" or entry.get("level") == "error":
-                self.complaints.append(json.dumps(said))
+            entry = message.get("params", {}).get("entry", {})
+            if message.get("method") == "Runtime.exceptionThrown" or entry.get("level") == "error":
+                self.errors.append(json.dumps(message))
 
     def run(self, script: str) -> Any:
         return self.call("Runtime.evaluate", expression=script)["result"].get("value")
@@ -49,19 +49,19 @@ class Page:
     def wait_until(self, script: str) -> None:
         end = time.monotonic() + 20
         while not self.run(script):
-            assert time.monotonic() < end, f"never {script}; the page says: {self.said()}"
+            assert time.monotonic() < end, f"never {script}; the page says: {self.text()}"
             time.sleep(0.1)
 
-    def said(self) -> str:
+    def text(self) -> str:
         return str(self.run("document.body.innerText"))
 
-    def ask(self, form: str, **fields: str) -> str:
-        """Fills a form, sends it, and waits for what the page says."""
+    def submit(self, form: str, **fields: str) -> str:
+        """Fills a form, sends it, waits for its end, and returns the status line."""
         for name, value in fields.items():
             self.run(f"document.getElementById('{name}').value = {json.dumps(value)}")
         self.run(f"document.querySelector('#{form} .run').click()")
         self.wait_until("!document.querySelector('.run:disabled')")
-        return str(self.run("document.getElementById('said').innerText"))
+        return str(self.run("document.getElementById('status').innerText"))
 
     def rows(self) -> list[list[str]]:
         cells = "[...document.querySelectorAll('tr')].map(r => [...r.cells].map(c => c.innerText))"
@@ -107,23 +107,25 @@ def _first_tab(profile: Path) -> str:
 
 
 def test_the_page_shows_tables_and_runs_queries(page: Page) -> None:
-    page.wait_until("document.getElementById('said').innerText.includes('token')")
+    page.wait_until("document.getElementById('status').innerText.includes('token')")
     page.run(f"document.getElementById('token').value = '{TOKEN}'")
-    page.complaints.clear()  # which were of the missing token
+    page.errors.clear()  # Errors about the missing token.
     page.run("document.getElementById('token').dispatchEvent(new Event('change'))")
     page.wait_until("document.querySelectorAll('nav button').length === 3")
     page.run("[...document.querySelectorAll('nav button')][1].click()")
     page.wait_until("!document.getElementById('byKey').hidden")
-    assert "2,000 rows in" in page.said()
-    assert "id Long (row key)" in page.said()
-    assert page.ask("byKey", key="7").startswith("1 row in")
+    assert "2,000 rows in" in page.text()
+    assert "id Long (row key)" in page.text()
+    assert page.submit("byKey", key="7").startswith("1 row in")
     assert page.rows() == [["id", "name"], ["7", "row 7"]]
-    assert page.ask("byKey", key="", min="10", max="12", columns="name").startswith("2 rows in")
+    assert page.submit("byKey", key="", min="10", max="12", columns="name").startswith("2 rows in")
     assert page.rows() == [["name"], ["row 10"], ["row 11"]]
-    # More digits than a browser's numbers have, and what looks like markup.
-    said = page.ask("bySql", statement="SELECT 9007199254740993 AS n, '<b>x</b>' AS t")
-    assert said.startswith("1 row in")
+    # More digits than a JavaScript number has, and text that looks like markup.
+    message = page.submit("bySql", statement="SELECT 9007199254740993 AS n, '<b>x</b>' AS t")
+    assert message.startswith("1 row in")
     assert page.rows() == [["n", "t"], ["9007199254740993", "<b>x</b>"]]
-    assert page.ask("bySql", statement="SELECT * FROM numbers").startswith("1,000 rows, and more")
-    assert page.complaints == []
-    assert "nope" in page.ask("bySql", statement="SELECT * FROM nope")
+    assert page.submit("bySql", statement="SELECT * FROM numbers").startswith(
+        "1,000 rows, and more"
+    )
+    assert page.errors == []
+    assert "nope" in page.submit("bySql", statement="SELECT * FROM nope")

@@ -119,9 +119,9 @@ def test_tables_come_and_go(instance: sleeper.Instance, table: sleeper.Table) ->
 
 
 def test_what_is_no_rows_is_refused(table: sleeper.Table) -> None:
-    with pytest.raises(InvalidRequestError, match="cannot take rows from a int"):
+    with pytest.raises(InvalidRequestError, match="unsupported rows: int"):
         table.ingest(7)
-    with pytest.raises(InvalidRequestError, match="not dict"):
+    with pytest.raises(InvalidRequestError, match="unsupported rows: dict"):
         table.ingest([{"k": "a"}])
 
 
