@@ -51,14 +51,14 @@ def plan_splits(
         groups = list(
             threads.map(lambda file: _row_groups(file, schema, refuses_extra_columns), files)
         )
-    size = sum(each.size for found in groups for each in found or ())
-    wanted = min(max(size // (parallelism * _SPLITS_PER_TASK), _SPLIT_BYTES_MIN), bytes_max)
+    size = sum(group.size for row_groups in groups for group in row_groups or ())
+    target_bytes = min(max(size // (parallelism * _SPLITS_PER_TASK), _SPLIT_BYTES_MIN), bytes_max)
     splits: list[InputSplit] = []
-    for file, found in zip(files, groups, strict=True):
-        if found is None:
+    for file, row_groups in zip(files, groups, strict=True):
+        if row_groups is None:
             splits.append(InputSplit(file, line_bytes_max=line_bytes_max))
         else:
-            splits += _splits_of(file, found, wanted)
+            splits += _cut_file(file, row_groups, target_bytes)
     return tuple(splits)
 
 
@@ -95,21 +95,21 @@ def _row_groups(
     if parquet is None:
         return []
     warn_of_extra_columns(file, parquet, schema)
-    found = []
+    row_groups = []
     with parquet:
         for place in range(parquet.metadata.num_row_groups):
             group: pq.RowGroupMetaData = parquet.metadata.row_group(place)
             if group.num_rows:
-                found.append(_RowGroup(place, group.num_rows, group.total_byte_size))
-    return found
+                row_groups.append(_RowGroup(place, group.num_rows, group.total_byte_size))
+    return row_groups
 
 
-def _splits_of(file: SourceFile, groups: Sequence[_RowGroup], wanted: int) -> list[InputSplit]:
+def _cut_file(file: SourceFile, groups: Sequence[_RowGroup], target_bytes: int) -> list[InputSplit]:
     splits, taken, size = [], [], 0
     for group in groups:
         taken.append(group)
         size += group.size
-        if size >= wanted or group is groups[-1]:
+        if size >= target_bytes or group is groups[-1]:
             rows = sum(each.rows for each in taken)
             splits.append(InputSplit(file, tuple(each.place for each in taken), rows))
             taken, size = [], 0

@@ -129,9 +129,11 @@ def _check_rows(
 ) -> Iterator[FileFault]:
     path = expected.file.path
     kind = parquet.schema_arrow
-    wanted = arrow_schema(schema)
-    if [(f.name, f.type) for f in kind] != [(f.name, f.type) for f in wanted]:
-        yield FileFault(path, f"its columns are {_columns(kind)}: expected {_columns(wanted)}")
+    expected_kind = arrow_schema(schema)
+    if [(f.name, f.type) for f in kind] != [(f.name, f.type) for f in expected_kind]:
+        yield FileFault(
+            path, f"its columns are {_columns(kind)}: expected {_columns(expected_kind)}"
+        )
         return
     checked = _Rows(schema, expected, sidecars.key_filter)
     for group in range(parquet.num_row_groups):
@@ -189,12 +191,12 @@ class _Rows:
             return
         if self.rows != file.rows:
             yield FileFault(file.path, f"it has {self.rows} rows: the state says {file.rows}")
-        for partition, wanted in self.expected.partitions:
-            if self.inside[partition.id] != wanted:
+        for partition, rows in self.expected.partitions:
+            if self.inside[partition.id] != rows:
                 yield FileFault(
                     file.path,
                     f"{self.inside[partition.id]} of its rows are in partition {partition.id}: "
-                    f"the state says {wanted}",
+                    f"the state says {rows}",
                 )
 
     def _check_bounds(self, batch: pa.RecordBatch, group: int) -> None:

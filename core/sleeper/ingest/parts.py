@@ -49,14 +49,14 @@ class PartTarget:
     strategy: FileStrategy
 
 
-def begin_parts(table: IngestTable, found: pa.Schema, name: str) -> PartTarget:
+def begin_parts(table: IngestTable, kind: pa.Schema, name: str) -> PartTarget:
     """Returns the target for rows of this Arrow schema. `name` identifies the rows in errors.
 
     InvalidRequestError if columns are missing or extra, or their types can never fit.
     """
     checker = RowChecker(table.schema, name, None)
-    checker.check_columns(found.names)
-    checker.check_types(found)
+    checker.check_columns(kind.names)
+    checker.check_types(kind)
     with table.state.reading() as state:
         run_start_ms = state.run_start(table.clock())
         leaves = tuple(state.partitions.leaves())
@@ -103,9 +103,9 @@ class BegunIngest:
     target: PartTarget
 
 
-def begin_ingest(table: OpenTable, found: pa.Schema, name: str) -> BegunIngest:
+def begin_ingest(table: OpenTable, kind: pa.Schema, name: str) -> BegunIngest:
     """Checks that rows of this Arrow schema can fit the table, before rows are read."""
-    return BegunIngest(table.ref, begin_parts(ingest_table(table), found, name))
+    return BegunIngest(table.ref, begin_parts(ingest_table(table), kind, name))
 
 
 def write_ingest_part(

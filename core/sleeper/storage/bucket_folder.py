@@ -75,8 +75,8 @@ def _put_new(store: S3Store, path: str, content: bytes) -> None:
     try:
         obstore.put(store, path, content, mode="create", use_multipart=False)
     except AlreadyExistsError:
-        found = obstore.get(store, path)
-        if found.meta["size"] != len(content) or bytes(found.bytes()) != content:
+        existing = obstore.get(store, path)
+        if existing.meta["size"] != len(content) or bytes(existing.bytes()) != content:
             raise
 
 

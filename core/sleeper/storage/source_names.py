@@ -57,14 +57,14 @@ def find_s3_files(
     size = None if file.key.endswith("/") else file.size()
     if size is not None:
         return [(str(file), size)]
-    found = sorted(
+    files = sorted(
         (str(each), size)
         for each, size in file.below_with_bytes()
         if each.name.lower().endswith(_ENDING_BELOW)
     )
-    if not found:
+    if not files:
         raise InvalidRequestError(f"file {file} does not exist, nor any .parquet file below it")
-    return found
+    return files
 
 
 def _source_buckets(root: DataRoot, properties: InstanceProperties) -> tuple[Bucket, ...]:

@@ -1,4 +1,4 @@
-"""A cluster in the test's own process, whose tasks may run more than once."""
+"""A cluster in the test's process, which may run tasks repeatedly."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Bulk import on a cluster of one process: rows that went in are stored, once, in their leaves."""
+"""Bulk imports on a cluster of one process store each row once in its leaf."""
 
 import gzip
 import json
@@ -135,7 +135,7 @@ def test_rows_of_all_formats_are_stored_once(table: BulkImportTable, tmp_path: P
     leaves_min=st.integers(1, 4),
     parallelism=st.integers(1, 4),
 )
-def test_any_rows_are_stored_once_however_the_work_is_cut(
+def test_any_division_of_the_work_stores_rows_once(
     tmp_path_factory: pytest.TempPathFactory,
     keys: list[str],
     group_rows: int,
@@ -151,7 +151,7 @@ def test_any_rows_are_stored_once_however_the_work_is_cut(
     table.state.close()
 
 
-def test_tasks_that_run_again_leave_no_doubled_row(table: BulkImportTable, tmp_path: Path) -> None:
+def test_repeated_tasks_add_no_duplicate_rows(table: BulkImportTable, tmp_path: Path) -> None:
     rows = some_rows(5000)
     path = write(tmp_path / "a.parquet", rows)
     run(table, InProcessCluster(runs=3), path)
@@ -161,7 +161,7 @@ def test_tasks_that_run_again_leave_no_doubled_row(table: BulkImportTable, tmp_p
         assert state.files.totals().files * 3 == len(written)
 
 
-def test_values_of_every_type_come_through_whole(tmp_path: Path) -> None:
+def test_values_of_every_type_are_imported(tmp_path: Path) -> None:
     kinds: dict[str, tuple[FieldType, pa.DataType, list[Any]]] = {
         "bytes": (PrimitiveType.BYTE_ARRAY, pa.large_binary(), [b"", b"\x00\xff" * 20, None]),
         "flag": (PrimitiveType.BOOLEAN, pa.bool_(), [True, None, False]),
@@ -190,7 +190,7 @@ def test_values_of_every_type_come_through_whole(tmp_path: Path) -> None:
     table.state.close()
 
 
-def test_a_frequent_key_is_written_by_several_tasks(table: BulkImportTable, tmp_path: Path) -> None:
+def test_frequent_key_is_written_by_several_tasks(table: BulkImportTable, tmp_path: Path) -> None:
     rows: list[Row] = [("same", i % 5, i) for i in range(400_000)]
     paths = [write(tmp_path / f"{n}.parquet", rows, 50_000) for n in range(2)]
     cluster = InProcessCluster(parallelism=4, runs=2)
@@ -212,7 +212,7 @@ class BlindCluster(InProcessCluster):
         return [replace(each, bytes=0) for each in found]
 
 
-def test_a_slot_that_does_not_fit_into_memory_goes_through_the_disk(
+def test_slot_beyond_memory_spills(
     table: BulkImportTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     staged: list[UnsortedRows] = []
@@ -234,9 +234,7 @@ def test_a_slot_that_does_not_fit_into_memory_goes_through_the_disk(
     assert [k for column in read for k in column.to_pylist()] == sorted(r[0] for r in rows)
 
 
-def test_a_table_of_few_leaves_is_split_first_unless_it_is_offline(
-    table: BulkImportTable, tmp_path: Path
-) -> None:
+def test_online_table_of_few_leaves_is_presplit(table: BulkImportTable, tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", some_rows(5000))
     offline = replace(table, leaves_min=5, is_online=False)
     run(offline, InProcessCluster(), path, job_id="offline")
@@ -247,9 +245,7 @@ def test_a_table_of_few_leaves_is_split_first_unless_it_is_offline(
         assert len(list(state.partitions.leaves())) >= 5
 
 
-def test_a_leaf_that_is_split_meanwhile_still_takes_its_rows(
-    table: BulkImportTable, tmp_path: Path
-) -> None:
+def test_concurrently_split_leaf_keeps_its_rows(table: BulkImportTable, tmp_path: Path) -> None:
     rows = some_rows(300)
     path = write(tmp_path / "a.parquet", rows)
 
@@ -263,7 +259,7 @@ def test_a_leaf_that_is_split_meanwhile_still_takes_its_rows(
         assert len(list(state.partitions.leaves())) == 4
 
 
-def test_leaves_cut_on_a_later_field_get_their_own_rows(tmp_path: Path) -> None:
+def test_leaves_cut_on_a_later_field_have_their_rows(tmp_path: Path) -> None:
     schema = Schema((Field("a", PrimitiveType.LONG), Field("b", PrimitiveType.LONG)))
     root = Partition(ROOT_PARTITION_ID, whole_region(schema), None, is_leaf=False)
     low, high = split_region(root.region, 1, 50)
@@ -280,9 +276,7 @@ def test_leaves_cut_on_a_later_field_get_their_own_rows(tmp_path: Path) -> None:
     table.state.close()
 
 
-def test_a_job_that_comes_again_changes_nothing_and_starts_no_cluster(
-    table: BulkImportTable, tmp_path: Path
-) -> None:
+def test_repeated_job_starts_no_cluster(table: BulkImportTable, tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", some_rows(10))
     first = run(table, InProcessCluster(), path)
 
@@ -296,7 +290,9 @@ def test_a_job_that_comes_again_changes_nothing_and_starts_no_cluster(
     assert len(stored(table)) == 10
 
 
-def test_of_two_runs_of_a_job_at_once_one_counts(table: BulkImportTable, tmp_path: Path) -> None:
+def test_concurrent_bulk_imports_of_one_job_commit_once(
+    table: BulkImportTable, tmp_path: Path
+) -> None:
     path = write(tmp_path / "a.parquet", some_rows(100))
     both = []
     rival = InProcessCluster(before_write=lambda: both.append(run(table, InProcessCluster(), path)))
@@ -305,9 +301,7 @@ def test_of_two_runs_of_a_job_at_once_one_counts(table: BulkImportTable, tmp_pat
     assert len(stored(table)) == 100
 
 
-def test_a_table_that_is_deleted_meanwhile_takes_nothing(
-    table: BulkImportTable, tmp_path: Path
-) -> None:
+def test_import_into_a_deleted_table_adds_nothing(table: BulkImportTable, tmp_path: Path) -> None:
     def deleted() -> None:
         raise StateMovedOnError("table 't' was deleted")
 
@@ -317,7 +311,7 @@ def test_a_table_that_is_deleted_meanwhile_takes_nothing(
     assert stored(table) == []
 
 
-def test_an_import_whose_table_cannot_be_looked_up_for_a_moment_commits(
+def test_import_survives_a_failed_table_lookup(
     table: BulkImportTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
@@ -333,7 +327,7 @@ def test_an_import_whose_table_cannot_be_looked_up_for_a_moment_commits(
     assert (result.rows, len(waits)) == (10, 2)
 
 
-def test_row_groups_without_rows_are_passed_over(table: BulkImportTable, tmp_path: Path) -> None:
+def test_empty_row_groups_are_skipped(table: BulkImportTable, tmp_path: Path) -> None:
     rows = some_rows(200)
     whole = pq.read_table(write(tmp_path / "whole.parquet", rows))
     path = tmp_path / "a.parquet"
@@ -345,7 +339,7 @@ def test_row_groups_without_rows_are_passed_over(table: BulkImportTable, tmp_pat
     assert stored(table) == sorted(rows, key=repr)
 
 
-def test_no_rows_at_all_are_an_import_too(table: BulkImportTable, tmp_path: Path) -> None:
+def test_import_without_rows_is_committed(table: BulkImportTable, tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("k,s,v\n")
     (tmp_path / "c.jsonl").write_text("")
     paths = [write(tmp_path / "a.parquet", []), tmp_path / "b.csv", tmp_path / "c.jsonl"]
@@ -364,7 +358,7 @@ def test_no_rows_at_all_are_an_import_too(table: BulkImportTable, tmp_path: Path
         ("a.txt", "?", "a.txt: unknown format"),
     ],
 )
-def test_what_does_not_fit_refuses_the_job_with_its_place(
+def test_refused_job_names_the_place_of_the_fault(
     table: BulkImportTable, tmp_path: Path, name: str, content: str, said: str
 ) -> None:
     good = write(tmp_path / "good.parquet", some_rows(10))
@@ -374,7 +368,7 @@ def test_what_does_not_fit_refuses_the_job_with_its_place(
     assert stored(table) == []
 
 
-def test_a_value_too_large_is_named_by_row_group_and_row_of_its_file(
+def test_too_large_value_is_named_by_row_group_and_row(
     table: BulkImportTable, tmp_path: Path
 ) -> None:
     rows = some_rows(250)
@@ -392,7 +386,7 @@ def test_changed_input_is_not_committed(table: BulkImportTable, tmp_path: Path) 
     assert stored(table) == []
 
 
-def test_splits_hold_every_row_group_once(tmp_path: Path) -> None:
+def test_splits_contain_every_row_group_once(tmp_path: Path) -> None:
     rows: list[Row] = [(f"{i:020d}" * 20, i, i) for i in range(60_000)]
     path = write(tmp_path / "a.parquet", rows, group_rows=1000)
     splits = plan_splits([path], SCHEMA, parallelism=2, bytes_max=128 * MIB)

@@ -1,4 +1,4 @@
-"""What bulk import messages ask of Spark, beside what they have in common with ingest's."""
+"""The Spark settings of bulk import messages."""
 
 import json
 
@@ -13,7 +13,7 @@ from sleeper.properties.values import instance_properties
 INSTANCE = instance_properties({"sleeper.id": "a"})
 
 
-def test_members_for_spark_are_read_and_may_be_missing() -> None:
+def test_spark_members_are_optional() -> None:
     job = {"id": "j", "tableName": "t", "files": ["b/f.parquet"]}
     more = {
         "className": "sleeper.Main",
@@ -38,7 +38,7 @@ def test_members_for_spark_are_read_and_may_be_missing() -> None:
         ('{"className":[]}', '"className" must be text'),
     ],
 )
-def test_what_is_wrong_is_named(body: str, said: str) -> None:
+def test_error_names_the_invalid_member(body: str, said: str) -> None:
     with pytest.raises(InvalidRequestError, match=said):
         spark_request_from_message(body)
 
@@ -61,7 +61,7 @@ def test_what_is_wrong_is_named(body: str, said: str) -> None:
         "xspark.driver.cores",
     ],
 )
-def test_a_message_may_set_only_what_sizes_a_job(name: str) -> None:
+def test_message_may_set_sizes_only(name: str) -> None:
     with pytest.raises(InvalidRequestError, match=f'"sparkConf" may not set {name!r}'):
         spark_settings(PlatformName.EMR, INSTANCE, {name: "1"})
 
@@ -83,7 +83,7 @@ def test_a_message_may_set_only_what_sizes_a_job(name: str) -> None:
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "sleeper.bulk.import.emr."])
-def test_what_sizes_a_job_may_be_set(name: str, prefix: str) -> None:
+def test_message_may_set_sizes(name: str, prefix: str) -> None:
     wanted = {f"{prefix}{name}": "3"}
     assert spark_settings(PlatformName.EMR, INSTANCE, wanted)[name] == "3"
 

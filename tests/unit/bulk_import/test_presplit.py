@@ -1,4 +1,4 @@
-"""Splits before a bulk import: as many leaves as asked for, whoever else splits meanwhile."""
+"""Splits before a bulk import, also with concurrent splits."""
 
 import pytest
 
@@ -27,14 +27,14 @@ def counts(state: StateStore, keys: range) -> list[int]:
     return [sum(leaf.region.contains((k,)) for k in keys) for leaf in read_leaves(state)]
 
 
-def test_one_leaf_becomes_as_many_as_asked_for_of_like_many_keys(table: TableUnderTest) -> None:
+def test_presplit_makes_leaves_of_equal_numbers_of_keys(table: TableUnderTest) -> None:
     keys = range(0, 4096)
     leaves = presplit(table.store, sample_of(keys), 256)
     assert len(leaves) == 256
     assert set(counts(table.store, keys)) == {16}
 
 
-def test_more_leaves_than_one_split_gives_take_rounds(table: TableUnderTest) -> None:
+def test_many_leaves_need_several_rounds(table: TableUnderTest) -> None:
     keys = range(0, 1000)
     assert len(presplit(table.store, sample_of(keys), 500)) >= 500
     assert max(counts(table.store, keys)) <= 4
@@ -48,7 +48,7 @@ def test_leaves_are_split_by_their_share_of_the_keys(table: TableUnderTest) -> N
     assert 9 <= len(leaves) <= 11
 
 
-def test_enough_leaves_stay_as_they_are(table: TableUnderTest) -> None:
+def test_enough_leaves_are_not_split(table: TableUnderTest) -> None:
     table.split(ROOT_PARTITION_ID, 5, "left", "right")
     assert len(presplit(table.store, sample_of(range(100)), 2)) == 2
 
@@ -63,9 +63,7 @@ def test_a_single_key_cannot_be_split(table: TableUnderTest) -> None:
 
 
 @pytest.mark.parametrize("other", ["split", "import"])
-def test_the_loser_of_a_race_goes_on_from_the_winners_tree(
-    table: TableUnderTest, other: str
-) -> None:
+def test_concurrent_split_is_continued(table: TableUnderTest, other: str) -> None:
     rival = table.another_store()
     keys = range(0, 1024)
 
@@ -84,7 +82,7 @@ def test_the_loser_of_a_race_goes_on_from_the_winners_tree(
         assert 300 in {leaf.region.ranges[0].min for leaf in leaves}
 
 
-def test_where_the_first_field_has_one_value_the_next_is_cut() -> None:
+def test_next_field_is_cut_if_the_first_has_one_value() -> None:
     root = Partition(ROOT_PARTITION_ID, whole_region(TWO_KEYS))
     weighted = tuple(((1, chr(97 + i)), 10.0) for i in range(20))
     (split,) = plan_presplit([root], KeySample(200, 0, weighted), 4)

@@ -1,4 +1,4 @@
-"""Slots: every key has one, which knows its leaf, and none has much more than its worth."""
+"""Slots cover every key and are balanced."""
 
 import itertools
 
@@ -36,7 +36,7 @@ def sample_of(*keys: int, weight: float = 1.0) -> KeySample:
     st.floats(1, 40),
     st.integers(-40, 40),
 )
-def test_every_key_lies_in_one_slot_that_knows_its_leaf(
+def test_each_key_has_one_slot_with_its_leaf(
     points: set[int], keys: list[int], slot_rows: float, key: int
 ) -> None:
     leaves = leaves_at(*sorted(points))
@@ -50,20 +50,20 @@ def test_every_key_lies_in_one_slot_that_knows_its_leaf(
 
 
 @given(st.lists(st.integers(0, 1000), min_size=50, max_size=200, unique=True))
-def test_no_slot_of_different_keys_has_twice_its_worth(keys: list[int]) -> None:
+def test_slots_of_several_keys_are_balanced(keys: list[int]) -> None:
     slots = plan_slots(leaves_at(300, 310, 320, 700), sample_of(*keys), slot_rows=10)
     for slot in slots:
         assert sum(slot.within.contains(key) for key in keys) <= 20 * slot.tasks
 
 
-def test_small_leaves_share_a_slot_and_a_big_one_is_cut() -> None:
+def test_small_leaves_share_a_slot_and_large_leaves_are_cut() -> None:
     leaves = leaves_at(10, 20, 30)
     slots = plan_slots(leaves, sample_of(5, 15, 25, *range(30, 70)), slot_rows=10)
     assert slots[0].leaves == tuple(leaves[:3])
     assert [slot.leaves for slot in slots[1:]] == [(leaves[3],)] * 4
 
 
-def test_the_rows_of_one_frequent_key_are_dealt_out() -> None:
+def test_rows_of_a_frequent_key_are_distributed() -> None:
     slots = plan_slots(leaves_at(), sample_of(1, *[7] * 90, 9, weight=10.0), slot_rows=300)
     (hot,) = [slot for slot in slots if slot.within.contains(7)]
     assert hot.tasks == 3
@@ -72,7 +72,7 @@ def test_the_rows_of_one_frequent_key_are_dealt_out() -> None:
     )
 
 
-def test_a_slot_between_leaves_of_different_extent_knows_all_of_them() -> None:
+def test_slot_has_all_overlapping_leaves() -> None:
     whole = whole_region(TWO_KEYS)
     upper, lower = split_region(whole, 1, 0)
     left, right = split_region(lower, 0, 5)

@@ -37,7 +37,7 @@ def flip(root: DataRoot, path: str, place: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1, 300, 1000])
-def test_sections_are_the_magic_the_row_groups_and_the_rest(root: DataRoot, rows: int) -> None:
+def test_sections_are_magic_row_groups_and_rest(root: DataRoot, rows: int) -> None:
     file = written(root, rows=rows)
     path = Path(root.url_of(file.path))
     checksum = read_checksum(root, file.path)
@@ -53,7 +53,7 @@ def test_sections_are_the_magic_the_row_groups_and_the_rest(root: DataRoot, rows
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 1000])
-def test_parts_may_be_of_any_size(size: int) -> None:
+def test_part_size_does_not_change_the_checksum(size: int) -> None:
     content = bytes(range(256)) * 2
     parts = [content[at : at + size] for at in range(0, len(content), size)]
     ends = [4, 100, 101, 512]
@@ -61,13 +61,13 @@ def test_parts_may_be_of_any_size(size: int) -> None:
     assert [s.end for s in checksum_in_sections(iter(parts), ends).sections] == ends
 
 
-def test_the_sidecar_comes_back(root: DataRoot) -> None:
+def test_sidecar_round_trip(root: DataRoot) -> None:
     checksum = checksum_in_sections(iter([b"some bytes"]), [4, 6])
     assert checksum_from_bytes(checksum.to_bytes(), "x") == checksum
 
 
 @pytest.mark.parametrize("damage", ["first", "middle", "last", "cut", "longer", "gone"])
-def test_damage_is_told_by_its_file(root: DataRoot, damage: str) -> None:
+def test_error_names_the_damaged_file(root: DataRoot, damage: str) -> None:
     file = written(root)
     path = Path(root.url_of(file.path))
     content = path.read_bytes()
@@ -84,7 +84,7 @@ def test_damage_is_told_by_its_file(root: DataRoot, damage: str) -> None:
         verify_bytes(root, file.path)
 
 
-def test_a_checksum_of_the_whole_file_is_verified_too(root: DataRoot) -> None:
+def test_checksum_of_the_whole_file_is_verified(root: DataRoot) -> None:
     file = written(root)
     path = Path(root.url_of(file.path))
     sidecar = path.with_name(path.name + CHECKSUM_SUFFIX)
@@ -96,7 +96,7 @@ def test_a_checksum_of_the_whole_file_is_verified_too(root: DataRoot) -> None:
 
 
 @pytest.mark.parametrize("sidecar", ["gone", "damaged"])
-def test_without_a_checksum_the_pages_are_verified(
+def test_pages_are_verified_without_a_checksum(
     root: DataRoot, caplog: pytest.LogCaptureFixture, sidecar: str
 ) -> None:
     file = written(root)
@@ -113,7 +113,7 @@ def test_without_a_checksum_the_pages_are_verified(
 
 
 @pytest.mark.parametrize("place", [0, 5, 299, 300, 998])
-def test_rows_out_of_order_are_never_written(root: DataRoot, place: int) -> None:
+def test_writer_refuses_rows_out_of_order(root: DataRoot, place: int) -> None:
     keys = [f"{n:06d}" for n in range(1000)]
     keys[place], keys[place + 1] = keys[place + 1], keys[place]
     writer = DataFileWriter(root, "f.parquet", SCHEMA, FileSettings(row_group_rows_max=300))

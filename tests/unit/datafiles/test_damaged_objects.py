@@ -86,7 +86,7 @@ def file_of(table: TableMaker) -> DataFile:
     return file
 
 
-def test_a_damaged_sketch_is_a_data_error(chances: Iterator[random.Random]) -> None:
+def test_damaged_sketch_is_a_data_error(chances: Iterator[random.Random]) -> None:
     content = sketches_to_bytes(SCHEMA, sketches_of([[r[0] for r in ROWS], [r[1] for r in ROWS]]))
     within = Range("é0100", "é0200")
     for chance in chances:
@@ -99,7 +99,7 @@ def test_a_damaged_sketch_is_a_data_error(chances: Iterator[random.Random]) -> N
 
 
 @pytest.mark.parametrize("suffix", [FILTER_SUFFIX, CHECKSUM_SUFFIX])
-def test_a_damaged_filter_or_checksum_is_a_data_error(
+def test_damaged_filter_or_checksum_is_a_data_error(
     table: TableMaker, chances: Iterator[random.Random], suffix: str
 ) -> None:
     content = table.root.read(file_of(table).path + suffix)
@@ -129,7 +129,7 @@ def test_damaged_sidecars_lose_no_rows(
         assert rows_of(run_query(query, table.table, engine).read_all()) == [key]
 
 
-def test_a_damaged_footer_is_an_error_of_this_product(
+def test_damaged_footer_raises_sleeper_errors(
     table: TableMaker, chances: Iterator[random.Random]
 ) -> None:
     file = file_of(table)
@@ -146,7 +146,7 @@ def test_a_damaged_footer_is_an_error_of_this_product(
             assert path.read_bytes() == content
 
 
-def test_a_query_over_a_damaged_footer_raises_errors_of_this_product(
+def test_query_of_a_damaged_footer_raises_sleeper_errors(
     table: TableMaker, tmp_path: Path, chances: Iterator[random.Random]
 ) -> None:
     path = Path(table.root.url_of(file_of(table).path))
@@ -163,7 +163,7 @@ def test_a_query_over_a_damaged_footer_raises_errors_of_this_product(
             assert found == ROWS or not verifies
 
 
-def test_keys_sampled_from_a_damaged_file_are_keys_or_an_error_of_this_product(
+def test_key_sample_of_a_damaged_file_is_valid_or_raises(
     table: TableMaker, chances: Iterator[random.Random]
 ) -> None:
     file = file_of(table)
@@ -175,7 +175,9 @@ def test_keys_sampled_from_a_damaged_file_are_keys_or_an_error_of_this_product(
             sample_keys(table.root, SCHEMA, file, whole_region(SCHEMA))
 
 
-def test_a_damaged_file_has_faults(table: TableMaker, chances: Iterator[random.Random]) -> None:
+def test_verification_of_a_damaged_file_finds_faults(
+    table: TableMaker, chances: Iterator[random.Random]
+) -> None:
     file = file_of(table)
     path = Path(table.root.url_of(file.path))
     content = path.read_bytes()
@@ -186,7 +188,7 @@ def test_a_damaged_file_has_faults(table: TableMaker, chances: Iterator[random.R
 
 
 @pytest.mark.parametrize("is_renamed", [False, True])
-def test_a_damaged_snapshot_is_passed_over(
+def test_damaged_snapshot_is_skipped(
     tmp_path: Path,
     table: TableMaker,
     chances: Iterator[random.Random],

@@ -151,7 +151,7 @@ def test_damaged_files_are_read_or_refused_by_name(tmp_path: Path) -> None:
     assert outcomes["zone.parquet"].startswith("refused file ")
 
 
-def test_a_footer_whose_total_contradicts_its_row_groups_is_refused(tmp_path: Path) -> None:
+def test_footer_with_contradicting_row_count_is_refused(tmp_path: Path) -> None:
     content = some_files()[0]
     place = content.rindex(b"\x16\x50")  # a zigzag 64-bit integer: the 40 rows of the row group
     changed = content[:place] + b"\x16\x58" + content[place + 2 :]

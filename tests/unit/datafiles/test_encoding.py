@@ -1,4 +1,4 @@
-"""Columns whose values repeat get a dictionary, others do not."""
+"""Dictionary encoding of columns."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -45,7 +45,7 @@ def rows(count: int) -> pa.Table:
     return pa.table(columns, schema=arrow_schema(SCHEMA))
 
 
-def test_columns_of_few_values_get_a_dictionary_in_the_file(tmp_path: Path) -> None:
+def test_columns_of_few_values_have_a_dictionary(tmp_path: Path) -> None:
     writer = DataFileWriter(DataRoot(tmp_path), "f.parquet", SCHEMA, FileSettings())
     writer.write(rows(5_000).to_batches())
     writer.finish()
@@ -64,7 +64,7 @@ def test_columns_of_few_values_get_a_dictionary_in_the_file(tmp_path: Path) -> N
     }
 
 
-def test_a_sorted_column_is_judged_by_the_whole_of_the_first_rows() -> None:
+def test_sorted_column_is_sampled_over_all_first_rows() -> None:
     keys = [0] * 20_000 + list(range(80_000))
     table = pa.table({"key": sorted(keys)})
     assert dictionary_columns(table) == []

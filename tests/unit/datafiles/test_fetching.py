@@ -1,4 +1,4 @@
-"""Inputs of a merge that are fetched from S3 first: all of their rows, and nothing stays."""
+"""Inputs of a merge fetched from S3: rows, damage, disk space and cleanup."""
 
 import shutil
 from pathlib import Path
@@ -43,7 +43,7 @@ def written(root: DistantRoot, name: str, rows: int = 1000) -> DataFile:
     return writer.finish()
 
 
-def test_whole_files_come_whole_and_others_with_the_row_groups_wanted(
+def test_extracts_have_all_or_the_selected_row_groups(
     root: DistantRoot, spill: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extracts, "_FILES_PER_BATCH", 2)
@@ -63,7 +63,7 @@ def test_whole_files_come_whole_and_others_with_the_row_groups_wanted(
 
 @pytest.mark.parametrize("regions", [None, FROM_250_TO_550])
 @pytest.mark.parametrize("is_fetched", [True, False])
-def test_damaged_row_groups_are_found_before_a_row_is_used(
+def test_damaged_row_groups_fail_before_rows_are_read(
     root: DistantRoot,
     spill: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -91,7 +91,7 @@ def test_damaged_row_groups_are_found_before_a_row_is_used(
 
 
 @pytest.mark.parametrize("fault", ["little room", "full"])
-def test_where_the_disk_has_no_room_nothing_is_fetched(
+def test_full_disk_prevents_fetching(
     root: DistantRoot, spill: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     monkeypatch.setattr(extracts, "_FILES_PER_BATCH", 1)
@@ -117,9 +117,7 @@ def test_where_the_disk_has_no_room_nothing_is_fetched(
         assert list(spill.iterdir()) == []
 
 
-def test_a_file_that_is_gone_or_torn_is_told_and_nothing_is_left(
-    root: DistantRoot, spill: Path
-) -> None:
+def test_missing_or_torn_file_raises_and_leaves_nothing(root: DistantRoot, spill: Path) -> None:
     first, second = (written(root, f"{n}.parquet") for n in range(2))
     place = Path(root.url_of(second.path))
     place.write_bytes(place.read_bytes()[:-50])

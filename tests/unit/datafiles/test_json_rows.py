@@ -1,4 +1,4 @@
-"""Lines of JSON and cells of CSV: those that are no rows, and those that Arrow takes wrongly."""
+"""Lines of JSON and cells of CSV: invalid rows, and values that Arrow misreads."""
 
 import math
 from pathlib import Path
@@ -47,9 +47,7 @@ def read_cells(folder: Path, kind: FieldType, cell: str) -> list[Any]:
         (MapType(P.FLOAT, P.LONG), '{"1e39": 1}'),
     ],
 )
-def test_a_float_that_is_too_large_is_refused_and_not_infinite(
-    tmp_path: Path, kind: FieldType, cell: str
-) -> None:
+def test_too_large_float_is_refused(tmp_path: Path, kind: FieldType, cell: str) -> None:
     with pytest.raises(
         InvalidRequestError, match=r"rows\.jsonl, row 2: .*(too large|too big|number)"
     ):
@@ -59,7 +57,7 @@ def test_a_float_that_is_too_large_is_refused_and_not_infinite(
         read_cells(tmp_path, kind, f'"{quoted}"')
 
 
-def test_floats_of_a_program_are_not_made_infinite_within_lists() -> None:
+def test_narrowed_floats_in_lists_are_not_infinite() -> None:
     kind = ListType(P.FLOAT)
     batch = pa.RecordBatch.from_pydict({"id": [1, 2], "x": [[1.0, math.inf], [1e39]]})
     with pytest.raises(InvalidRequestError, match=r"row 2: field 'x'.*too large"):
@@ -68,7 +66,7 @@ def test_floats_of_a_program_are_not_made_infinite_within_lists() -> None:
     assert good.column("x").to_pylist() == [[1.0, math.inf]]
 
 
-def test_floats_without_a_number_may_be_bare_or_text(tmp_path: Path) -> None:
+def test_special_floats_may_be_quoted_or_unquoted(tmp_path: Path) -> None:
     found = read_json(tmp_path, P.DOUBLE, '"NaN"', "NaN", '"-Infinity"', "Infinity", "-0.0", "3")
     assert repr(found) == "[nan, nan, -inf, inf, -0.0, 3.0]"
     lists = read_json(tmp_path, ListType(P.DOUBLE), '["NaN", 1]', "[Infinity]", "[]")
@@ -78,12 +76,12 @@ def test_floats_without_a_number_may_be_bare_or_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cell", ['"nan"', '"1.5"', '["NaN"]', '{"x": "NaN"}', '"NaN "'])
-def test_other_text_is_no_float(tmp_path: Path, cell: str) -> None:
+def test_other_text_is_not_a_float(tmp_path: Path, cell: str) -> None:
     with pytest.raises(InvalidRequestError, match=r"row 1: field 'x'"):
         read_json(tmp_path, P.DOUBLE, cell)
 
 
-def test_text_that_says_nan_stays_text(tmp_path: Path) -> None:
+def test_text_nan_stays_text(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     schema = Schema(
         (Field("id", P.STRING),),
@@ -109,9 +107,7 @@ def test_text_that_says_nan_stays_text(tmp_path: Path) -> None:
         ('{"id": ' + "[" * 100_000 + "}", "row"),
     ],
 )
-def test_a_line_that_is_no_row_is_set_aside(
-    tmp_path: Path, kind: FieldType, line: str, reason: str
-) -> None:
+def test_invalid_line_is_rejected(tmp_path: Path, kind: FieldType, line: str, reason: str) -> None:
     path, aside = tmp_path / "rows.jsonl", tmp_path / "rejected.jsonl"
     path.write_text(f'{{"id": 1}}\n{line}\n{{"id": 3, "x": null}}\n')
     with aside.open("w") as sink:
@@ -133,7 +129,7 @@ def test_a_line_that_is_no_row_is_set_aside(
         (P.TIMESTAMP, "2026-03-01"),
     ],
 )
-def test_every_year_that_a_type_has_is_read(tmp_path: Path, kind: FieldType, text: str) -> None:
+def test_every_year_of_a_type_is_read(tmp_path: Path, kind: FieldType, text: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(f"id,x\n1,{text}\n")
     (batch,) = read_csv(path, RowChecker(schema_of(kind), str(path), None))
@@ -153,9 +149,7 @@ def test_every_year_that_a_type_has_is_read(tmp_path: Path, kind: FieldType, tex
         (P.TIMESTAMP, "12026-03-01T06:00:00+01:00"),
     ],
 )
-def test_what_is_no_time_of_a_far_year_is_refused(
-    tmp_path: Path, kind: FieldType, text: str
-) -> None:
+def test_invalid_time_of_a_far_year_is_refused(tmp_path: Path, kind: FieldType, text: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(f"id,x\n1,{text}\n")
     with pytest.raises(InvalidRequestError, match=r"rows\.csv, row 1: field 'x'"):

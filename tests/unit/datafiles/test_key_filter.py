@@ -1,4 +1,4 @@
-"""Key filters never deny a key that a file holds, and say when they are not what they must be."""
+"""Key filters pass every key of their file and detect damage."""
 
 import struct
 from pathlib import Path
@@ -64,29 +64,27 @@ def built(hashes: np.ndarray, bits: int = 14, bytes_max: int = 2**25, turn: int 
 
 
 @given(schemas_and_keys())
-def test_keys_hash_alike_in_columns_and_one_by_one(drawn: tuple[Schema, list[Key]]):
+def test_hashes_of_columns_and_single_keys_are_equal(drawn: tuple[Schema, list[Key]]):
     schema, keys = drawn
     half = len(keys) // 2
     batches = [batch_of(schema, keys).slice(0, half), batch_of(schema, keys).slice(half)]
     assert hashes_of_rows(schema, batches).tolist() == hashes_of_keys(schema, keys).tolist()
 
 
-def test_the_hash_is_sparks():
+def test_hash_equals_spark():
     # SELECT xxhash64('Spark'), xxhash64('Spark', array(123), 2) and others of Spark's own tests.
     text = Schema((Field("key", PrimitiveType.STRING),))
     assert hash_of_key(text, ("Spark",)) == np.int64(-4294468057691064905).view(np.uint64)
     assert hash_of_key(LONG, (1,)) == np.int64(-7001672635703045582).view(np.uint64)
 
 
-def test_a_key_of_two_fields_is_not_the_key_of_their_texts_together():
+def test_hash_separates_fields():
     schema = Schema((Field("a", PrimitiveType.STRING), Field("b", PrimitiveType.STRING)))
     assert hash_of_key(schema, ("ab", "c")) != hash_of_key(schema, ("a", "bc"))
 
 
 @given(schemas_and_keys(), st.integers(1, 64))
-def test_a_filter_never_denies_a_key_that_it_was_made_of(
-    drawn: tuple[Schema, list[Key]], bits: int
-):
+def test_filter_passes_every_added_key(drawn: tuple[Schema, list[Key]], bits: int):
     schema, keys = drawn
     hashes = hashes_of_keys(schema, sorted(keys))
     made = built(hashes, bits, turn=7)
@@ -96,7 +94,7 @@ def test_a_filter_never_denies_a_key_that_it_was_made_of(
 
 
 @given(st.integers(0, 3000), st.integers(1, 500), st.integers(1, 64), st.integers(64, 8192))
-def test_nor_if_more_keys_came_than_may_wait(count: int, waiting: int, bits: int, bytes_max: int):
+def test_folded_filter_passes_every_added_key(count: int, waiting: int, bits: int, bytes_max: int):
     hashes = random_hashes(count, seed=count)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_WAITING_MAX", waiting)
@@ -119,7 +117,7 @@ def test_few_absent_keys_pass(
     assert made.may_hold(random_hashes(200_000, seed=2)).mean() < rate_max
 
 
-def test_a_filter_folded_from_the_widest_is_as_one_made_at_once(monkeypatch: pytest.MonkeyPatch):
+def test_folded_filter_equals_a_direct_one(monkeypatch: pytest.MonkeyPatch):
     # 16 bits for each of 4096 keys are 256 blocks, a power of two, as folding makes.
     hashes = random_hashes(4096, seed=5)
     at_once = built(hashes, bits=16)
@@ -130,18 +128,18 @@ def test_a_filter_folded_from_the_widest_is_as_one_made_at_once(monkeypatch: pyt
     assert np.array_equal(folded.blocks, at_once.blocks)
 
 
-def test_rows_of_one_key_count_once():
+def test_equal_keys_count_once():
     made = built(np.repeat(random_hashes(100, seed=3), 1000))
     assert made is not None
     assert made.keys == 100
     assert made.blocks.nbytes < 200
 
 
-def test_too_many_keys_for_the_largest_filter_have_none():
+def test_too_many_keys_have_no_filter():
     assert built(random_hashes(1000, seed=4), bytes_max=256) is None
 
 
-def test_what_is_written_is_read_again():
+def test_filter_round_trip():
     hashes = random_hashes(1000, seed=6)
     made = built(hashes)
     assert made is not None
@@ -151,7 +149,7 @@ def test_what_is_written_is_read_again():
     assert read.may_hold(hashes).all()
 
 
-def test_the_format_stays_as_the_design_note_has_it():
+def test_format_equals_the_specification():
     blocks = np.zeros((2, 8), np.uint32)
     content = KeyFilter(blocks, 0).to_bytes()
     assert content[:8] == b"SLPRFLTR"
@@ -161,7 +159,7 @@ def test_the_format_stays_as_the_design_note_has_it():
     assert len(content) == 48 + 2 * 32
 
 
-def test_the_upper_half_chooses_the_block():
+def test_upper_half_of_the_hash_selects_the_block():
     upper = np.array([0, 1, 2**31 - 1, 2**31, 2**32 - 1], np.uint64) << np.uint64(32)
     for count, places in ((1, [0] * 5), (2, [0, 0, 0, 1, 1]), (10, [0, 0, 4, 5, 9])):
         for one, place in zip(upper, places, strict=True):
@@ -171,7 +169,7 @@ def test_the_upper_half_chooses_the_block():
 
 
 @pytest.mark.parametrize("low", [1, 0x10000001, 0x08000001, 0x02000001])
-def test_a_hash_sets_the_bits_that_parquet_says(low: int):
+def test_hash_sets_the_bits_of_parquets_specification(low: int):
     made = built(np.array([0x80000000_00000000 | low], np.uint64), bits=64)
     assert made is not None
     salts = [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D]
@@ -181,7 +179,7 @@ def test_a_hash_sets_the_bits_that_parquet_says(low: int):
 
 
 @given(st.data())
-def test_any_damage_is_noticed(data: st.DataObject):
+def test_any_damage_is_detected(data: st.DataObject):
     made = built(random_hashes(20, seed=7))
     assert made is not None
     content = bytearray(made.to_bytes())
@@ -193,7 +191,7 @@ def test_any_damage_is_noticed(data: st.DataObject):
         key_filter_from_bytes(bytes(content), "f.filter")
 
 
-def test_a_newer_version_is_refused_by_name():
+def test_newer_version_is_refused():
     made = built(random_hashes(20, seed=8))
     assert made is not None
     content = bytearray(made.to_bytes())
@@ -208,7 +206,7 @@ def written(folder: Path, settings: FileSettings, keys: range = range(0, 2000, 2
     return writer.finish()
 
 
-def test_a_data_file_has_a_filter_of_its_keys_beside_it(tmp_path: Path):
+def test_data_file_has_a_filter_of_its_keys(tmp_path: Path):
     file = written(tmp_path, FileSettings())
     assert FILTER_SUFFIX in file.sidecars
     made = key_filter_from_bytes((tmp_path / "f.parquet.filter").read_bytes(), "f")
@@ -218,7 +216,7 @@ def test_a_data_file_has_a_filter_of_its_keys_beside_it(tmp_path: Path):
 
 
 @pytest.mark.parametrize("left_out", [{"filter_bits_per_key": 0}, {"filter_bytes_max": 64}])
-def test_a_data_file_without_a_filter_names_none(tmp_path: Path, left_out: dict):
+def test_data_file_without_a_filter(tmp_path: Path, left_out: dict):
     file = written(tmp_path, FileSettings(**left_out))
     assert FILTER_SUFFIX not in file.sidecars
     assert not (tmp_path / "f.parquet.filter").exists()

@@ -1,4 +1,4 @@
-"""The merge, the sort, the routing and the writer, held against plain Python sorting."""
+"""Merge, sort, routing and writer, compared with sorting in Python."""
 
 import errno
 import gc
@@ -86,7 +86,7 @@ def engine(folder: Path, **options: Any) -> EngineSettings:
 
 @quick
 @given(st.lists(rows_strategy.filter(len), min_size=1, max_size=6), st.integers(2, 4))
-def test_a_merge_gives_all_rows_in_key_order(
+def test_merge_yields_all_rows_in_key_order(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[Row]], most: int
 ) -> None:
     folder = tmp_path_factory.mktemp("merge")
@@ -103,7 +103,7 @@ def test_a_merge_gives_all_rows_in_key_order(
 
 @quick
 @given(rows_strategy.filter(len), st.data())
-def test_only_rows_of_the_regions_are_merged(
+def test_merge_yields_rows_of_the_regions_only(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("regions")
@@ -128,7 +128,7 @@ def test_only_rows_of_the_regions_are_merged(
 
 @pytest.mark.parametrize("count", [1, 2, 9, 70])
 @pytest.mark.parametrize("partitions", [1, 2])
-def test_a_merge_never_sorts(tmp_path: Path, count: int, partitions: int) -> None:
+def test_merge_plan_never_sorts(tmp_path: Path, count: int, partitions: int) -> None:
     url = write_file(tmp_path, "a.parquet", [("a", 1, 1, b"x"), ("b", 1, 1, None)])
     regions = (key_region(SCHEMA, ("a", 1)),)
     inputs = tuple(MergeInput(url, regions if i % 2 else None) for i in range(count))
@@ -139,13 +139,13 @@ def test_a_merge_never_sorts(tmp_path: Path, count: int, partitions: int) -> Non
     assert ("SortPreservingMergeExec" in plan) == (count > 1)
 
 
-def test_columns_and_a_limit_go_down(tmp_path: Path) -> None:
+def test_columns_and_limit_are_pushed_down(tmp_path: Path) -> None:
     url = write_file(tmp_path, "a.parquet", [("b", 1, 1, b"2"), ("a", 1, 1, b"1")])
     request = MergeRequest(SCHEMA, (MergeInput(url), MergeInput(url)), ("v",), limit=3)
     assert rows_of(merge(request, engine(tmp_path))) == [(b"1",), (b"1",), (b"2",)]
 
 
-def test_a_missing_file_and_a_torn_one_are_told_apart(tmp_path: Path) -> None:
+def test_missing_and_torn_files_raise_different_errors(tmp_path: Path) -> None:
     url = write_file(tmp_path, "a.parquet", [("a", 1, 1, b"x")] * 1000)
     gone = MergeInput(str(tmp_path / "gone.parquet"))
     for inputs in [(gone,), (MergeInput(url), gone), (gone, MergeInput(url), MergeInput(url))]:
@@ -169,7 +169,7 @@ def two_dimensional_leaves() -> list[Partition]:
 
 @quick
 @given(rows_strategy, st.sampled_from(FileStrategy), st.booleans(), st.integers(1, 3))
-def test_sorted_rows_go_to_the_leaves_that_own_them(
+def test_sorted_rows_are_written_to_their_leaves(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[Row],
     strategy: FileStrategy,
@@ -215,7 +215,7 @@ def check_file(folder: Path, written: WrittenFile, leaves: dict[Any, Partition])
     return rows
 
 
-def test_a_sort_larger_than_its_memory_spills_and_stays_right(tmp_path: Path) -> None:
+def test_sort_beyond_memory_spills(tmp_path: Path) -> None:
     schema = Schema((Field("k", P.LONG),), (), (Field("s", P.STRING),))
     numbers = list(range(400_000))
     random.Random(5).shuffle(numbers)
@@ -227,9 +227,7 @@ def test_a_sort_larger_than_its_memory_spills_and_stays_right(tmp_path: Path) ->
     assert keys == sorted(numbers)
 
 
-def test_a_full_disk_fails_the_write_and_nothing_looks_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_leaves_no_complete_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Any, table: Any, **_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -241,14 +239,14 @@ def test_a_full_disk_fails_the_write_and_nothing_looks_whole(
 
 
 @pytest.mark.parametrize("strategy", FileStrategy)
-def test_a_stream_of_empty_batches_writes_no_file(tmp_path: Path, strategy: FileStrategy) -> None:
+def test_empty_batches_write_no_file(tmp_path: Path, strategy: FileStrategy) -> None:
     target = WriteTarget(DataRoot(tmp_path), "0a0a0a0a", SCHEMA, LEAVES, 7)
     empty = batch_of([("a", 1, 1, b"x")]).slice(0, 0)
     assert write_sorted(iter([empty, empty]), target, strategy) == []
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_a_write_that_is_interrupted_leaves_no_file(tmp_path: Path) -> None:
+def test_interrupted_write_leaves_no_file(tmp_path: Path) -> None:
     def interrupted() -> Iterator[pa.RecordBatch]:
         yield batch_of([("a", 1, 1, b"x")])
         raise KeyboardInterrupt
@@ -259,7 +257,7 @@ def test_a_write_that_is_interrupted_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.parquet*"))
 
 
-def test_a_disk_that_refuses_a_pass_is_unavailable_and_nothing_is_left(
+def test_full_disk_during_a_pass_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> None:

@@ -1,4 +1,4 @@
-"""The engine's way of writing a merge, held against the streaming one."""
+"""The engine's writer of a merge, compared with the streaming writer."""
 
 import subprocess
 import sys
@@ -113,7 +113,7 @@ def files_below(folder: Path) -> list[Path]:
 @given(
     st.lists(rows_strategy, min_size=1, max_size=4), st.integers(1, 20), st.sampled_from([0, 14])
 )
-def test_what_the_engine_writes_is_what_would_be_streamed(
+def test_engine_and_streaming_writer_write_equal_files(
     tmp_path_factory: pytest.TempPathFactory,
     files: list[Rows],
     group_rows: int,
@@ -154,7 +154,7 @@ def test_what_the_engine_writes_is_what_would_be_streamed(
     assert verify_file(DataRoot(folder / "a"), SCHEMA, ExpectedFile(file)) == []
 
 
-def test_the_tap_sits_above_a_merge_that_never_sorts(tmp_path: Path) -> None:
+def test_tap_is_above_a_merge_without_sort(tmp_path: Path) -> None:
     request = numbers(tmp_path, 100, files=3)
     with merge_plan(request, engine(tmp_path)) as plan:
         tap = KeyTap(NUMBERS, FileSettings().key_facts(NUMBERS), lambda _: None)
@@ -165,7 +165,7 @@ def test_the_tap_sits_above_a_merge_that_never_sorts(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("by_engine_only")
-def test_rows_of_an_aggregating_table_are_aggregated_and_filtered(tmp_path: Path) -> None:
+def test_written_rows_are_aggregated_and_filtered(tmp_path: Path) -> None:
     schema = Schema((Field("key", P.LONG),), (), (Field("n", P.LONG),))
     inputs = written_inputs(tmp_path, schema, [[(k, 1) for k in range(50)]] * 3)
     step = ProcessingStep(Processing((), parse_aggregations("sum(n)")), START_MS)
@@ -178,7 +178,7 @@ def test_rows_of_an_aggregating_table_are_aggregated_and_filtered(tmp_path: Path
     }
 
 
-def test_no_rows_make_no_file(tmp_path: Path) -> None:
+def test_no_rows_write_no_file(tmp_path: Path) -> None:
     schema = Schema((Field("key", P.LONG),), (), (Field("at", P.TIMESTAMP),))
     inputs = written_inputs(tmp_path, schema, [[(1, datetime(1990, 1, 1, tzinfo=UTC))]])
     step = ProcessingStep(Processing(parse_filters("ageOff(at,1000)"), ()), START_MS)
@@ -188,7 +188,7 @@ def test_no_rows_make_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("by_engine_only")
-def test_a_file_is_laid_out_as_the_table_says(tmp_path: Path) -> None:
+def test_file_has_the_layout_of_the_settings(tmp_path: Path) -> None:
     rows = [[(k, f"{k:010d}", "ab"[k % 2]) for k in range(n, 60_000, 2)] for n in range(2)]
     request = MergeRequest(NUMBERS, written_inputs(tmp_path, NUMBERS, rows))
     file = write_merge(
@@ -205,7 +205,7 @@ def test_a_file_is_laid_out_as_the_table_says(tmp_path: Path) -> None:
     assert all(first.column(c).has_offset_index for c in range(3))
 
 
-def test_few_rows_and_uneven_ones_are_streamed(
+def test_few_or_uneven_rows_use_the_streaming_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: Any) -> None:
@@ -229,7 +229,7 @@ def test_few_rows_and_uneven_ones_are_streamed(
 
 
 @pytest.mark.usefixtures("by_engine_only")
-def test_whoever_hears_of_rows_can_stop_it_and_nothing_is_left(tmp_path: Path) -> None:
+def test_progress_callback_can_stop_the_write(tmp_path: Path) -> None:
     def stop(rows: int) -> None:
         raise StateMovedOnError(f"no more after {rows}")
 
@@ -246,7 +246,7 @@ def test_whoever_hears_of_rows_can_stop_it_and_nothing_is_left(tmp_path: Path) -
 
 @pytest.mark.usefixtures("by_engine_only")
 @pytest.mark.parametrize("what_is_left", [None, b""])
-def test_an_input_that_goes_before_the_write_is_missed(
+def test_input_deleted_before_the_write_raises(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     what_is_left: bytes | None,
@@ -267,7 +267,7 @@ def test_an_input_that_goes_before_the_write_is_missed(
     assert files_below(tmp_path / "out") == []
 
 
-def test_an_input_that_goes_before_its_footer_is_looked_at_is_missed(
+def test_input_deleted_before_its_footer_is_read_raises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = numbers(tmp_path, 60_000)
@@ -285,7 +285,7 @@ def test_an_input_that_goes_before_its_footer_is_looked_at_is_missed(
     assert files_below(tmp_path / "out") == []
 
 
-def test_batches_without_rows_pass_the_tap() -> None:
+def test_empty_batches_pass_the_tap() -> None:
     tap = KeyTap(NUMBERS, FileSettings().key_facts(NUMBERS), lambda _: None)
     with tap:
         for keys in ([1, 2], [], [3]):
@@ -295,7 +295,7 @@ def test_batches_without_rows_pass_the_tap() -> None:
 
 
 @pytest.mark.usefixtures("by_engine_only")
-def test_a_name_that_is_taken_is_left_as_it_is(
+def test_existing_file_of_the_same_name_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "taken.parquet").write_text("others' rows")
@@ -309,7 +309,7 @@ def test_a_name_that_is_taken_is_left_as_it_is(
     assert (tmp_path / "taken.parquet").read_text() == "others' rows"
 
 
-def test_what_a_killed_writer_leaves_is_named_as_an_orphan(tmp_path: Path) -> None:
+def test_files_of_a_killed_writer_have_orphan_names(tmp_path: Path) -> None:
     program = f"""
         import os, signal
         from pathlib import Path
@@ -345,7 +345,7 @@ def made(tmp_path: Path) -> tuple[DataRoot, DataFile]:
 
 
 @pytest.mark.parametrize("place", [0, 0.2, 0.5, 0.9, 0.999])
-def test_any_flipped_bit_is_found(made: tuple[DataRoot, DataFile], place: float) -> None:
+def test_any_flipped_bit_is_detected(made: tuple[DataRoot, DataFile], place: float) -> None:
     root, file = made
     path = Path(root.url_of(file.path))
     content = bytearray(path.read_bytes())
@@ -354,7 +354,7 @@ def test_any_flipped_bit_is_found(made: tuple[DataRoot, DataFile], place: float)
     assert verify_file(root, NUMBERS, ExpectedFile(file))
 
 
-def test_a_checksum_that_is_none_is_told_by_its_own_name(made: tuple[DataRoot, DataFile]) -> None:
+def test_error_names_the_invalid_checksum(made: tuple[DataRoot, DataFile]) -> None:
     root, file = made
     Path(root.url_of(file.path + CHECKSUM_SUFFIX)).write_bytes(b"xxh3-128 12\n")
     (fault,) = verify_file(root, NUMBERS, ExpectedFile(file))

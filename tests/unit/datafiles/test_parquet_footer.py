@@ -1,4 +1,4 @@
-"""A footer with fewer row groups is one of a file that has no others."""
+"""Footers of some row groups, and torn footers."""
 
 import io
 from pathlib import Path
@@ -46,7 +46,7 @@ def footer_of(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("row_groups", FILES)
-def test_all_row_groups_make_the_same_footer(row_groups: int) -> None:
+def test_footer_of_all_row_groups_is_identical(row_groups: int) -> None:
     content = FILES[row_groups]
     parts = split_footer(footer_of(content))
     groups = range(len(parts.row_groups))
@@ -55,7 +55,7 @@ def test_all_row_groups_make_the_same_footer(row_groups: int) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.data())
-def test_some_row_groups_make_a_file_of_their_rows(data: st.DataObject) -> None:
+def test_footer_of_some_row_groups_has_their_rows(data: st.DataObject) -> None:
     content = FILES[data.draw(st.sampled_from(sorted(FILES)))]
     whole = pq.ParquetFile(io.BytesIO(content))
     chosen = sorted(data.draw(st.sets(st.integers(0, whole.num_row_groups - 1))))
@@ -73,7 +73,7 @@ def test_some_row_groups_make_a_file_of_their_rows(data: st.DataObject) -> None:
 @example(b"\x19\xf1\xff\xff\xff\xff\xff\xff\xff\x7f")
 @settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=60))
-def test_what_is_no_footer_is_refused_and_never_read_beyond_its_end(data: bytes) -> None:
+def test_invalid_footer_is_refused(data: bytes) -> None:
     try:
         split_footer(data)
     except ValueError:
@@ -81,7 +81,7 @@ def test_what_is_no_footer_is_refused_and_never_read_beyond_its_end(data: bytes)
     assert len(data) > 4
 
 
-def test_a_torn_footer_is_refused_wherever_it_is_cut() -> None:
+def test_torn_footer_is_refused() -> None:
     footer = footer_of(FILES[2])
     parts = split_footer(footer)
     for end in range(len(footer) - len(parts.after)):
@@ -90,12 +90,12 @@ def test_a_torn_footer_is_refused_wherever_it_is_cut() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"", b"PAR1", b"\0\0\0\0PAR2", b"\0" * 8])
-def test_a_file_that_does_not_end_in_a_footer_is_refused(tail: bytes) -> None:
+def test_file_without_footer_is_refused(tail: bytes) -> None:
     with pytest.raises(ValueError, match="does not end as a Parquet file"):
         footer_length(tail)
 
 
-def test_the_engine_itself_reads_such_a_file(tmp_path: Path) -> None:
+def test_datafusion_reads_a_footer_of_some_row_groups(tmp_path: Path) -> None:
     from datafusion import SessionContext
 
     content = FILES[16]

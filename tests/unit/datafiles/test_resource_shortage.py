@@ -1,4 +1,4 @@
-"""A machine that is short of files, memory or disk is unavailable, not a fault of the request."""
+"""A lack of files, memory or disk is unavailable, not a fault of the request."""
 
 import errno
 import os
@@ -76,27 +76,25 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_file_of_a_user_that_cannot_be_opened_for_now_is_not_refused(
-    files: Path, reader: str
-) -> None:
+def test_unopenable_user_file_is_unavailable(files: Path, reader: str) -> None:
     with no_more_files(), pytest.raises(UnavailableError, match=r"(?i)too many open files"):
         READERS[reader](files)
 
 
-def test_a_wheel_that_cannot_be_opened_for_now_is_not_refused(tmp_path: Path) -> None:
+def test_unopenable_wheel_is_unavailable(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path)
     with no_more_files(), pytest.raises(UnavailableError, match=r"(?i)too many open files"):
         BUILT_IN_CODE.registry.add([wheel])
 
 
-def test_a_file_that_a_user_may_not_read_or_that_is_missing_is_refused(files: Path) -> None:
+def test_unreadable_or_missing_user_file_is_refused(files: Path) -> None:
     (files / "rows.parquet").unlink()
     with pytest.raises(InvalidRequestError):
         READERS["parquet"](files)
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM, errno.ESTALE])
-def test_a_disk_that_fails_while_text_is_read_is_unavailable(
+def test_disk_error_during_a_read_of_text_is_unavailable(
     files: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Failing:
@@ -115,7 +113,7 @@ def test_a_disk_that_fails_while_text_is_read_is_unavailable(
             READERS[reader](files)
 
 
-def test_a_data_file_that_cannot_be_opened_for_now_is_not_damaged(table: RealTable) -> None:
+def test_unopenable_data_file_is_unavailable(table: RealTable) -> None:
     (file,) = table.ingest(range(10))
     region = table.leaves()[0].region
     assert verify_file(table.root, table.schema, ExpectedFile(file)) == []
@@ -126,7 +124,7 @@ def test_a_data_file_that_cannot_be_opened_for_now_is_not_damaged(table: RealTab
             verify_file(table.root, table.schema, ExpectedFile(file))
 
 
-def test_the_engine_says_when_it_cannot_open_a_file_for_now(table: RealTable) -> None:
+def test_engine_without_file_descriptors_is_unavailable(table: RealTable) -> None:
     (file,) = table.ingest(range(10))
     request = MergeRequest(table.schema, (MergeInput(table.root.url_of(file.path)),))
     settings = EngineSettings(table.folder / "spill", threads=1)
@@ -153,7 +151,7 @@ class PanicException(BaseException):
         ),
     ],
 )
-def test_what_the_engine_raises_when_resources_run_out_is_unavailable(error: BaseException) -> None:
+def test_resource_errors_of_the_engine_are_unavailable(error: BaseException) -> None:
     with pytest.raises(UnavailableError), engine_errors():
         raise error
     if isinstance(error, Exception):
@@ -164,19 +162,19 @@ def test_what_the_engine_raises_when_resources_run_out_is_unavailable(error: Bas
 @pytest.mark.parametrize(
     "text", ["Parquet error: Invalid footer", "Is a directory (os error 21)", "code: 7"]
 )
-def test_other_errors_of_the_engine_are_of_the_data(text: str) -> None:
+def test_other_errors_of_the_engine_are_data_errors(text: str) -> None:
     with pytest.raises(DataError), engine_errors():
         raise Exception(text)
 
 
-def test_a_process_is_not_dead_because_files_ran_out() -> None:
+def test_process_check_survives_a_lack_of_files() -> None:
     me = this_process()
     with no_more_files(), pytest.raises(UnavailableError):
         is_alive(me)
     assert is_alive(me)
 
 
-def test_rows_that_cannot_be_staged_are_unavailable(tmp_path: Path) -> None:
+def test_failed_staging_is_unavailable(tmp_path: Path) -> None:
     batch = pa.record_batch({"key": pa.array([1], pa.int64()), "v": ["one"]})
     with no_more_files(), pytest.raises(UnavailableError):
         UnsortedRows(LONG_SCHEMA, tmp_path).add_batches([batch])

@@ -1,4 +1,4 @@
-"""Sketches and samples tell where keys lie; a torn sidecar is told as such."""
+"""Sketches, samples and torn sketch sidecars."""
 
 import bisect
 import struct
@@ -30,7 +30,7 @@ SCHEMA = Schema(
 )
 
 
-def test_sketches_survive_the_sidecar_with_any_text() -> None:
+def test_sketches_round_trip_with_any_text() -> None:
     texts = [f"é{i:04d}𝄞" for i in range(2000)]
     numbers = [i * 10**12 - 10**15 for i in range(2000)]
     raws = [struct.pack(">I", i) for i in range(2000)]
@@ -50,14 +50,14 @@ def test_sketches_survive_the_sidecar_with_any_text() -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 3, 20, -1])
-def test_a_torn_sidecar_is_told_by_its_path(cut: int) -> None:
+def test_error_names_the_torn_sidecar(cut: int) -> None:
     content = sketches_to_bytes(SCHEMA, sketches_of([["a"], [1], [b"x"]]))
     with pytest.raises(DataError, match=r"sidecar t/x\.sketches"):
         sketches_from_bytes(SCHEMA, content[:cut], "t/x.sketches")
 
 
 @given(st.lists(st.integers(1, 3000), max_size=30))
-def test_a_sample_is_evenly_spaced_whatever_the_batches(sizes: list[int]) -> None:
+def test_sample_is_evenly_spaced_for_any_batches(sizes: list[int]) -> None:
     sampler = KeySampler(Schema((Field("n", PrimitiveType.LONG),)))
     start = 0
     for size in sizes:
@@ -71,10 +71,10 @@ def test_a_sample_is_evenly_spaced_whatever_the_batches(sizes: list[int]) -> Non
         assert start <= 4096 * stride * 2 or stride == 1
 
 
-def test_quantiles_weigh_points() -> None:
+def test_quantiles_are_weighted() -> None:
     points = [("a", 1.0), ("b", 8.0), ("c", 1.0)]
     assert weighted_quantiles(points, [0.05, 0.5, 0.95]) == ["a", "b", "c"]
 
 
-def test_only_distinct_values_that_cut_the_range_are_kept() -> None:
+def test_distinct_inside_keeps_cuts_of_the_range() -> None:
     assert distinct_inside([0, 1, 1, 5, 9, 10], Range(0, 10)) == [1, 5, 9]

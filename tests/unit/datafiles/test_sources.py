@@ -1,4 +1,4 @@
-"""Sources: rows come out as the table's schema, and what does not fit is refused by place."""
+"""Sources yield rows of the table's schema and refuse others with their place."""
 
 import datetime as dt
 import gzip
@@ -118,7 +118,7 @@ def test_any_layout_of_a_type_is_read_from_parquet(tmp_path: Path) -> None:
     assert not is_scannable(path, file, WIDE)
 
 
-def test_a_parquet_file_of_fitting_types_without_nulls_is_scannable(tmp_path: Path) -> None:
+def test_parquet_of_fitting_types_without_nulls_is_scannable(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"n": pa.array([1, None], pa.int64()), "id": ["a", "b"]}), path)
     file = open_parquet(path, checker(NARROW, path))
@@ -132,7 +132,7 @@ def test_a_parquet_file_of_fitting_types_without_nulls_is_scannable(tmp_path: Pa
     assert not is_scannable(path, file, NARROW)
 
 
-def test_an_upload_of_no_rows_and_no_columns_is_empty(tmp_path: Path) -> None:
+def test_file_without_rows_and_columns_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "none.parquet"
     pq.write_table(pa.table({}), path)
     assert rows_of(read_parquet(path, checker(WIDE, path)), WIDE) == []
@@ -151,7 +151,7 @@ def test_an_upload_of_no_rows_and_no_columns_is_empty(tmp_path: Path) -> None:
         ({"id": ["a"], "n": [1.5]}, r"row 1: field 'n' \(IntType\): 1.5"),
     ],
 )
-def test_parquet_that_does_not_fit_is_refused_by_file_row_group_and_field(
+def test_refusal_of_parquet_names_file_row_group_and_field(
     tmp_path: Path, columns: dict[str, list[Any]], reason: str
 ) -> None:
     path = tmp_path / "bad.parquet"
@@ -161,7 +161,7 @@ def test_parquet_that_does_not_fit_is_refused_by_file_row_group_and_field(
     assert str(path) in str(caught.value)
 
 
-def test_a_truncated_file_or_one_that_is_not_what_its_name_says_is_refused(tmp_path: Path) -> None:
+def test_truncated_or_misnamed_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": ["a"] * 1000, "n": [1] * 1000}), path)
     whole = path.read_bytes()
@@ -188,7 +188,7 @@ BAD_LINES = [
 ]
 
 
-def test_bad_json_lines_are_set_aside_with_file_row_and_reason(tmp_path: Path) -> None:
+def test_rejected_json_lines_have_file_row_and_reason(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(BAD_LINES))
     sink = io.StringIO()
@@ -199,14 +199,14 @@ def test_bad_json_lines_are_set_aside_with_file_row_and_reason(tmp_path: Path) -
     assert all(r["file"] == str(path) and r["reason"] for r in rejected)
 
 
-def test_one_bad_json_line_refuses_the_job_by_row(tmp_path: Path) -> None:
+def test_bad_json_line_refuses_the_job_with_its_row(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(BAD_LINES))
     with pytest.raises(InvalidRequestError, match=r"a\.jsonl, row 2: "):
         list(read_json_lines(path, checker(NARROW, path)))
 
 
-def test_bad_csv_rows_are_set_aside_with_their_numbers(tmp_path: Path) -> None:
+def test_rejected_csv_rows_have_their_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('id,n\na,1\nb,x\nc,2,3\n"d\ne",4\n')
     sink = io.StringIO()
@@ -229,7 +229,7 @@ def test_batches_of_a_program_are_checked(tmp_path: Path) -> None:
         list(read_batches(iter([good, bad]), checker(NARROW, tmp_path)))
 
 
-def test_a_directory_gives_its_files_and_a_missing_or_unknown_one_is_refused(
+def test_directories_are_searched_and_missing_files_refused(
     tmp_path: Path,
 ) -> None:
     for name in ("b.csv", "a.parquet", "notes.txt", "c.jsonl"):
@@ -241,14 +241,14 @@ def test_a_directory_gives_its_files_and_a_missing_or_unknown_one_is_refused(
         find_source_files([tmp_path / "notes.txt"])
 
 
-def test_a_directory_named_like_a_file_stands_for_the_files_in_it(tmp_path: Path) -> None:
+def test_directory_named_like_a_file_is_searched(tmp_path: Path) -> None:
     inner = tmp_path / "in" / "parts.parquet"
     inner.mkdir(parents=True)
     (inner / "part-0.parquet").touch()
     assert find_source_files([tmp_path / "in"]) == [inner / "part-0.parquet"]
 
 
-def test_a_field_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
+def test_field_names_may_contain_dots(tmp_path: Path) -> None:
     schema = Schema(
         (Field("a.b", P.LONG),),
         (),
@@ -268,7 +268,7 @@ def test_a_field_may_have_a_dot_in_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", WIDE.values, ids=lambda f: f.name)
-def test_a_column_of_nothing_but_nulls_may_come_without_a_type(field: Field) -> None:
+def test_column_of_nulls_needs_no_type(field: Field) -> None:
     schema = Schema((Field("id", P.STRING),), (), (replace(field, nullable=True),))
     batch = pa.record_batch({"id": ["a"], field.name: pa.nulls(1)})
     (read,) = read_batches(iter([batch]), checker(schema, Path("rows")))
@@ -281,7 +281,7 @@ LISTS = Schema((Field("id", P.LONG),), (), (Field('a "b"', ListType(P.LONG), nul
 @pytest.mark.parametrize(
     "cell", ["[1,2", "hello", "  ", '[1]}\n{"a":[2]', '[1],"id":7', '["x"]', "[null]"]
 )
-def test_a_cell_that_is_not_json_of_its_field_is_told_by_row(tmp_path: Path, cell: str) -> None:
+def test_invalid_json_cell_is_refused_with_its_row(tmp_path: Path, cell: str) -> None:
     path = tmp_path / "rows.csv"
     quoted = cell.replace('"', '""')
     path.write_text(f'id,"a ""b"""\n1,"[1,\n2]"\n2,"{quoted}"\n3,\n')
@@ -295,7 +295,7 @@ def test_a_cell_that_is_not_json_of_its_field_is_told_by_row(tmp_path: Path, cel
 
 @pytest.mark.parametrize("damage", ["cut off", "cut off early", "torn"])
 @pytest.mark.parametrize("name", ["rows.csv.gz", "rows.jsonl.gz"])
-def test_a_damaged_compressed_file_is_refused(tmp_path: Path, name: str, damage: str) -> None:
+def test_damaged_compressed_file_is_refused(tmp_path: Path, name: str, damage: str) -> None:
     path = tmp_path / name
     ids = [n * 7919 % 9973 for n in range(50_000)]
     lines = (
@@ -313,7 +313,7 @@ def test_a_damaged_compressed_file_is_refused(tmp_path: Path, name: str, damage:
         list(read(path, checker(NARROW, path)))
 
 
-def test_batches_of_wide_rows_have_few_of_them(tmp_path: Path) -> None:
+def test_batches_of_wide_rows_are_short(tmp_path: Path) -> None:
     path = tmp_path / "wide.parquet"
     texts = [f"{n:0100000d}" for n in range(600)]
     pq.write_table(pa.table({"id": texts, "n": range(600)}), path, use_dictionary=False)

@@ -1,4 +1,4 @@
-"""A spill folder that is removed under a running process costs a query at most."""
+"""Removal of the spill folder of a running process."""
 
 import gc
 import shutil
@@ -32,7 +32,7 @@ def settings(tmp_path: Path) -> EngineSettings:
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_a_warm_engine_goes_on_after_its_spill_folder_was_removed(
+def test_engine_recreates_a_removed_spill_folder(
     settings: EngineSettings, is_made_again: bool
 ) -> None:
     engine = QueryEngine(QuerySettings(settings))
@@ -44,7 +44,7 @@ def test_a_warm_engine_goes_on_after_its_spill_folder_was_removed(
     assert sort(engine.session) == ROWS
 
 
-def test_nothing_is_left_in_the_spill_folder_of_an_engine_that_is_gone(
+def test_closed_engine_leaves_no_spill_files(
     settings: EngineSettings,
 ) -> None:
     engine = QueryEngine(QuerySettings(settings))
@@ -55,7 +55,7 @@ def test_nothing_is_left_in_the_spill_folder_of_an_engine_that_is_gone(
     assert list(settings.spill_folder.iterdir()) == []
 
 
-def test_a_sort_whose_spill_folder_is_removed_meanwhile_is_unavailable(
+def test_spill_folder_removed_during_a_sort_is_unavailable(
     settings: EngineSettings,
 ) -> None:
     session = open_session(settings)
@@ -65,7 +65,7 @@ def test_a_sort_whose_spill_folder_is_removed_meanwhile_is_unavailable(
 
 
 @pytest.mark.parametrize("opened", [open_session, open_sql_session])
-def test_a_spill_folder_that_cannot_be_made_is_unavailable(
+def test_failed_creation_of_the_spill_folder_is_unavailable(
     settings: EngineSettings, opened: object
 ) -> None:
     shutil.rmtree(settings.spill_folder)

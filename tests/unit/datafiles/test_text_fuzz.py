@@ -1,4 +1,4 @@
-"""Text of any kind is rows or an invalid request, and what was written is what is read."""
+"""Random text is rows or an invalid request, and written text is read exactly."""
 
 import contextlib
 import csv
@@ -85,7 +85,7 @@ def as_read(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @settings(deadline=None, max_examples=60, print_blob=True)
 @given(ROWS)
-def test_rows_written_as_csv_are_read_as_they_were(rows: list[tuple[Any, ...]]) -> None:
+def test_csv_round_trip(rows: list[tuple[Any, ...]]) -> None:
     lines = ["id,text,ratio,price,at,tags,props\n"]
     for key, text, ratio, price, at, tags, props in rows:
         cells = [
@@ -102,9 +102,7 @@ def test_rows_written_as_csv_are_read_as_they_were(rows: list[tuple[Any, ...]]) 
 
 @settings(deadline=None, max_examples=60, print_blob=True)
 @given(ROWS, st.booleans())
-def test_rows_written_as_json_are_read_as_they_were(
-    rows: list[tuple[Any, ...]], is_ascii: bool
-) -> None:
+def test_json_round_trip(rows: list[tuple[Any, ...]], is_ascii: bool) -> None:
     lines = []
     for row in rows:
         members = dict(zip((f.name for f in SCHEMA.fields), row, strict=True))

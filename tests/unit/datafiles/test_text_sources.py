@@ -1,4 +1,4 @@
-"""Text that is no such file as it says, or has more in a line than is allowed, is refused."""
+"""Malformed text files and too long lines are refused."""
 
 import gzip
 import io
@@ -31,7 +31,7 @@ def rows_of(
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])
-def test_a_line_of_json_that_is_too_long_is_refused_by_file_and_line(
+def test_too_long_json_line_is_refused_with_file_and_line(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text, "_BLOCK_BYTES", 100)
@@ -48,7 +48,7 @@ def test_a_line_of_json_that_is_too_long_is_refused_by_file_and_line(
         rows_of(path, TEXT)
 
 
-def test_a_line_is_not_read_further_than_is_allowed(tmp_path: Path) -> None:
+def test_too_long_line_is_not_read_completely(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl.gz"
     with gzip.open(path, "wb") as sink:
         for _ in range(64):
@@ -80,7 +80,7 @@ def test_a_line_is_not_read_further_than_is_allowed(tmp_path: Path) -> None:
         ('1,"a\n2,"b"\n', 1),
     ],
 )
-def test_a_quote_that_is_not_closed_is_refused_by_file_and_line(
+def test_unclosed_quote_is_refused_with_file_and_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, line: int, rows_before: int
 ) -> None:
     monkeypatch.setattr(text, "_BLOCK_BYTES", 32)
@@ -92,7 +92,7 @@ def test_a_quote_that_is_not_closed_is_refused_by_file_and_line(
 
 
 @pytest.mark.parametrize("header", ['id,"v\n', '"id"x,v\n'])
-def test_a_header_with_a_quote_that_is_not_closed_is_refused(tmp_path: Path, header: str) -> None:
+def test_header_with_an_unclosed_quote_is_refused(tmp_path: Path, header: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(f"{header}1,a\n")
     with pytest.raises(InvalidRequestError, match=r"rows\.csv"):
@@ -101,7 +101,7 @@ def test_a_header_with_a_quote_that_is_not_closed_is_refused(tmp_path: Path, hea
 
 @pytest.mark.parametrize("rows_before", [0, 5, 6, 7, 50])
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", ""])
-def test_quotes_where_they_may_be_are_read(
+def test_valid_quotes_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, rows_before: int
 ) -> None:
     monkeypatch.setattr(text, "_BLOCK_BYTES", 32)
@@ -114,7 +114,7 @@ def test_quotes_where_they_may_be_are_read(
     assert rows_of(path, TEXT, line_bytes_max=20) == expected
 
 
-def test_a_csv_row_that_is_too_long_is_refused(tmp_path: Path) -> None:
+def test_too_long_csv_row_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     longest = "x" * 9 * 1024**2
     path.write_text(f'id,v\n1,"{longest}"\n2,{longest}\n')
@@ -127,7 +127,7 @@ def test_a_csv_row_that_is_too_long_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [P.INT, P.LONG], ids=str)
 @pytest.mark.parametrize("cell", ["0x10", "0X1F", "-0x1", "1_0", "+1", "１", "1e2", " 1"])
-def test_only_decimal_digits_are_a_whole_number(
+def test_whole_numbers_have_decimal_digits_only(
     tmp_path: Path, kind: PrimitiveType, cell: str
 ) -> None:
     path = tmp_path / "rows.csv"
@@ -152,9 +152,7 @@ def test_only_decimal_digits_are_a_whole_number(
         (MapType(P.TIMESTAMP, P.LONG), '{"2020-01-01": 1, "2020-01-01T00:00:00": 2}'),
     ],
 )
-def test_a_key_that_comes_twice_in_a_map_refuses_its_row(
-    tmp_path: Path, kind: FieldType, cell: str
-) -> None:
+def test_duplicate_map_key_refuses_its_row(tmp_path: Path, kind: FieldType, cell: str) -> None:
     path = tmp_path / "rows.jsonl"
     once = cell.split(",")[0] + "}"
     path.write_text("".join(f'{{"id": 1, "v": {each}}}\n' for each in (once, cell, once, "{}")))

@@ -1,4 +1,4 @@
-"""Every type at its limits, through every input: a value is stored as it is, or refused."""
+"""Values at the limits of every type, through every input, are stored exactly or refused."""
 
 import json
 from collections.abc import Iterator
@@ -289,7 +289,7 @@ def ids(value: Any) -> str:
 @pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("limits", LIMITS, ids=ids)
-def test_text_at_a_types_limits_is_stored_as_it_is_or_refused(
+def test_text_at_type_limits_is_stored_exactly_or_refused(
     tmp_path: Path, limits: Limits, shape: str, name: str
 ) -> None:
     kind = shaped(limits, shape)
@@ -304,7 +304,7 @@ def test_text_at_a_types_limits_is_stored_as_it_is_or_refused(
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
 @pytest.mark.parametrize("limits", LIMITS, ids=ids)
-def test_keys_of_maps_at_a_types_limits_are_stored_as_they_are_or_refused(
+def test_map_keys_at_type_limits_are_stored_exactly_or_refused(
     tmp_path: Path, limits: Limits, name: str
 ) -> None:
     kind = MapType(limits.kind, P.LONG)
@@ -321,7 +321,7 @@ def test_keys_of_maps_at_a_types_limits_are_stored_as_they_are_or_refused(
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("limits", LIMITS, ids=ids)
-def test_arrow_values_at_a_types_limits_are_stored_as_they_are_or_refused(
+def test_arrow_values_at_type_limits_are_stored_exactly_or_refused(
     limits: Limits, shape: str
 ) -> None:
     kind = shaped(limits, shape)
@@ -340,7 +340,7 @@ def test_arrow_values_at_a_types_limits_are_stored_as_they_are_or_refused(
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("limits", LIMITS, ids=ids)
-def test_parquet_values_at_a_types_limits_are_stored_as_they_are_or_refused(
+def test_parquet_values_at_type_limits_are_stored_exactly_or_refused(
     tmp_path: Path, limits: Limits, shape: str
 ) -> None:
     kind = shaped(limits, shape)
@@ -360,7 +360,7 @@ def test_parquet_values_at_a_types_limits_are_stored_as_they_are_or_refused(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_parquet_timestamps_of_96_bits_are_stored_as_they_are_or_refused(
+def test_parquet_96_bit_timestamps_are_stored_exactly_or_refused(
     tmp_path: Path, shape: str
 ) -> None:
     kind = shaped(TIMESTAMPS, shape)

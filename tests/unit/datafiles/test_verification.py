@@ -1,4 +1,4 @@
-"""Damage of every kind is found, named, and found in the row group that it is in."""
+"""Verification finds and locates every kind of damage."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +45,7 @@ def written(table: RealTable, file: DataFile, rows: list[tuple[int | None, str]]
     pq.write_table(pa.table([*columns, values], schema=kind), path, row_group_size=100)
 
 
-def test_a_whole_file_has_no_fault_and_all_its_rows_are_read(
+def test_whole_file_has_no_fault_and_all_rows_are_read(
     made: tuple[RealTable, DataFile],
 ) -> None:
     table, file = made
@@ -58,7 +58,7 @@ def test_a_whole_file_has_no_fault_and_all_its_rows_are_read(
 
 @pytest.mark.parametrize("column", [0, 1, 2])
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
-def test_any_flipped_bit_of_a_page_is_found_in_its_row_group(
+def test_flipped_bit_of_a_page_is_reported_with_its_row_group(
     made: tuple[RealTable, DataFile], column: int, place: float
 ) -> None:
     table, file = made
@@ -74,14 +74,14 @@ def test_any_flipped_bit_of_a_page_is_found_in_its_row_group(
     assert "cannot be read" in fault.fault
 
 
-def test_rows_that_are_missing_or_too_many_are_told(made: tuple[RealTable, DataFile]) -> None:
+def test_wrong_row_count_is_reported(made: tuple[RealTable, DataFile]) -> None:
     table, file = made
     written(table, file, ROWS[:-1])
     assert [f.fault for f in verify(table, file)] == ["it has 999 rows: the state says 1000"]
 
 
 @pytest.mark.parametrize(("at", "group"), [(0, 0), (99, 0), (100, 1), (550, 5), (998, 9)], ids=str)
-def test_rows_out_of_order_are_told_with_their_row_group(
+def test_rows_out_of_order_are_reported_with_their_row_group(
     made: tuple[RealTable, DataFile], at: int, group: int
 ) -> None:
     table, file = made
@@ -93,7 +93,7 @@ def test_rows_out_of_order_are_told_with_their_row_group(
     assert (fault.fault, fault.row_group) == ("its rows are not in key order", found)
 
 
-def test_keys_outside_of_the_bounds_are_told(made: tuple[RealTable, DataFile]) -> None:
+def test_keys_outside_the_bounds_are_reported(made: tuple[RealTable, DataFile]) -> None:
     table, file = made
     narrow = replace(file, largest_key=(99, "é00998"))
     (fault,) = verify(table, narrow)
@@ -102,13 +102,13 @@ def test_keys_outside_of_the_bounds_are_told(made: tuple[RealTable, DataFile]) -
     assert [f.row_group for f in verify(table, wide)] == [0]
 
 
-def test_null_keys_are_told(made: tuple[RealTable, DataFile]) -> None:
+def test_null_keys_are_reported(made: tuple[RealTable, DataFile]) -> None:
     table, file = made
     written(table, file, [*ROWS[:500], (None, "é00500"), *ROWS[501:]])
     assert any("has nulls" in f.fault and f.row_group == 5 for f in verify(table, file))
 
 
-def test_rows_in_another_partition_are_told(made: tuple[RealTable, DataFile]) -> None:
+def test_rows_in_another_partition_are_reported(made: tuple[RealTable, DataFile]) -> None:
     table, file = made
     leaves = [p for p in tree_from_split_points(SCHEMA, [50]) if p.is_leaf]
     good = tuple((leaf, 500) for leaf in leaves)
@@ -121,7 +121,7 @@ def test_rows_in_another_partition_are_told(made: tuple[RealTable, DataFile]) ->
 
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "torn", "text"])
-def test_a_file_without_a_whole_footer_is_told(
+def test_file_without_complete_footer_is_reported(
     made: tuple[RealTable, DataFile], damage: str
 ) -> None:
     table, file = made
@@ -138,7 +138,7 @@ def test_a_file_without_a_whole_footer_is_told(
 
 @pytest.mark.parametrize("damage", ["gone", "torn"])
 @pytest.mark.parametrize("suffix", [".sketches", ".filter"])
-def test_a_sidecar_that_cannot_be_read_is_told_by_its_own_name(
+def test_unreadable_sidecar_is_reported_by_name(
     made: tuple[RealTable, DataFile], suffix: str, damage: str
 ) -> None:
     table, file = made
@@ -151,7 +151,7 @@ def test_a_sidecar_that_cannot_be_read_is_told_by_its_own_name(
     assert fault.path == file.path + suffix
 
 
-def test_a_key_filter_that_denies_keys_of_the_file_is_told(
+def test_key_filter_that_excludes_keys_is_reported(
     made: tuple[RealTable, DataFile],
 ) -> None:
     table, file = made
@@ -163,7 +163,7 @@ def test_a_key_filter_that_denies_keys_of_the_file_is_told(
     assert (fault.fault, fault.row_group) == ("its key filter denies keys that it holds", 0)
 
 
-def test_other_columns_are_told(made: tuple[RealTable, DataFile]) -> None:
+def test_wrong_columns_are_reported(made: tuple[RealTable, DataFile]) -> None:
     table, file = made
     pq.write_table(pa.table({"a": [1], "b": [2]}), table.root.url_of(file.path))
     (fault,) = verify(table, file)

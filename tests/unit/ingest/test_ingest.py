@@ -1,4 +1,4 @@
-"""Ingest: rows that went in can be found in the files that were committed, once."""
+"""Ingests store each row once in the committed files."""
 
 import json
 from collections.abc import Iterator
@@ -105,9 +105,7 @@ def test_a_job_that_comes_again_changes_nothing(table: IngestTable, tmp_path: Pa
     assert stored(table) == [("a", 1)]
 
 
-def test_an_id_that_comes_again_with_other_files_is_refused(
-    table: IngestTable, tmp_path: Path
-) -> None:
+def test_reused_id_with_other_files_is_refused(table: IngestTable, tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", [("a", 1)])
     ingest_files(table, "j1", [path], "r")
     with pytest.raises(InvalidRequestError, match="job id j1 was used by transaction 2"):
@@ -115,7 +113,7 @@ def test_an_id_that_comes_again_with_other_files_is_refused(
     assert stored(table) == [("a", 1)]
 
 
-def test_two_runs_of_one_job_at_once_commit_once(table: IngestTable, tmp_path: Path) -> None:
+def test_concurrent_runs_of_one_job_commit_once(table: IngestTable, tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", [("a", 1)])
 
     def first_run_overtakes(_: int) -> None:
@@ -126,7 +124,7 @@ def test_two_runs_of_one_job_at_once_commit_once(table: IngestTable, tmp_path: P
     assert stored(table) == [("a", 1)]
 
 
-def test_a_run_older_than_half_the_orphan_age_is_not_committed(
+def test_ingest_older_than_half_the_orphan_age_is_not_committed(
     table: IngestTable, tmp_path: Path
 ) -> None:
     clock = FakeClock(system_clock())
@@ -150,7 +148,9 @@ def test_one_bad_row_refuses_the_whole_job(table: IngestTable, tmp_path: Path) -
     assert stored(table) == []
 
 
-def test_a_damaged_page_is_told_by_file_and_row_group(table: IngestTable, tmp_path: Path) -> None:
+def test_error_names_file_and_row_group_of_a_damaged_page(
+    table: IngestTable, tmp_path: Path
+) -> None:
     path = write(tmp_path / "a.parquet", [(f"k{i:03d}" * 9, i) for i in range(300)])
     content = bytearray(path.read_bytes())
     offset = pq.ParquetFile(path).metadata.row_group(7).column(1).data_page_offset
@@ -161,16 +161,14 @@ def test_a_damaged_page_is_told_by_file_and_row_group(table: IngestTable, tmp_pa
     assert stored(table) == []
 
 
-def test_an_empty_upload_is_an_ingest_of_no_rows(table: IngestTable, tmp_path: Path) -> None:
+def test_empty_upload_ingests_no_rows(table: IngestTable, tmp_path: Path) -> None:
     pq.write_table(pa.table({}), tmp_path / "none.parquet")
     result = ingest_files(table, "j1", [tmp_path / "none.parquet"], "r")
     assert (result.rows, result.files, result.number) == (0, 0, 2)
     assert ingest_files(table, "j1", [tmp_path / "none.parquet"], "r").done_before
 
 
-def test_a_file_that_vanishes_under_the_sort_loses_nothing_silently(
-    table: IngestTable, tmp_path: Path
-) -> None:
+def test_file_deleted_during_the_sort_raises(table: IngestTable, tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{n}.parquet", [(n, 1)]) for n in "ab"]
 
     def take_away(_: int) -> None:
@@ -190,7 +188,7 @@ def test_batches_may_come_from_a_generator(table: IngestTable) -> None:
     assert len(stored(table)) == 5000
 
 
-def test_messages_are_read_as_the_formats_say() -> None:
+def test_messages_follow_the_specification() -> None:
     job = ingest_job_from_message('{"tableName":"t","files":["b/k.parquet"],"extra":1}', "m1")
     assert job == IngestJob("m1", ("b/k.parquet",), table_name="t")
     assert ingest_job_from_message(job.to_message(), "m2") == job
@@ -209,12 +207,12 @@ def test_messages_are_read_as_the_formats_say() -> None:
         (json.dumps({"id": {}, "tableName": "t", "files": ["x"]}), '"id" must be text'),
     ],
 )
-def test_a_wrong_message_is_refused_with_its_reason(body: str, reason: str) -> None:
+def test_invalid_message_is_refused_with_its_reason(body: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         ingest_job_from_message(body, "m1")
 
 
-def test_rows_set_aside_are_on_disk_before_the_others_are_committed(
+def test_rejects_are_durable_before_the_commit(
     table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.csv").write_text("k,n\na,1\nb,x\n")
@@ -233,7 +231,7 @@ def test_rows_set_aside_are_on_disk_before_the_others_are_committed(
     assert json.loads(seen[0])["row"] == 2
 
 
-def test_a_run_that_another_run_of_its_job_overtook_took_nothing_in(table: IngestTable) -> None:
+def test_overtaken_run_adds_nothing(table: IngestTable) -> None:
     batch = pa.record_batch({"k": ["a"], "n": [1]})
 
     def overtaken() -> Iterator[pa.RecordBatch]:
@@ -251,7 +249,7 @@ def with_extra_columns(path: Path) -> Path:
     return path
 
 
-def test_columns_that_the_schema_does_not_have_are_left_out_with_a_warning(
+def test_extra_columns_are_ignored_with_a_warning(
     table: IngestTable, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = with_extra_columns(tmp_path / "a.parquet")
@@ -262,31 +260,27 @@ def test_columns_that_the_schema_does_not_have_are_left_out_with_a_warning(
     )
 
 
-def test_columns_that_the_schema_does_not_have_are_refused_if_the_table_says_so(
-    table: IngestTable, tmp_path: Path
-) -> None:
+def test_extra_columns_are_refused_by_property(table: IngestTable, tmp_path: Path) -> None:
     path = with_extra_columns(tmp_path / "a.parquet")
     with pytest.raises(InvalidRequestError, match="not in the schema: 'x', 'tags'"):
         ingest_files(replace(table, refuses_extra_columns=True), "j1", [path], "r")
     assert stored(table) == []
 
 
-def test_a_csv_file_with_another_column_is_refused(table: IngestTable, tmp_path: Path) -> None:
+def test_csv_file_with_an_extra_column_is_refused(table: IngestTable, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("k,n,x\na,1,2\n")
     with pytest.raises(InvalidRequestError, match="not in the schema: 'x'"):
         ingest_files(table, "j1", [tmp_path / "a.csv"], "r")
 
 
-def test_a_job_of_no_files_is_committed_and_adds_nothing(table: IngestTable) -> None:
+def test_job_without_files_is_committed(table: IngestTable) -> None:
     result = ingest_files(table, "j1", [], "[]")
     assert (result.rows, result.files, result.number) == (0, 0, 2)
     assert ingest_files(table, "j1", [], "[]").done_before
     assert stored(table) == []
 
 
-def test_a_line_longer_than_the_engines_settings_allow_is_refused(
-    table: IngestTable, tmp_path: Path
-) -> None:
+def test_line_longer_than_the_settings_is_refused(table: IngestTable, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"k": "a", "n": 1}\n')
     short = replace(table, engine=replace(table.engine, line_bytes_max=17))
@@ -295,7 +289,7 @@ def test_a_line_longer_than_the_engines_settings_allow_is_refused(
     assert ingest_files(table, "job", [path], "request").rows == 1
 
 
-def test_a_damaged_file_is_refused_by_name_also_if_only_the_engine_finds_the_damage(
+def test_damage_that_only_the_engine_detects_is_refused_by_name(
     table: IngestTable, tmp_path: Path
 ) -> None:
     good, bad = write(tmp_path / "good.parquet", [("a", 1)]), tmp_path / "bad.parquet"
@@ -305,7 +299,7 @@ def test_a_damaged_file_is_refused_by_name_also_if_only_the_engine_finds_the_dam
         ingest_files(table, "job", [good, bad], "request")
 
 
-def test_a_clock_that_is_implausibly_ahead_fails_an_ingest_before_a_file_is_read(
+def test_implausible_clock_fails_an_ingest_before_reading(
     table: IngestTable, tmp_path: Path
 ) -> None:
     ahead = replace(table, clock=lambda: system_clock() + 400 * 24 * 3600 * 1000)
@@ -334,7 +328,7 @@ class UnansweredStore:
 
 
 @pytest.mark.parametrize("applies", [True, False])
-def test_a_commit_whose_outcome_is_unknown_is_repeated(
+def test_commit_with_unknown_outcome_is_retried(
     table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applies: bool
 ) -> None:
     waits: list[float] = []
@@ -346,7 +340,7 @@ def test_a_commit_whose_outcome_is_unknown_is_repeated(
     assert len(waits) == 3
 
 
-def test_a_commit_that_stays_unknown_is_given_up_after_a_minute(
+def test_commit_with_unknown_outcome_is_retried_for_a_minute(
     table: IngestTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []

@@ -1,4 +1,4 @@
-"""Messages that name files or tables are read as leniently as Gson reads them."""
+"""Messages that name files or tables are parsed as leniently as Gson parses them."""
 
 import json
 import random
@@ -43,13 +43,13 @@ PARSERS: dict[str, Callable[[str], object]] = {
 MESSAGES = tuple(PARSERS)[:4]
 
 
-def test_no_files_are_an_empty_job() -> None:
+def test_message_without_files_is_an_empty_job() -> None:
     body = '{"id":"j","tableName":"t","files":[]}'
     assert ingest_job_from_message(body, "m").files == ()
     assert submission_from_message(body).files == ()
 
 
-def test_numbers_and_flags_stand_for_text() -> None:
+def test_numbers_and_booleans_are_read_as_text() -> None:
     body = '{"id":7,"tableName":5.0,"files":["b/k"],"className":true}'
     job = ingest_job_from_message(body, "m")
     assert (job.id, job.table_name) == ("7", "5")
@@ -58,7 +58,7 @@ def test_numbers_and_flags_stand_for_text() -> None:
     assert (export.id, export.table_id) == ("12", "12345678")
 
 
-def test_settings_of_spark_may_be_numbers_and_flags() -> None:
+def test_spark_settings_may_be_numbers_and_booleans() -> None:
     conf = {
         "spark.executor.cores": 8.0,
         "spark.executor.instances": 3,
@@ -80,7 +80,7 @@ def test_settings_of_spark_may_be_numbers_and_flags() -> None:
 
 
 @pytest.mark.parametrize("value", ["NaN", "1e999", "[1]", "{}"])
-def test_what_stands_for_no_text_is_refused(value: str) -> None:
+def test_values_other_than_text_are_refused(value: str) -> None:
     with pytest.raises(InvalidRequestError, match='"id" must be text'):
         ingest_job_from_message(f'{{"id":{value},"tableName":"t","files":[]}}', "m")
     with pytest.raises(InvalidRequestError, match='"sparkConf" must be a map of texts'):
@@ -89,7 +89,7 @@ def test_what_stands_for_no_text_is_refused(value: str) -> None:
 
 @pytest.mark.parametrize("kind", MESSAGES)
 @pytest.mark.parametrize("body", ["[" * 100_000, '{"a":' * 50_000, "1" * 5_000, "\ud800", "[]"])
-def test_text_that_is_no_message_is_refused(kind: str, body: str) -> None:
+def test_invalid_message_text_is_refused(kind: str, body: str) -> None:
     with pytest.raises(InvalidRequestError):
         PARSERS[kind](body)
 
@@ -125,7 +125,7 @@ def _mutated(text: str, chance: random.Random) -> str:
 
 
 @pytest.mark.parametrize("kind", PARSERS)
-def test_text_of_any_kind_raises_only_errors_of_sleeper(kind: str) -> None:
+def test_any_text_raises_only_sleeper_errors(kind: str) -> None:
     seed = choose_seed()
     chance = random.Random(seed)
     end = time.monotonic() + _FUZZ_SECONDS
@@ -147,7 +147,7 @@ def _any_members() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", MESSAGES)
-def test_members_of_any_type_raise_only_errors_of_sleeper(kind: str) -> None:
+def test_members_of_any_type_raise_only_sleeper_errors(kind: str) -> None:
     for members in _any_members():
         try:
             PARSERS[kind](json.dumps(members))

@@ -1,4 +1,4 @@
-"""Ingests in parts: all parts at once, or nothing."""
+"""Ingests in parts commit all parts or none."""
 
 import pickle
 
@@ -40,7 +40,7 @@ def commit(table: RealTable, target: PartTarget, *files: NewFile, job: str = "j"
     return commit_new_files(ingest_table(table), job, target.run_start_ms, files, f"rows of {job}")
 
 
-def test_rows_of_all_parts_are_there_at_once_sorted_and_in_their_leaves(
+def test_all_parts_are_committed_together_sorted_in_their_leaves(
     make_table: MakeTable,
 ) -> None:
     table = make_table(split_points=[5])
@@ -51,12 +51,12 @@ def test_rows_of_all_parts_are_there_at_once_sorted_and_in_their_leaves(
     assert table.rows() == [(k, f"v{k}") for k in (1, 3, 4, 7, 9)]
 
 
-def test_a_part_without_rows_writes_nothing(table: RealTable) -> None:
+def test_part_without_rows_writes_nothing(table: RealTable) -> None:
     assert part(table, begun(table)) == ()
     assert table.paths_on_disk() == []
 
 
-def test_a_part_that_ran_twice_counts_once(table: RealTable) -> None:
+def test_repeated_part_counts_once(table: RealTable) -> None:
     target = begun(table)
     _, second = part(table, target, 1, 2), part(table, target, 1, 2)
     commit(table, target, *second)
@@ -71,14 +71,14 @@ def test_a_job_that_comes_again_changes_nothing(table: RealTable) -> None:
     assert (result.done_before, len(table.rows())) == (True, 1)
 
 
-def test_an_id_of_another_request_is_refused(table: RealTable) -> None:
+def test_id_of_another_request_is_refused(table: RealTable) -> None:
     target = begun(table)
     commit(table, target, *part(table, target, 1))
     with pytest.raises(InvalidRequestError, match="used by transaction"):
         find_earlier_commit(table.store, "j", "something else")
 
 
-def test_leaves_that_are_split_meanwhile_still_take_their_rows(table: RealTable) -> None:
+def test_concurrently_split_leaves_keep_their_rows(table: RealTable) -> None:
     target = begun(table)
     files = part(table, target, 1, 9)
     table.split_at(table.leaves()[0].id, 5)
@@ -86,7 +86,7 @@ def test_leaves_that_are_split_meanwhile_still_take_their_rows(table: RealTable)
     assert [row[0] for row in table.rows()] == [1, 9]
 
 
-def test_a_run_of_long_ago_may_not_commit(table: RealTable) -> None:
+def test_old_run_cannot_commit(table: RealTable) -> None:
     target = begun(table)
     files = part(table, target, 1)
     table.clock.now_ms += 10 * DAY_MS
@@ -103,21 +103,21 @@ def test_a_run_of_long_ago_may_not_commit(table: RealTable) -> None:
         (pa.schema([("v", pa.string()), ("key", pa.string())]), "field 'key' is string"),
     ],
 )
-def test_rows_that_can_never_fit_are_refused_before_any_is_read(
+def test_rows_of_wrong_types_are_refused_before_reading(
     table: RealTable, kind: pa.Schema, reason: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         begun(table, kind)
 
 
-def test_a_row_that_does_not_fit_is_named_and_leaves_nothing(table: RealTable) -> None:
+def test_error_names_the_row_that_does_not_fit(table: RealTable) -> None:
     with pytest.raises(InvalidRequestError, match=r"\(part\), row 2: field 'key'.*null"):
         part(table, begun(table), 1, None)
     assert table.paths_on_disk() == []
     assert [p.name for p in table.engine.spill_folder.glob("ingest-*")] == []
 
 
-def test_one_file_per_leaf_if_the_table_says_so(make_table: MakeTable) -> None:
+def test_one_file_per_leaf_by_property(make_table: MakeTable) -> None:
     table = make_table(split_points=[5])
     target = begun(table)
     by_leaf = PartTarget(

@@ -66,7 +66,7 @@ Rule 5, nothing referenced or held is deleted
   `file_deleted_before_the_first_row_restarts_the_query`
 
 Rule 6, memory is bounded
-- groups of iterators: unit/datafiles/test_whole_groups.py
+- groups of iterators: unit/datafiles/test_align_to_groups.py
   `no_more_is_held_than_a_group_and_a_batch`
 - `rule_6_a_merge_never_opens_more_than_it_may`, `rule_6_a_merge_opens_what_its_memory_allows`;
   system/test_bad_days.py `a_leaf_of_a_thousand_files_is_compacted_in_512_mib`

@@ -1,4 +1,4 @@
-"""Which files in S3 may be ingested."""
+"""Sources that ingest may read from S3."""
 
 import pytest
 
@@ -14,7 +14,7 @@ PROPERTIES = instance_properties({"sleeper.id": "a", "sleeper.ingest.source.buck
 
 @pytest.mark.parametrize("scheme", ["", "s3://", "s3a://"])
 @pytest.mark.parametrize("key", ["for_ingest/f.parquet", "for_ingest/"])
-def test_an_upload_to_the_data_bucket_is_a_source(scheme: str, key: str) -> None:
+def test_upload_to_the_data_bucket_is_a_source(scheme: str, key: str) -> None:
     """The Python client of gchq/sleeper uploads there, and names the file in a job."""
     file = s3_source(f"{scheme}sleeper-a-table-data-1/{key}", ROOT, PROPERTIES)
     assert (file.bucket.name, file.key) == ("sleeper-a-table-data-1", key)

@@ -118,15 +118,15 @@ def _column_chunks(reader: "_Reader") -> Iterator[ColumnStatistics]:
 
 
 def _column_chunk(reader: "_Reader") -> ColumnStatistics:
-    found: ColumnStatistics | None = None
+    statistics: ColumnStatistics | None = None
     for field, kind in reader.fields():
         if field == _METADATA and kind == _STRUCT:
-            found = _column_metadata(reader)
+            statistics = _column_metadata(reader)
         else:
             reader.skip(kind)
-    if found is None:
+    if statistics is None:
         raise ValueError("its footer has a column without metadata")
-    return found
+    return statistics
 
 
 def _column_metadata(reader: "_Reader") -> ColumnStatistics:
@@ -156,15 +156,15 @@ def _column_metadata(reader: "_Reader") -> ColumnStatistics:
 
 
 def _statistics(reader: "_Reader") -> dict[int, int | bytes]:
-    found: dict[int, int | bytes] = {}
+    statistics: dict[int, int | bytes] = {}
     for field, kind in reader.fields():
         if kind in _INTEGERS:
-            found[field] = reader.zigzag()
+            statistics[field] = reader.zigzag()
         elif kind == _BINARY:
-            found[field] = reader.binary()
+            statistics[field] = reader.binary()
         else:
             reader.skip(kind)
-    return found
+    return statistics
 
 
 class _Reader:
@@ -210,8 +210,8 @@ class _Reader:
 
     def list_length(self, kind: int) -> int:
         """Returns the number of items, which must be of the type."""
-        count, found = self._list_head()
-        if count and found != kind:
+        count, item_kind = self._list_head()
+        if count and item_kind != kind:
             raise IndexError
         return count
 

@@ -54,8 +54,8 @@ class FileChecksum:
 
     def digest_at(self, place: tuple[int, int]) -> str:
         """Returns the digest of the section at these offsets. ValueError if there is none."""
-        found = bisect.bisect_left(self.sections, place[0], key=lambda s: s.start)
-        section = self.sections[found]
+        index = bisect.bisect_left(self.sections, place[0], key=lambda s: s.start)
+        section = self.sections[index]
         if (section.start, section.end) != place:
             raise ValueError(f"bytes {place[0]} to {place[1]} are no section of its checksum")
         return section.digest
@@ -78,12 +78,12 @@ def checksum_from_bytes(content: bytes, path: str) -> FileChecksum:
     if not lines:
         raise DataError(f"sidecar {path} has no sections")
     try:
-        found = [(int(end), digest) for end, digest in (line.split(" ") for line in lines)]
+        ends = [(int(end), digest) for end, digest in (line.split(" ") for line in lines)]
     except ValueError as error:
         raise DataError(f"sidecar {path} is no checksum by {_NAME}: {error}") from error
-    starts = [0, *(end for end, _ in found)]
+    starts = [0, *(end for end, _ in ends)]
     return FileChecksum(
-        tuple(Section(start, *each) for start, each in zip(starts, found, strict=False))
+        tuple(Section(start, *each) for start, each in zip(starts, ends, strict=False))
     )
 
 

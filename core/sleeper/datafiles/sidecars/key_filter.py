@@ -208,14 +208,14 @@ class KeyFilterBuilder:
         """Returns the filter, None if it is useless."""
         if self.is_useless:
             return None
-        wanted = max(1, -(-self._keys * self._bits_per_key // _BLOCK_BITS))
+        blocks_needed = max(1, -(-self._keys * self._bits_per_key // _BLOCK_BITS))
         if self._widest is None:
-            blocks = _no_blocks(min(wanted, self._blocks_max))
+            blocks = _no_blocks(min(blocks_needed, self._blocks_max))
             self._settle(blocks)
             return KeyFilter(blocks, self._keys)
         self._settle(self._widest)
         blocks = self._widest
-        while len(blocks) // 2 >= wanted:
+        while len(blocks) // 2 >= blocks_needed:
             blocks = blocks[0::2] | blocks[1::2]
         return KeyFilter(blocks, self._keys)
 

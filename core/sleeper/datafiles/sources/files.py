@@ -114,10 +114,10 @@ def find_source_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
 
 
 def _find_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
-    found: list[SourceFile] = []
+    files: list[SourceFile] = []
     for path in paths:
         if isinstance(path, S3File):
-            found.extend(_find_objects(path))
+            files.extend(_find_objects(path))
         elif path.is_dir():
             endings = tuple(e for f in SourceFormat for e in f.value)
             named = (p for p in path.rglob("*") if p.name.lower().endswith(endings))
@@ -125,14 +125,14 @@ def _find_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
             below = sorted(p for p in named if not p.is_dir())
             if not below:
                 raise InvalidRequestError(f"directory {path} holds no file of a known format")
-            found.extend(below)
+            files.extend(below)
         elif path.is_file():
             format_of(path)
-            found.append(path)
+            files.append(path)
         else:
             near = did_you_mean(path.name, _names_beside(path))
             raise InvalidRequestError(f"file {path} does not exist{near}")
-    return found
+    return files
 
 
 def _names_beside(path: Path) -> list[str]:
@@ -177,14 +177,14 @@ class RowChecker:
     def __post_init__(self) -> None:
         self._target = arrow_schema(self.schema)
 
-    def check_columns(self, found: Iterable[str], *, ignores_extra: bool = False) -> None:
+    def check_columns(self, columns: Iterable[str], *, ignores_extra: bool = False) -> None:
         """Raises InvalidRequestError if a column is missing, extra or doubled."""
-        names = list(found)
-        wanted = [f.name for f in self.schema.fields]
+        names = list(columns)
+        expected = [f.name for f in self.schema.fields]
         doubled = {n for n in names if names.count(n) > 1}
         faults = [
-            ("missing", [n for n in wanted if n not in names]),
-            ("not in the schema", [n for n in names if n not in wanted and not ignores_extra]),
+            ("missing", [n for n in expected if n not in names]),
+            ("not in the schema", [n for n in names if n not in expected and not ignores_extra]),
             ("doubled", sorted(doubled)),
         ]
         text = "; ".join(
@@ -193,17 +193,17 @@ class RowChecker:
         if text:
             raise InvalidRequestError(
                 f"file {self.file}: columns do not fit the table: {text}; "
-                f"expected {', '.join(wanted)}"
+                f"expected {', '.join(expected)}"
             )
 
-    def check_types(self, found: pa.Schema) -> None:
+    def check_types(self, schema: pa.Schema) -> None:
         """Raises InvalidRequestError if a column's Arrow type can never fit its field."""
-        for wanted in self.schema.fields:
-            kind = found.field(wanted.name).type
-            if not is_castable(kind, wanted.type):
+        for field in self.schema.fields:
+            kind = schema.field(field.name).type
+            if not is_castable(kind, field.type):
                 raise InvalidRequestError(
-                    f"file {self.file}: field {wanted.name!r} is {kind}, "
-                    f"expected {type_name(wanted.type)}"
+                    f"file {self.file}: field {field.name!r} is {kind}, "
+                    f"expected {type_name(field.type)}"
                 )
 
     def cast(self, columns: Columns) -> pa.RecordBatch:
@@ -234,11 +234,11 @@ class RowChecker:
         count = len(next(iter(columns.values())))
         arrays: list[pa.Array] = []
         bad: dict[int, str] = {}
-        for wanted in self.schema.fields:
-            array, faults = how[wanted.name](columns[wanted.name], wanted)
+        for field in self.schema.fields:
+            array, faults = how[field.name](columns[field.name], field)
             arrays.append(array)
             for row, reason in faults.items():
-                bad.setdefault(row, f"field {wanted.name!r} ({type_name(wanted.type)}): {reason}")
+                bad.setdefault(row, f"field {field.name!r} ({type_name(field.type)}): {reason}")
         if bad:
             self._set_aside(columns, bad)
             keep = pa.array([i for i in range(count) if i not in bad], pa.int64())

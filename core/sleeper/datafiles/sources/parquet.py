@@ -49,8 +49,8 @@ def open_parquet(path: SourceFile, checker: RowChecker) -> pq.ParquetFile | None
     """Opens a file and checks its columns and types. None if it has no rows and no columns."""
     try:
         file = pq.ParquetFile(path.open_ranges() if isinstance(path, S3File) else path)
-        found = file.schema_arrow
-        names = found.names
+        schema = file.schema_arrow
+        names = schema.names
     except UNREADABLE as error:
         raise classify_error(
             error, f"file {path}: not a readable Parquet file: {error}", InvalidRequestError
@@ -59,7 +59,7 @@ def open_parquet(path: SourceFile, checker: RowChecker) -> pq.ParquetFile | None
         return None
     _check_row_counts(path, file.metadata)
     checker.check_columns(names, ignores_extra=not checker.refuses_extra_columns)
-    checker.check_types(found)
+    checker.check_types(schema)
     return file
 
 
@@ -88,10 +88,10 @@ def _extra_columns(file: pq.ParquetFile, schema: Schema) -> list[str]:
 
 def is_scannable(path: SourceFile, file: pq.ParquetFile, schema: Schema) -> bool:
     """Whether DataFusion can scan the file unchanged, with safe casts only."""
-    found = file.schema_arrow
+    actual = file.schema_arrow
     if _extra_columns(file, schema):
         return False
-    same = all(_same_or_safe(found.field(f.name).type, f.type) for f in arrow_schema(schema))
+    same = all(_same_or_safe(actual.field(f.name).type, f.type) for f in arrow_schema(schema))
     if not same:
         return False
     fields = {field.name: field for field in schema.fields}
@@ -155,22 +155,22 @@ def _batch_rows(group: pq.RowGroupMetaData) -> int:
     return min(max(rows, 1), _BATCH_ROWS_MAX)
 
 
-def _same_or_safe(found: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_integer(wanted):
-        return bool(pa.types.is_signed_integer(found))
-    if pa.types.is_string(wanted):
-        return found in (pa.string(), pa.large_string(), pa.string_view())
-    if pa.types.is_binary(wanted):
-        return found in (pa.binary(), pa.large_binary(), pa.binary_view())
-    if pa.types.is_list(wanted):
-        return bool(pa.types.is_list(found)) and found.value_type.equals(wanted.value_type)
-    if pa.types.is_map(wanted):
+def _same_or_safe(actual: pa.DataType, expected: pa.DataType) -> bool:
+    if pa.types.is_integer(expected):
+        return bool(pa.types.is_signed_integer(actual))
+    if pa.types.is_string(expected):
+        return actual in (pa.string(), pa.large_string(), pa.string_view())
+    if pa.types.is_binary(expected):
+        return actual in (pa.binary(), pa.large_binary(), pa.binary_view())
+    if pa.types.is_list(expected):
+        return bool(pa.types.is_list(actual)) and actual.value_type.equals(expected.value_type)
+    if pa.types.is_map(expected):
         return (
-            bool(pa.types.is_map(found))
-            and found.key_type.equals(wanted.key_type)
-            and found.item_type.equals(wanted.item_type)
+            bool(pa.types.is_map(actual))
+            and actual.key_type.equals(expected.key_type)
+            and actual.item_type.equals(expected.item_type)
         )
-    return bool(found.equals(wanted))
+    return bool(actual.equals(expected))
 
 
 def _column_fits(column: ColumnStatistics, field: Field) -> bool:

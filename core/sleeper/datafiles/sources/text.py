@@ -119,20 +119,20 @@ class _CheckedCsv(io.RawIOBase):
         return True
 
     def read(self, size: int = _BLOCK_BYTES) -> bytes:
-        found = self._stream.read(max(size - 1, 1))
-        if found.endswith(b"\r"):
+        block = self._stream.read(max(size - 1, 1))
+        if block.endswith(b"\r"):
             # Arrow interprets a line feed at the start of a block as the second half of a line
             # end, also within quotes.
-            found += self._stream.read(1)
+            block += self._stream.read(1)
         try:
-            self._decoder.decode(found, final=not found)
+            self._decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
             raise InvalidRequestError(f"file {self._path}: not UTF-8 text: {error}") from error
-        self._check_values(found)
-        return found
+        self._check_values(block)
+        return block
 
-    def _check_values(self, found: bytes) -> None:
-        content = self._unfinished + found
+    def _check_values(self, block: bytes) -> None:
+        content = self._unfinished + block
         if self._is_start:
             content, self._is_start = content.removeprefix(_BYTE_ORDER_MARK), False
         if b'"' in content:
@@ -141,7 +141,7 @@ class _CheckedCsv(io.RawIOBase):
             end = max(content.rfind(each) for each in (b",", b"\n", b"\r")) + 1
         self._line += content.count(b"\n", 0, end)
         self._unfinished = content[end:]
-        self._check_unfinished(is_last=not found)
+        self._check_unfinished(is_last=not block)
 
     def _check_unfinished(self, is_last: bool) -> None:
         value = self._unfinished
@@ -211,12 +211,12 @@ def _blocks_of_lines(
     line, unfinished = 1, b""
     while True:
         try:
-            found = stream.read(_BLOCK_BYTES)
+            block = stream.read(_BLOCK_BYTES)
         except _UNREADABLE as error:
             raise classify_error(
                 error, f"file {path}: cannot be read: {error}", InvalidRequestError
             ) from error
-        *lines, unfinished = (unfinished + found).split(b"\n")
+        *lines, unfinished = (unfinished + block).split(b"\n")
         if max(map(len, lines), default=0) > line_bytes_max or len(unfinished) > line_bytes_max:
             long = next(
                 n for n, each in enumerate([*lines, unfinished]) if len(each) > line_bytes_max
@@ -225,7 +225,7 @@ def _blocks_of_lines(
                 f"file {path}, line {line + long}: longer than {line_bytes_max} bytes "
                 "(see sleeper.ingest.line.bytes.max)"
             )
-        if not found:
+        if not block:
             if unfinished:
                 yield [unfinished]
             return

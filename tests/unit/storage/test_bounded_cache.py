@@ -1,11 +1,11 @@
-"""A cache by bytes."""
+"""Eviction and failures of the bounded cache."""
 
 import pytest
 
 from sleeper.storage.bounded_cache import BoundedCache
 
 
-def test_what_was_used_longest_ago_makes_room() -> None:
+def test_least_recently_used_values_are_evicted() -> None:
     cache, loads = BoundedCache[bytes](10, len), []
 
     def get(name: str) -> None:
@@ -17,13 +17,13 @@ def test_what_was_used_longest_ago_makes_room() -> None:
     assert cache.bytes == 8
 
 
-def test_a_value_larger_than_the_cache_is_given_and_not_kept() -> None:
+def test_value_larger_than_the_cache_is_not_cached() -> None:
     cache = BoundedCache[bytes](10, len)
     assert cache.get("a", lambda: b"x" * 11) == b"x" * 11
     assert cache.bytes == 0
 
 
-def test_a_failure_is_not_remembered() -> None:
+def test_failure_is_not_cached() -> None:
     cache = BoundedCache[bytes](10, len)
     with pytest.raises(ZeroDivisionError):
         cache.get("a", lambda: 1 // 0)  # type: ignore[arg-type, return-value]

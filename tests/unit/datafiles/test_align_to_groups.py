@@ -1,4 +1,4 @@
-"""Batches cut anew at the ends of groups."""
+"""Alignment of batches to groups."""
 
 from collections.abc import Iterator
 
@@ -39,7 +39,7 @@ def keys_of(batch: pa.RecordBatch) -> list[Key]:
 
 
 @given(rows_in_order, st.lists(st.integers(0, 7), max_size=12), st.integers(1, 12))
-def test_every_group_is_in_one_batch_and_nothing_is_lost(
+def test_each_group_is_in_one_batch(
     rows: list[tuple[int, str]], sizes: list[int], least: int
 ) -> None:
     found = list(align_to_groups(cut(rows, sizes), KEYS, 1000, too_long, least))
@@ -50,7 +50,7 @@ def test_every_group_is_in_one_batch_and_nothing_is_lost(
 
 
 @given(rows_in_order, st.lists(st.integers(0, 7), max_size=12), st.integers(1, 12))
-def test_no_more_is_held_than_a_group_and_a_batch(
+def test_at_most_a_group_and_a_batch_are_held(
     rows: list[tuple[int, str]], sizes: list[int], rows_max: int
 ) -> None:
     taken = 0
@@ -75,7 +75,7 @@ def test_no_more_is_held_than_a_group_and_a_batch(
         assert longest <= rows_max
 
 
-def test_a_group_that_is_too_long_fails_with_its_key_before_it_is_all_there() -> None:
+def test_too_long_group_fails_early_with_its_key() -> None:
     def endless() -> Iterator[pa.RecordBatch]:
         yield batch_of([(0, "x")])
         while True:
@@ -86,7 +86,7 @@ def test_a_group_that_is_too_long_fails_with_its_key_before_it_is_all_there() ->
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["", "é", "z"])), max_size=8))
-def test_the_first_row_out_of_order_is_found(rows: list[tuple[int, str]]) -> None:
+def test_first_descent_finds_the_first_row_out_of_order(rows: list[tuple[int, str]]) -> None:
     wrong = [i for i in range(1, len(rows)) if rows[i] < rows[i - 1]]
     batch = batch_of(rows)
     found = first_descent([batch.column(name) for name in KEYS])

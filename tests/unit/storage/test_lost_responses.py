@@ -1,4 +1,4 @@
-"""A put that S3 carried out but answered with an error is recognized by the put that repeats it."""
+"""Puts that S3 executed but answered with an error."""
 
 import threading
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def server(objects: dict[str, bytes]) -> Iterator[tuple[DataRoot, list[str]]]:
             thread.join()
 
 
-def test_an_object_whose_put_landed_but_was_answered_with_an_error_is_written() -> None:
+def test_put_of_an_object_with_a_lost_response_succeeds() -> None:
     objects: dict[str, bytes] = {}
     with server(objects) as (root, puts):
         with root.sink("t/data/f.parquet") as sink:
@@ -69,7 +69,7 @@ def test_an_object_whose_put_landed_but_was_answered_with_an_error_is_written() 
         assert list(objects.values()) == [b"content"]
 
 
-def test_a_file_whose_put_landed_but_was_answered_with_an_error_is_written(tmp_path: Path) -> None:
+def test_upload_of_a_file_with_a_lost_response_succeeds(tmp_path: Path) -> None:
     objects: dict[str, bytes] = {}
     with server(objects) as (root, puts):
         with root.place_of("t/data/f.parquet", tmp_path) as file:
@@ -79,7 +79,7 @@ def test_a_file_whose_put_landed_but_was_answered_with_an_error_is_written(tmp_p
 
 
 @pytest.mark.parametrize("content", [b"another", b"contenT"])
-def test_the_object_of_another_writer_is_not_taken_for_ones_own(content: bytes) -> None:
+def test_object_of_another_writer_is_an_error(content: bytes) -> None:
     objects = {"/b/t/data/f.parquet": content}
     with server(objects) as (root, _):
         with (
