@@ -198,12 +198,12 @@ class RowChecker:
 
     def check_types(self, schema: pa.Schema) -> None:
         """Raises InvalidRequestError if a column's Arrow type can never fit its field."""
-        for field in self.schema.fields:
-            kind = schema.field(field.name).type
-            if not is_castable(kind, field.type):
+        for each in self.schema.fields:
+            kind = schema.field(each.name).type
+            if not is_castable(kind, each.type):
                 raise InvalidRequestError(
-                    f"file {self.file}: field {field.name!r} is {kind}, "
-                    f"expected {type_name(field.type)}"
+                    f"file {self.file}: field {each.name!r} is {kind}, "
+                    f"expected {type_name(each.type)}"
                 )
 
     def cast(self, columns: Columns) -> pa.RecordBatch:
@@ -234,11 +234,11 @@ class RowChecker:
         count = len(next(iter(columns.values())))
         arrays: list[pa.Array] = []
         bad: dict[int, str] = {}
-        for field in self.schema.fields:
-            array, faults = how[field.name](columns[field.name], field)
+        for each in self.schema.fields:
+            array, faults = how[each.name](columns[each.name], each)
             arrays.append(array)
             for row, reason in faults.items():
-                bad.setdefault(row, f"field {field.name!r} ({type_name(field.type)}): {reason}")
+                bad.setdefault(row, f"field {each.name!r} ({type_name(each.type)}): {reason}")
         if bad:
             self._set_aside(columns, bad)
             keep = pa.array([i for i in range(count) if i not in bad], pa.int64())
