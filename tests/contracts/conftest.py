@@ -1,4 +1,4 @@
-"""The adapters that the suites run over, with their back doors."""
+"""The adapters that the suites test, with direct access to their stores."""
 
 import sqlite3
 import uuid
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 @dataclass
 class Store(Generic[T]):
-    """A port's adapter; `again` opens it anew, as another process would."""
+    """A port's adapter; `again` opens another one, as another process does."""
 
     port: T
     again: Callable[[], T]
@@ -69,7 +69,7 @@ def instance(tmp_path: Path) -> Iterator[InstanceFolder]:
 
 @pytest.fixture
 def opened(instance: InstanceFolder) -> Iterator[Callable[[], InstanceDatabase]]:
-    """Opens the instance's database anew."""
+    """Opens another connection to the instance's database."""
     databases: list[InstanceDatabase] = []
 
     def open_again() -> InstanceDatabase:
@@ -83,7 +83,7 @@ def opened(instance: InstanceFolder) -> Iterator[Callable[[], InstanceDatabase]]
 
 @pytest.fixture
 def rows_of(instance: InstanceFolder) -> Callable[[str], list[tuple[object, ...]]]:
-    """Reads with a connection that the adapters know nothing of."""
+    """Reads with a connection that no adapter uses."""
 
     def read(sql: str) -> list[tuple[object, ...]]:
         connection = sqlite3.connect(instance.database.path)
@@ -203,7 +203,7 @@ def _local(request: pytest.FixtureRequest) -> tuple[Opened, Rows]:
 
 @contextmanager
 def dynamo_tables(request: pytest.FixtureRequest) -> Iterator[DynamoTables]:
-    """A real server, or moto's, which is another reading of the same service."""
+    """A server or moto, two independent implementations of the service."""
     if request.param == "dynoxide":
         server: DynamoServer = request.getfixturevalue("dynamo_server")
         yield server.make_tables()
@@ -255,7 +255,7 @@ class Queues:
             pytest.skip(f"moto {why}")
 
     def is_now(self, time_ms: int) -> bool:
-        """Whether that is the time on the queues' clock, as nearly as can be told."""
+        """Returns whether the time is about that of the queues' clock."""
         return abs(time_ms - self.clock()) <= (self.clock.tolerance_ms if self.is_sqs else 0)
 
 

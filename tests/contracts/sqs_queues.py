@@ -29,7 +29,7 @@ class MovedClock:
 
     seconds_ahead: Callable[[], float]
     pass_seconds: Callable[[float], None]
-    # A server takes the time a moment after the test does.
+    # A server reads the time a moment after the test.
     tolerance_ms: int = 2000
 
     def __call__(self) -> int:
@@ -38,30 +38,30 @@ class MovedClock:
 
 @dataclass
 class SqsServer:
-    """A server, and what it holds, seen past SQS."""
+    """A server, with direct access to its messages."""
 
     client: Any
     clock: MovedClock
     bodies: Callable[[str], list[str]]
 
     def make(self, name: str, settings: QueueSettings) -> QueuePair:
-        """A queue for one test alone, with its dead letters."""
+        """Creates a queue for one test, with its dead-letter queue."""
         return make_queue(self.client, f"{name}-{uuid.uuid4().hex[:8]}", settings)
 
 
 def sqs_queue(client: Any, name: str, pair: QueuePair) -> SqsQueue:
-    """The adapter over a queue."""
+    """Returns the adapter of a queue."""
     return SqsQueue(client, name, pair.url, pair.dead_letters_url)
 
 
 def sqs_dead_letters(client: Any, name: str, pair: QueuePair) -> SqsDeadLetters:
-    """The adapter over its dead letters."""
+    """Returns the adapter of its dead letters."""
     return SqsDeadLetters(client, name, pair.url, pair.dead_letters_url, wait_seconds=0)
 
 
 @contextmanager
 def moto_server() -> Iterator[SqsServer]:
-    """moto, with its clock moved."""
+    """Starts moto with an adjustable clock."""
     ahead = [0.0]
 
     def move(seconds: float) -> None:
@@ -84,7 +84,7 @@ def moto_server() -> Iterator[SqsServer]:
 
 
 def ministack_queues(server: Ministack) -> SqsServer:
-    """ministack, with its clock moved."""
+    """Starts ministack with an adjustable clock."""
     clock = MovedClock(lambda: server.seconds_ahead, server.pass_seconds)
     return SqsServer(
         server.client("sqs"), clock, lambda url: [body for _, body in server.messages(url)]

@@ -1,4 +1,4 @@
-"""What a folder and a bucket promise alike as a place for data."""
+"""Contract of `DataRoot`, for a folder and a bucket."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""What every store of files that wait for the ingest batcher must do."""
+"""Contract of the ingest batcher's file requests."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What every query tracker must do."""
+"""Contract of query trackers."""
 
 import threading
 

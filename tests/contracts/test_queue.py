@@ -100,7 +100,7 @@ def test_a_returned_message_is_received_at_once_or_after_its_delay(queues: Queue
     queues.plain.give_back(message.receipt, delay_seconds=10)
     assert bodies(queues.plain) == []
     counts = queues.plain.counts()
-    # SQS knows a delay only of messages that were never received.
+    # SQS counts a message as delayed only before its first receive.
     assert (counts.in_flight, counts.delayed) == ((1, 0) if queues.is_sqs else (0, 1))
     queues.clock.pass_seconds(10)
     assert bodies(queues.plain) == ["a"]
@@ -281,7 +281,7 @@ STEPS = st.lists(
 def test_groups_keep_their_order_under_random_operations(
     queues: Queues, steps: list[tuple[str, int]]
 ) -> None:
-    """Deletes everything first, because the queue lives through all examples."""
+    """Deletes all messages first, because all examples share the queue."""
     drain(queues)
     sent, done, number = {g: [] for g in GROUPS}, {g: [] for g in GROUPS}, 0
     held: list = []

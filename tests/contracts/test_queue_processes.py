@@ -1,4 +1,4 @@
-"""Real processes on the queues of a local instance: killed, and in competition."""
+"""Tests of killed and competing processes on a local instance's queues."""
 
 import json
 import os
@@ -105,7 +105,7 @@ def test_messages_of_a_killed_process_return_at_once(
         assert release_dead_receivers(instance.database) == 0
         holder.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
-        # Not yet reaped, so its id is still taken.
+        # Not reaped yet, so its id is still in use.
         assert release_dead_receivers(instance.database) == 2
     assert [(m.body, m.receives) for m in queue.receive(10)] == [("b", 2), ("c", 2)]
     assert release_dead_receivers(instance.database) == 0
@@ -186,7 +186,7 @@ def test_a_reused_process_id_is_another_process() -> None:
     assert not is_alive(f"{pid}@{int(start) - 1}-{place}")
     assert not is_alive(f"{pid}@{start}-00000000-{namespace}")
     assert not is_alive("nonsense")
-    # A container beside this one: what cannot be seen is not said to be dead.
+    # A process of another container is invisible, so it is not reported dead.
     assert is_alive(f"{pid}@{int(start) - 1}-{boot}-1")
 
 

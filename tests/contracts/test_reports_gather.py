@@ -1,4 +1,4 @@
-"""What reports gather through the ports of a real instance."""
+"""Tests of the reports of a local instance."""
 
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.tracker import JobTracker, TaskTracker
@@ -63,5 +63,5 @@ def test_the_report_on_dead_letters_covers_all_queues(queues: Queues) -> None:
     letters = {"plain": queues.plain_dead, "fifo": queues.fifo_dead}
     (row,) = gather_dead_letters(letters).listing().rows
     assert (row[0], row[5]) == ("plain", "poison")
-    # SQS counts the look as well.
+    # SQS counts the listing as a receive.
     assert row[2] in ((3, 4) if queues.is_sqs else (3,))

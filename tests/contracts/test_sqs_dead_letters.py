@@ -1,4 +1,4 @@
-"""Dead letters in SQS: what a look, a redrive and a redrive that dies leave."""
+"""Tests of listings and redrives of dead letters in SQS, and of their failures."""
 
 from typing import Any
 from unittest.mock import patch
@@ -36,7 +36,7 @@ class Letters:
         )
 
     def die(self, *bodies: str, attributes: dict[str, Any] | None = None) -> None:
-        """Makes dead letters of messages: one receive is one too many."""
+        """Makes dead letters of messages by one receive over their limit."""
         for body in bodies:
             group = {"MessageGroupId": "g", "MessageDeduplicationId": body} if self.fifo else {}
             self.server.client.send_message(
@@ -66,7 +66,7 @@ def test_a_listing_keeps_messages_visible(letters: Letters) -> None:
     bodies = [f"{i}" for i in range(25)]
     letters.die(*bodies)
     seen = [letter.body for letter in letters.port.list()]
-    # Of a FIFO group those that come first are seen.
+    # A listing has the first messages of a FIFO group.
     assert seen == (bodies[:10] if letters.fifo else bodies)
     assert [letter.body for letter in letters.port.list(3)] == bodies[:3]
     assert letters.dead() == bodies
@@ -99,7 +99,7 @@ def test_a_redrive_that_dies_before_its_delete_loses_nothing(letters: Letters) -
     letters.server.clock.pass_seconds(121)
     assert letters.port.redrive() == 3
     assert letters.dead() == []
-    # A FIFO queue knows them again; on another, what was sent twice is there twice.
+    # A FIFO queue removes the duplicates; a standard queue has them twice.
     assert sorted(letters.waiting()) == sorted("abc" if letters.fifo else "aabbcc")
 
 
@@ -157,7 +157,7 @@ def test_a_message_that_dies_again_is_redriven_once(letters: Letters) -> None:
 
     def delete_and_die(**request: Any) -> Any:
         answer = real(**request)
-        # Somebody takes them, at once, once too often.
+        # Another process receives them once more than allowed.
         while letters.queue.receive(10):
             pass
         letters.server.clock.pass_seconds(31)

@@ -1,4 +1,4 @@
-"""What a state store must do, whether its log lives with the state or elsewhere."""
+"""Contract of state stores, with the log beside the state or remote."""
 
 import threading
 from pathlib import Path
@@ -241,7 +241,7 @@ def test_a_writer_that_always_conflicts_is_unavailable(remote, monkeypatch):
 
 
 def trimmed_behind(remote: TableUnderTest):
-    """A store asleep at 1 while the log went on to 4 and was trimmed to 3."""
+    """A store at version 1 of a log that is at 4 and trimmed to 3."""
     asleep = remote.another_store()
     with asleep.reading():
         pass

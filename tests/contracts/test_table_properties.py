@@ -1,4 +1,4 @@
-"""The published property files of tables, and of the instance."""
+"""Contract of the property files of tables and of the instance."""
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ UNUSED_OF_INSTANCES = "sleeper.athena.handler.classes"
 
 @dataclass
 class Files:
-    """The files of an instance, and how another process opens them."""
+    """The files of an instance, and a function that opens them as another process does."""
 
     tables: TablePropertiesStore
     instance: Callable[[], InstanceProperties]
@@ -76,7 +76,7 @@ def write(files: Files) -> None:
 
 
 def unused_names(prefix: str) -> list[str]:
-    """Names of gchq/sleeper's properties that are kept, but have no meaning here."""
+    """Names of gchq/sleeper's properties that are kept without effect."""
     declared = {*INSTANCE_PROPERTIES.names(), *TABLE_PROPERTIES.names()}
     return sorted(name for name in gchq_names() if name.startswith(prefix) and name not in declared)
 
@@ -105,7 +105,7 @@ def test_a_change_sets_and_unsets_properties_and_an_invalid_one_changes_nothing(
 
 def test_concurrent_changes_are_all_kept(files: Files) -> None:
     write(files)
-    # Names of gchq/sleeper that mean nothing here are kept.
+    # Unknown names of gchq/sleeper are kept.
     names = unused_names("sleeper.table.")[:12]
     names_of_instance = unused_names("sleeper.statestore.")[:12]
     assert (len(names), len(names_of_instance)) == (12, 12)

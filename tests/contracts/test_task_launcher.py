@@ -1,4 +1,4 @@
-"""The port of task launchers, over ECS (moto's) and the fake of the handlers' tests."""
+"""Contract of task launchers, for ECS (moto) and the fake of the handlers' tests."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ FAMILY = "sleeper-test-ingest"
 
 @dataclass
 class Tasks:
-    """A launcher; `end` ends one of its tasks, as if it had nothing to do."""
+    """A launcher; `end` ends one of its tasks, as an idle task ends."""
 
     launcher: TaskLauncher
     end: Callable[[], object]

@@ -1,4 +1,4 @@
-"""What every transaction log must do."""
+"""Contract of transaction logs."""
 
 import uuid
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def test_a_cursor_only_moves_forward(log):
 
 
 def test_reading_beyond_the_head_is_refused(log: TransactionLog) -> None:
-    """Whoever does has folded what the log does not hold, or no longer."""
+    """Such a reader has a state that the log does not contain."""
     log.append(entry(1, 1))
     assert log.read(1) == []
     with pytest.raises(NotFoundError, match="beyond the log"):

@@ -1,4 +1,4 @@
-"""The stores of users' wheels."""
+"""Contract of the stores of users' wheels."""
 
 from pathlib import Path
 

@@ -133,7 +133,7 @@ class SqsDeadLetters:
 
     def _unhide(self, messages: Iterable[dict[str, Any]]) -> None:
         """Makes messages visible at once. After an error the visibility timeout does it."""
-        entries = [{**entry, "VisibilityTimeout": 0} for entry in _entries(messages)]
+        entries: Page = [{**entry, "VisibilityTimeout": 0} for entry in _entries(messages)]
         for start in range(0, len(entries), RECEIVE_MAX):
             with translate_errors(f"queue {self._name!r}"):
                 self._client.change_message_visibility_batch(

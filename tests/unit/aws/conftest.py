@@ -1,4 +1,4 @@
-"""Adapters on a real DynamoDB server, with back doors."""
+"""A DynamoDB server, and clients that inject failures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from tests.servers.dynoxide import DynamoServer, DynamoTables
 
 @pytest.fixture
 def tables(dynamo_server: DynamoServer) -> DynamoTables:
-    """DynamoDB tables of this test alone."""
+    """The DynamoDB tables of one test."""
     return dynamo_server.make_tables()
 
 

@@ -1,4 +1,4 @@
-"""Emptying a bucket, over moto."""
+"""Tests of emptying a bucket, with moto."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Frames to a gateway, which here is a small server that answers as API Gateway does."""
+"""Tests of WebSocket frames, with a small server that responds as API Gateway does."""
 
 import threading
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), Gateway) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        # The stand-in has no TLS.
+        # The test server has no TLS.
         where = f"127.0.0.1:{server.server_port}/live"
         monkeypatch.setenv("AWS_ENDPOINT_URL_APIGATEWAYMANAGEMENTAPI", f"http://{where}")
         yield where

@@ -1,4 +1,4 @@
-"""Answers to CloudFormation, put to a server of our own."""
+"""Tests of responses to CloudFormation, with a local server."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ from sleeper.errors import InvalidRequestError
 
 @pytest.fixture
 def answers() -> Iterator[list[dict[str, Any]]]:
-    """What was put to the server, whose address stands in each event."""
+    """The responses that the server received. Each event has its URL."""
     taken: list[dict[str, Any]] = []
 
     class Taker(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What a deployment does to properties and tables."""
+"""Tests of properties and tables in a deployment."""
 
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What only files that wait for the batcher on DynamoDB must do: expire once they do not wait."""
+"""Tests of file requests that apply to DynamoDB only: their expiry."""
 
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.jobs.file_requests import FileRequest

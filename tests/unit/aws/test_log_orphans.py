@@ -1,4 +1,4 @@
-"""Bodies that appends left behind are orphans; those of entries that are kept are not."""
+"""Tests of orphaned log bodies: collection finds those without an entry."""
 
 import random
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ TABLE = TableId("0000000a")
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
 def test_collection_finds_the_orphaned_body_of_a_killed_append(
@@ -78,7 +78,7 @@ def test_collection_finds_the_orphaned_body_of_a_killed_append(
 
 
 def test_collection_keeps_the_body_of_an_append_in_progress(tables: DynamoTables) -> None:
-    """A collector whose clock is ahead takes it for old; the entry that follows needs it."""
+    """A collector with a fast clock sees an old object, but the following entry needs it."""
     log = DynamoTransactionLog(
         tables.client, tables.name(TRANSACTION_LOG_TABLE), TABLE, MemoryStore()
     )
@@ -90,7 +90,7 @@ def test_collection_keeps_the_body_of_an_append_in_progress(tables: DynamoTables
 
 
 def big_transaction(job_id: str) -> AddFiles:
-    """Without files, yet of a request that no compression makes small."""
+    """An incompressible transaction without files."""
     return AddFiles(job_id, system_clock(), (), random.Random(job_id).randbytes(400_000).hex())
 
 

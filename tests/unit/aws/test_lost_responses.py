@@ -1,4 +1,4 @@
-"""A conditional write whose response is lost is repeated, and must not be taken for refused."""
+"""Tests of lost responses: a repeated conditional write must not appear refused."""
 
 import dataclasses
 from typing import Any
@@ -33,7 +33,7 @@ PIN = QueryPin("fingerprint", TABLE, 1, 1)
 
 @pytest.fixture
 def client(tables: DynamoTables) -> Any:
-    """A client of this test alone."""
+    """A client of one test."""
     return tables.another_client()
 
 

@@ -1,4 +1,4 @@
-"""Messages sent in batches, to a queue that takes some of them only."""
+"""Tests of batches to a queue that accepts only some of the messages."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ MAX = 262_144
 
 @dataclass
 class FakeSqs:
-    """Takes of each request all but as many messages as it is told to fail."""
+    """A queue that refuses a number of messages of each request."""
 
     failures: list[int] = field(default_factory=list)
     sender_fault: bool = False

@@ -1,4 +1,4 @@
-"""A missing DynamoDB table, queue or bucket is unavailable; only a missing item is not found."""
+"""Tests that missing tables, queues and buckets are unavailable, and only items not found."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which queue of SQS takes results."""
+"""Tests of the choice of the results queue."""
 
 from types import SimpleNamespace
 from typing import Any

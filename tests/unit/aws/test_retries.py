@@ -1,4 +1,4 @@
-"""Jobs retry requests for longer than an outage of a minute, callers for seconds."""
+"""Tests of retry times: jobs outlast an outage of a minute, callers wait for seconds."""
 
 import dataclasses
 import os
@@ -21,20 +21,20 @@ from sleeper.storage.location import DataRoot
 from tests.servers.dynoxide import DynamoServer
 from tests.servers.failing_proxy import FailingProxy, failing_proxy
 
-# Failures in a row that an outage of more than a minute gives.
+# The number of failed attempts in an outage of more than a minute.
 OUTAGE = 18
 
 
 @pytest.fixture
 def retries(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Waits are a thousandth of what they are; to be set to a kind of process."""
+    """Divides waits by a thousand. `as_job` and `as_caller` set the kind of process."""
     short = {each: buckets._BACKOFF[each] / 1000 for each in ("init_backoff", "max_backoff")}
     monkeypatch.setattr(buckets, "_BACKOFF", {**buckets._BACKOFF, **short})
     return monkeypatch
 
 
 def as_job(retries: pytest.MonkeyPatch) -> None:
-    # Waits that are a thousandth as long, for a thousandth of the time, are as many.
+    # Waits and retry time are both divided by a thousand, so the number of retries is the same.
     retries.setenv(RETRY_VARIABLE, str(JOB_RETRY_SECONDS / 1000))
 
 
@@ -45,7 +45,7 @@ def as_caller(retries: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def s3(data_bucket: Bucket) -> Iterator[tuple[FailingProxy, Callable[[], DataRoot]]]:
-    """A proxy of S3, and what opens a bucket behind it."""
+    """A failing proxy of S3, and a function that opens a bucket through it."""
     assert data_bucket.endpoint is not None
     with failing_proxy(data_bucket.endpoint) as proxy:
         behind = dataclasses.replace(data_bucket, endpoint=proxy.endpoint)
@@ -108,7 +108,7 @@ def test_a_job_outlasts_an_outage_of_dynamodb_in_all_its_threads(
     with failing_proxy(dynamo_server.url) as proxy:
         monkeypatch.setenv(RETRY_VARIABLE, str(JOB_RETRY_SECONDS))
         client = dynamo_behind(proxy)
-        # More than a client's threads may retry by botocore's own quota.
+        # More failures than botocore's default quota retries.
         proxy.failures = 60
         with ThreadPoolExecutor(4) as threads:
             answers = list(threads.map(lambda _: client.list_tables(), range(4)))

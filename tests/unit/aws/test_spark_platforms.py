@@ -1,4 +1,4 @@
-"""Platforms of bulk imports: what is asked of each service, and what its answers mean."""
+"""Tests of Spark platforms: their requests, and the outcomes that they derive."""
 
 import json
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def test_serverless_runs_the_driver_of_the_image(serverless: EmrServerless) -> N
 
 
 class Recorder:
-    """A client that answers as it is told, and remembers what it was asked."""
+    """A client that returns given responses and records its requests."""
 
     def __init__(self, **answers: Any) -> None:
         self._answers = answers
@@ -87,7 +87,7 @@ def test_the_run_id_is_the_idempotency_token() -> None:
     assert EmrServerless(client, "a", ROLE, "log").submit(JOB) == "r"
     ((_, request),) = client.asked
     assert request["clientToken"] == JOB.run_id
-    # No end to a run that is large.
+    # A large run has no timeout.
     assert request["executionTimeoutMinutes"] == 0
 
 

@@ -21,7 +21,7 @@ from tests.table_fixture import SCHEMA
 
 
 class Tables:
-    """Tables whose logs are elsewhere, and the copies of one process after another."""
+    """Tables with remote logs, and the copies of successive processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "copies"
@@ -181,7 +181,7 @@ def test_a_full_disk_is_unavailable_and_not_a_torn_snapshot(
 def test_copies_that_grew_after_opening_are_evicted(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that has all its tables open opens no other, which would make room."""
+    """A process with all tables open opens no other, so opening cannot evict a copy."""
     monkeypatch.setattr("sleeper.aws.state_copies._EVICTION_SECONDS", 0.0)
     first, second, third = ids(3)
     copies = tables.copies()
@@ -215,7 +215,7 @@ def test_a_write_ahead_log_left_by_a_killed_removal_is_not_replayed(tables: Tabl
     initialise(store)
     store.save_snapshot()
     for follower in range(30):
-        if follower == 20:  # from here on the write-ahead log holds some of the pages only
+        if follower == 20:  # now the write-ahead log has only some of the pages
             with closing(sqlite3.connect(copy)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         store.commit_or_raise(CreateFollower(f"follower-{follower}", 1))
@@ -236,7 +236,7 @@ def test_a_write_ahead_log_left_by_a_killed_removal_is_not_replayed(tables: Tabl
 def test_removal_deletes_the_database_before_its_write_ahead_log(
     tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A database without its write-ahead log may be half of a checkpoint."""
+    """A database without its write-ahead log may have part of a checkpoint."""
     (table_id,) = ids(1)
     copies = tables.copies()
     initialise(copies.get(table_id))

@@ -1,4 +1,4 @@
-"""What existing clients find in the three DynamoDB tables of the index."""
+"""Tests of the items in the three DynamoDB tables of the index."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ def index_of(tables: DynamoTables, client: Any = None) -> DynamoTableIndex:
 
 
 def items(tables: DynamoTables) -> list[list[dict[str, Any]]]:
-    """By name, by id and by online, each in the order of the ids."""
+    """Returns the items by name, by id and by online, each ordered by id."""
     scans = [tables.client.scan(TableName=tables.name(each)) for each in THREE]
     return [sorted(scan["Items"], key=lambda i: i["TableId"]["S"]) for scan in scans]
 
@@ -108,7 +108,7 @@ def test_a_table_that_goes_online_or_offline_during_a_listing_is_listed_once(
     calls: list[str] = []
 
     class Meanwhile:
-        """Somebody else changes the tables after the first answer to whoever lists them."""
+        """A client whose first response is followed by changes of another client."""
 
         def __getattr__(self, operation: str) -> Callable[..., Any]:
             def asked(**arguments: Any) -> Any:

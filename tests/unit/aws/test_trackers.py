@@ -1,4 +1,4 @@
-"""What only trackers on DynamoDB must do: expiry, batches, and listing without scans."""
+"""Tests of trackers that apply to DynamoDB only: expiry, batches, listing without scans."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ class JobTrackerUnderTest:
         self.tracker = DynamoJobTracker(self.client, self.name, days)
 
     def days_kept(self) -> dict[str, int]:
-        """Of each event by its step."""
+        """Returns the days until expiry by the event's step."""
         items = self.client.inner.scan(TableName=self.name)["Items"]
         kept = {i["step"]["S"]: int(i["expiryDate"]["N"]) - AT_MS // 1000 for i in items}
         return {step: seconds // DAY_SECONDS for step, seconds in kept.items()}
@@ -108,7 +108,7 @@ def test_a_throttled_tracker_is_unavailable_and_accepts_the_events_later(
     tables: DynamoTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
-    # Eight attempts.
+    # Two seconds are eight attempts.
     monkeypatch.setenv(RETRY_VARIABLE, "2")
     under_test = JobTrackerUnderTest(tables)
     for _ in range(8):

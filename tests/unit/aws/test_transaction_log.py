@@ -1,4 +1,4 @@
-"""What only the log on DynamoDB must do: big bodies, answers that were lost, trims that died."""
+"""Tests of the log that apply to DynamoDB only: big bodies, lost responses, failed trims."""
 
 import random
 import uuid
@@ -25,7 +25,7 @@ LOST = ConnectionClosedError(endpoint_url="http://dynamodb")
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
 class LogUnderTest:
@@ -253,7 +253,7 @@ def test_a_read_bounds_the_bodies_in_memory(
 def test_an_entry_missing_from_a_range_query_is_read_by_its_key(
     under_test: LogUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Single reads see the head and its entry at once; a range may lag behind for long."""
+    """Reads by key see the head and its entry together, but a range query may lag behind."""
     entries = [entry(1), big_entry(2)]
     for each in entries:
         under_test.log.append(each)

@@ -1,4 +1,4 @@
-"""Every object is on disk, then its name, and only then the entry that names it."""
+"""Tests that an object and its name are durable before the entry that names it."""
 
 import json
 import os
@@ -27,14 +27,14 @@ from sleeper.statestore import database
 from tests.system.bad_days import make_table, run_all
 from tests.wheels import make_wheel
 
-# So many rows make whole row groups, so that a compaction's output is the engine's.
+# Enough rows for full row groups, so that the engine writes a compaction's output.
 ENGINE_WRITTEN_ROWS = 30_000
 EVERYTHING = {"k": {"min": "", "max": None}}
 
 
 @dataclass
 class DiskRecord:
-    """What a process did to the disk, in order.
+    """A record of a process's disk operations, in order.
 
     `file_sizes` has the size of each file at its last fsync, by inode; a rename keeps it.
     `folders` has the names that each folder held at its last fsync.
@@ -49,7 +49,7 @@ class DiskRecord:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-            # A name only counts if the content was on disk before.
+            # A name is durable only if its content was before.
             self.folders[path] = {
                 p.name for p in path.iterdir() if p.is_dir() or self.fault_of(p) is None
             }
@@ -57,7 +57,7 @@ class DiskRecord:
             self.file_sizes[status.st_ino] = status.st_size
 
     def fault_of(self, path: Path) -> str | None:
-        """Why the file's content might be lost in a power failure; None if it is durable."""
+        """Returns why a power failure could lose the file's content, or None if it is durable."""
         status = path.stat()
         synced = self.file_sizes.get(status.st_ino)
         if synced == status.st_size:

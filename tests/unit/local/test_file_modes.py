@@ -1,4 +1,4 @@
-"""Who may read and write what a local instance consists of."""
+"""Tests of the access modes of a local instance's files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What is lost or damaged is named, and everything else of the instance stays usable."""
+"""Tests that errors name lost or damaged files and the rest of the instance stays usable."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["lost", "emptied", "damaged"])
 def hurt(request: pytest.FixtureRequest, folder: Path) -> Iterator[Instance]:
-    """The instance when the state of `hurt` is no more what it was."""
+    """The instance after damage to the state of `hurt`."""
     instance = open_local_instance(folder)
     state = folder / instance.tables.index.by_name("hurt").id / "state.db"
     match request.param:
