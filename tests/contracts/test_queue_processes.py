@@ -152,8 +152,8 @@ def test_a_killed_sender_s_acknowledged_messages_are_kept(
             pass
         sender.send_signal(signal.SIGKILL)
         assert sender.stdout is not None
-        told = max([20, *(int(line) for line in sender.stdout.read().split())])
-    assert queue.counts().visible in {told + 1, told + 2}
+        acknowledged = max([20, *(int(line) for line in sender.stdout.read().split())])
+    assert queue.counts().visible in {acknowledged + 1, acknowledged + 2}
     queue.send("and it goes on")
 
 

@@ -87,13 +87,15 @@ def test_many_tasks_are_started_and_counted(tasks: Tasks) -> None:
 def test_a_request_starts_at_most_ten_fargate_tasks_without_a_public_address(
     ecs: Any, ecs_launcher: EcsTaskLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
     run_task = ecs.run_task
-    monkeypatch.setattr(ecs, "run_task", lambda **told: asked.append(told) or run_task(**told))
+    monkeypatch.setattr(
+        ecs, "run_task", lambda **request: requests.append(request) or run_task(**request)
+    )
     ecs_launcher.start(23)
-    assert [each["count"] for each in asked] == [10, 10, 3]
-    assert {each["launchType"] for each in asked} == {"FARGATE"}
-    network = asked[0]["networkConfiguration"]["awsvpcConfiguration"]
+    assert [each["count"] for each in requests] == [10, 10, 3]
+    assert {each["launchType"] for each in requests} == {"FARGATE"}
+    network = requests[0]["networkConfiguration"]["awsvpcConfiguration"]
     assert network["assignPublicIp"] == "DISABLED"
     assert (len(network["subnets"]), len(network["securityGroups"])) == (1, 1)
 

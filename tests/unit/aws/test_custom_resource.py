@@ -45,9 +45,9 @@ _event: dict[str, Any] = {
 
 
 def test_finished_work_is_reported_as_success(answers: list[dict[str, Any]]) -> None:
-    asked: list[CustomResourceRequest] = []
-    answer_request(_event, asked.append)
-    assert asked == [CustomResourceRequest(RequestType.CREATE, {"Set": {}}, None)]
+    requests: list[CustomResourceRequest] = []
+    answer_request(_event, requests.append)
+    assert requests == [CustomResourceRequest(RequestType.CREATE, {"Set": {}}, None)]
     (answer,) = answers
     assert answer["Status"] == "SUCCESS"
     assert (answer["StackId"], answer["RequestId"]) == ("stack", "request")

@@ -24,9 +24,9 @@ class FakeSqs:
         entries = request["Entries"]
         self.requests.append(entries)
         failing = self.failures.pop(0) if self.failures else 0
-        told = {"Code": "InternalError", "SenderFault": self.sender_fault, "Message": "why"}
+        failure = {"Code": "InternalError", "SenderFault": self.sender_fault, "Message": "why"}
         return {
-            "Failed": [{"Id": e["Id"], **told} for e in entries[:failing]],
+            "Failed": [{"Id": e["Id"], **failure} for e in entries[:failing]],
             "Successful": [
                 {"Id": e["Id"], "MessageId": f"m-{e['MessageBody'][:5]}"} for e in entries[failing:]
             ],

@@ -69,11 +69,11 @@ class Recorder:
 
     def __init__(self, **answers: Any) -> None:
         self._answers = answers
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.requests: list[tuple[str, dict[str, Any]]] = []
 
     def __getattr__(self, name: str) -> Any:
         def call(**request: Any) -> Any:
-            self.asked.append((name, request))
+            self.requests.append((name, request))
             answer = self._answers[name]
             if isinstance(answer, Exception):
                 raise answer
@@ -85,7 +85,7 @@ class Recorder:
 def test_the_run_id_is_the_idempotency_token() -> None:
     client = Recorder(start_job_run={"jobRunId": "r"})
     assert EmrServerless(client, "a", ROLE, "log").submit(JOB) == "r"
-    ((_, request),) = client.asked
+    ((_, request),) = client.requests
     assert request["clientToken"] == JOB.run_id
     # A large run has no timeout.
     assert request["executionTimeoutMinutes"] == 0
@@ -251,12 +251,12 @@ def test_an_execution_is_named_by_its_run_and_started_once(eks: EksStateMachine)
 
 def test_a_pod_has_the_driver_s_arguments_and_environment(eks: EksStateMachine) -> None:
     found = eks.client.describe_execution(executionArn=eks.submit(JOB))
-    told = json.loads(found["input"])
-    assert told["arguments"][-len(JOB.arguments) :] == list(JOB.arguments)
-    assert "spark.driver.host=$(POD_IP)" in told["arguments"]
-    assert f"spark.kubernetes.container.image={IMAGE}" in told["arguments"]
-    assert {"name": "SLEEPER_CONFIG_BUCKET", "value": "config"} in told["environment"]
-    assert (told["cpu"], told["memory"]) == ("2", f"{10 * 1024}Mi")
+    pod = json.loads(found["input"])
+    assert pod["arguments"][-len(JOB.arguments) :] == list(JOB.arguments)
+    assert "spark.driver.host=$(POD_IP)" in pod["arguments"]
+    assert f"spark.kubernetes.container.image={IMAGE}" in pod["arguments"]
+    assert {"name": "SLEEPER_CONFIG_BUCKET", "value": "config"} in pod["environment"]
+    assert (pod["cpu"], pod["memory"]) == ("2", f"{10 * 1024}Mi")
 
 
 def test_the_failure_of_an_execution_is_reported() -> None:

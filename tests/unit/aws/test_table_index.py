@@ -107,11 +107,11 @@ def test_a_table_that_goes_online_or_offline_during_a_listing_is_listed_once(
 
     calls: list[str] = []
 
-    class Meanwhile:
+    class ConcurrentChange:
         """A client whose first response is followed by changes of another client."""
 
         def __getattr__(self, operation: str) -> Callable[..., Any]:
-            def asked(**arguments: Any) -> Any:
+            def call(**arguments: Any) -> Any:
                 calls.append(operation)
                 answer = getattr(tables.client, operation)(**arguments)
                 if len(calls) == 1:
@@ -119,10 +119,10 @@ def test_a_table_that_goes_online_or_offline_during_a_listing_is_listed_once(
                     set_table_online(others, B.name, True)
                 return answer
 
-            return asked
+            return call
 
         def get_paginator(self, operation: str) -> Any:
             return paginate_by(self, tables.client, operation)
 
-    listed = index_of(tables, Meanwhile()).list()
+    listed = index_of(tables, ConcurrentChange()).list()
     assert [t.id for t in listed] == [A.id, B.id]

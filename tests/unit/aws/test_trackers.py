@@ -123,18 +123,18 @@ def test_a_throttled_tracker_is_unavailable_and_accepts_the_events_later(
 def test_unprocessed_items_of_a_batch_are_read_again(tables: DynamoTables) -> None:
     under_test = JobTrackerUnderTest(tables)
     under_test.tracker.record(CREATED, replace(CREATED, job_id="k"))
-    ask = under_test.client.inner.batch_get_item
-    answers = []
+    read = under_test.client.inner.batch_get_item
+    responses = []
 
     def half(RequestItems: dict[str, dict[str, list[object]]]) -> object:
-        (wanted,) = RequestItems.values()
-        keys = wanted["Keys"]
-        answer = ask(RequestItems={under_test.name: {**wanted, "Keys": keys[:1]}})
+        (request,) = RequestItems.values()
+        keys = request["Keys"]
+        response = read(RequestItems={under_test.name: {**request, "Keys": keys[:1]}})
         if len(keys) > 1:
-            answer["UnprocessedKeys"] = {under_test.name: {**wanted, "Keys": keys[1:]}}
-        answers.append(answer)
-        return answer
+            response["UnprocessedKeys"] = {under_test.name: {**request, "Keys": keys[1:]}}
+        responses.append(response)
+        return response
 
     under_test.client.batch_get_item = half  # type: ignore[method-assign, assignment]
     assert under_test.tracker.unknown(TABLE, ["j", "k", "l"]) == ("l",)
-    assert len(answers) == 3
+    assert len(responses) == 3

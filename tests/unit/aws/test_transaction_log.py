@@ -209,12 +209,12 @@ def test_a_read_during_a_trim_reports_the_gap(
     under_test.log.append(entry(2))
     find = under_test.log._items_after
 
-    def trimmed_meanwhile(after: int, limit: int) -> object:
+    def items_before_a_trim(after: int, limit: int) -> object:
         items = list(find(after, limit))
         under_test.of_table(TABLE).trim(1)
         return iter(items)
 
-    monkeypatch.setattr(under_test.log, "_items_after", trimmed_meanwhile)
+    monkeypatch.setattr(under_test.log, "_items_after", items_before_a_trim)
     with pytest.raises(NotFoundError, match="is trimmed"):
         under_test.log.read(0)
 
