@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from sleeper.cli.main import app
 from tests.system.formats_client import SECONDS_MAX, FormatsClient
-from tests.unit.cli.conftest import Done
+from tests.unit.cli.conftest import CommandResult
 
 _SCHEDULED = Path(__file__).parents[1] / "handlers" / "events" / "schedule.json"
 
@@ -20,12 +20,12 @@ _SCHEDULED = Path(__file__).parents[1] / "handlers" / "events" / "schedule.json"
 class AwsUser(FormatsClient):
     """Besides, it makes rules due that would be so within minutes."""
 
-    def sleeper(self, *arguments: object, status: int = 0) -> Done:
+    def sleeper(self, *arguments: object, status: int = 0) -> CommandResult:
         """Runs a command, which must end with that status."""
         told = [str(each) for each in ("--instance", f"aws:{self.instance_id}", *arguments)]
         result = CliRunner().invoke(app, told)
         assert result.exit_code == status, (told, result.output, result.exception)
-        return Done(result.exit_code, result.stdout, result.stderr)
+        return CommandResult(result.exit_code, result.stdout, result.stderr)
 
     def report(self, kind: str, *more: object) -> list[dict[str, Any]]:
         """The report's rows."""

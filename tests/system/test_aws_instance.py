@@ -37,7 +37,7 @@ from sleeper.tables.table_ref import TableId, TableState
 from sleeper.workers.worker import Worker
 from tests.servers.aws_clients import forget_clients
 from tests.servers.aws_instance import AwsInstance
-from tests.unit.cli.conftest import Done, Sleeper
+from tests.unit.cli.conftest import CommandResult, Sleeper
 from tests.wheels import make_wheel
 
 SCHEMA = {
@@ -72,9 +72,9 @@ def sleeper(deployed: AwsInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SLEEPER_INSTANCE", deployed.where)
 
-    def run(*arguments: object) -> Done:
+    def run(*arguments: object) -> CommandResult:
         result = CliRunner().invoke(app, [str(a) for a in arguments])
-        return Done(result.exit_code, result.stdout, result.stderr)
+        return CommandResult(result.exit_code, result.stdout, result.stderr)
 
     return run
 
@@ -106,7 +106,7 @@ def work(instance: Instance) -> Callable[[], None]:
     return until_idle
 
 
-def ok(done: Done) -> Done:
+def ok(done: CommandResult) -> CommandResult:
     assert done.status == 0, done.stderr
     return done
 
@@ -264,7 +264,10 @@ def test_a_dead_letter_returns_as_the_job_that_it_was(
     (counts,) = (q for q in report(cities, "queues") if q["queue"] == "ingest")
     assert (counts["visible"], counts["dead"]) == (0, 1)
 
-    assert "1 dead letter put back" in ok(cities("dead-letters", "redrive", "ingest")).stderr
+    assert (
+        "returned 1 dead letter to queue ingest"
+        in ok(cities("dead-letters", "redrive", "ingest")).stderr
+    )
     (message,) = queue.receive()
     assert message.message_id != message_id
     assert json.loads(message.body) == {**body, "id": message_id}
@@ -390,7 +393,7 @@ def test_a_missing_instance_is_named(
     with pytest.raises(InvalidRequestError, match="'no_id'"):
         open_instance("aws:no_id")
     monkeypatch.setenv("SLEEPER_CONFIG_BUCKET", f"sleeper-{deployed.id}-config-000000000000")
-    with pytest.raises(InvalidRequestError, match=f"is of instance '{deployed.id}'"):
+    with pytest.raises(InvalidRequestError, match=f"belongs to instance '{deployed.id}'"):
         open_instance("aws:other")
 
 
