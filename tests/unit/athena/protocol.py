@@ -1,6 +1,6 @@
-"""Plays Athena: writes requests, and reads what a connector answers or spilled.
+"""A client of the connector: writes requests, and reads responses and spilled blocks.
 
-Written after the SDK's serialisers, apart from the code under test.
+Follows the SDK's serialisers, independently of the code under test.
 """
 
 import base64
@@ -63,7 +63,7 @@ def from_to(kind: pa.DataType, low: Any, high: Any) -> Json:
 
 
 def connector_of(instance: Instance, folder: Path, leaves_per_split: int = 1) -> Connector:
-    """One that spills to a folder."""
+    """Returns a connector that spills to a folder."""
     return Connector(
         instance.tables.index,
         lambda ref: make_query_table(OpenTable(instance, ref)),
@@ -75,7 +75,7 @@ def connector_of(instance: Instance, folder: Path, leaves_per_split: int = 1) ->
 
 @dataclass
 class Athena:
-    """Asks the connector as Athena does."""
+    """Sends requests to the connector as Athena does."""
 
     connector: Connector
     database: str = "sleeper"
@@ -152,7 +152,7 @@ class Athena:
         )
 
     def query(self, table: str, summary: Json | None = None, **reading: Any) -> pa.Table:
-        """All rows, split after split."""
+        """Returns all rows, split after split."""
         batches = [
             batch
             for split in self.splits(table, summary)

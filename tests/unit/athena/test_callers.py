@@ -1,4 +1,4 @@
-"""What restricted callers may not learn in other ways than by a query."""
+"""Restrictions of callers in reports and exports."""
 
 import json
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ CALLERS = {"some": {"valueFields": []}, "all": {}}
 
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[Instance]:
-    """A table that is open to all, and one that is open to `all` alone."""
+    """A table open to all callers, and one with full access only for the caller `all`."""
     create_local_instance(tmp_path / "instance", "test")
     opened = open_local_instance(tmp_path / "instance")
     create_table(opened, "open", SCHEMA)
@@ -33,7 +33,7 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
     opened.close()
 
 
-def test_reports_of_one_table_are_for_those_who_see_all_of_it(instance: Instance) -> None:
+def test_reports_of_a_table_require_full_access_to_it(instance: Instance) -> None:
     check_report_access(instance, ReportKind.FILES, "open", "some")
     check_report_access(instance, ReportKind.FILES, "guarded", "all")
     for kind, table in ((ReportKind.FILES, "guarded"), (ReportKind.FILES, None)):
@@ -44,7 +44,7 @@ def test_reports_of_one_table_are_for_those_who_see_all_of_it(instance: Instance
 @pytest.mark.parametrize(
     "kind", [ReportKind.TASKS, ReportKind.QUEUES, ReportKind.DEAD_LETTERS, ReportKind.ALL]
 )
-def test_reports_that_are_of_no_table_are_for_those_who_see_every_table(
+def test_reports_of_the_instance_require_full_access_to_all_tables(
     instance: Instance, kind: ReportKind
 ) -> None:
     check_report_access(instance, kind, "open", "all")
@@ -53,9 +53,7 @@ def test_reports_that_are_of_no_table_are_for_those_who_see_every_table(
 
 
 @pytest.mark.parametrize("lines_kept", ["", "id", "name"])
-def test_a_table_whose_property_file_is_cut_is_open_to_nobody(
-    instance: Instance, lines_kept: str
-) -> None:
+def test_a_truncated_property_file_closes_the_table(instance: Instance, lines_kept: str) -> None:
     table = instance.table("guarded")
     (file,) = Path(instance.where).glob(f"tables/*{table.ref.id}*")
     lines = file.read_text().splitlines(keepends=True)
@@ -67,7 +65,7 @@ def test_a_table_whose_property_file_is_cut_is_open_to_nobody(
 
 
 @pytest.mark.parametrize("caller", ["some", "other"])
-def test_an_export_is_for_those_who_see_all_of_the_table(instance: Instance, caller: str) -> None:
+def test_an_export_requires_full_access_to_its_table(instance: Instance, caller: str) -> None:
     def export(name: str, sender: str) -> None:
         body = json.dumps({"exportId": f"{name}-{sender}", "tableName": name})
         run_bulk_export_message(instance, Message("1", body, "receipt", 1, 0, sender=sender))

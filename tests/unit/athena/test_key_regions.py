@@ -1,4 +1,4 @@
-"""Key regions of constraints: never too small, and exact for the fields that are settled."""
+"""Key regions of constraints: complete, and exact for settled fields."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ SCHEMA = Schema(
         Field("b", PrimitiveType.BYTE_ARRAY),
     )
 )
-# The tables of Unicode are made when the first text is drawn.
+# Hypothesis builds its Unicode tables for the first text.
 SLOW_TO_BEGIN = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 KINDS = {"n": pa.int32(), "s": pa.string(), "b": pa.binary()}
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -59,7 +59,7 @@ SUMMARIES = st.fixed_dictionaries({}, optional={name: value_sets(name) for name 
 
 @SLOW_TO_BEGIN
 @given(SUMMARIES, st.lists(KEYS, min_size=1, max_size=20))
-def test_a_key_lies_in_the_regions_just_if_it_meets_the_settled_constraints(
+def test_regions_contain_exactly_the_keys_that_meet_settled_constraints(
     summary: Json, keys: list[tuple[Any, ...]]
 ):
     sets = {name: value_set_from_json(name, raw) for name, raw in summary.items()}
@@ -76,14 +76,14 @@ def test_a_key_lies_in_the_regions_just_if_it_meets_the_settled_constraints(
         assert sum(region.contains(key) for region in found.regions) == meets
 
 
-def test_regions_lie_within_the_region_that_is_given():
+def test_regions_lie_within_the_given_region():
     within = Region((Range(10, 20), *whole_region(SCHEMA).ranges[1:]))
     among_numbers = value_set_from_json("n", among(pa.int32(), 9, 10, 19, 20))
     found = key_regions(SCHEMA, {"n": among_numbers}, within)
     assert [region.ranges[0] for region in found.regions] == [Range(10, 11), Range(19, 20)]
 
 
-def test_too_many_regions_become_fewer_and_wider(monkeypatch: pytest.MonkeyPatch):
+def test_too_many_regions_are_merged(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(filters, "_REGIONS_MAX", 4)
     sets = {
         "n": value_set_from_json("n", among(pa.int32(), 1, 2, 5)),
@@ -95,7 +95,7 @@ def test_too_many_regions_become_fewer_and_wider(monkeypatch: pytest.MonkeyPatch
     assert {r.ranges[1] for r in found.regions} == {Range("a", "c\0")}
 
 
-def test_a_constraint_of_another_type_narrows_nothing():
+def test_a_constraint_of_another_type_does_not_restrict_regions():
     sets = {"n": value_set_from_json("n", from_to(pa.int64(), 2**40, None))}
     found = key_regions(SCHEMA, sets, whole_region(SCHEMA))
     assert found.regions == (whole_region(SCHEMA),)

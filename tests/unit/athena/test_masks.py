@@ -1,4 +1,4 @@
-"""Constraints on columns, held against a filter in plain Python."""
+"""Constraints on columns, compared with a filter in plain Python."""
 
 import datetime as dt
 import decimal
@@ -15,7 +15,7 @@ from sleeper.athena.filters import column_mask, filter_rows
 from sleeper.errors import InvalidRequestError
 from tests.unit.athena.protocol import among, block, from_to, ranges
 
-# The tables of Unicode are made when the first text is drawn.
+# Hypothesis builds its Unicode tables for the first text.
 SLOW_TO_BEGIN = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.int32(): st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3),
@@ -71,7 +71,7 @@ def ranges_and_values(draw: st.DrawFn) -> tuple[Any, ...]:
 
 @SLOW_TO_BEGIN
 @given(ranges_and_values())
-def test_ranges_let_through_what_a_plain_filter_does(drawn: tuple[Any, ...]):
+def test_ranges_accept_the_same_values_as_a_plain_filter(drawn: tuple[Any, ...]):
     kind, pairs, null, values = drawn
     expected = [null if v is None else any(is_in_range(v, *pair) for pair in pairs) for v in values]
     assert kept(kind, values, ranges(kind, *pairs, null=null)) == expected
@@ -87,7 +87,9 @@ def test_ranges_let_through_what_a_plain_filter_does(drawn: tuple[Any, ...]):
     st.booleans(),
     st.booleans(),
 )
-def test_listed_values_and_all_others(drawn: tuple[Any, ...], is_white_list: bool, null: bool):
+def test_lists_of_values_and_their_complements(
+    drawn: tuple[Any, ...], is_white_list: bool, null: bool
+):
     kind, listed, values = drawn
     raw = {
         "@type": "EquatableValueSet",
@@ -107,14 +109,14 @@ def test_listed_values_and_all_others(drawn: tuple[Any, ...], is_white_list: boo
         )
     )
 )
-def test_single_values_are_looked_up(drawn: tuple[Any, ...]):
+def test_single_values_use_a_lookup(drawn: tuple[Any, ...]):
     kind, listed, values = drawn
     assert kept(kind, values, among(kind, *listed)) == [v in listed for v in values]
 
 
 @pytest.mark.parametrize("is_all", [True, False])
 @pytest.mark.parametrize("null", [True, False])
-def test_all_or_none_works_for_lists_and_maps_too(is_all: bool, null: bool):
+def test_all_or_none_applies_to_lists_and_maps(is_all: bool, null: bool):
     raw = {"@type": "AllOrNoneValueSet", "type": {}, "all": is_all, "nullAllowed": null}
     assert kept(pa.list_(pa.string()), [["a"], None, []], raw) == [is_all, null, is_all]
     assert kept(pa.map_(pa.string(), pa.int64()), [[("a", 1)], None], raw) == [is_all, null]
@@ -161,6 +163,6 @@ def test_a_constraint_of_another_type_is_refused_by_its_column():
         ([], "'@type'"),
     ],
 )
-def test_what_is_no_value_set_is_refused_with_the_reason(raw: Any, reason: str):
+def test_an_invalid_value_set_is_refused_with_the_reason(raw: Any, reason: str):
     with pytest.raises(InvalidRequestError, match=reason):
         value_set_from_json("c", raw)

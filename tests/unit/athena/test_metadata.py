@@ -21,7 +21,7 @@ EVERY_TYPE = """{"rowKeyFields":[{"name":"Id","type":"IntType"}],
 ONE_KEY = '{"rowKeyFields":[{"name":"id","type":"LongType"}]}'
 
 
-def test_a_ping_says_which_version_of_the_protocol_is_spoken(athena: Athena):
+def test_a_ping_returns_the_protocol_version(athena: Athena):
     assert athena.ask("PingRequest") == {
         "@type": "PingResponse",
         "catalogName": "cat",
@@ -32,7 +32,7 @@ def test_a_ping_says_which_version_of_the_protocol_is_spoken(athena: Athena):
     }
 
 
-def test_there_are_two_schemas_and_the_one_of_raw_rows_says_so(athena: Athena):
+def test_there_are_schemas_for_processed_and_raw_rows(athena: Athena):
     assert athena.ask("ListSchemasRequest")["schemas"] == ["sleeper", "sleeper_raw"]
 
 
@@ -51,9 +51,7 @@ def test_tables_are_listed_in_lower_case_and_by_pages(instance: Instance, athena
     assert last["nextToken"] is None
 
 
-def test_columns_have_the_types_of_the_table_and_names_in_lower_case(
-    instance: Instance, athena: Athena
-):
+def test_columns_have_the_table_s_types_and_lower_case_names(instance: Instance, athena: Athena):
     create_table(instance, "Types", EVERY_TYPE)
     schema = athena.schema("types")
     assert {f.name: str(f.type) for f in schema} == {
@@ -84,9 +82,7 @@ def test_columns_that_differ_only_in_case_are_refused(instance: Instance, athena
         athena.schema("t")
 
 
-def test_of_tables_that_differ_only_in_case_the_exact_name_is_found(
-    instance: Instance, athena: Athena
-):
+def test_an_exact_name_selects_among_tables_that_differ_in_case(instance: Instance, athena: Athena):
     create_table(instance, "T", ONE_KEY)
     create_table(instance, "t", EVERY_TYPE)
     assert "bytes" in athena.schema("t").names
@@ -96,16 +92,14 @@ def test_of_tables_that_differ_only_in_case_the_exact_name_is_found(
         athena.schema("ab")
 
 
-def test_what_does_not_exist_is_named(athena: Athena):
+def test_errors_name_missing_schemas_and_tables(athena: Athena):
     with pytest.raises(NotFoundError, match="no table is called 'gone'"):
         athena.schema("gone")
     with pytest.raises(NotFoundError, match="no schema 'public': there is sleeper and sleeper_raw"):
         athena.ask("ListTablesRequest", schemaName="public")
 
 
-def test_a_layout_has_a_row_only_if_there_may_be_something_to_read(
-    instance: Instance, athena: Athena
-):
+def test_a_layout_has_a_row_only_if_there_may_be_rows(instance: Instance, athena: Athena):
     create_table(instance, "t", ONE_KEY)
     assert athena.layout_rows("t") == 0
     ingest_rows(instance, "t", [pa.record_batch({"id": [1, 2, 9]})])
@@ -132,14 +126,14 @@ def test_filters_and_limits_are_offered(athena: Athena):
         ("GetTableRequest", {"queryPassthroughArguments": {"query": "SELECT 1"}}, "pass-through"),
     ],
 )
-def test_a_request_that_cannot_be_answered_is_refused_with_the_reason(
+def test_an_invalid_request_is_refused_with_the_reason(
     athena: Athena, kind: str, members: dict[str, object], reason: str
 ):
     with pytest.raises(InvalidRequestError, match=reason):
         athena.ask(kind, **members)
 
 
-def test_a_column_that_does_not_exist_is_refused(instance: Instance, athena: Athena):
+def test_an_unknown_column_is_refused(instance: Instance, athena: Athena):
     create_table(instance, "t", ONE_KEY)
     with pytest.raises(InvalidRequestError, match="no column 'gone': there are id"):
         athena.layout_rows("t", {"gone": among(pa.int64(), 1)})

@@ -1,4 +1,4 @@
-"""Rows of splits, held against the rows that were put in."""
+"""Rows of splits, compared with the ingested rows."""
 
 import datetime as dt
 import tempfile
@@ -56,7 +56,7 @@ def table(instance: Instance) -> str:
     return "t"
 
 
-def test_every_type_comes_back_as_it_went_in(instance: Instance, athena: Athena):
+def test_every_type_round_trips(instance: Instance, athena: Athena):
     create_table(instance, "t", EVERY_TYPE)
     at = dt.datetime(2020, 2, 29, 1, 2, 3, 456_789, tzinfo=dt.UTC)
     common = {"yes": True, "f": 1.5, "d": -0.1, "t": at, "day": at.date(), "dec": Decimal("1.25")}
@@ -83,7 +83,7 @@ def test_every_type_comes_back_as_it_went_in(instance: Instance, athena: Athena)
     assert [b.to_pylist() for b in athena.batches(spilled)] == [put_in]
 
 
-def test_only_the_columns_that_are_asked_for_come_in_their_order(athena: Athena, table: str):
+def test_the_requested_columns_are_returned_in_their_order(athena: Athena, table: str):
     found = athena.query(table, {"id": among(LONG, 7)}, columns=["count", "id"])
     assert found.to_pylist() == [{"count": 7, "id": 7}]
     assert found.schema.names == ["count", "id"]
@@ -95,13 +95,13 @@ def test_a_count_needs_no_columns(athena: Athena, table: str):
     assert (batch.num_rows, batch.num_columns) == (100, 0)
 
 
-def test_constraints_on_columns_that_are_not_asked_for_count_too(athena: Athena, table: str):
+def test_constraints_apply_to_columns_outside_the_request(athena: Athena, table: str):
     summary = {"v": among(pa.string(), "v1"), "count": from_to(LONG, 0, 10)}
     found = athena.query(table, summary, columns=["id"])
     assert found["id"].to_pylist() == [1, 4, 7]
 
 
-def test_null_is_let_through_just_if_it_is_allowed(athena: Athena, table: str):
+def test_null_is_returned_only_if_allowed(athena: Athena, table: str):
     in_ten = from_to(LONG, 0, 10)
     only_null = ranges(pa.string(), null=True)
     not_null = ranges(pa.string(), (None, "ABOVE", None, "BELOW"))
@@ -109,7 +109,7 @@ def test_null_is_let_through_just_if_it_is_allowed(athena: Athena, table: str):
     assert athena.query(table, {"id": in_ten, "v": not_null}).num_rows == 8
 
 
-def test_a_limit_is_of_rows_that_meet_the_constraints(athena: Athena, table: str):
+def test_a_limit_counts_rows_that_meet_the_constraints(athena: Athena, table: str):
     (split,) = athena.splits(table, {"id": from_to(LONG, 100, 200)})
 
     def read(summary: Json, **more: Any) -> list[int]:
@@ -125,7 +125,7 @@ def test_a_limit_is_of_rows_that_meet_the_constraints(athena: Athena, table: str
     assert len(read(v1, limit=2, expression=[{"@type": "FunctionCallExpression"}])) > 2
 
 
-def test_a_split_read_twice_gives_the_same_rows_and_spills_to_other_names(
+def test_two_reads_of_a_split_return_equal_rows_under_different_keys(
     athena: Athena, instance: Instance, table: str
 ):
     split = athena.splits(table)[0]
@@ -223,7 +223,7 @@ def test_raw_rows_can_be_hidden(athena: Athena, raw_athena: Athena, table: str):
         answer(asked, hidden.connector)
 
 
-def test_rows_that_are_too_old_are_there_as_raw_ones_only(
+def test_expired_rows_are_visible_only_as_raw_rows(
     instance: Instance, athena: Athena, raw_athena: Athena, clock: FakeClock
 ):
     create_table(
@@ -238,14 +238,14 @@ def test_rows_that_are_too_old_are_there_as_raw_ones_only(
     assert athena.query("t")["id"].to_pylist() == [2]
     splits = athena.splits("t")
     clock.now_ms += 10_000
-    # At the time of its version, however late a split is read.
+    # Age-off uses the time of the version, not of the read.
     assert [b["id"].to_pylist() for s in splits for b in athena.batches(athena.read("t", s))] == [
         [2]
     ]
     assert raw_athena.query("t")["id"].to_pylist() == [1, 2]
 
 
-def test_a_hold_keeps_what_a_split_reads_and_is_renewed_by_reads(
+def test_reads_renew_the_hold_that_keeps_a_split_s_version(
     instance: Instance, athena: Athena, clock: FakeClock, table: str
 ):
     splits = athena.splits(table)
@@ -264,7 +264,7 @@ def test_a_hold_keeps_what_a_split_reads_and_is_renewed_by_reads(
     assert batch.num_rows == 100
 
 
-def test_a_split_whose_version_was_collected_says_so(
+def test_a_split_of_a_collected_version_is_refused(
     instance: Instance, athena: Athena, clock: FakeClock, table: str
 ):
     splits = athena.splits(table)
@@ -308,7 +308,7 @@ def test_a_split_of_a_deleted_table_or_of_another_bucket_is_refused(
         ({"spillLocation": {"bucket": "b"}}, "'key'"),
     ],
 )
-def test_a_torn_split_is_refused_with_the_reason(
+def test_an_invalid_split_is_refused_with_the_reason(
     athena: Athena, table: str, change: Json, reason: str
 ):
     with pytest.raises(InvalidRequestError, match=reason):
@@ -351,7 +351,7 @@ def grown() -> Iterator[Athena]:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SUMMARIES, st.sampled_from([10**6, 200]), st.integers(1, 4))
-def test_rows_are_those_of_a_plain_filter(
+def test_rows_equal_those_of_a_plain_filter(
     grown: Athena, summary: Json, inline_bytes: int, leaves_per_split: int
 ):
     reader = gathering(grown, leaves_per_split)

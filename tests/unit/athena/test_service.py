@@ -29,7 +29,7 @@ def instance(tmp_path: Path) -> Iterator[Instance]:
     opened.close()
 
 
-def test_the_connector_spills_and_cuts_as_the_properties_say(instance: Instance):
+def test_properties_configure_the_connector(instance: Instance):
     instance.change_properties(
         {
             ATHENA_SPILL_BUCKET.name: "spilled",
@@ -48,7 +48,7 @@ def test_the_connector_spills_and_cuts_as_the_properties_say(instance: Instance)
     assert settings.split_bytes == 64 * 1024**2
 
 
-def test_an_instance_without_the_stack_says_what_is_missing(instance: Instance):
+def test_an_instance_without_the_stack_names_the_missing_property(instance: Instance):
     with pytest.raises(InvalidRequestError, match=r"sleeper\.athena\.spill\.bucket is not set"):
         athena_connector(instance)
 
@@ -73,9 +73,7 @@ def set_callers(instance: Instance, callers: object) -> None:
     instance.tables.properties.change(table_id, {QUERY_CALLERS.name: json.dumps(callers)})
 
 
-def test_a_table_that_is_not_open_to_all_is_closed_to_athena(
-    instance: Instance, athena: Athena
-) -> None:
+def test_a_table_for_named_callers_is_closed_to_athena(instance: Instance, athena: Athena) -> None:
     splits = athena.splits("t")
     for callers in ({"AROA1": {}}, {"AROA1": {"valueFields": []}, "*": {}}, {}):
         set_callers(instance, callers)
@@ -96,9 +94,7 @@ def test_a_table_that_is_not_open_to_all_is_closed_to_athena(
                 ask()
 
 
-def test_athena_sees_what_the_table_lets_its_readers_see(
-    instance: Instance, athena: Athena
-) -> None:
+def test_restrictions_of_callers_apply_to_athena(instance: Instance, athena: Athena) -> None:
     restriction = {"valueFields": ["v"], "iterator": "RowSecurity", "config": "label,public"}
     set_callers(instance, {"athena": restriction})
     for database in ("sleeper", "sleeper_raw"):

@@ -1,4 +1,4 @@
-"""Splits: only what the keys need, all at one version, cut where leaves are large."""
+"""Splits: only leaves with matching keys, all at one version, with large leaves divided."""
 
 import itertools
 import json
@@ -51,8 +51,8 @@ def test_each_leaf_with_rows_is_a_split(athena: Athena, table: str):
     assert all(s["spillLocation"]["key"].startswith("athena/q1/") for s in splits)
 
 
-def gathered(athena: Athena, **settings: int) -> Athena:
-    """The same with small leaves together."""
+def grouped(athena: Athena, **settings: int) -> Athena:
+    """Returns a client that groups small leaves."""
     connector = athena.connector
     changed = replace(connector.settings, **{"leaves_per_split": 100, **settings})
     return Athena(replace(connector, settings=changed))
@@ -62,30 +62,30 @@ def regions(splits: list[Json]) -> list[Json]:
     return [json.loads(split["properties"]["region"]) for split in splits]
 
 
-def test_small_leaves_side_by_side_are_one_split(athena: Athena, instance: Instance, table: str):
-    (split,) = gathered(athena).splits(table)
+def test_adjacent_small_leaves_share_a_split(athena: Athena, instance: Instance, table: str):
+    (split,) = grouped(athena).splits(table)
     (region,) = regions([split])
     assert (region["id"]["min"], region["id"]["max"]) == (-(2**63), 300)
-    assert len(gathered(athena, leaves_per_split=2).splits(table)) == 2
+    assert len(grouped(athena, leaves_per_split=2).splits(table)) == 2
     (shared,) = files(instance)
     for thirds, count in ((3, 1), (2, 2), (1, 3)):
         split_bytes = shared.bytes * thirds // 3 + 1
-        assert len(gathered(athena, split_bytes=split_bytes).splits(table)) == count
-    # Nothing is wanted of the leaf between.
-    assert len(gathered(athena).splits(table, {"id": among(pa.int64(), 5, 250)})) == 1
+        assert len(grouped(athena, split_bytes=split_bytes).splits(table)) == count
+    # The query needs no rows of the leaf between.
+    assert len(grouped(athena).splits(table, {"id": among(pa.int64(), 5, 250)})) == 1
 
 
-def test_pages_of_splits_of_many_leaves_have_each_leaf_once(athena: Athena, instance: Instance):
+def test_pages_of_splits_contain_each_leaf_once(athena: Athena, instance: Instance):
     create_table(instance, "t", SCHEMA, split_points=list(range(10, 300, 10)))
     ingest_rows(instance, "t", [rows(*range(300))])
-    splits = gathered(athena, leaves_per_split=4, splits_per_page=2).splits("t")
+    splits = grouped(athena, leaves_per_split=4, splits_per_page=2).splits("t")
     found = [(r["id"]["min"], r["id"]["max"]) for r in regions(splits)]
     ends = [-(2**63), *range(40, 300, 40), None]
     assert found == list(itertools.pairwise(ends))
     assert len(holds(instance)) == 1
 
 
-def test_leaves_of_several_fields_are_one_split_where_they_make_a_box(
+def test_leaves_of_several_fields_share_a_split_if_they_form_one_region(
     athena: Athena, instance: Instance
 ):
     fields = [{"name": name, "type": "LongType"} for name in ("id", "part")]
@@ -96,7 +96,7 @@ def test_leaves_of_several_fields_are_one_split_where_they_make_a_box(
     for dimension, point in ((0, 200), (1, 10)):
         split_leaves(instance, dimension, point)
     assert len(athena.splits("t")) == 4
-    reader = gathered(athena)
+    reader = grouped(athena)
     splits = reader.splits("t")
     assert len(splits) == 2
     read = [batch for split in splits for batch in reader.batches(reader.read("t", split))]
@@ -104,7 +104,7 @@ def test_leaves_of_several_fields_are_one_split_where_they_make_a_box(
 
 
 def split_leaves(instance: Instance, dimension: int, point: int) -> None:
-    """Every leaf at one point of a field."""
+    """Splits every leaf at one point of a field."""
     store = instance.table("t").state
     with store.reading() as state:
         splits = list(state.partitions.leaves())
@@ -113,7 +113,7 @@ def split_leaves(instance: Instance, dimension: int, point: int) -> None:
         store.commit_or_raise(SplitPartition(leaf.id, parts))
 
 
-def test_only_leaves_that_the_keys_touch_are_splits(athena: Athena, table: str):
+def test_only_leaves_that_overlap_the_keys_are_splits(athena: Athena, table: str):
     assert len(athena.splits(table, {"id": among(pa.int64(), 5, 250)})) == 2
     assert len(athena.splits(table, {"id": from_to(pa.int64(), 100, 200)})) == 1
     assert athena.splits(table, {"id": among(pa.int64(), 301)}) == []
@@ -129,7 +129,7 @@ def test_splits_are_of_one_version_under_one_hold(athena: Athena, instance: Inst
 
 
 @pytest.mark.parametrize("leaves_per_plan", [1, 500])
-def test_later_pages_are_of_the_version_of_the_first(
+def test_all_pages_have_the_version_of_the_first(
     athena: Athena,
     instance: Instance,
     table: str,
@@ -148,14 +148,12 @@ def test_later_pages_are_of_the_version_of_the_first(
     assert len(holds(instance)) == 1
 
 
-def test_a_token_of_somebody_else_is_refused(athena: Athena, table: str):
+def test_an_unknown_token_is_refused(athena: Athena, table: str):
     with pytest.raises(InvalidRequestError, match=r"not a continuation token .* 'next'"):
         athena.splits_page(table, None, "next")
 
 
-def test_a_large_leaf_is_cut_into_pieces_that_hold_each_row_once(
-    athena: Athena, instance: Instance
-):
+def test_a_large_leaf_is_divided_into_splits_with_each_row_once(athena: Athena, instance: Instance):
     create_table(instance, "t", SCHEMA)
     for start in range(2):
         ingest_rows(instance, "t", [rows(*range(start, ROWS, 2))])
@@ -167,13 +165,11 @@ def test_a_large_leaf_is_cut_into_pieces_that_hold_each_row_once(
     assert 4 <= len(splits) <= 6
     assert all(0 < batch.num_rows < ROWS // 2 for batch in read)
     assert sorted(n for b in read for n in b["id"].to_pylist()) == list(range(ROWS))
-    # A key needs one of them only.
+    # A query for one key needs one split.
     assert len(cut.splits("t", {"id": among(pa.int64(), 5)})) == 1
 
 
-def test_a_file_that_leaves_share_counts_by_the_rows_that_are_theirs(
-    athena: Athena, instance: Instance
-):
+def test_a_shared_file_counts_by_each_leaf_s_rows(athena: Athena, instance: Instance):
     settings = {"sleeper.table.ingest.file.writing.strategy": "one_reference_per_leaf"}
     create_table(instance, "t", SCHEMA, settings, split_points=[ROWS // 2])
     ingest_rows(instance, "t", [rows(*range(ROWS))])
@@ -187,9 +183,7 @@ def files(instance: Instance) -> list[Any]:
         return list(state.files.all())
 
 
-def test_pages_after_the_hold_and_the_version_are_gone_say_so(
-    athena: Athena, instance: Instance, table: str
-):
+def test_pages_of_a_collected_version_are_refused(athena: Athena, instance: Instance, table: str):
     newest = instance.table("t").state
     with newest.reading() as state:
         version = state.number

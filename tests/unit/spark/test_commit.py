@@ -54,7 +54,7 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr("sleeper.retries.sleep", lambda _: None)
 
 
-def test_a_commit_that_is_not_answered_is_repeated(
+def test_a_commit_without_a_response_is_repeated(
     table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = writer_of(table, "j")
@@ -64,7 +64,7 @@ def test_a_commit_that_is_not_answered_is_repeated(
     assert table.query().to_arrow().num_rows == 2
 
 
-def test_a_commit_that_is_never_answered_names_the_job_id(
+def test_a_commit_that_never_gets_a_response_names_the_job_id(
     table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = writer_of(table, "j")

@@ -75,7 +75,7 @@ def read(reader: Any, partitions: list[InputPartition]) -> list[pa.RecordBatch]:
     ]
 
 
-def test_batches_are_of_the_very_schema_that_spark_compares_with(
+def test_batches_have_exactly_spark_s_schema(
     instance: sleeper.Instance,
 ) -> None:
     made, declared = reader(instance)
@@ -86,13 +86,13 @@ def test_batches_are_of_the_very_schema_that_spark_compares_with(
     assert [f.nullable for f in declared][:3] == [False, False, True]
 
 
-def test_columns_come_in_the_order_asked_for(instance: sleeper.Instance) -> None:
+def test_columns_have_the_requested_order(instance: sleeper.Instance) -> None:
     made, declared = reader(instance, columns="map,k")
     assert declared.fieldNames() == ["map", "k"]
     assert read(made, made.partitions())[0].schema.names == ["map", "k"]
 
 
-def test_a_schema_that_the_user_gives_chooses_columns(instance: sleeper.Instance) -> None:
+def test_a_declared_schema_selects_columns(instance: sleeper.Instance) -> None:
     made = source(instance)
     chosen = StructType().add("day", "date").add("k", "long")
     plan = made.reader(chosen)
@@ -103,7 +103,7 @@ def test_a_schema_that_the_user_gives_chooses_columns(instance: sleeper.Instance
         made.reader(StructType().add("other", "string"))
 
 
-def test_a_partition_is_a_leaf_and_the_ranges_choose_them(instance: sleeper.Instance) -> None:
+def test_each_leaf_in_the_ranges_is_a_partition(instance: sleeper.Instance) -> None:
     made, _ = reader(instance, partitionBytes="1")
     assert len(made.partitions()) == 3
     made, _ = reader(instance, partitionBytes="1", range="[5, 12]")
@@ -112,13 +112,15 @@ def test_a_partition_is_a_leaf_and_the_ranges_choose_them(instance: sleeper.Inst
     assert keys.to_pylist() == [*range(5, 12)]
 
 
-def test_no_row_asked_for_is_no_row_read(instance: sleeper.Instance) -> None:
+def test_an_empty_list_of_keys_reads_no_rows(instance: sleeper.Instance) -> None:
     made, _ = reader(instance, keys="[1000]")
     assert made.partitions() == []
     assert read(made, [InputPartition(None)]) == []  # what Spark makes of no partitions
 
 
-def test_a_reader_stays_at_its_version_and_as_of_goes_back(instance: sleeper.Instance) -> None:
+def test_a_reader_keeps_its_version_and_as_of_selects_an_older_one(
+    instance: sleeper.Instance,
+) -> None:
     made, _ = reader(instance)
     version = instance.table("t").version
     ingest(instance, 100, 105)
@@ -128,13 +130,13 @@ def test_a_reader_stays_at_its_version_and_as_of_goes_back(instance: sleeper.Ins
         assert sum(b.num_rows for b in read(made, made.partitions())) == rows
 
 
-def test_what_is_sent_to_each_task_does_not_grow_with_the_table(instance: sleeper.Instance) -> None:
+def test_the_pickled_reader_does_not_grow_with_the_table(instance: sleeper.Instance) -> None:
     few, many = (reader(instance, partitionBytes="1", **o)[0] for o in ({"keys": "[1]"}, {}))
     assert len(many.partitions()) == 3
     assert len(cloudpickle.dumps(many)) < len(cloudpickle.dumps(few)) + 200
 
 
-def test_filters_are_not_pushed_down_while_that_is_wrong(instance: sleeper.Instance) -> None:
+def test_filters_are_not_pushed_down(instance: sleeper.Instance) -> None:
     """Spark refuses a reader that has `pushFilters` of its own while its setting is off."""
     assert reader(instance)[0].pushFilters.__func__ is DataSourceReader.pushFilters
 
@@ -148,7 +150,7 @@ def test_filters_are_not_pushed_down_while_that_is_wrong(instance: sleeper.Insta
         ({"follower": "f"}, InvalidRequestError, "unknown option 'follower'"),
     ],
 )
-def test_what_cannot_be_read_is_refused_when_it_is_planned(
+def test_invalid_reads_are_refused_during_planning(
     instance: sleeper.Instance, options: dict[str, str], error: type[Exception], reason: str
 ) -> None:
     with pytest.raises(error, match=reason):
@@ -162,7 +164,7 @@ def test_overwriting_a_table_is_refused(instance: sleeper.Instance) -> None:
             writer(made.schema(), overwrite=True)
 
 
-def test_columns_that_do_not_fit_are_refused_before_a_task_starts(
+def test_mismatched_columns_are_refused_before_a_task_starts(
     instance: sleeper.Instance,
 ) -> None:
     made = source(instance)
@@ -173,7 +175,7 @@ def test_columns_that_do_not_fit_are_refused_before_a_task_starts(
         made.writer(wrong, overwrite=False)
 
 
-def test_a_stream_reads_on_from_its_offset(instance: sleeper.Instance) -> None:
+def test_a_stream_continues_at_its_offset(instance: sleeper.Instance) -> None:
     made = source(instance, maxFilesPerTrigger="1", columns="k")
     stream = made.streamReader(made.schema())
     assert stream.getDefaultReadLimit() == ReadMaxFiles(1)
@@ -192,7 +194,7 @@ def test_a_stream_reads_on_from_its_offset(instance: sleeper.Instance) -> None:
     again.stop()
 
 
-def test_a_stream_that_takes_what_there_is_stops_there(instance: sleeper.Instance) -> None:
+def test_trigger_available_now_stops_at_the_newest_version(instance: sleeper.Instance) -> None:
     made = source(instance)
     stream = made.streamReader(made.schema())
     start = stream.initialOffset()
@@ -204,7 +206,7 @@ def test_a_stream_that_takes_what_there_is_stops_there(instance: sleeper.Instanc
     stream.stop()
 
 
-def test_a_stream_from_now_on_has_nothing_of_before(instance: sleeper.Instance) -> None:
+def test_a_stream_from_the_latest_version_has_no_older_rows(instance: sleeper.Instance) -> None:
     made = source(instance, startingVersion="latest", follower="f")
     stream = made.streamReader(made.schema())
     start = stream.initialOffset()
@@ -221,7 +223,7 @@ def stream_copy(made: SleeperDataSource) -> Any:
     return made.streamReader(made.schema())
 
 
-def test_a_checkpoint_is_of_a_table_and_not_of_its_name(instance: sleeper.Instance) -> None:
+def test_a_checkpoint_belongs_to_a_table_id(instance: sleeper.Instance) -> None:
     made = source(instance)
     stream = made.streamReader(made.schema())
     start = stream.initialOffset()
@@ -246,7 +248,7 @@ def delete(instance: sleeper.Instance) -> None:
     assert finish_deletions(instance._ports) == 1
 
 
-def test_a_table_that_is_deleted_while_it_is_read_is_named(instance: sleeper.Instance) -> None:
+def test_reading_a_deleted_table_fails_with_the_reason(instance: sleeper.Instance) -> None:
     made, _ = reader(instance)
     pieces = made.partitions()
     stream, executors = stream_copy(source(instance)), stream_copy(source(instance))
@@ -261,7 +263,7 @@ def test_a_table_that_is_deleted_while_it_is_read_is_named(instance: sleeper.Ins
         reader(instance)
 
 
-def test_a_stream_of_a_table_that_is_gone_does_not_wait_for_ever(
+def test_a_stream_of_a_deleted_table_fails(
     instance: sleeper.Instance,
 ) -> None:
     stream = stream_copy(source(instance))
@@ -274,7 +276,7 @@ def test_a_stream_of_a_table_that_is_gone_does_not_wait_for_ever(
     stream.stop()
 
 
-def test_a_table_that_is_deleted_while_it_is_written_takes_nothing(
+def test_a_write_to_a_deleted_table_fails(
     instance: sleeper.Instance,
 ) -> None:
     made = source(instance)

@@ -19,7 +19,7 @@ def told(error: Exception) -> Exception:
     return raised.value
 
 
-def test_an_error_of_a_task_is_that_of_the_driver() -> None:
+def test_a_task_s_error_is_raised_on_the_driver() -> None:
     with pytest.raises(TaskError) as marked, mark_errors():
         raise InvalidRequestError('file a.csv, row 2: "x"\nis no number')
     said = f"Job aborted: Traceback\n  TaskError: {marked.value}\n\tat org.apache.spark\n"
@@ -38,13 +38,13 @@ def test_an_error_of_a_task_is_that_of_the_driver() -> None:
         (ConnectionRefusedError(111, "Connection refused"), r"Spark failed: \[Errno 111\]"),
     ],
 )
-def test_what_spark_or_its_java_says_may_pass(error: Exception, said: str) -> None:
+def test_errors_of_spark_and_its_gateway_are_unavailable(error: Exception, said: str) -> None:
     raised = told(error)
     assert type(raised) is UnavailableError
     with pytest.raises(UnavailableError, match=said):
         raise raised
 
 
-def test_other_errors_are_let_through() -> None:
+def test_other_errors_pass_through() -> None:
     assert type(told(DataError("torn"))) is DataError
     assert type(told(ZeroDivisionError())) is ZeroDivisionError

@@ -35,18 +35,18 @@ def test_keys_are_values_or_lists_of_values() -> None:
     assert regions(TWO, keys=[[1, "AAE="]]) == make_key_regions(TWO, [(1, b"\x00\x01")])
 
 
-def test_no_keys_is_no_rows() -> None:
+def test_an_empty_list_of_keys_selects_no_rows() -> None:
     assert regions(ONE, keys=[]) == ()
 
 
-def test_ranges_are_pairs_open_where_null() -> None:
+def test_ranges_are_pairs_with_null_for_unbounded_ends() -> None:
     first, second = make_range_region(ONE, "a", "b"), make_range_region(ONE, "c", None)
     assert regions(ONE, range=["a", "b"]) == (first,)
     assert regions(ONE, ranges=[["a", "b"], ["c", None]]) == (first, second)
     assert regions(ONE, Keys=["x"], RANGE=["a", "b"]) == (*make_key_regions(ONE, [("x",)]), first)
 
 
-def test_regions_are_as_in_messages() -> None:
+def test_regions_have_the_form_of_messages() -> None:
     plain = {"city": {"min": "a", "max": "b"}, "stringsBase64Encoded": False}
     encoded = {"city": {"min": base64.b64encode(b"a").decode(), "max": "Yg=="}}
     expected = (make_range_region(ONE, "a", "b"),)
@@ -70,7 +70,7 @@ def test_regions_are_as_in_messages() -> None:
         (ONE, {"asOf": "0"}, "less than 1"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_its_option(
+def test_invalid_values_are_refused_with_their_option(
     schema: Schema, options: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
@@ -108,7 +108,7 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     "find", [options.read_instance, options.read_table_name], ids=["instance", "table"]
 )
-def test_an_instance_and_a_table_must_be_named(
+def test_instance_and_table_are_required(
     find: Callable[[options.Options], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SLEEPER_INSTANCE", raising=False)
@@ -116,7 +116,7 @@ def test_an_instance_and_a_table_must_be_named(
         find({})
 
 
-def test_a_folder_is_the_same_wherever_tasks_run(
+def test_a_relative_folder_becomes_absolute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -126,7 +126,7 @@ def test_a_folder_is_the_same_wherever_tasks_run(
     assert options.read_instance({}) == str(tmp_path / "there")
 
 
-def test_a_stream_starts_at_the_beginning_at_a_version_or_now() -> None:
+def test_starting_version_is_the_beginning_a_version_or_the_latest() -> None:
     assert options.read_starting_version({}) == 0
     assert options.read_starting_version({"startingVersion": "7"}) == 7
     assert options.read_starting_version({"startingVersion": "Latest"}) is None
