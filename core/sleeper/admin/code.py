@@ -90,7 +90,7 @@ def report_code(instance: Instance) -> CodeReport:
 
 
 def check_iterator(instance: Instance, table: str, schema: Schema, call: IteratorCall) -> None:
-    """InvalidRequestError if the iterator is unknown or rejects its configuration or the schema.
+    """Raises InvalidRequestError if the iterator is unknown or rejects its config or schema.
 
     Constructs the iterator, which runs user code. A small lambda has no Arrow for that, so it
     checks the name only.
@@ -107,12 +107,12 @@ def check_iterator(instance: Instance, table: str, schema: Schema, call: Iterato
 
 
 def check_strategy(instance: Instance, name: str) -> None:
-    """InvalidRequestError if the compaction strategy is not registered."""
+    """Raises InvalidRequestError if the compaction strategy is not registered."""
     instance.code.registry.find(CodeKind.STRATEGY, name)
 
 
 def check_default_names(instance: Instance, changes: Mapping[str, str]) -> None:
-    """InvalidRequestError if a default for new tables names unregistered code."""
+    """Raises InvalidRequestError if a default for new tables names unregistered code."""
     for kind, default in _DEFAULTS.items():
         text = changes.get(default, "").strip()
         if text:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sleeper.admin.tables import parse_split_points
-from sleeper.errors import InvalidRequestError, classify_error
+from sleeper.admin.tables import parse_split_points, read_text
+from sleeper.errors import InvalidRequestError
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.check import check_processing
 from sleeper.processing.model import Processing
@@ -100,7 +100,7 @@ def read_instance_folder(
 
 
 def check_table_definition(definition: TableDefinition, instance: InstanceProperties) -> None:
-    """InvalidRequestError if the definition is invalid."""
+    """Raises InvalidRequestError if the definition is invalid."""
     check_table_name(definition.name)
     check_set_by_user(definition.settings)
     schema = schema_from_json(definition.schema)
@@ -124,14 +124,14 @@ def _read_table(folder: Path, instance: InstanceProperties) -> TableDefinition:
     settings = _read_properties(properties_file) if properties_file.exists() else {}
     name = settings.get(NAME.name, "").strip() or folder.name
     schema_file = folder / "schema.json"
-    schema = settings.get(SCHEMA.name) or _read_text(schema_file)
+    schema = settings.get(SCHEMA.name) or read_text(schema_file, "schema file")
     points_file = settings.get(SPLITS_FILE.name, "").strip()
     points = folder / (points_file or "splits.txt")
     definition = TableDefinition(
         name,
         schema,
         {key: value for key, value in settings.items() if key not in _OMITTED},
-        _read_text(points) if points_file or points.exists() else "",
+        read_text(points, "split points file") if points_file or points.exists() else "",
     )
     with _name_file(folder):
         check_table_definition(definition, instance)
@@ -162,18 +162,9 @@ def _add_tags(values: dict[str, str], tags_file: Path) -> dict[str, str]:
 
 
 def _read_properties(path: Path) -> dict[str, str]:
-    text = _read_text(path)
+    text = read_text(path, "properties file")
     with _name_file(path):
         return dict(read_properties_text(text))
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise classify_error(
-            error, f"{path} cannot be read: {error}", InvalidRequestError
-        ) from error
 
 
 @contextmanager

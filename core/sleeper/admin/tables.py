@@ -214,15 +214,18 @@ def _default_processing(instance: Instance) -> dict[str, str]:
     )
 
 
-def _read_schema(path: Path) -> tuple[str, Schema]:
+def read_text(path: Path, noun: str) -> str:
+    """Reads a UTF-8 file of a user. InvalidRequestError names it as `noun` if it is unreadable."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise classify_error(
-            error,
-            f"schema file {path} cannot be read: {describe_error(error)}",
-            InvalidRequestError,
+            error, f"{noun} {path} cannot be read: {describe_error(error)}", InvalidRequestError
         ) from error
+
+
+def _read_schema(path: Path) -> tuple[str, Schema]:
+    text = read_text(path, "schema file")
     try:
         return text, schema_from_json(text)
     except InvalidRequestError as error:
@@ -231,14 +234,7 @@ def _read_schema(path: Path) -> tuple[str, Schema]:
 
 def read_split_points(schema: Schema, path: Path, is_base64: bool = False) -> list[KeyValue]:
     """Reads split points from a file; `parse_split_points` describes the format."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise classify_error(
-            error,
-            f"split points file {path} cannot be read: {describe_error(error)}",
-            InvalidRequestError,
-        ) from error
+    text = read_text(path, "split points file")
     return parse_split_points(schema, text, f"split points file {path}", is_base64)
 
 

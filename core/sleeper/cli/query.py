@@ -10,7 +10,6 @@ import typer
 
 from sleeper.cli.arguments import OutputKind, OutputOption, TableName, use_instance
 from sleeper.cli.output import RowFormat, note, open_row_sink, print_listings
-from sleeper.errors import InvalidRequestError, classify_error, describe_error
 from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
@@ -229,10 +228,11 @@ def send(
       sleeper queries send query.json
       jq '.queryId = "again"' query.json | sleeper queries send -
     """
-    body = sys.stdin.read() if file == "-" else _read_text(Path(file))
     with use_instance(context) as instance:
+        from sleeper.admin.tables import read_text
         from sleeper.query_service.service import send_query
 
+        body = sys.stdin.read() if file == "-" else read_text(Path(file), "query file")
         typer.echo(send_query(instance, body))
 
 
@@ -256,12 +256,3 @@ def show(
         print_listings([report.listing()], output)
         if place is not None:
             note(f"results: {place}")
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, ValueError) as error:
-        raise classify_error(
-            error, f"cannot read {path}: {describe_error(error)}", InvalidRequestError
-        ) from error

@@ -11,6 +11,15 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(_escape, text)
 
 
+def format_cell(text: str, width_max: int) -> str:
+    """Returns the text as one printable line of at most `width_max` terminal columns."""
+    # Commands that print no table save the time to load rich.
+    from rich.cells import cell_len, set_cell_size
+
+    line = text if text.isprintable() else printable(" ".join(text.split()))
+    return line if cell_len(line) <= width_max else set_cell_size(line, width_max - 1) + "…"
+
+
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

@@ -20,7 +20,7 @@ _REPORTS_ON_INSTANCE = (
 def check_report_access(
     instance: Instance, kind: ReportKind, table_name: str | None, caller: str
 ) -> None:
-    """InvalidRequestError unless the caller may see all rows of every table in the report.
+    """Raises InvalidRequestError unless the caller may see all rows of every table in the report.
 
     Reports disclose row counts, key bounds and reasons of failed jobs. A report on no single
     table covers all tables.
@@ -34,12 +34,12 @@ def check_report_access(
 
 
 def check_export_access(table: OpenTable, caller: str) -> None:
-    """InvalidRequestError unless the caller may see all rows and fields of the table."""
+    """Raises InvalidRequestError unless the caller may see all rows and fields of the table."""
     _check_unrestricted(table, caller, "exports")
 
 
 def check_query_access(instance: Instance, status: QueryStatus, caller: str) -> None:
-    """NotFoundError, as for an unknown query, if the caller may not query the query's table."""
+    """Raises NotFoundError, as for an unknown query, if the caller may not query its table."""
     if status.table_id is None:
         return
     try:

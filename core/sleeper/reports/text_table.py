@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from sleeper.clock import iso_time
-from sleeper.query.printable import printable
+from sleeper.query.printable import format_cell
 from sleeper.reports.output import Column, ColumnKind, Listing, Value
 
 _NUMERIC = {ColumnKind.COUNT, ColumnKind.BYTES, ColumnKind.SECONDS}
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_TEXT_LENGTH_MAX = 100
+_CELL_WIDTH_MAX = 100
 _GAP = 2
 _DATE_LENGTH = len("2026-01-31")
 # A narrow terminal wraps longer words, such as ids.
@@ -94,11 +94,11 @@ def _format_value(column: Column, value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return _one_line(value.rpartition("/")[2] if column.kind is ColumnKind.PATH else value)
+        return _format_text(value.rpartition("/")[2] if column.kind is ColumnKind.PATH else value)
     if isinstance(value, Mapping):
-        return _one_line(json.dumps(value, ensure_ascii=False))
+        return _format_text(json.dumps(value, ensure_ascii=False))
     if isinstance(value, Sequence):
-        return _one_line(", ".join(str(each) for each in value))
+        return _format_text(", ".join(str(each) for each in value))
     match column.kind:
         case ColumnKind.TIME:
             return iso_time(int(value))[:19].replace("T", " ")
@@ -110,9 +110,8 @@ def _format_value(column: Column, value: Value) -> str:
             return f"{value:,.0f}"
 
 
-def _one_line(text: str) -> str:
-    line = printable(" ".join(text.split()))
-    return line if len(line) <= _TEXT_LENGTH_MAX else line[: _TEXT_LENGTH_MAX - 1] + "…"
+def _format_text(text: str) -> str:
+    return format_cell(text, _CELL_WIDTH_MAX)
 
 
 def _format_bytes(count: float) -> str:

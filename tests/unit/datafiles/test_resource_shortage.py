@@ -12,10 +12,9 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
-from sleeper.admin.tables import create_table_from_files, read_split_points
+from sleeper.admin.tables import create_table_from_files, read_split_points, read_text
 from sleeper.bulk_import.key_sample import sample_split
 from sleeper.bulk_import.splits import InputSplit
-from sleeper.cli.query import _read_text as read_query_file
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
@@ -71,7 +70,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     ),
     "split points": lambda folder: read_split_points(LONG_SCHEMA, folder / "points.txt"),
     "schema": lambda folder: create_table_from_files(None, "t", folder / "points.txt"),  # type: ignore[arg-type]
-    "query": lambda folder: read_query_file(folder / "points.txt"),
+    "query": lambda folder: read_text(folder / "points.txt", "query file"),
 }
 
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 
-from sleeper.query.printable import printable
+from sleeper.query.printable import format_cell
 from sleeper.query.rows.json_text import json_lines, plain_text
 
 RowOutput = Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], int]
@@ -30,7 +30,7 @@ def write_table(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
 
     Only this format converts values to Python objects, as it is for terminals.
     """
-    widths = [cell_len(_shorten(_one_line(name))) for name in schema.names]
+    widths = [cell_len(format_cell(name, _CELL_WIDTH_MAX)) for name in schema.names]
     right = [_is_number(f.type) for f in schema]
     rows = 0
     for batch in batches:
@@ -100,21 +100,11 @@ ROW_OUTPUTS: dict[str, RowOutput] = {
 
 def _cells(column: pa.Array) -> list[str]:
     texts = (text or "" for text in plain_text(column).to_pylist())
-    return [_shorten(_one_line(t)) for t in texts]
-
-
-def _one_line(text: str) -> str:
-    return text if text.isprintable() else printable(" ".join(text.split()))
-
-
-def _shorten(text: str) -> str:
-    if cell_len(text) <= _CELL_WIDTH_MAX:
-        return text
-    return set_cell_size(text, _CELL_WIDTH_MAX - 1) + "…"
+    return [format_cell(text, _CELL_WIDTH_MAX) for text in texts]
 
 
 def _write_heading(schema: pa.Schema, widths: list[int], right: list[bool], sink: BinaryIO) -> None:
-    sink.write(_line([_shorten(_one_line(n)) for n in schema.names], widths, right))
+    sink.write(_line([format_cell(name, _CELL_WIDTH_MAX) for name in schema.names], widths, right))
     sink.write((_GAP.join("─" * w for w in widths) + "\n").encode())
 
 
