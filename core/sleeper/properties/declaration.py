@@ -29,13 +29,13 @@ class Scope(Enum):
 class Group(Enum):
     """The heading of a property in the documentation."""
 
-    DEFINITION = "What a table is"
+    DEFINITION = "Table definition"
     STORAGE = "Data files"
-    INSTANCE = "The instance"
-    LOCAL = "A local instance"
+    INSTANCE = "Instance"
+    LOCAL = "Local instance"
     DEPLOYMENT = "Deployment on AWS"
     STATE = "State store, queues and trackers"
-    ENGINE = "Memory and the engine"
+    ENGINE = "Engine"
     INGEST = "Ingest"
     INGEST_BATCHER = "Ingest batcher"
     BULK_IMPORT = "Bulk import"
@@ -45,7 +45,7 @@ class Group(Enum):
     COLLECTION = "Garbage collection"
     QUERY = "Query"
     ATHENA = "Athena"
-    DEPLOYED = "What a deployment writes down"
+    DEPLOYED = "Set by the deployment"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,13 +36,13 @@ same suffix under `sleeper.default.table.`, if there is one.
 
 def properties_page() -> str:
     """Returns the page as Markdown."""
-    of_instance = [p for p in INSTANCE_PROPERTIES if not _is_table_default(p)]
+    instance_properties = [p for p in INSTANCE_PROPERTIES if not _is_table_default(p)]
     return "\n".join(
         [
             _HEAD,
-            "## Of an instance\n",
-            *_sections(of_instance, with_redeploy=True),
-            "## Of a table\n",
+            "## Instance properties\n",
+            *_sections(instance_properties, with_redeploy=True),
+            "## Table properties\n",
             *_sections(TABLE_PROPERTIES, with_redeploy=False),
         ]
     )
@@ -56,7 +56,7 @@ def _sections(declarations: Iterable[Property[Any]], with_redeploy: bool) -> Ite
     for group in Group:
         if group in by_group:
             yield f"### {group.value}\n"
-            yield f"| Property | What it is | Value | Default | {last} |"
+            yield f"| Property | Description | Value | Default | {last} |"
             yield "|---|---|---|---|---|"
             yield from (_row(declaration, with_redeploy) for declaration in by_group[group])
             yield ""

@@ -48,7 +48,7 @@ def test_files_are_kept_for_the_tables_delay_and_then_deleted_with_their_sidecar
     assert table.collect().files == 0
 
 
-def test_rule_5_a_file_that_any_partition_still_refers_to_is_never_collected(
+def test_rule_5_a_referenced_file_is_never_collected(
     make_table: MakeTable,
 ) -> None:
     table = make_table(split_points=[5])
@@ -62,7 +62,7 @@ def test_rule_5_a_file_that_any_partition_still_refers_to_is_never_collected(
     assert table.rows() == before
 
 
-def test_rule_5_a_file_that_a_hold_needs_is_kept_until_the_hold_is_gone(table: RealTable) -> None:
+def test_rule_5_a_hold_keeps_its_files_until_it_ends(table: RealTable) -> None:
     compacted(table)
     old = table.number() - 2
     hold(table, old)
@@ -75,7 +75,7 @@ def test_rule_5_a_file_that_a_hold_needs_is_kept_until_the_hold_is_gone(table: R
     assert table.collect().files == 2
 
 
-def test_rule_5_an_expired_hold_keeps_nothing(table: RealTable) -> None:
+def test_rule_5_an_expired_hold_does_not_limit_collection(table: RealTable) -> None:
     compacted(table)
     hold(table, table.number() - 2, minutes=20)
     table.clock.pass_minutes(19)
@@ -84,7 +84,7 @@ def test_rule_5_an_expired_hold_keeps_nothing(table: RealTable) -> None:
     assert table.collect().files == 2
 
 
-def test_rule_5_a_hold_keeps_what_it_needs_and_nothing_else(table: RealTable) -> None:
+def test_rule_5_a_hold_keeps_only_the_files_of_its_version(table: RealTable) -> None:
     compacted(table)
     version = table.number()
     hold(table, version)
@@ -99,7 +99,7 @@ def test_rule_5_a_hold_keeps_what_it_needs_and_nothing_else(table: RealTable) ->
         table.rows(version - 1)
 
 
-def test_rule_5_a_follower_keeps_what_it_has_not_read(table: RealTable) -> None:
+def test_rule_5_a_follower_keeps_unread_files(table: RealTable) -> None:
     start = table.number()
     table.store.commit_or_raise(CreateFollower("copy", start))
     compacted(table)
@@ -110,7 +110,7 @@ def test_rule_5_a_follower_keeps_what_it_has_not_read(table: RealTable) -> None:
     assert table.collect().files == 2
 
 
-def test_rule_5_a_hold_that_comes_just_before_the_entry_keeps_its_files(table: RealTable) -> None:
+def test_rule_5_a_hold_created_just_before_the_entry_keeps_its_files(table: RealTable) -> None:
     compacted(table)
     old = table.number() - 2
     held = table.rows(old)
@@ -120,7 +120,7 @@ def test_rule_5_a_hold_that_comes_just_before_the_entry_keeps_its_files(table: R
     assert table.rows(old) == held
 
 
-def test_claims_that_are_always_newer_than_the_look_end_in_a_conflict(
+def test_constantly_new_claims_end_in_a_conflict(
     table: RealTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compacted(table)
@@ -133,7 +133,7 @@ def test_claims_that_are_always_newer_than_the_look_end_in_a_conflict(
     assert len(table.paths_on_disk()) == 3 * OBJECTS_PER_FILE
 
 
-def test_rule_5_objects_go_only_after_the_entry_that_takes_the_files_out(
+def test_rule_5_objects_are_deleted_after_the_entry_that_removes_the_files(
     table: RealTable,
 ) -> None:
     compacted(table)
@@ -149,7 +149,7 @@ def test_rule_5_objects_go_only_after_the_entry_that_takes_the_files_out(
     assert seen == [3 * OBJECTS_PER_FILE, OBJECTS_PER_FILE]
 
 
-def test_files_go_in_batches(table: RealTable) -> None:
+def test_files_are_collected_in_batches(table: RealTable) -> None:
     table.set(sleeper__gc__batch__size=3)
     compacted(table, times=4)
     table.clock.pass_minutes(30)
@@ -159,7 +159,7 @@ def test_files_go_in_batches(table: RealTable) -> None:
     assert len(table.paths_on_disk()) == OBJECTS_PER_FILE
 
 
-def test_a_dry_run_lists_what_would_go_and_changes_nothing(table: RealTable) -> None:
+def test_a_dry_run_lists_files_and_changes_nothing(table: RealTable) -> None:
     compacted(table)
     table.clock.pass_minutes(30)
     number, on_disk = table.number(), table.paths_on_disk()
@@ -175,7 +175,7 @@ def test_a_dry_run_lists_what_would_go_and_changes_nothing(table: RealTable) -> 
     )
 
 
-def test_collecting_may_die_anywhere(make_table: MakeTable) -> None:
+def test_an_interrupted_collection_can_be_repeated(make_table: MakeTable) -> None:
     for die_at in range(100):
         table = compacted(make_table())
         before = table.rows()
@@ -198,7 +198,7 @@ def test_collecting_may_die_anywhere(make_table: MakeTable) -> None:
     pytest.fail("it never ended")
 
 
-def test_what_a_dead_collector_left_is_finished_even_if_a_hold_came_since(
+def test_an_interrupted_collection_is_finished_despite_a_newer_hold(
     table: RealTable,
 ) -> None:
     compacted(table)
@@ -225,7 +225,7 @@ def test_two_collectors_at_once_delete_everything_once(table: RealTable) -> None
     assert len(table.paths_on_disk()) == OBJECTS_PER_FILE
 
 
-def test_objects_that_are_gone_already_are_no_error(table: RealTable) -> None:
+def test_missing_objects_are_no_error(table: RealTable) -> None:
     compacted(table)
     kept = table.files()[0].path
     folder: Path = table.root.folder

@@ -41,7 +41,9 @@ def exists(table: RealTable, path: str) -> bool:
     return (table.root.folder / path).exists()
 
 
-def test_rule_3_only_runs_older_than_the_orphan_age_are_touched(table: RealTable) -> None:
+def test_rule_3_only_objects_of_old_runs_are_deleted(
+    table: RealTable,
+) -> None:
     old = left_behind(table, START_MS - 14 * DAY_MS - 1)
     young = left_behind(table, START_MS - 14 * DAY_MS)
     report = table.collect_orphans()
@@ -50,7 +52,7 @@ def test_rule_3_only_runs_older_than_the_orphan_age_are_touched(table: RealTable
     assert exists(table, young)
 
 
-def test_rule_3_files_that_the_state_knows_are_kept_however_old(table: RealTable) -> None:
+def test_rule_3_files_of_the_state_are_kept_at_any_age(table: RealTable) -> None:
     table.ingest(range(10))
     table.ingest(range(10))
     table.compact(full=True)
@@ -84,7 +86,7 @@ def test_rule_3_a_file_committed_after_it_was_listed_is_kept(table: RealTable) -
     assert exists(table, file.path)
 
 
-def test_rule_3_a_collector_whose_clock_jumped_never_deletes_what_is_committed_later(
+def test_rule_3_a_collector_with_a_jumped_clock_never_deletes_files_that_commit_later(
     table: RealTable,
 ) -> None:
     """The run's own clock is right. Its commit is refused, because its files are gone."""
@@ -155,7 +157,7 @@ def test_sidecars_follow_their_data_file(table: RealTable) -> None:
     assert not exists(table, alone + ".filter")
 
 
-def test_objects_whose_name_says_nothing_go_by_when_they_were_written(table: RealTable) -> None:
+def test_objects_without_a_run_start_age_by_their_modification_time(table: RealTable) -> None:
     old = put(table, f"{TABLE_ID}/data/partition_root/what", START_MS - 15 * DAY_MS)
     young = put(table, f"{TABLE_ID}/data/partition_root/that", START_MS - 13 * DAY_MS)
     table.collect_orphans()
@@ -175,7 +177,7 @@ def test_state_and_whole_snapshots_are_never_orphans_but_torn_ones_are(table: Re
     assert exists(table, f"{TABLE_ID}/state.db")
 
 
-def test_other_tables_are_left_alone(table: RealTable) -> None:
+def test_other_tables_are_unchanged(table: RealTable) -> None:
     other = put(table, "ffffffff/data/partition_root/x", 0)
     listing = [StoredObject(other, 5, 0)]
     report = collect_orphans(
@@ -194,7 +196,7 @@ def test_a_dry_run_lists_orphans_and_deletes_none(table: RealTable) -> None:
     assert table.collect_orphans().objects == 2
 
 
-def test_orphans_go_in_batches_and_may_be_interrupted(table: RealTable) -> None:
+def test_orphans_are_deleted_in_batches_and_may_be_interrupted(table: RealTable) -> None:
     table.set(sleeper__gc__batch__size=2)
     for _ in range(5):
         left_behind(table, START_MS)
@@ -210,7 +212,7 @@ def test_orphans_go_in_batches_and_may_be_interrupted(table: RealTable) -> None:
     assert table.row_keys() == [(k,) for k in range(10)]
 
 
-def test_what_a_killed_compaction_left_is_an_orphan_later(table: RealTable) -> None:
+def test_files_of_a_killed_compaction_become_orphans(table: RealTable) -> None:
     for _ in range(2):
         table.ingest(range(10))
     table.create_jobs(full=True)

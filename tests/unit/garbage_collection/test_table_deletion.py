@@ -13,7 +13,7 @@ from sleeper.tables.table_ref import TableId, TableRef, new_table_id
 from tests.real_table import Killed
 
 
-def test_a_deletion_that_dies_after_any_piece_is_finished_by_the_next(tmp_path: Path) -> None:
+def test_an_interrupted_table_deletion_is_finished_by_the_next(tmp_path: Path) -> None:
     instance = create_instance_folder(tmp_path / "i", "x")
     index = LocalTableIndex(instance.database)
     for dies_after in range(4):

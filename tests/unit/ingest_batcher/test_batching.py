@@ -60,7 +60,7 @@ class Dying:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at_call", range(1, 7))
-def test_a_run_that_dies_anywhere_loses_no_file_and_puts_none_into_two_jobs(
+def test_an_interrupted_run_neither_loses_nor_duplicates_files(
     store: FileRequests, at_call: int, after: bool
 ) -> None:
     store.add([request(n) for n in range(5)])
@@ -76,7 +76,7 @@ def test_a_run_that_dies_anywhere_loses_no_file_and_puts_none_into_two_jobs(
     assert store.waiting(TABLE) == ()
 
 
-def test_a_send_that_fails_is_tried_again_under_the_same_id(store: FileRequests) -> None:
+def test_a_failed_send_is_retried_under_the_same_id(store: FileRequests) -> None:
     store.add([request(0)])
     tried: list[BatchJob] = []
 
@@ -90,7 +90,7 @@ def test_a_send_that_fails_is_tried_again_under_the_same_id(store: FileRequests)
     assert tried[1] == tried[0]
 
 
-def test_of_two_runs_at_once_each_file_goes_to_one(store: FileRequests) -> None:
+def test_concurrent_runs_assign_each_file_once(store: FileRequests) -> None:
     store.add([request(n) for n in range(3)])
     sent: list[BatchJob] = []
 
@@ -107,14 +107,14 @@ def test_of_two_runs_at_once_each_file_goes_to_one(store: FileRequests) -> None:
     assert [job.files for job in sent] == [("bucket/0", "bucket/1", "bucket/2")]
 
 
-def test_a_file_asked_for_twice_is_in_the_job_once(store: FileRequests) -> None:
+def test_a_file_submitted_twice_is_in_the_job_once(store: FileRequests) -> None:
     again = dataclasses.replace(request(1), id="other", path="bucket/0")
     store.add([request(0), again])
     sent = create_batches(TABLE, store, LIMITS, lambda _: None, lambda: NOW)
     assert [job.files for job in sent] == [("bucket/0",)]
 
 
-def test_a_job_seen_in_part_is_left_for_the_next_run(store: FileRequests) -> None:
+def test_a_partially_listed_job_is_left_to_the_next_run(store: FileRequests) -> None:
     store.add([request(0), request(1)])
     store.assign("job", [request(0), request(1)])
 
@@ -148,6 +148,6 @@ def test_requests_are_assigned_all_or_none(store: FileRequests) -> None:
         ('{"tableName":[7],"files":["a/b"]}', '"tableName" must be text'),
     ],
 )
-def test_a_message_that_is_none_is_refused_with_its_reason(body: str, reason: str) -> None:
+def test_an_invalid_message_is_rejected_with_its_reason(body: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         submission_from_message(body)

@@ -43,7 +43,7 @@ def test_batches_by_count_and_size(waiting: list[int], expected: list[list[int]]
     assert sizes(plan_batches(requests(*waiting), LIMITS, NOW)) == expected
 
 
-def test_a_file_that_waited_too_long_goes_with_those_that_wait() -> None:
+def test_a_file_that_waited_too_long_completes_a_batch() -> None:
     waiting = requests(1)
     assert plan_batches(waiting, LIMITS, NOW + 59_999) == []
     late = [*waiting, *requests(2, received_ms=NOW + 60_000)]

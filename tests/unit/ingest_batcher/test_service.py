@@ -56,7 +56,7 @@ def jobs_sent(instance: Instance) -> list[tuple[str, ...]]:
     return [ingest_job_from_message(m.body, m.message_id).files for m in received]
 
 
-def test_a_message_that_comes_twice_makes_one_job(instance: Instance, file: Path) -> None:
+def test_a_redelivered_message_creates_one_job(instance: Instance, file: Path) -> None:
     body = f'{{"tableName":"t","files":["{file}"]}}'
     assert receive_batch_message(instance, message(body)) == 1
     assert receive_batch_message(instance, message(body)) == 1
@@ -128,7 +128,7 @@ def test_a_directory_is_the_files_in_it(instance: Instance, tmp_path: Path) -> N
         ('{"tableName":"t","files":["a\\udfff.csv"]}', "a path has a character"),
     ],
 )
-def test_a_message_that_can_never_be_is_rejected_in_the_tracker(
+def test_an_invalid_message_is_recorded_as_rejected(
     instance: Instance, body: str, reason: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
@@ -139,7 +139,7 @@ def test_a_message_that_can_never_be_is_rejected_in_the_tracker(
     assert create_all_ingest_batches(instance) == (0, ())
 
 
-def test_a_table_that_fails_does_not_keep_the_others(
+def test_a_failing_table_does_not_affect_others(
     instance: Instance, file: Path, tmp_path: Path
 ) -> None:
     broken = create_table(instance, "broken", SCHEMA)
@@ -190,7 +190,7 @@ def test_files_that_wait_for_a_deleted_table_are_rejected_with_their_reason(
     assert create_all_ingest_batches(instance) == (0, ())
 
 
-def test_files_given_to_a_job_whose_table_was_deleted_are_told_of_once(
+def test_files_assigned_to_a_job_of_a_deleted_table_are_rejected_once(
     instance: Instance, file: Path
 ) -> None:
     table = create_table(instance, "gone", SCHEMA)
@@ -220,7 +220,7 @@ class _Discarding:
         return getattr(self._inner, name)
 
 
-def test_a_table_that_is_not_known_is_tracked_under_as_much_of_its_name_as_a_key_may_have(
+def test_an_unknown_table_is_tracked_under_its_truncated_name(
     instance: Instance,
 ) -> None:
     with pytest.raises(InvalidRequestError, match="no table is named"):

@@ -56,7 +56,7 @@ def run(table: RealTable, job: CompactionJob, iterators: TableIterators) -> Comp
         (failing.reads_nothing, "it ended before the rows did"),
     ],
 )
-def test_a_failure_is_recorded_and_the_files_are_free_in_five_minutes(
+def test_a_failure_is_recorded_and_the_files_are_released_in_five_minutes(
     table: RealTable, act: Any, reason: str
 ) -> None:
     before, files = table.rows(), table.files()
@@ -80,7 +80,7 @@ def test_a_failure_is_recorded_and_the_files_are_free_in_five_minutes(
     assert table.rows() == before
 
 
-def test_a_message_that_comes_again_is_tried_again(table: RealTable) -> None:
+def test_a_redelivered_message_is_retried(table: RealTable) -> None:
     before = table.rows()
     job = create(table)
     for _ in range(2):
@@ -99,7 +99,7 @@ def test_row_keys_of_other_partitions_are_refused(table: RealTable) -> None:
         run(table, left, told(failing.moves_keys))
 
 
-def test_a_name_that_is_gone_fails_the_job_as_its_code_would(table: RealTable) -> None:
+def test_an_unregistered_name_fails_the_job_as_its_code_would(table: RealTable) -> None:
     job = create(table)
     with pytest.raises(UserCodeError, match="no iterator 'Mine' is registered"):
         run(table, job, TableIterators("t"))

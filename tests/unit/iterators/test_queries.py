@@ -101,7 +101,7 @@ def sql(table: RealTable, statement: str, iterators: TableIterators | None = Non
         (failing.reads_nothing, "it ended before the rows did"),
     ],
 )
-def test_what_an_iterator_may_not_do_fails_with_its_name_and_key(
+def test_an_iterators_violation_is_reported_with_its_name_and_key(
     make: Any, act: Any, reason: str
 ) -> None:
     table = make(processing=MINE)
@@ -112,7 +112,7 @@ def test_what_an_iterator_may_not_do_fails_with_its_name_and_key(
         sql(table, "SELECT count(*) FROM t", told(act))
 
 
-def test_a_group_is_given_whole_and_one_that_is_too_long_fails(make: Any) -> None:
+def test_a_group_is_in_one_batch_and_fails_if_too_long(make: Any) -> None:
     table = make(processing=MINE)
     fill(table, *[[(1, 5, n, m, "x") for m in range(9_000)] for n in range(2)])
     fill(table, [(0, 1, 0, 0, ""), (2, 1, 0, 0, "")])
@@ -146,7 +146,7 @@ def test_a_damaged_file_is_not_the_iterators_fault(make: Any) -> None:
             read(table, told(act))
 
 
-def test_stages_come_in_order(make: Any) -> None:
+def test_stages_run_in_order(make: Any) -> None:
     """Table: filter, iterator; query: filter, aggregation, iterator."""
     old, young = START_MS - 5000, START_MS - 100
     processing = Processing(parse_filters("ageOff(time,4000)"), (), IteratorCall("SumByKey"))
@@ -192,7 +192,7 @@ def test_an_aggregating_table_may_have_an_iterator(make: Any) -> None:
     assert read(table) == [(1, 1, 5, 5), (2, 0, 1, 1)]
 
 
-def test_an_iterator_sees_all_rows_of_a_key_whatever_is_asked_for(make: Any) -> None:
+def test_an_iterator_receives_all_rows_of_a_key_in_any_query(make: Any) -> None:
     """Limit, columns and predicates on anything but row keys stay above it."""
     table = make(processing=Processing(iterator=IteratorCall("LatestBySortKey")), split_points=[5])
     fill(table, [(k, t, t, k, "x") for k in range(10) for t in range(3)])
@@ -236,7 +236,7 @@ class Narrow:
         ("", None, ["key", "time", "n", "m", "who"]),
     ],
 )
-def test_columns_that_nobody_needs_are_not_read(
+def test_unneeded_columns_are_not_read(
     make: Any, config: str, columns: tuple[str, ...] | None, fields: list[str]
 ) -> None:
     table = make()
@@ -262,7 +262,7 @@ def test_a_query_with_a_wrong_iterator_is_refused(make: Any) -> None:
             read(table, processing=Processing(iterator=call))
 
 
-def test_a_table_whose_wheel_is_gone_says_so(make: Any) -> None:
+def test_a_table_with_a_missing_wheel_is_reported(make: Any) -> None:
     table = make(processing=Processing(iterator=IteratorCall("Gone")))
     fill(table, [(1, 2, 3, 4, "x")])
     with pytest.raises(InvalidRequestError, match="no iterator 'Gone' is registered"):
@@ -281,7 +281,7 @@ def test_now_is_the_versions_time_for_an_old_version(make: Any) -> None:
     assert len(read(table, version=version)) == 1
 
 
-def test_a_result_that_is_left_early_closes_the_iterator(make: Any) -> None:
+def test_closing_a_result_early_closes_the_iterator(make: Any) -> None:
     table = make(processing=MINE)
     many(table)
     closed = []
@@ -319,7 +319,7 @@ def test_regions_still_narrow_files_below_an_iterator(make: Any) -> None:
 
 
 @pytest.mark.parametrize("end", ["read", "closed", "dropped", "failed", "explained"])
-def test_rows_written_for_a_statement_are_gone_with_it(make: Any, end: str) -> None:
+def test_rows_written_for_a_statement_are_deleted_with_it(make: Any, end: str) -> None:
     table = make(processing=MINE)
     many(table)
     of_table = {"t": lambda: opened(table, told(failing.keeps))}

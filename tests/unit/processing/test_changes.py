@@ -105,7 +105,7 @@ def test_sql_reads_an_old_version_as_a_query_does(table: RealTable):
     assert run_sql("SELECT * FROM t", opened, engine).read_all().num_rows == 0
 
 
-def test_a_clock_that_goes_back_brings_nothing_back(table: RealTable):
+def test_a_clock_set_back_restores_no_rows(table: RealTable):
     change(table, filters="ageOff(time,1000)")
     table.clock.now_ms += 1000
     ingest(table)
@@ -140,7 +140,7 @@ def test_a_compaction_that_leaves_no_row_leaves_no_file(table: RealTable):
     assert read(table) == []
 
 
-def test_a_job_of_before_a_change_is_given_up(table: RealTable):
+def test_a_job_from_before_a_change_is_abandoned(table: RealTable):
     """It might have aged off rows that a version after the change still shows."""
     change(table, filters="ageOff(time,10)")
     ingest(table)
@@ -192,7 +192,7 @@ def test_sql_moves_predicates_on_keys_below_an_aggregation_and_no_others(table: 
     assert of_value.index("FilterExec") < of_value.index("AggregateExec")
 
 
-def test_times_of_versions_below_the_horizon_are_forgotten(table: RealTable):
+def test_times_of_versions_below_the_horizon_are_deleted(table: RealTable):
     for _ in range(4):
         table.clock.now_ms += 1000
         ingest(table)
@@ -207,7 +207,7 @@ def test_times_of_versions_below_the_horizon_are_forgotten(table: RealTable):
     assert kept[-1] == table.number()
 
 
-def test_a_state_of_the_format_before_gets_what_it_lacks(tmp_path: Path):
+def test_a_state_of_the_previous_format_is_upgraded(tmp_path: Path):
     made = TableUnderTest(tmp_path, "embedded").initialise()
     with made.store._database.writing() as connection:
         connection.execute("DROP TABLE entry_times")

@@ -44,7 +44,7 @@ def check(filters: str = "", aggregations: str = "") -> None:
     check_processing(processing, SCHEMA)
 
 
-def test_what_the_formats_say_is_read():
+def test_the_documented_formats_are_read():
     assert parse_filters("ageOff(time,3600000)") == (AgeOff("time", 3_600_000),)
     assert parse_aggregations(" sum(int), MAX( long ) ,map_min(counts)") == (
         Aggregation(AggregationOp.SUM, "int"),

@@ -55,9 +55,7 @@ def plan_text(folder: Path, inputs: tuple[MergeInput, ...], **request) -> str:
 
 @pytest.mark.parametrize("inputs", [1, 2, 9, 64])
 @pytest.mark.parametrize("asked", [{}, {"columns": ("counts", "Key")}, {"limit": 5}])
-def test_groups_are_made_as_the_rows_come(
-    inputs: int, asked: dict, tmp_path: Path, one: MergeInput
-):
+def test_groups_are_formed_in_row_order(inputs: int, asked: dict, tmp_path: Path, one: MergeInput):
     plan = plan_text(tmp_path, (one,) * inputs, **asked)
     assert "SortExec" not in plan
     assert plan.count("DataSourceExec") == inputs
@@ -74,7 +72,7 @@ def test_predicates_on_keys_are_for_the_scans(tmp_path: Path, one: MergeInput):
     assert all("predicate=Key@0 = a AND time@1 > 10" in line for line in scans)
 
 
-def test_fields_that_nobody_asks_for_are_not_read(tmp_path: Path, one: MergeInput):
+def test_unrequested_fields_are_not_read(tmp_path: Path, one: MergeInput):
     plan = plan_text(tmp_path, (one, one), columns=("int",))
     assert plan.count("projection=[Key, time, int]") == 2
     assert "reduce_runs" not in plan

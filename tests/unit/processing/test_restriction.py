@@ -33,18 +33,18 @@ def test_a_role_counts_for_its_sessions_unless_one_is_named():
     assert find_restriction(CALLERS, "AROA2:x", "t") == Restriction(())
 
 
-def test_without_the_property_everybody_may_see_everything():
+def test_without_the_property_callers_are_unrestricted():
     assert find_restriction(None, "anybody", "t") == NO_RESTRICTION
 
 
-def test_who_is_not_named_may_not_query():
+def test_an_unnamed_caller_may_not_query():
     with pytest.raises(InvalidRequestError, match="'AROA2' may not query table 't'"):
         find_restriction('{"AROA1": {}}', "AROA2", "t")
     with pytest.raises(InvalidRequestError, match="may not query"):
         find_restriction("{}", "AROA2", "t")
 
 
-def test_who_asks_in_anothers_name_must_see_all_and_sees_what_that_one_may():
+def test_a_caller_on_behalf_of_another_must_be_unrestricted_and_gets_the_others_restriction():
     limited = Restriction(("v",), IteratorCall("RowSecurity", "w,a"))
     assert find_chain_restriction(CALLERS, ["AROA1:admin"], "t") == NO_RESTRICTION
     assert find_chain_restriction(CALLERS, ["AROA1:admin", "AROA1:x"], "t") == limited
@@ -56,7 +56,7 @@ def test_who_asks_in_anothers_name_must_see_all_and_sees_what_that_one_may():
     assert find_chain_restriction(None, ["a", "b"], "t") == NO_RESTRICTION
 
 
-def test_columns_are_those_that_may_be_seen():
+def test_columns_are_the_visible_ones():
     limited = Restriction(("v",))
     assert visible_columns(limited, SCHEMA, None) == ("k", "v")
     assert visible_columns(limited, SCHEMA, ("v",)) == ("v",)
@@ -69,7 +69,7 @@ def test_columns_are_those_that_may_be_seen():
     "restriction",
     [Restriction(()), Restriction(("v",)), Restriction(None, IteratorCall("A", "c"))],
 )
-def test_a_restriction_comes_back_from_json(restriction):
+def test_a_restriction_round_trips_through_json(restriction):
     assert restriction_from_json(restriction_to_json(restriction)) == restriction
 
 
@@ -85,6 +85,6 @@ def test_a_restriction_comes_back_from_json(restriction):
         ('{"a": {"config": "x"}}', "without a name"),
     ],
 )
-def test_callers_that_are_wrong_are_refused(text, complaint):
+def test_invalid_callers_are_refused(text, complaint):
     with pytest.raises(InvalidRequestError, match=complaint):
         parse_callers(text)

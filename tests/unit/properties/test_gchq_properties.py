@@ -47,7 +47,7 @@ def _text_of_default(declared: Property[Any]) -> str:
     return "" if declared.default is None else declared.kind.format(declared.default)
 
 
-def test_there_are_as_many_names_as_gchq_sleeper_has() -> None:
+def test_the_number_of_names_is_that_of_gchq_sleeper() -> None:
     assert len({name for _, name in NAMES}) == 612
 
 
@@ -70,13 +70,13 @@ def test_a_default_of_gchq_sleeper_is_a_value_that_is_accepted(name: str, defaul
         declared.parse(default)
 
 
-def test_its_stack_names_are_accepted_and_are_all_that_there_are() -> None:
+def test_exactly_the_stack_names_of_gchq_sleeper_are_accepted() -> None:
     assert {stack.value for stack in OptionalStack} == set(STACKS)
     for name in STACKS:
         assert [stack.value for stack in OPTIONAL_STACKS.parse(name.lower())] == [name]
 
 
-def test_stacks_that_deploy_nothing_here_are_warned_of() -> None:
+def test_stacks_without_effect_cause_a_warning() -> None:
     names = "IngestStack,EmrStudioStack,KeepLambdaWarmStack"
     assert instance_properties({OPTIONAL_STACKS.name: names}).warnings() == (
         "optional stack EmrStudioStack means nothing here, and is ignored",

@@ -9,7 +9,7 @@ TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
 @given(st.dictionaries(TEXT, TEXT))
-def test_what_is_written_reads_back(values: dict[str, str]) -> None:
+def test_written_text_reads_back(values: dict[str, str]) -> None:
     assert read_properties_text(write_properties_text(values)) == values
 
 

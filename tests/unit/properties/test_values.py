@@ -88,12 +88,12 @@ def test_refuses_an_instance_property(name: str, value: str, message: str) -> No
         an_instance(**{name: value})
 
 
-def test_a_schema_that_is_none_is_refused_with_its_reason() -> None:
+def test_an_invalid_schema_is_refused_with_its_reason() -> None:
     with pytest.raises(InvalidRequestError, match=r"sleeper\.table\.schema: schema has no row key"):
         table_properties({"sleeper.table.schema": "{}"}, an_instance())
 
 
-def test_a_property_without_meaning_here_is_kept_with_a_warning() -> None:
+def test_a_property_without_effect_is_kept_with_a_warning() -> None:
     properties = an_instance(**{"sleeper.athena.handler.classes": "x"})
     assert properties.warnings() == (
         "property sleeper.athena.handler.classes means nothing here, and is ignored",
@@ -104,7 +104,7 @@ def test_a_property_without_meaning_here_is_kept_with_a_warning() -> None:
 
 
 @pytest.mark.parametrize("name", ["sleeper.ingest.task.memroy.mb", "sleeper.gc.period", "x"])
-def test_a_mistyped_name_is_not_taken_for_one_of_gchq_sleeper(name: str) -> None:
+def test_a_mistyped_name_is_not_accepted_as_one_of_gchq_sleeper(name: str) -> None:
     with pytest.raises(InvalidRequestError, match="is no instance property"):
         an_instance(**{name: "1"})
 

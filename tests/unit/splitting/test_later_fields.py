@@ -171,7 +171,7 @@ KEYS = {
 @pytest.mark.parametrize("schema", KEYS, ids=["two", "three"])
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_whatever_is_split_and_compacted_the_rows_are_there_in_key_order(
+def test_splits_and_compactions_keep_all_rows_in_key_order(
     schema: Schema, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -73,7 +73,7 @@ def test_text_keys_are_cut_by_their_bytes(make_table: MakeTable) -> None:
     assert abs(sum(left.region.contains(k) for k in table.row_keys()) - 500) <= 5
 
 
-def test_a_small_file_beside_a_big_one_does_not_pull_the_cut_its_way(table: RealTable) -> None:
+def test_a_small_file_hardly_affects_the_split_point_of_a_large_one(table: RealTable) -> None:
     table.ingest(range(10_000))
     for _ in range(5):
         table.ingest(range(100_000, 100_010))
@@ -90,7 +90,7 @@ def test_at_most_eight_levels_are_added_at_once(table: RealTable) -> None:
     assert min(rows_per_leaf(table)) >= 1
 
 
-def test_a_leaf_of_one_key_is_remembered_as_unsplittable_until_new_rows_come(
+def test_a_leaf_of_one_key_stays_unsplittable_until_it_gets_new_rows(
     table: RealTable,
 ) -> None:
     table.ingest([7] * 500)
@@ -135,7 +135,7 @@ def test_a_share_too_small_for_the_sketch_is_sampled_from_the_file(table: RealTa
     assert max(per_leaf) <= 40
 
 
-def test_a_leaf_that_was_split_meanwhile_is_left_alone(table: RealTable) -> None:
+def test_a_leaf_split_meanwhile_is_unchanged(table: RealTable) -> None:
     table.ingest(range(1000))
     table.watched.before_commit.append((SplitPartition, lambda: table.split_at(ROOT, 10)))
     assert table.split(threshold=100).status is SplitStatus.GONE
@@ -144,7 +144,7 @@ def test_a_leaf_that_was_split_meanwhile_is_left_alone(table: RealTable) -> None
     assert table.split(PartitionId("never"), threshold=100) == SplitResult(SplitStatus.GONE)
 
 
-def test_a_leaf_that_was_split_before_it_is_marked_is_left_alone(table: RealTable) -> None:
+def test_a_leaf_split_before_its_mark_is_unchanged(table: RealTable) -> None:
     table.ingest([7] * 500)
     table.watched.before_commit.append((MarkUnsplittable, lambda: table.split_at(ROOT, 10)))
     assert table.split(threshold=100).status is SplitStatus.GONE
@@ -158,7 +158,7 @@ def test_new_files_between_reading_and_splitting_stay_readable(table: RealTable)
 
 
 @pytest.mark.parametrize("damage", ["torn", "gone", "other"])
-def test_a_damaged_sidecar_is_made_up_for_from_the_file_itself(
+def test_a_damaged_sidecar_is_replaced_by_samples_of_the_file(
     table: RealTable, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (file,) = table.ingest(range(1000))
@@ -175,7 +175,7 @@ def test_a_damaged_sidecar_is_made_up_for_from_the_file_itself(
     assert str(file.path) in warning.getMessage()
 
 
-def test_many_damaged_sidecars_are_warned_of_once(
+def test_many_damaged_sidecars_cause_one_warning(
     table: RealTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
@@ -186,7 +186,7 @@ def test_many_damaged_sidecars_are_warned_of_once(
     assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1
 
 
-def test_a_file_that_cannot_be_read_at_all_is_named(table: RealTable) -> None:
+def test_the_error_names_an_unreadable_file(table: RealTable) -> None:
     (file,) = table.ingest(range(1000))
     path: Path = table.root.folder / file.path
     path.with_name(path.name + ".sketches").unlink()
@@ -223,7 +223,7 @@ def test_keys_are_sampled_from_the_row_groups_of_the_region_only(make_table: Mak
     assert everywhere.rows == pytest.approx(50_000, rel=0.01)
 
 
-def test_unread_files_are_supposed_to_have_the_share_of_those_read(table: RealTable) -> None:
+def test_unread_files_are_estimated_by_the_share_of_read_files(table: RealTable) -> None:
     (a,) = table.ingest(range(100))
     (b,) = table.ingest(range(50, 150))
     (inside,) = table.ingest(range(10))
@@ -240,7 +240,7 @@ def test_points_without_rows_on_both_sides_cut_nothing(table: RealTable) -> None
     assert split_points(estimate_leaf(region, [], []), within, 0, 2) == []
 
 
-def test_splitting_may_die_anywhere(make_table: MakeTable) -> None:
+def test_an_interrupted_split_can_be_repeated(make_table: MakeTable) -> None:
     for die_at in range(100):
         table = make_table()
         table.ingest(range(1000))

@@ -9,7 +9,7 @@ from sleeper.errors import DataError, UnavailableError
 from sleeper.statestore.database import translated_errors
 
 
-def test_a_database_that_is_only_to_be_read_is_told_with_what_is_needed(tmp_path: Path) -> None:
+def test_a_read_only_database_is_reported_clearly(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     sqlite3.connect(path).execute("CREATE TABLE t (x)")
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
@@ -20,7 +20,7 @@ def test_a_database_that_is_only_to_be_read_is_told_with_what_is_needed(tmp_path
         connection.execute("INSERT INTO t VALUES (1)")
 
 
-def test_other_errors_say_what_sqlite_says(tmp_path: Path) -> None:
+def test_other_errors_keep_the_message_of_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with pytest.raises(UnavailableError, match="no such table"), translated_errors(path):
         sqlite3.connect(path).execute("SELECT * FROM t")

@@ -27,7 +27,7 @@ def test_a_commit_far_ahead_of_the_log_is_refused_with_instructions(
         assert state.jobs.applied("job").number == 2
 
 
-def test_an_operator_accepts_the_time_of_a_table_that_was_idle_for_long(
+def test_an_operator_accepts_the_time_of_a_long_idle_table(
     table: TableUnderTest,
 ) -> None:
     table.clock.now_ms += 400 * DAY_MS
@@ -37,7 +37,7 @@ def test_an_operator_accepts_the_time_of_a_table_that_was_idle_for_long(
         assert state.time_ms == START_MS + 400 * DAY_MS
 
 
-def test_an_accepted_time_does_not_let_another_clock_further_ahead_through(
+def test_an_accepted_time_does_not_accept_a_clock_further_ahead(
     table: TableUnderTest,
 ) -> None:
     table.clock.now_ms += 400 * DAY_MS
@@ -46,7 +46,7 @@ def test_an_accepted_time_does_not_let_another_clock_further_ahead_through(
         table.commit(accepted)
 
 
-def test_a_copy_that_was_idle_goes_by_the_log_and_not_by_its_own_last_time(
+def test_an_idle_copy_checks_jumps_against_the_log(
     table: TableUnderTest,
 ) -> None:
     table.ingest("a")
@@ -71,7 +71,7 @@ def test_a_clock_behind_the_log_is_reported_once(
     assert "log time is 10 days ahead of this machine's clock" in warning
 
 
-def test_a_state_of_before_there_was_a_bar_is_opened(tmp_path: Path) -> None:
+def test_a_state_without_a_bar_column_is_upgraded(tmp_path: Path) -> None:
     table = TableUnderTest(tmp_path, "embedded").initialise()
     table.ingest("a")
     table.store.close()

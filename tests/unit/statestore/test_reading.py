@@ -82,7 +82,7 @@ def test_descent_and_file_choice_agree_with_brute_force(tree, asked, boxes):
         store.close()
 
 
-def test_totals_count_what_is_there(table):
+def test_totals_count_files_references_and_rows(table):
     table.ingest("a", "b")
     with table.store.reading() as state:
         totals = state.files.totals()
@@ -118,7 +118,7 @@ def test_the_change_feed_gives_every_file_once_in_bounded_pages(table):
     assert pages == [["a", "b"], ["c", "d"]]
 
 
-def test_a_job_can_be_asked_for_by_its_id(table):
+def test_a_job_is_found_by_its_id(table):
     table.ingest("a", "b")
     table.assign("job", "a", "b", lease_ms=7)
     with table.store.reading() as state:
@@ -132,7 +132,7 @@ def test_a_job_can_be_asked_for_by_its_id(table):
         ]
 
 
-def test_a_partition_that_is_not_there_is_not_found(table):
+def test_an_unknown_partition_is_not_found(table):
     with table.store.reading() as state, pytest.raises(NotFoundError, match="no partition x"):
         state.partitions.get(PartitionId("x"))
 
@@ -142,7 +142,7 @@ def test_a_version_that_is_not_reached_is_refused_naming_the_newest(table):
         pass
 
 
-def test_a_full_disk_is_unavailable_and_loses_nothing(table):
+def test_a_full_disk_is_unavailable_and_loses_no_data(table):
     database = table.store._database
     with database.exclusively() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()

@@ -30,7 +30,7 @@ def restore(table: TableUnderTest, lose: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("with_snapshot", [True, False])
-def test_a_copy_ahead_of_the_log_is_made_anew(table: TableUnderTest, with_snapshot: bool) -> None:
+def test_a_copy_ahead_of_the_log_is_rebuilt(table: TableUnderTest, with_snapshot: bool) -> None:
     if with_snapshot:
         table.store.save_snapshot()
     restore(table, lambda: (table.ingest("lost"), table.ingest("lost too")))
@@ -45,7 +45,7 @@ def test_a_writer_ahead_of_the_log_commits_on_the_restored_state(table: TableUnd
     assert table.paths_in("root") == ["kept", "new"]
 
 
-def test_a_copy_whose_log_went_on_without_it_is_made_anew(table: TableUnderTest) -> None:
+def test_a_copy_of_another_history_than_the_log_is_rebuilt(table: TableUnderTest) -> None:
     """Its number exists again, of another entry."""
     restore(table, lambda: table.ingest("lost"))
     other = table.another_store()

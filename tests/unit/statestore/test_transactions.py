@@ -56,7 +56,7 @@ def push(path, *to):
 # rule 1: exactly once
 
 
-def test_a_job_id_that_comes_again_changes_nothing(table):
+def test_a_repeated_job_id_changes_nothing(table):
     job = table.ingest_job("a")
     first, again = table.commit(job), table.commit(job)
     assert (first.status, again.status) == (Status.APPLIED, Status.ALREADY_DONE)
@@ -64,7 +64,7 @@ def test_a_job_id_that_comes_again_changes_nothing(table):
     assert table.paths_in("root") == ["a"]
 
 
-def test_a_job_id_that_comes_again_with_other_files_is_refused(table):
+def test_a_repeated_job_id_with_other_files_is_refused(table):
     table.commit(table.ingest_job("a", job_id="job"))
     outcome = table.commit(table.ingest_job("b", job_id="job"))
     assert outcome.refused
@@ -72,7 +72,7 @@ def test_a_job_id_that_comes_again_with_other_files_is_refused(table):
     assert table.paths_in("root") == ["a"]
 
 
-def test_a_redelivered_request_is_already_done_although_it_wrote_files_of_its_own(table):
+def test_a_redelivered_request_with_its_own_files_is_already_done(table):
     table.commit(replace(table.ingest_job("a", job_id="job"), request="inputs"))
     again = table.commit(replace(table.ingest_job("b", job_id="job"), request="inputs"))
     other = table.commit(replace(table.ingest_job("c", job_id="job"), request="other inputs"))
@@ -92,7 +92,7 @@ def test_an_applied_id_is_remembered_for_thirty_days_of_entry_time(table):
         assert state.jobs.applied("job") is None
 
 
-def test_two_of_the_same_in_one_commit_apply_once(table):
+def test_duplicates_in_one_commit_apply_once(table):
     job = table.ingest_job("a")
     outcomes = table.store.commit(job, job)
     assert [o.status for o in outcomes] == [Status.APPLIED, Status.ALREADY_DONE]
@@ -112,7 +112,7 @@ def test_two_of_the_same_in_one_commit_apply_once(table):
         (NewFile(replace(data_file("a"), smallest_key=("x",)), ((ROOT, 10),)), "expected int"),
     ],
 )
-def test_files_whose_rows_could_not_all_be_seen_are_refused(table, new, reason):
+def test_files_with_unreferenced_rows_are_refused(table, new, reason):
     outcome = table.commit(AddFiles("job", START_MS, (new,)))
     assert outcome.refused
     assert reason in outcome.reason
@@ -180,7 +180,7 @@ def test_a_shared_file_is_pushed_down_below_its_reference_only(table):
         assert [p.id for p in state.partitions.leaves_below(ROOT, (2,), (4,))] == ["lr"]
 
 
-def test_a_push_down_that_leaves_out_rows_is_refused(table):
+def test_a_push_down_that_omits_rows_is_refused(table):
     table.ingest("a")
     table.split(ROOT, 5, LEFT, RIGHT)
     outcome = table.commit(push("a", (LEFT, 10)))
@@ -224,7 +224,7 @@ def test_a_compaction_removes_only_its_partitions_references(table):
         assert state.collection.unreferenced(table.clock.now_ms, 10) == []
 
 
-def test_a_version_shows_what_was_there_then(table):
+def test_a_version_shows_the_state_at_its_time(table):
     table.ingest("a")
     table.ingest("b")
     table.assign("job", "a", "b")
@@ -295,7 +295,7 @@ def test_a_bar_that_is_not_older_than_the_orphan_age_is_refused(table):
     assert "orphan age" in outcome.reason
 
 
-def test_a_path_that_is_known_is_refused(table):
+def test_a_path_that_exists_is_refused(table):
     table.ingest("a")
     assert "known already" in table.ingest("a").reason
     table.assign("job", "a")
@@ -311,7 +311,7 @@ def test_a_file_is_assigned_to_one_job_at_a_time(table):
     assert "assigned to another" in table.assign("job2", "a").reason
 
 
-def test_one_assignment_of_many_that_cannot_be_refuses_all(table):
+def test_one_invalid_assignment_refuses_all(table):
     table.ingest("a", "b")
     lease = START_MS + 1
     jobs = (
@@ -334,7 +334,7 @@ def test_a_commit_is_valid_exactly_while_its_job_holds_its_files(table):
     assert table.commit(compaction(table, "job", "a")).status is Status.APPLIED
 
 
-def test_an_expired_job_is_released_and_its_commit_comes_too_late(table):
+def test_the_commit_of_a_released_job_is_refused(table):
     table.ingest("a")
     table.assign("job", "a")
     assert "still running" in table.commit(ReleaseJobs(("job",))).reason
@@ -366,7 +366,7 @@ def test_renewing_never_shortens_a_lease(table):
         assert [j.lease_expiry_ms - START_MS for j in state.jobs.assigned()] == [2000, 3000]
 
 
-def test_a_lease_that_is_shortened_ends_sooner_never_later_and_can_be_renewed(table):
+def test_a_shortened_lease_ends_sooner_and_can_be_renewed(table):
     table.ingest("a", "b")
     table.assign("job1", "a", lease_ms=1000)
     table.assign("job2", "b", lease_ms=3000)
@@ -484,7 +484,7 @@ def test_a_hold_that_expired_or_was_released_can_be_created_again(table):
     assert table.commit(replace(hold, expiry_ms=START_MS + 40)).status is Status.APPLIED
 
 
-def test_a_released_hold_keeps_nothing(table):
+def test_a_released_hold_does_not_limit_collection(table):
     compacted(table)
     table.commit(CreateHold("hold", "me", 3, START_MS + 10))
     table.commit(ReleaseHold("hold"))
@@ -500,7 +500,7 @@ def test_a_hold_or_follower_below_the_horizon_is_refused_naming_the_oldest_kept(
     assert table.commit(replace(hold, id="later", version=4)).status is Status.APPLIED
 
 
-def test_a_follower_keeps_what_it_has_not_read(table):
+def test_a_follower_keeps_unread_changes(table):
     compacted(table)
     table.commit(CreateFollower("f", 3))
     (follower,) = table.store.followers()
@@ -565,7 +565,7 @@ def test_several_levels_are_split_at_once_but_not_more_than_eight(table):
         ]
 
 
-def test_an_unsplittable_leaf_is_remembered_until_new_content_comes(table):
+def test_an_unsplittable_leaf_stays_marked_until_it_gets_new_content(table):
     table.ingest("a")
     assert table.commit(MarkUnsplittable(ROOT, 2)).status is Status.APPLIED
     with table.store.reading() as state:
@@ -579,7 +579,7 @@ def test_an_unsplittable_leaf_is_remembered_until_new_content_comes(table):
         assert list(state.partitions.unsplittable()) == []
 
 
-def test_a_leaf_that_was_split_after_all_is_not_called_unsplittable(table):
+def test_a_split_leaf_is_not_marked_as_unsplittable(table):
     table.commit(MarkUnsplittable(ROOT, 1))
     table.split(ROOT, 5, LEFT, RIGHT)
     with table.store.reading() as state:
@@ -597,7 +597,7 @@ def test_leaf_rows_count_a_share_of_the_files_above(table):
 # the log
 
 
-def test_the_log_of_a_newer_version_is_refused_as_such():
+def test_an_entry_of_a_newer_version_is_refused():
     line = json.dumps({"kind": "teleport", "version": 1, "id": "x"})
     with pytest.raises(DataError, match="newer version"):
         decode_entry(LogEntry(1, 1, 0, "w", line))
@@ -642,7 +642,7 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
     assert [d.fingerprint for d in decoded] == [encode(t).fingerprint for t in transactions]
 
 
-def test_a_table_without_state_says_so(tmp_path):
+def test_a_table_without_state_is_reported(tmp_path):
     table = TableUnderTest(tmp_path, "embedded")
     assert "not initialised" in table.ingest("a").reason
     with pytest.raises(NotFoundError, match="not initialised"), table.store.reading():
@@ -654,7 +654,7 @@ def test_a_table_is_initialised_once(table):
         table.initialise()
 
 
-def test_time_never_goes_back(table):
+def test_log_time_never_decreases(table):
     table.clock.now_ms -= 500
     table.ingest("a")
     with table.store.reading() as state:

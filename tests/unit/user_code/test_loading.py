@@ -16,7 +16,7 @@ from sleeper.user_code.wheel import Wheel
 from tests.wheels import make_wheel
 
 
-def test_what_comes_with_the_product_can_be_loaded() -> None:
+def test_built_in_names_can_be_loaded() -> None:
     for point in BUILT_IN:
         assert callable(BUILT_IN_CODE.load(point.kind, point.name)), point
 
@@ -142,7 +142,7 @@ print(code.load(CodeKind.ITERATOR, "Whole").__name__)
     assert [p.name for p in (folder / "unpacked").iterdir()] == [code.registry.wheels()[0].sha256]
 
 
-def test_an_unpacking_that_died_is_no_hindrance(tmp_path: Path, code: UserCode) -> None:
+def test_an_interrupted_unpacking_is_repeated(tmp_path: Path, code: UserCode) -> None:
     code.registry.add([make_wheel(tmp_path)])
     torn = tmp_path / "instance" / "code" / "unpacked" / "unpacking-dead"
     torn.mkdir(parents=True)

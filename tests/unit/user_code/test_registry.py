@@ -122,7 +122,7 @@ def test_names_modules_and_projects_are_one_wheels_only(tmp_path: Path, code: Us
         assert folder
 
 
-def test_what_would_not_be_found_or_not_run_here_is_refused(tmp_path: Path, code: UserCode) -> None:
+def test_wheels_that_cannot_load_here_are_refused(tmp_path: Path, code: UserCode) -> None:
     for path, reason in (
         (make_wheel(tmp_path, "a", {"json": ""}, {"A": "json:X"}), "module 'json' is installed"),
         (make_wheel(tmp_path, "b", {"pyarrow": ""}, {"A": "pyarrow:X"}), "'pyarrow' is installed"),
@@ -136,7 +136,7 @@ def test_what_would_not_be_found_or_not_run_here_is_refused(tmp_path: Path, code
     assert len(code.registry.add([fits])) == 1
 
 
-def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
     not_named = tmp_path / "my_code.whl"
     not_named.write_bytes(b"")
     refused(not_named, "is not named as a wheel")
@@ -157,7 +157,7 @@ def test_a_torn_wheel_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../out.py", "/etc/out.py", "a/../../out.py", "a\\..\\out.py"])
-def test_a_member_that_would_land_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_member_outside_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     refused(make_wheel(tmp_path, extra={name: "x"}), "would not land in its folder")
 
 
@@ -186,7 +186,7 @@ def test_links_and_files_to_install_are_refused(tmp_path: Path) -> None:
         ("X = my_code:A\n", "entry_points.txt"),
     ],
 )
-def test_entry_points_that_cannot_be_are_refused(tmp_path: Path, points: str, reason: str) -> None:
+def test_invalid_entry_points_are_refused(tmp_path: Path, points: str, reason: str) -> None:
     refused(make_wheel(tmp_path, points=points), reason)
 
 
@@ -208,7 +208,7 @@ def test_another_content_under_the_same_name_is_read_again(tmp_path: Path, code:
     assert code.registry.find(CodeKind.ITERATOR, "Other")
 
 
-def test_a_file_that_is_no_wheel_hinders_no_other(
+def test_a_file_that_is_no_wheel_does_not_affect_others(
     tmp_path: Path, code: UserCode, caplog: pytest.LogCaptureFixture
 ) -> None:
     code.registry.add([make_wheel(tmp_path)])
