@@ -94,7 +94,7 @@ class Tables:
 class Jobs:
     """Queues, trackers, tasks and platforms.
 
-    `queues` are those that the instance has, and `queue` opens one. `launcher` starts tasks and
+    `queues` are the instance's queues, and `queue` opens one. `launcher` starts tasks and
     `spark_platform` runs bulk imports; both are None where this machine does the work itself.
     Tasks record heartbeats if `heartbeats` is set, because nothing else reports their death.
     """

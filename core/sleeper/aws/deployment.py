@@ -82,7 +82,7 @@ class CustomResourceRequest:
     before: Mapping[str, Any] | None
 
 
-def answer_request(event: Mapping[str, Any], work: Callable[[CustomResourceRequest], None]) -> None:
+def handle_request(event: Mapping[str, Any], work: Callable[[CustomResourceRequest], None]) -> None:
     """Does the work and reports success, or the reason of the failure, to CloudFormation."""
     reason = ""
     try:
@@ -130,17 +130,17 @@ def _response_body(response: Mapping[str, Any], reason: str) -> bytes:
 
 def write_properties(event: Mapping[str, Any]) -> None:
     """Writes `instance.properties` for a custom resource. A deletion changes nothing."""
-    answer_request(event, _write_properties)
+    handle_request(event, _write_properties)
 
 
 def define_tables(event: Mapping[str, Any]) -> None:
     """Creates or changes the table of a custom resource. A deletion changes nothing."""
-    answer_request(event, _define_table)
+    handle_request(event, _define_table)
 
 
 def empty_deleted_bucket(event: Mapping[str, Any]) -> None:
     """Empties the bucket of a deleted custom resource, so that it can be deleted."""
-    answer_request(event, _empty_bucket)
+    handle_request(event, _empty_bucket)
 
 
 def deployed_properties(
@@ -202,8 +202,8 @@ def define_table(
 
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """Returns the values to set; an empty one unsets its property."""
-    gone = {name: "" for name in before if name not in after}
-    return gone | {name: value for name, value in after.items() if before.get(name) != value}
+    removed = {name: "" for name in before if name not in after}
+    return removed | {name: value for name, value in after.items() if before.get(name) != value}
 
 
 def _write_properties(request: CustomResourceRequest) -> None:

@@ -27,7 +27,7 @@ class ProcessFolder:
         self._lock_file: int | None = None
 
     def path(self) -> Path:
-        """The folder. UnavailableError if none can be had."""
+        """Returns the folder. UnavailableError if it cannot be created or locked."""
         with self._acquisition:
             if self._folder is None:
                 try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.aws.deployment import CustomResourceRequest, RequestType, answer_request
+from sleeper.aws.deployment import CustomResourceRequest, RequestType, handle_request
 from sleeper.errors import InvalidRequestError
 
 
@@ -46,7 +46,7 @@ _event: dict[str, Any] = {
 
 def test_finished_work_is_reported_as_success(answers: list[dict[str, Any]]) -> None:
     requests: list[CustomResourceRequest] = []
-    answer_request(_event, requests.append)
+    handle_request(_event, requests.append)
     assert requests == [CustomResourceRequest(RequestType.CREATE, {"Set": {}}, None)]
     (answer,) = answers
     assert answer["Status"] == "SUCCESS"
@@ -56,7 +56,7 @@ def test_finished_work_is_reported_as_success(answers: list[dict[str, Any]]) -> 
 
 def test_an_update_keeps_the_resource_s_own_id(answers: list[dict[str, Any]]) -> None:
     event = {**_event, "RequestType": "Update", "PhysicalResourceId": "known"}
-    answer_request(event, lambda _: None)
+    handle_request(event, lambda _: None)
     assert answers[0]["PhysicalResourceId"] == "known"
 
 
@@ -77,7 +77,7 @@ def test_a_failure_is_reported_with_its_reason(
     def fail(_: CustomResourceRequest) -> None:
         raise error
 
-    answer_request(_event, fail)
+    handle_request(_event, fail)
     (answer,) = answers
     assert answer["Status"] == "FAILED"
     assert answer["Reason"].startswith(reason)
