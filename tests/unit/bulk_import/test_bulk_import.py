@@ -349,7 +349,7 @@ def test_import_without_rows_is_committed(table: BulkImportTable, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.csv", "k,s,v\na,1,2\nb,x,3\n", "a.csv, row 2: field 's' .IntType.: 'x'"),
         ("a.csv", "k,s\na,1\n", "a.csv: columns do not fit the table: missing: 'v'"),
@@ -359,11 +359,11 @@ def test_import_without_rows_is_committed(table: BulkImportTable, tmp_path: Path
     ],
 )
 def test_refused_job_names_the_place_of_the_fault(
-    table: BulkImportTable, tmp_path: Path, name: str, content: str, said: str
+    table: BulkImportTable, tmp_path: Path, name: str, content: str, message: str
 ) -> None:
     good = write(tmp_path / "good.parquet", some_rows(10))
     (tmp_path / name).write_text(content)
-    with pytest.raises(InvalidRequestError, match=said):
+    with pytest.raises(InvalidRequestError, match=message):
         run(table, InProcessCluster(), good, tmp_path / name)
     assert stored(table) == []
 

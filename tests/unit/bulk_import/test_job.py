@@ -29,7 +29,7 @@ def test_spark_members_are_optional() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("nothing", "is not JSON"),
         ("[]", "must be a JSON object"),
@@ -38,8 +38,8 @@ def test_spark_members_are_optional() -> None:
         ('{"className":[]}', '"className" must be text'),
     ],
 )
-def test_error_names_the_invalid_member(body: str, said: str) -> None:
-    with pytest.raises(InvalidRequestError, match=said):
+def test_error_names_the_invalid_member(body: str, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
         spark_request_from_message(body)
 
 
@@ -84,8 +84,8 @@ def test_message_may_set_sizes_only(name: str) -> None:
 )
 @pytest.mark.parametrize("prefix", ["", "sleeper.bulk.import.emr."])
 def test_message_may_set_sizes(name: str, prefix: str) -> None:
-    wanted = {f"{prefix}{name}": "3"}
-    assert spark_settings(PlatformName.EMR, INSTANCE, wanted)[name] == "3"
+    settings = {f"{prefix}{name}": "3"}
+    assert spark_settings(PlatformName.EMR, INSTANCE, settings)[name] == "3"
 
 
 def test_every_setting_with_a_property_may_be_set_by_a_message() -> None:

@@ -48,10 +48,10 @@ def test_extracts_have_all_or_the_selected_row_groups(
 ) -> None:
     monkeypatch.setattr(extracts, "_FILES_PER_BATCH", 2)
     files = [written(root, f"{n}.parquet") for n in range(5)]
-    wanted: FileRegions = [(f, FROM_250_TO_550 if n % 2 else None) for n, f in enumerate(files)]
-    with fetched(root, SCHEMA, wanted, spill) as local_copies:
+    selected: FileRegions = [(f, FROM_250_TO_550 if n % 2 else None) for n, f in enumerate(files)]
+    with fetched(root, SCHEMA, selected, spill) as local_copies:
         assert not [file for file in open_files() if file.parent == spill]
-        for file, regions in wanted:
+        for file, regions in selected:
             rows = pq.read_table(local_copies[file.path].path)
             assert rows["key"].to_pylist() == [
                 *(range(1000) if regions is None else range(200, 600))

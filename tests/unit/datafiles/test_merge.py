@@ -122,8 +122,8 @@ def test_merge_yields_rows_of_the_regions_only(
     )
     request = MergeRequest(SCHEMA, (MergeInput(url, tuple(regions)),))
     got = rows_of(merge(request, engine(folder)))
-    wanted = [r for r in rows if any(g.contains(r[:2]) for g in regions)]
-    assert sorted(got, key=repr) == sorted(wanted, key=repr)
+    expected = [r for r in rows if any(g.contains(r[:2]) for g in regions)]
+    assert sorted(got, key=repr) == sorted(expected, key=repr)
 
 
 @pytest.mark.parametrize("count", [1, 2, 9, 70])
@@ -184,9 +184,9 @@ def test_sorted_rows_are_written_to_their_leaves(
     target = WriteTarget(
         DataRoot(folder), "0a0a0a0a", SCHEMA, leaves, 7, FileSettings(row_group_rows_max=3)
     )
-    heard: list[int] = []
-    written = write_sorted(sort(unsorted, engine(folder)), target, strategy, heard.append)
-    assert unsorted.rows == sum(heard) == len(rows)
+    row_counts: list[int] = []
+    written = write_sorted(sort(unsorted, engine(folder)), target, strategy, row_counts.append)
+    assert unsorted.rows == sum(row_counts) == len(rows)
     if strategy is FileStrategy.ONE_REFERENCE_PER_LEAF:
         assert len(written) == (1 if rows else 0)
     found: list[Row] = []

@@ -123,9 +123,9 @@ def test_engine_and_streaming_writer_write_equal_files(
     request = MergeRequest(SCHEMA, written_inputs(folder, SCHEMA, files))
     group_rows = min(group_rows, sum(map(len, files)))
     changes = {"row_group_rows_max": group_rows, "filter_bits_per_key": bits}
-    heard: list[int] = []
+    row_counts: list[int] = []
     file = write_merge(
-        request, engine(folder), target(folder / "a", SCHEMA, **changes), heard.append
+        request, engine(folder), target(folder / "a", SCHEMA, **changes), row_counts.append
     )
     (streamed,) = write_sorted(
         merge(request, engine(folder)),
@@ -133,7 +133,7 @@ def test_engine_and_streaming_writer_write_equal_files(
         FileStrategy.ONE_FILE_PER_LEAF,
     )
     assert file is not None
-    assert sum(heard) == file.rows == streamed.file.rows
+    assert sum(row_counts) == file.rows == streamed.file.rows
     assert (file.smallest_key, file.largest_key) == (
         streamed.file.smallest_key,
         streamed.file.largest_key,
@@ -316,13 +316,13 @@ def test_files_of_a_killed_writer_have_orphan_names(tmp_path: Path) -> None:
         from tests.unit.datafiles.test_merge_write import *
         folder = Path({str(tmp_path)!r})
         rows_heard = 0
-        def heard(rows):
+        def on_rows(rows):
             global rows_heard
             rows_heard += rows
             if rows_heard > 150_000:
                 os.kill(os.getpid(), signal.SIGKILL)
         place = target(folder / "out", NUMBERS)
-        write_merge(numbers(folder, 200_000), engine(folder), place, heard)
+        write_merge(numbers(folder, 200_000), engine(folder), place, on_rows)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
     assert done.returncode == -9

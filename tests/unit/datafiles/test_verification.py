@@ -49,11 +49,11 @@ def test_whole_file_has_no_fault_and_all_rows_are_read(
     made: tuple[RealTable, DataFile],
 ) -> None:
     table, file = made
-    heard: list[int] = []
+    row_counts: list[int] = []
     root = Partition(ROOT_PARTITION_ID, whole_region(SCHEMA))
     expected = ExpectedFile(file, ((root, 1000),))
-    assert verify_file(table.root, SCHEMA, expected, heard.append) == []
-    assert sum(heard) == 1000
+    assert verify_file(table.root, SCHEMA, expected, row_counts.append) == []
+    assert sum(row_counts) == 1000
 
 
 @pytest.mark.parametrize("column", [0, 1, 2])
