@@ -5,7 +5,6 @@ from functools import partial
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.query_service.service import run_query_message
-from sleeper.runs.retry import return_soon
 from sleeper.workers.lambda_function import Event, lambda_function
 from sleeper.workers.message_batch import Failures, run_messages
 
@@ -14,4 +13,4 @@ from sleeper.workers.message_batch import Failures, run_messages
 def handler(instance: Instance, event: Event) -> Failures:
     """Handles a batch of queries, and records their state in the query tracker."""
     run = partial(run_query_message, instance)
-    return run_messages(event, instance, QueueName.QUERY, run, give_back=return_soon)
+    return run_messages(event, instance, QueueName.QUERY, run)

@@ -5,7 +5,6 @@ from functools import partial
 from sleeper.ingest_batcher.service import receive_batch_message
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
-from sleeper.runs.retry import SETTLED_ERRORS
 from sleeper.workers.lambda_function import Event, lambda_function
 from sleeper.workers.message_batch import Failures, run_messages
 
@@ -13,6 +12,5 @@ from sleeper.workers.message_batch import Failures, run_messages
 @lambda_function
 def handler(instance: Instance, event: Event) -> Failures:
     """Handles a batch of messages, and records invalid files as rejected in the job tracker."""
-    queue = QueueName.INGEST_BATCHER
     receive = partial(receive_batch_message, instance)
-    return run_messages(event, instance, queue, receive, SETTLED_ERRORS[queue])
+    return run_messages(event, instance, QueueName.INGEST_BATCHER, receive)

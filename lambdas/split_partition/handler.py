@@ -2,7 +2,6 @@
 
 from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
-from sleeper.runs.retry import SETTLED_ERRORS
 from sleeper.splitting.service import run_split_message
 from sleeper.workers.lambda_function import Event, lambda_function
 from sleeper.workers.message_batch import Failures, run_messages
@@ -15,5 +14,4 @@ def handler(instance: Instance, event: Event) -> Failures:
     def split(message: Message) -> None:
         run_split_message(instance, message.body)
 
-    queue = QueueName.SPLITTING
-    return run_messages(event, instance, queue, split, SETTLED_ERRORS[queue])
+    return run_messages(event, instance, QueueName.SPLITTING, split)

@@ -4,7 +4,6 @@ import os
 from functools import partial
 
 from sleeper.bulk_import.start import start_bulk_import
-from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.spark_platform import PlatformName
@@ -18,4 +17,4 @@ def handler(instance: Instance, event: Event) -> Failures:
     name = PlatformName(os.environ["SLEEPER_BULK_IMPORT_PLATFORM"])
     start = partial(start_bulk_import, instance, name)
     queue = QueueName(f"bulk_import_{name.value}")
-    return run_messages(event, instance, queue, start, (InvalidRequestError,))
+    return run_messages(event, instance, queue, start)

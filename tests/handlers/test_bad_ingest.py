@@ -104,9 +104,9 @@ def test_an_error_caused_by_an_interruption_does_not_fail_the_job(
 
     def interrupted(*_: Any) -> None:
         try:
-            worker.give_back()
+            worker.interrupt()
         except BaseException as error:
-            raise InvalidRequestError("so says native code") from error
+            raise InvalidRequestError("error of native code") from error
 
     monkeypatch.setattr("sleeper.workers.worker.run_ingest_message", interrupted)
     worker.run()

@@ -16,7 +16,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.local.instance import open_local_instance
-from sleeper.runs import retry
+from sleeper.runs.retry_policy import RETRY_POLICIES, RetryPolicy
 from sleeper.tables.table_ref import TableState
 from sleeper.workers import message_batch, table_operations
 from tests.clock import FakeClock
@@ -80,7 +80,7 @@ def test_nothing_more_is_sent_while_ten_rounds_wait(aws: Lambda, fan_out: Any) -
 
 
 def test_an_unknown_operation_queue_is_refused(fan_out: Any) -> None:
-    with pytest.raises(Exception, match="queue ingest is of no operation on tables"):
+    with pytest.raises(Exception, match="queue ingest is not an operation on tables"):
         fan_out(QueueName.INGEST)
 
 
@@ -236,7 +236,8 @@ def test_a_failed_operation_is_retried_before_its_visibility_timeout_expires(
 def test_a_poison_table_becomes_a_dead_letter_and_other_tables_continue(
     aws: Lambda, fan_out: Any, instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "_FIRST_DELAY_SECONDS", 0)
+    at_once = RetryPolicy((), (0.0,))
+    monkeypatch.setitem(RETRY_POLICIES, QueueName.GARBAGE_COLLECTION, at_once)
     bad = make_table(instance, "bad")
     make_table(instance, "good")
     # Its properties are gone, so that nothing can be done for it.

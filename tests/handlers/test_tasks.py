@@ -157,7 +157,7 @@ def test_a_stopped_task_returns_its_job_and_the_next_task_runs_it(
     assert (counts.visible, counts.in_flight) == (1, 0)
     (status,) = instance.jobs.tasks.recent(kind.value)
     assert not status.running
-    assert "told to end at once" in str(status.reason)
+    assert "interrupted" in str(status.reason)
     assert_the_next_one_runs_it(instance, start, kind)
 
 
@@ -204,7 +204,7 @@ def test_an_idle_task_ends_on_sigterm_and_receives_no_message(
 STUCK = """
 import sqlite3, sys, threading
 from sleeper.jobs.event import new_task_id
-from sleeper.workers import worker, worker_process
+from sleeper.workers import worker
 from sleeper.opening import open_instance
 def stuck(*_):
     threading.Timer(0.5, lambda: print("at work", flush=True)).start()
@@ -214,9 +214,9 @@ def stuck(*_):
         " SELECT count(*) FROM n"
     ).fetchall()
 worker.run_ingest_message = stuck
-worker_process._SECONDS_TO_STOP = 0.5
+worker._STOP_SECONDS_MAX = 0.5
 instance = open_instance(sys.argv[1])
-worker_process.run_worker_process(worker.Worker(instance, new_task_id(), threading.Event()))
+worker.run_worker_process(worker.Worker(instance, new_task_id(), threading.Event()))
 """
 
 
@@ -236,7 +236,7 @@ def test_a_job_that_ignores_interruption_is_returned_to_its_queue(instance: Inst
     assert (counts.visible, counts.in_flight) == (1, 0)
     (status,) = instance.jobs.tasks.recent("worker")
     assert (status.running, status.jobs) == (False, 0)
-    assert "in the midst of a job" in str(status.reason)
+    assert "exited during a job" in str(status.reason)
 
 
 def test_a_task_runs_an_export(instance: Instance, start: Callable[[str], Task]) -> None:

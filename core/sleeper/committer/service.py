@@ -1,13 +1,13 @@
-"""The committer: commits what runs sent, the messages of a table as one entry of its log.
+"""The committer: commits the queued transactions of a table as one entry of its log.
 
-A refusal is an outcome like another: its run is told, and the message is done. So is what can
-never be committed (a table that is gone, a transaction that cannot be read), if the message
-names a run to tell; if not, it fails until it is among the dead letters. What fails for a reason
-that may pass returns, with all others of its entry. A message that comes again finds its
-transactions done, so its outcome is the same; it is done only when the tracker knows.
+The outcome of a commit, applied or refused, is recorded in the job tracker, then the message is
+deleted. A message that can never be committed (its table is deleted, a transaction is invalid) is
+recorded as rejected if it names a run, or else fails until it is a dead letter. After a transient
+error all messages of the entry return. A redelivered message finds its transactions already done,
+so its outcome is the same.
 
-A message that was received before may be the one that failed its batch, or killed the function. So
-it is committed alone, after the others, and each message is deleted as soon as it is done.
+A redelivered message may have failed its batch, or killed the function. So it is committed alone,
+after the others, and each message is deleted as soon as it is done.
 """
 
 import logging
@@ -24,7 +24,7 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobStep
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.runs.remaining_time import MessageTimer
-from sleeper.runs.retry import return_after, return_soon
+from sleeper.runs.retry_policy import RETRY_POLICIES, return_message
 from sleeper.statestore.commit_message import (
     CommitMessage,
     commit_message_from_json,
@@ -37,15 +37,15 @@ from sleeper.tables.table_ref import TableId, TableRef
 
 logger = logging.getLogger(__name__)
 
-_TABLES_AT_ONCE = 8
-# What judging raises of a transaction that makes no sense. Anything else, such as a disk that
-# is full, is of this machine, and may pass.
-_SENSELESS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_TABLES_PARALLEL = 8
+# Errors of validating an invalid transaction. Other errors, for example of a full disk, may be
+# transient.
+_INVALID = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(slots=True)
 class CommitCounts:
-    """What became of the transactions of a table."""
+    """The numbers of a table's transactions by outcome."""
 
     applied: int = 0
     already_done: int = 0
@@ -54,9 +54,9 @@ class CommitCounts:
 
 @dataclass(slots=True)
 class CommitReport:
-    """What became of messages: `failed` are the ids of those that must come again.
+    """The ids of `failed` messages, which return to the queue, and the counts by table.
 
-    The `hopeless` among them only until they are dead letters.
+    The `hopeless` ones among them return at once, until they are dead letters.
     """
 
     failed: list[str] = field(default_factory=list)
@@ -65,14 +65,14 @@ class CommitReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A message that asks for a commit."""
+class _Request:
+    """A message with its commit."""
 
     message_id: str
     commit: CommitMessage
 
-    def told(self) -> dict[str, object]:
-        """What log lines on it say."""
+    @property
+    def log_extra(self) -> dict[str, object]:
         run = self.commit.run
         job_id = None if run is None else run.job_id
         return {"table": self.commit.table_id, "job_id": job_id, "message_id": self.message_id}
@@ -80,108 +80,113 @@ class _Wanted:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """A message with its outcome, and what the tracker is to be told of it."""
+    """A request with an outcome, and the outcome's event for the tracker."""
 
-    wanted: _Wanted
+    request: _Request
     event: JobEvent | None
 
 
 def commit_messages(instance: Instance, messages: Sequence[Message]) -> CommitReport:
-    """Commits what the messages ask for, tables beside each other, and tells the tracker."""
+    """Commits the transactions of the messages, tables in parallel, and records the outcomes."""
     report, timer = CommitReport(), MessageTimer()
-    first = [message for message in messages if message.receives <= 1]
-    again = [message for message in messages if message.receives > 1]
+    new = [message for message in messages if message.receives <= 1]
+    redelivered = [message for message in messages if message.receives > 1]
     with timer.message():
-        _commit_batch(instance, first, report)
-    if again:
-        _acknowledge(instance, first, report)
-    # At random: one that kills the function must not always be before the same others.
-    for message in random.sample(again, len(again)):
+        _commit_batch(instance, new, report)
+    if redelivered:
+        _delete_messages(instance, new, report)
+    # In random order, so that a message that kills the function does not always block the same.
+    for message in random.sample(redelivered, len(redelivered)):
         if timer.has_time():
             with timer.message():
                 _commit_batch(instance, [message], report)
-            _acknowledge(instance, [message], report)
+            _delete_messages(instance, [message], report)
         else:
             logger.warning("no time left", extra={"message_id": message.message_id})
             report.failed.append(message.message_id)
-            return_after(instance.jobs.queue(QueueName.COMMITS), message, 0)
+            return_message(instance.jobs.queue(QueueName.COMMITS), message, 0)
     return report
 
 
 def _commit_batch(instance: Instance, messages: Sequence[Message], report: CommitReport) -> None:
-    by_table: defaultdict[TableId, list[_Wanted]] = defaultdict(list)
+    requests: defaultdict[TableId, list[_Request]] = defaultdict(list)
     for message in messages:
         try:
             commit = commit_message_from_json(message.body)
         except InvalidRequestError as error:
-            told = {"message_id": message.message_id}
-            logger.error("left to the dead letters: %s", error, extra=told)
+            extra = {"message_id": message.message_id}
+            logger.error("message becomes a dead letter: %s", error, extra=extra)
             report.failed.append(message.message_id)
             report.hopeless.add(message.message_id)
             continue
-        by_table[commit.table_id].append(_Wanted(message.message_id, commit))
-    if by_table:
-        with ThreadPoolExecutor(min(len(by_table), _TABLES_AT_ONCE)) as threads:
+        requests[commit.table_id].append(_Request(message.message_id, commit))
+    if requests:
+        with ThreadPoolExecutor(min(len(requests), _TABLES_PARALLEL)) as threads:
             work = partial(_commit_table, instance, report)
-            settled = list(chain.from_iterable(threads.map(work, by_table, by_table.values())))
-        _tell(instance, settled, report)
-    _return(instance, messages, report)
+            settled = list(chain.from_iterable(threads.map(work, requests, requests.values())))
+        _record(instance, settled, report)
+    queue, policy = instance.jobs.queue(QueueName.COMMITS), RETRY_POLICIES[QueueName.COMMITS]
+    for message in messages:
+        if message.message_id in report.hopeless:
+            return_message(queue, message, 0)
+        elif message.message_id in report.failed:
+            return_message(queue, message, policy.delay_seconds(message))
 
 
 def _commit_table(
-    instance: Instance, report: CommitReport, table_id: TableId, wanted: Sequence[_Wanted]
+    instance: Instance, report: CommitReport, table_id: TableId, requests: Sequence[_Request]
 ) -> list[_Settled]:
-    """The messages that have an outcome; those without one have failed."""
+    """Returns the requests with an outcome. The others have failed."""
     try:
         table = OpenTable(instance, find_table(instance.tables.index, None, table_id))
     except NotFoundError as error:
-        return [done for each in wanted for done in _rejected(instance, each, str(error), report)]
+        return [done for each in requests for done in _reject(instance, each, str(error), report)]
     except SleeperError:
-        return _failed(wanted, report)
+        return _fail(requests, report)
     settled: list[_Settled] = []
-    legible: list[tuple[_Wanted, list[Transaction]]] = []
-    for each in wanted:
+    valid: list[tuple[_Request, list[Transaction]]] = []
+    for each in requests:
         try:
-            legible.append((each, _transactions_of(instance, each.commit)))
+            valid.append((each, _read_transactions(instance, each.commit)))
         except InvalidRequestError as error:
-            settled += _rejected(instance, each, str(error), report)
+            settled += _reject(instance, each, str(error), report)
         except NotFoundError as error:
-            # It was there until its outcome was told: which stands, if there was one.
+            # The object is deleted after its outcome is recorded. A recorded outcome prevails.
             reason = f"the commit is gone: {error}"
-            settled.append(_refused(instance, each, JobStep.FAILED, reason))
+            settled.append(_refuse(instance, each, JobStep.FAILED, reason))
         except SleeperError:
-            settled += _failed([each], report)
-    if legible:
+            settled += _fail([each], report)
+    if valid:
         report.counts.setdefault(table.ref, CommitCounts())
-        settled += _commit_together(table, legible, report)
+        settled += _commit_together(table, valid, report)
     return settled
 
 
 def _commit_together(
-    table: OpenTable, wanted: Sequence[tuple[_Wanted, list[Transaction]]], report: CommitReport
+    table: OpenTable, requests: Sequence[tuple[_Request, list[Transaction]]], report: CommitReport
 ) -> list[_Settled]:
     try:
-        outcomes = table.state.commit(*(t for _, transactions in wanted for t in transactions))
+        outcomes = table.state.commit(*(t for _, transactions in requests for t in transactions))
     except SleeperError:
-        return _failed([each for each, _ in wanted], report)
+        return _fail([each for each, _ in requests], report)
     except Exception as error:
-        if len(wanted) > 1:
-            # One of them cannot be judged or applied: it alone must fail.
-            return [done for alone in wanted for done in _commit_together(table, [alone], report)]
-        if isinstance(error, _SENSELESS):
-            reason = f"the commit cannot be judged: {error!r}"
-            return _rejected(table.instance, wanted[0][0], reason, report)
-        return _failed([wanted[0][0]], report)
+        if len(requests) > 1:
+            # One request cannot be validated or applied, and it alone must fail.
+            return [done for each in requests for done in _commit_together(table, [each], report)]
+        if isinstance(error, _INVALID):
+            reason = f"invalid transaction: {error!r}"
+            return _reject(table.instance, requests[0][0], reason, report)
+        return _fail([requests[0][0]], report)
     settled: list[_Settled] = []
     remaining = iter(outcomes)
-    for each, transactions in wanted:
+    for each, transactions in requests:
         own = list(islice(remaining, len(transactions)))
         _count(own, report.counts[table.ref])
-        settled.append(_settled(table.instance, each, own))
+        settled.append(_settle(table.instance, each, own))
     return settled
 
 
-def _transactions_of(instance: Instance, commit: CommitMessage) -> list[Transaction]:
+def _read_transactions(instance: Instance, commit: CommitMessage) -> list[Transaction]:
     if commit.object_path is not None:
         return decode_transactions(
             parse_commit_object(instance.storage.root.read(commit.object_path))
@@ -189,91 +194,83 @@ def _transactions_of(instance: Instance, commit: CommitMessage) -> list[Transact
     return decode_transactions(commit.lines or ())
 
 
-def _settled(instance: Instance, wanted: _Wanted, outcomes: Sequence[Outcome]) -> _Settled:
+def _settle(instance: Instance, request: _Request, outcomes: Sequence[Outcome]) -> _Settled:
     reasons = tuple(outcome.reason for outcome in outcomes if outcome.refused)
     if reasons:
-        return _refused(instance, wanted, JobStep.FAILED, *reasons)
-    logger.info("committed", extra=wanted.told())
-    return _Settled(wanted, _event(instance, wanted, JobStep.COMMITTED))
+        return _refuse(instance, request, JobStep.FAILED, *reasons)
+    logger.info("committed", extra=request.log_extra)
+    return _Settled(request, _event(instance, request, JobStep.COMMITTED))
 
 
-def _rejected(
-    instance: Instance, wanted: _Wanted, reason: str, report: CommitReport
+def _reject(
+    instance: Instance, request: _Request, reason: str, report: CommitReport
 ) -> list[_Settled]:
-    """It can never be committed. Without a run to tell so it is left to the dead letters."""
-    if wanted.commit.run is None:
-        logger.error("left to the dead letters: %s", reason, extra=wanted.told())
-        report.failed.append(wanted.message_id)
-        report.hopeless.add(wanted.message_id)
+    """Settles a request that can never be committed. Without a run it becomes a dead letter."""
+    if request.commit.run is None:
+        logger.error("message becomes a dead letter: %s", reason, extra=request.log_extra)
+        report.failed.append(request.message_id)
+        report.hopeless.add(request.message_id)
         return []
-    return [_refused(instance, wanted, JobStep.REJECTED, reason)]
+    return [_refuse(instance, request, JobStep.REJECTED, reason)]
 
 
-def _refused(instance: Instance, wanted: _Wanted, step: JobStep, *reasons: str) -> _Settled:
-    logger.warning("commit refused: %s", "; ".join(reasons), extra=wanted.told())
-    return _Settled(wanted, _event(instance, wanted, step, reasons))
+def _refuse(instance: Instance, request: _Request, step: JobStep, *reasons: str) -> _Settled:
+    logger.warning("commit refused: %s", "; ".join(reasons), extra=request.log_extra)
+    return _Settled(request, _event(instance, request, step, reasons))
 
 
 def _event(
-    instance: Instance, wanted: _Wanted, step: JobStep, reasons: tuple[str, ...] = ()
+    instance: Instance, request: _Request, step: JobStep, reasons: tuple[str, ...] = ()
 ) -> JobEvent | None:
-    run = wanted.commit.run
+    run = request.commit.run
     return None if run is None else run.event(step, instance.clock(), reasons=reasons)
 
 
-def _failed(wanted: Sequence[_Wanted], report: CommitReport) -> list[_Settled]:
-    """Not known how far they came. What comes again finds what was done."""
-    for each in wanted:
-        logger.warning("the commit returns to the queue", exc_info=True, extra=each.told())
-    report.failed += [each.message_id for each in wanted]
+def _fail(requests: Sequence[_Request], report: CommitReport) -> list[_Settled]:
+    """Returns requests of unknown outcome to the queue. A retry finds applied transactions."""
+    for each in requests:
+        logger.warning("commit returns to its queue", exc_info=True, extra=each.log_extra)
+    report.failed += [each.message_id for each in requests]
     return []
 
 
-def _tell(instance: Instance, settled: Sequence[_Settled], report: CommitReport) -> None:
-    """Tells the tracker; a message that it does not take the outcome of must come again."""
+def _record(instance: Instance, settled: Sequence[_Settled], report: CommitReport) -> None:
+    """Records the outcomes. A message whose outcome could not be recorded returns."""
     try:
         instance.jobs.tracker.record(*(each.event for each in settled if each.event is not None))
     except InvalidRequestError:
-        # One of them can never be told: it alone is left out.
+        # One event can never be recorded, and it alone is left out.
         if len(settled) > 1:
             for each in settled:
-                _tell(instance, [each], report)
+                _record(instance, [each], report)
             return
-        logger.error("the tracker was not told", exc_info=True, extra=settled[0].wanted.told())
+        extra = settled[0].request.log_extra
+        logger.error("could not record job status", exc_info=True, extra=extra)
     except SleeperError:
-        _failed([each.wanted for each in settled], report)
+        _fail([each.request for each in settled], report)
         return
-    _delete_objects(instance, [each.wanted.commit for each in settled])
+    _delete_objects(instance, [each.request.commit for each in settled])
 
 
-def _return(instance: Instance, messages: Sequence[Message], report: CommitReport) -> None:
-    """Shows those that failed again; the hopeless at once, so that they are dead letters soon."""
-    for message in messages:
-        if message.message_id in report.hopeless:
-            return_after(instance.jobs.queue(QueueName.COMMITS), message, 0)
-        elif message.message_id in report.failed:
-            return_soon(instance.jobs.queue(QueueName.COMMITS), message)
-
-
-def _acknowledge(instance: Instance, messages: Sequence[Message], report: CommitReport) -> None:
-    """Deletes those that are done, for the case that the function is killed before it returns."""
+def _delete_messages(instance: Instance, messages: Sequence[Message], report: CommitReport) -> None:
+    """Deletes messages that are done, because the function may be killed before it returns."""
     queue = instance.jobs.queue(QueueName.COMMITS)
     for message in messages:
         if message.message_id not in report.failed:
             try:
                 queue.delete(message.receipt)
             except SleeperError:
-                told = {"message_id": message.message_id}
-                logger.warning("could not delete a message", exc_info=True, extra=told)
+                extra = {"message_id": message.message_id}
+                logger.warning("could not delete message", exc_info=True, extra=extra)
 
 
 def _delete_objects(instance: Instance, commits: Sequence[CommitMessage]) -> None:
-    """One that stays behind is an orphan, and collected as such."""
+    """Deletes the objects of large commits. Orphan collection deletes what remains."""
     paths = [commit.object_path for commit in commits if commit.object_path is not None]
     try:
         instance.storage.root.delete(paths)
     except SleeperError:
-        logger.warning("bodies of commits were left", exc_info=True)
+        logger.warning("could not delete objects of commits", exc_info=True)
 
 
 def _count(outcomes: Sequence[Outcome], counts: CommitCounts) -> None:

@@ -8,18 +8,18 @@ from contextlib import AbstractContextManager, nullcontext
 
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, TaskEvent, TaskStep
+from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import TaskStatus
-from sleeper.properties.engine import QUEUE_VISIBILITY_SECONDS
-from sleeper.properties.instance import COMPACTION_VISIBILITY_SECONDS, INGEST_VISIBILITY_SECONDS
 from sleeper.properties.values import InstanceProperties
 from sleeper.renewal import Renewal
+from sleeper.runs.retry_policy import VISIBILITY_SECONDS
 
 PERIOD_SECONDS = 60.0
 _PERIODS_MISSED_MIN = 3
 _JOIN_SECONDS = 5.0
-_VISIBILITY = {
-    JobKind.INGEST.value: INGEST_VISIBILITY_SECONDS,
-    JobKind.COMPACTION.value: COMPACTION_VISIBILITY_SECONDS,
+_QUEUES = {
+    JobKind.INGEST.value: QueueName.INGEST,
+    JobKind.COMPACTION.value: QueueName.COMPACTION,
 }
 
 
@@ -39,7 +39,8 @@ def heartbeat(instance: Instance, task_id: str, kind: str) -> AbstractContextMan
 
 def timeout_ms(properties: InstanceProperties, kind: str) -> int:
     """Returns the time without a heartbeat after which a task of the kind is lost."""
-    visibility_seconds = properties.get(_VISIBILITY.get(kind, QUEUE_VISIBILITY_SECONDS))
+    queue = _QUEUES.get(kind, QueueName.BULK_EXPORT)
+    visibility_seconds = properties.get(VISIBILITY_SECONDS[queue])
     return round(1000 * max(visibility_seconds, _PERIODS_MISSED_MIN * PERIOD_SECONDS))
 
 

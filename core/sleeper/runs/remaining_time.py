@@ -1,4 +1,4 @@
-"""The time that a function on AWS has left. A timeout fails all messages of its batch."""
+"""The remaining time of a Lambda function. A timeout fails all messages of its batch."""
 
 import contextlib
 import math
@@ -12,8 +12,8 @@ _context: ContextVar[Any] = ContextVar("lambda_context", default=None)
 
 
 @contextlib.contextmanager
-def timed_by(context: Any) -> Iterator[None]:
-    """Takes the remaining time from Lambda's context while the function runs."""
+def lambda_context(context: Any) -> Iterator[None]:
+    """Reads the remaining time from Lambda's context within the block."""
     token = _context.set(context)
     try:
         yield
@@ -28,10 +28,10 @@ def seconds_left() -> float:
 
 
 class MessageTimer:
-    """Decides whether a function has the time for another message.
+    """Decides whether a function has time for another message.
 
-    It needs as much as the longest message took, and at least a tenth of what the function had
-    left at first.
+    A message needs the longest time of any message so far, and at least a tenth of the time that
+    remained at first.
     """
 
     def __init__(self) -> None:
@@ -39,11 +39,12 @@ class MessageTimer:
         self._needed = 0.0 if math.isinf(first) else first * _MARGIN
 
     def has_time(self) -> bool:
+        """Returns whether the remaining time is enough for a message."""
         return seconds_left() > self._needed
 
     @contextlib.contextmanager
     def message(self) -> Iterator[None]:
-        """Measures one message."""
+        """Measures the time of a message."""
         begin = time.monotonic()
         try:
             yield

@@ -1,4 +1,4 @@
-"""Logs of lambdas and tasks: a line of JSON for each, with the house's extra keys."""
+"""JSON logs of functions and tasks."""
 
 import logging
 
@@ -9,14 +9,13 @@ _PACKAGE = "sleeper"
 
 
 def log_as_json(service: str | None = None) -> Logger:
-    """Has every logger of the package write JSON to standard output, and gives one that does.
+    """Makes the package's loggers write JSON to standard output, and returns such a logger.
 
-    Level and, unless it is given, the service's name come from Powertools' variables of the
-    environment.
+    Powertools reads the level, and by default the service, from environment variables.
     """
     logger = Logger(service=service)
     package = logging.getLogger(_PACKAGE)
     copy_config_to_registered_loggers(logger, include={_PACKAGE})
-    # Lambda has a handler of its own above, which would write each line again.
+    # The root logger has a handler of Lambda, which would write each line again.
     package.propagate = False
     return logger

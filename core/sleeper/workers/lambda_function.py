@@ -1,8 +1,7 @@
-"""What every function does around its work: JSON logs, traces, metrics, and its instance.
+"""The decorator of Lambda handlers: JSON logs, traces, metrics and the instance.
 
-A function's environment names the instance (SLEEPER_INSTANCE), which is opened once for each
-container that runs the function. Its ports ask for properties whenever they are needed, so a
-change reaches a container that is warm.
+Each container opens the instance in SLEEPER_INSTANCE once. Ports read properties when they need
+them, so changes reach warm containers.
 """
 
 import functools
@@ -20,7 +19,7 @@ from sleeper.jobs.event import JobKind
 from sleeper.opening import open_instance
 from sleeper.properties.instance import ID
 from sleeper.reports.metric import INSTANCE, NAMESPACE, TABLE, TASK_KIND, Metric
-from sleeper.runs.remaining_time import timed_by
+from sleeper.runs.remaining_time import lambda_context
 from sleeper.workers.json_logs import log_as_json
 
 R = TypeVar("R")
@@ -29,33 +28,33 @@ Handler = Callable[[Event, Any], R]
 
 
 def lambda_function(handler: Callable[[Instance, Event], R]) -> Handler[R]:
-    """Makes what Lambda calls with event and context of what works with instance and event."""
+    """Returns Lambda's handler of event and context for a handler of instance and event."""
     logger = log_as_json()
     tracer = Tracer(auto_patch=False)
 
     @functools.wraps(handler)
-    def called(event: Event, context: Any) -> R:
-        with timed_by(context):
+    def handle(event: Event, context: Any) -> R:
+        with lambda_context(context):
             return handler(_opened(os.environ.get(INSTANCE_VARIABLE)), event)
 
-    traced: Handler[R] = tracer.capture_lambda_handler(called, capture_response=False)
+    traced: Handler[R] = tracer.capture_lambda_handler(handle, capture_response=False)
     logged: Handler[R] = logger.inject_lambda_context(traced)
     return logged
 
 
 def put_metrics(instance: Instance, table: str, counts: Mapping[Metric, int]) -> None:
-    """Writes metrics of a table for CloudWatch, which takes them from the log."""
+    """Logs metrics of a table in the embedded metric format of CloudWatch."""
     _put(instance, TABLE, table, counts)
 
 
 def put_task_metrics(instance: Instance, kind: JobKind, counts: Mapping[Metric, int]) -> None:
-    """The same of a kind of tasks."""
+    """Logs metrics of a kind of tasks in the embedded metric format of CloudWatch."""
     _put(instance, TASK_KIND, kind.value, counts)
 
 
 def _put(instance: Instance, dimension: str, value: str, counts: Mapping[Metric, int]) -> None:
     if counts:
-        # Not the service as a dimension: metrics are of the table, whichever function counts.
+        # Without the service as a dimension, metrics do not depend on the function.
         metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE, service="")
         metrics.add_dimension(INSTANCE, instance.properties().get(ID))
         metrics.add_dimension(dimension, value)

@@ -1,8 +1,7 @@
 """A worker process of a local instance: `python -m sleeper.workers.local_worker FOLDER`.
 
-The process that started it holds the other end of its standard input: when that closes,
-because the other stopped or was killed, the worker ends after the job at hand. Workers are
-fresh processes, never forks.
+The parent process holds the write end of its standard input. When the parent closes it or dies,
+the worker ends after its current job. Workers are fresh processes, never forks.
 """
 
 import argparse
@@ -14,12 +13,11 @@ import threading
 from sleeper.jobs.event import new_task_id
 from sleeper.opening import open_instance
 from sleeper.retries import retry_as_job
-from sleeper.workers.worker import Worker
-from sleeper.workers.worker_process import run_worker_process
+from sleeper.workers.worker import Worker, run_worker_process
 
 
 def main() -> None:
-    """Entry point."""
+    """Runs the worker."""
     parser = argparse.ArgumentParser(description="a worker process of a local instance")
     parser.add_argument("folder")
     arguments = parser.parse_args()
@@ -27,7 +25,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     stop = threading.Event()
     threading.Thread(target=_stop_when_input_closes, args=(stop,), daemon=True).start()
-    # Ctrl-C at the terminal reaches the whole group: the starter decides what it means.
+    # Ctrl-C reaches the whole process group, and the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     instance = open_instance(arguments.folder)
     try:

@@ -1,7 +1,7 @@
-"""Batches of messages that Lambda hands to a function, and which of them it is to give back.
+"""Batches of SQS messages in a Lambda function, with partial failures.
 
-A message that fails returns to its queue, and the others are done. So does one for which the
-function has no time left: a function that is killed fails its whole batch.
+A failed message returns to its queue, and the others are deleted. A message also returns if the
+function has no time left for it, because a timeout fails the whole batch.
 """
 
 import logging
@@ -17,47 +17,64 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError, StateMovedOnError
 from sleeper.instance import Instance
-from sleeper.jobs.queue import Message, MessageQueue, QueueName
+from sleeper.jobs.queue import Message, QueueName
 from sleeper.runs.remaining_time import MessageTimer
-from sleeper.runs.retry import return_after, return_job, return_soon
+from sleeper.runs.retry_policy import RETRY_POLICIES, return_message
 from sleeper.tables.table_index import find_table
 from sleeper.tables.table_ref import TableRef, is_table_id
 
 logger = logging.getLogger(__name__)
 
 Failures = Mapping[str, Any]
-"""What Lambda reads: `batchItemFailures`, each with its message's id."""
+"""A function's response: `batchItemFailures`, each with a message's id."""
 
 
 def run_messages(
     event: Mapping[str, Any],
     instance: Instance,
-    queue: QueueName,
+    name: QueueName,
     run: Callable[[Message], object],
-    settled: tuple[type[SleeperError], ...] = (),
-    give_back: Callable[[MessageQueue, Message], None] = return_job,
 ) -> Failures:
-    """Runs each message of a standard queue; `settled` errors drop a message.
+    """Runs each message of a standard queue, with the queue's retry policy."""
+    dropped = RETRY_POLICIES[name].dropped
 
-    One that failed returns as the message of a job does, unless `give_back` is another.
-    """
-
-    def run_record(record: SQSRecord) -> None:
-        message = received_message(record)
+    def run_message(message: Message) -> None:
+        extra = {"message_id": message.message_id}
         try:
             run(message)
-        except settled as error:
-            logger.warning("message dropped: %s", error, extra={"message_id": record.message_id})
+        except dropped as error:
+            logger.warning("message dropped: %s", error, extra=extra)
         except Exception:
-            logger.exception("message failed", extra={"message_id": record.message_id})
-            give_back(instance.jobs.queue(queue), message)
+            logger.exception("message failed", extra=extra)
             raise
 
-    return _process(event, instance.jobs.queue(queue), run_record)
+    return _process(event, instance, name, run_message)
+
+
+def run_for_tables(
+    event: Mapping[str, Any],
+    instance: Instance,
+    operation: QueueName,
+    operate: Callable[[TableRef], object],
+    online_only: bool = False,
+) -> Failures:
+    """Runs the operation for each table whose id is a message of the operation's queue.
+
+    Runs once per table and batch; on failure, only the table's first message returns. Skips a
+    deleted table, and with `online_only` a table that went offline.
+    """
+    seen: set[str] = set()
+
+    def run_message(message: Message) -> None:
+        if message.body not in seen:
+            seen.add(message.body)
+            _operate(instance, message.body, operate, online_only)
+
+    return _process(event, instance, operation, run_message)
 
 
 def received_message(record: SQSRecord) -> Message:
-    """The message of a record, with how often it was received and who sent it."""
+    """Returns the message of a record."""
     attributes = record.attributes
     return Message(
         record.message_id,
@@ -70,57 +87,28 @@ def received_message(record: SQSRecord) -> Message:
     )
 
 
-def run_for_tables(
-    event: Mapping[str, Any],
-    instance: Instance,
-    operation: QueueName,
-    operate: Callable[[TableRef], object],
-    online_only: bool = False,
-) -> Failures:
-    """Does something for each table that the messages of an operation's queue name by its id.
-
-    Once for each table, however often the batch has it: if that fails, the first of its
-    messages returns soon and stands for the others. Nothing is done for a table that is
-    gone, nor with `online_only` for one that went offline meanwhile.
-    """
-    tried: set[str] = set()
-
-    def run_record(record: SQSRecord) -> None:
-        table_id = record.body
-        if table_id in tried:
-            return
-        tried.add(table_id)
-        try:
-            _operate(instance, table_id, operate, online_only)
-        except Exception:
-            return_soon(instance.jobs.queue(operation), received_message(record))
-            raise
-
-    return _process(event, instance.jobs.queue(operation), run_record)
-
-
 def _operate(
     instance: Instance, table_id: str, operate: Callable[[TableRef], object], online_only: bool
 ) -> None:
-    told = {"table": table_id[:100]}
-    ref = _table(instance, table_id)
+    extra = {"table": table_id[:100]}
+    ref = _find_table(instance, table_id)
     if ref is None or (online_only and not ref.online):
-        logger.info("no such table, or offline", extra=told)
+        logger.info("skipped a table that is deleted or offline", extra=extra)
         return
     try:
         operate(ref)
     except (InvalidRequestError, StateMovedOnError) as error:
-        # Another try would end alike, and the next period has one anyway.
-        logger.error("dropped: %s", error, extra=told)
+        # A retry would fail alike, and the next period retries anyway.
+        logger.error("message dropped: %s", error, extra=extra)
     except Exception as error:
-        if isinstance(error, SleeperError) and _table(instance, table_id) is None:
-            logger.info("the table was deleted meanwhile", extra=told)
+        if isinstance(error, SleeperError) and _find_table(instance, table_id) is None:
+            logger.info("table was deleted meanwhile", extra=extra)
             return
-        logger.exception("given back", extra=told)
+        logger.exception("message failed", extra=extra)
         raise
 
 
-def _table(instance: Instance, table_id: str) -> TableRef | None:
+def _find_table(instance: Instance, table_id: str) -> TableRef | None:
     if not is_table_id(table_id):
         return None
     try:
@@ -134,20 +122,29 @@ class _NoTimeError(Exception):
 
 
 def _process(
-    event: Mapping[str, Any], queue: MessageQueue, run_record: Callable[[SQSRecord], None]
+    event: Mapping[str, Any],
+    instance: Instance,
+    name: QueueName,
+    run_message: Callable[[Message], None],
 ) -> Failures:
-    timer = MessageTimer()
+    queue, timer = instance.jobs.queue(name), MessageTimer()
 
-    def run_in_time(record: SQSRecord) -> None:
+    def run_record(record: SQSRecord) -> None:
+        message = received_message(record)
         if not timer.has_time():
             logger.warning("no time left", extra={"message_id": record.message_id})
-            return_after(queue, received_message(record), 0)
+            return_message(queue, message, 0)
             raise _NoTimeError
         with timer.message():
-            run_record(record)
+            try:
+                run_message(message)
+            except Exception as error:
+                delay = RETRY_POLICIES[name].delay_seconds(message, error)
+                return_message(queue, message, delay)
+                raise
 
-    # Of a FIFO queue as well: what its messages say does not hang on their order.
+    # Also for FIFO queues, because the messages of a group are independent.
     processor = BatchProcessor(EventType.SQS)
-    # A function that fails returns all its messages: the answer says so just as well.
+    # By default a batch without any success raises. The response lists the same failures.
     processor.raise_on_entire_batch_failure = False
-    return process_partial_response(dict(event), run_in_time, processor)
+    return process_partial_response(dict(event), run_record, processor)

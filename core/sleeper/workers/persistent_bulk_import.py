@@ -1,8 +1,8 @@
-"""The process on a persistent cluster's main node, which takes bulk imports from their queue.
+"""The worker on a persistent cluster's main node.
 
-`python -m sleeper.workers.persistent_bulk_import`, for the instance that SLEEPER_INSTANCE names,
-runs one job after another; as many of it run beside each other as jobs may. It works until it gets
-SIGTERM, which gives the message at hand back.
+`python -m sleeper.workers.persistent_bulk_import` runs the bulk imports of the instance in
+SLEEPER_INSTANCE one at a time, so the node runs one process per parallel job. SIGTERM ends it and
+returns the current message.
 """
 
 import threading
@@ -11,14 +11,13 @@ from sleeper.jobs.event import JobKind, new_task_id
 from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance
 from sleeper.workers.json_logs import log_as_json
-from sleeper.workers.worker import Worker, WorkerSettings
-from sleeper.workers.worker_process import run_worker_process
+from sleeper.workers.worker import Worker, WorkerSettings, run_worker_process
 
 _WAIT_SECONDS = 10.0
 
 
 def main() -> None:
-    """Logs are JSON, on standard output."""
+    """Runs the worker. Logs JSON to standard output."""
     log_as_json("persistent-bulk-import")
     instance = open_instance()
     settings = WorkerSettings(

@@ -1,4 +1,4 @@
-"""Operations that are done for every table: a message for each, on the operation's FIFO queue."""
+"""Operations on every table: a message per table on the operation's FIFO queue."""
 
 import logging
 
@@ -20,13 +20,12 @@ _ROUNDS_WAITING_MAX = 10
 
 
 def fan_out_tables(instance: Instance, operation: QueueName) -> int:
-    """Sends the id of each table that the operation is for; returns how many.
+    """Sends the id of each table of the operation. Returns the number of messages.
 
-    Sends nothing while ten rounds wait on the queue, whose handlers do not keep up: one more
-    would say the same.
+    Sends nothing while messages of ten rounds are waiting, because the handlers do not keep up.
     """
     if operation not in TABLE_OPERATIONS:
-        raise InvalidRequestError(f"queue {operation.value} is of no operation on tables")
+        raise InvalidRequestError(f"queue {operation.value} is not an operation on tables")
     ids = [
         ref.id
         for ref in instance.tables.index.list()
@@ -35,7 +34,7 @@ def fan_out_tables(instance: Instance, operation: QueueName) -> int:
     queue = instance.jobs.queue(operation)
     waiting = queue.counts().visible
     if waiting >= _ROUNDS_WAITING_MAX * max(len(ids), 1):
-        logger.warning("%d messages wait on queue %s already", waiting, operation.value)
+        logger.warning("%d messages already wait in queue %s", waiting, operation.value)
         return 0
     queue.send_all(ids, groups=ids)
     return len(ids)

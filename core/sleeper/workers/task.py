@@ -1,4 +1,4 @@
-"""A task on AWS: a container that works on one queue, and ends when there is nothing to do."""
+"""A task on AWS: a container that runs the jobs of one queue until the queue is empty."""
 
 import threading
 
@@ -8,35 +8,28 @@ from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance
 from sleeper.properties.engine import TASK_IDLE_STOP_SECONDS
 from sleeper.retries import retry_as_job
-from sleeper.runs.retry import RETRY_SECONDS
 from sleeper.workers.json_logs import log_as_json
-from sleeper.workers.worker import Worker, WorkerSettings
-from sleeper.workers.worker_process import run_worker_process
+from sleeper.workers.worker import Worker, WorkerSettings, run_worker_process
 
 _QUEUES = {
     JobKind.INGEST: QueueName.INGEST,
     JobKind.COMPACTION: QueueName.COMPACTION,
     JobKind.BULK_EXPORT: QueueName.BULK_EXPORT,
 }
-# Less than the time that ECS leaves a task between SIGTERM and SIGKILL.
+# Less than the time between SIGTERM and SIGKILL of ECS.
 _WAIT_SECONDS_MAX = 10.0
 
 
 def run_task(kind: JobKind) -> None:
-    """Works for the instance that SLEEPER_INSTANCE names. Logs are JSON, on standard output."""
+    """Runs jobs of the instance in SLEEPER_INSTANCE. Logs JSON to standard output."""
     if kind not in _QUEUES:
-        raise InvalidRequestError(f"there are no tasks of kind {kind.value}")
+        raise InvalidRequestError(f"no tasks of kind {kind.value} exist")
     log_as_json(f"{kind.value}-task")
     retry_as_job()
     instance = open_instance()
     idle_seconds = instance.properties().get(TASK_IDLE_STOP_SECONDS)
-    settings = WorkerSettings(
-        kind.value,
-        (_QUEUES[kind],),
-        min(_WAIT_SECONDS_MAX, idle_seconds),
-        idle_seconds,
-        RETRY_SECONDS,
-    )
+    wait_seconds = min(_WAIT_SECONDS_MAX, idle_seconds)
+    settings = WorkerSettings(kind.value, (_QUEUES[kind],), wait_seconds, idle_seconds)
     try:
         run_worker_process(Worker(instance, new_task_id(), threading.Event(), settings))
     finally:

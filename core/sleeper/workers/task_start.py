@@ -1,4 +1,4 @@
-"""Starts tasks as the queue of their kind needs them."""
+"""Starts the tasks that a queue's messages need."""
 
 import logging
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _KINDS: dict[JobKind, tuple[QueueName, Property[int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
-    """What was found, and done: `waiting` and `in_flight` are messages, the others tasks."""
+    """The numbers of messages (`waiting`, `in_flight`) and tasks (`running`, `started`)."""
 
     waiting: int
     in_flight: int
@@ -33,12 +33,12 @@ class StartReport:
 
 
 def start_tasks(instance: Instance, kind: JobKind) -> StartReport:
-    """Starts as many tasks of the kind as its queue's messages need, up to the maximum.
+    """Starts a task per message in the queue of the kind, up to the maximum of running tasks.
 
-    Two that run at once may start too many between them; these find nothing to do and end.
+    Concurrent calls may start too many tasks, which find no message and end.
     """
     if kind not in _KINDS:
-        raise InvalidRequestError(f"there are no tasks of kind {kind.value}")
+        raise InvalidRequestError(f"no tasks of kind {kind.value} exist")
     queue_name, tasks_max = _KINDS[kind]
     counts = instance.jobs.queue(queue_name).counts()
     if not counts.visible and not counts.in_flight:
@@ -51,8 +51,8 @@ def start_tasks(instance: Instance, kind: JobKind) -> StartReport:
     running = launcher.running()
     if not counts.visible:
         return StartReport(0, counts.in_flight, running, 0)
-    wanted = tasks_to_start(counts, running, instance.properties().get(tasks_max))
-    launch = launcher.start(wanted)
+    count = tasks_to_start(counts, running, instance.properties().get(tasks_max))
+    launch = launcher.start(count)
     for failure in launch.failures:
-        logger.warning("%s tasks were not started: %s", kind.value, failure)
+        logger.warning("could not start %s task: %s", kind.value, failure)
     return StartReport(counts.visible, counts.in_flight, running, launch.started, launch.failures)

@@ -1,92 +1,69 @@
-"""Takes jobs off queues and runs them, one after another.
+"""A worker: receives messages and runs their jobs, one at a time.
 
-A worker process of a local instance takes from all its queues, a task on AWS from one. Both
-keep the message at hand in flight while they work, take it off its queue when the job is
-settled, and tell the task tracker of their start and end.
+A worker process of a local instance polls all its queues, a task on AWS polls one. Both renew the
+visibility timeout of the message while its job runs, delete the message when the job is settled,
+and record their start and end in the task tracker.
+
+SIGTERM returns the current message to its queue and ends the process. The interruption reaches
+the job between two batches, which may take long in a sort or merge, and the sender of the signal
+kills the process after a while (ECS after 30 seconds). So if the job does not stop in time, a
+thread returns the message and exits the process.
 """
 
 import logging
+import os
+import signal
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sleeper.bulk_export.service import run_bulk_export_message
 from sleeper.bulk_import.persistent import run_persistent_import
 from sleeper.compaction.service import run_compaction_message
-from sleeper.errors import (
-    ConflictError,
-    InvalidRequestError,
-    SleeperError,
-    StateMovedOnError,
-    UnavailableError,
-    is_transient,
-)
+from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError, UnavailableError
 from sleeper.ingest.service import run_ingest_message
 from sleeper.instance import Instance
 from sleeper.jobs.event import TaskEvent, TaskStep
 from sleeper.jobs.process import this_process
 from sleeper.jobs.queue import Message, MessageQueue, QueueName
-from sleeper.properties.engine import QUEUE_VISIBILITY_SECONDS
-from sleeper.properties.instance import (
-    COMPACTION_VISIBILITY_SECONDS,
-    INGEST_KEEPALIVE_SECONDS,
-    INGEST_VISIBILITY_SECONDS,
-)
+from sleeper.properties.instance import INGEST_KEEPALIVE_SECONDS
 from sleeper.query_service.run import run_leaf_query_message
 from sleeper.query_service.service import run_query_message
 from sleeper.renewal import Renewal
 from sleeper.runs.heartbeat import heartbeat
-from sleeper.runs.retry import SETTLED_ERRORS, retry_seconds
+from sleeper.runs.retry_policy import (
+    LOCAL_RETRY_POLICIES,
+    RETRY_POLICIES,
+    VISIBILITY_SECONDS,
+    RetryPolicy,
+    return_message,
+)
 from sleeper.splitting.service import run_split_message
 
 logger = logging.getLogger(__name__)
 
-_VISIBILITY = {
-    QueueName.INGEST: INGEST_VISIBILITY_SECONDS,
-    QueueName.COMPACTION: COMPACTION_VISIBILITY_SECONDS,
-    QueueName.SPLITTING: QUEUE_VISIBILITY_SECONDS,
-    QueueName.BULK_EXPORT: QUEUE_VISIBILITY_SECONDS,
-    QueueName.BULK_IMPORT_PERSISTENT_EMR: QUEUE_VISIBILITY_SECONDS,
-    QueueName.QUERY: QUEUE_VISIBILITY_SECONDS,
-    QueueName.LEAF_QUERY: QUEUE_VISIBILITY_SECONDS,
-}
 _IDLE_WAIT_SECONDS = 0.1
 _UNAVAILABLE_WAIT_SECONDS = 2.0
-# Minutes in all: a message has few tries, and somebody may have to make room on a disk.
-_LOCAL_RETRY_SECONDS = (10.0, 120.0, 600.0)
-_LOCAL_SOON_SECONDS = (2.0, 10.0, 30.0)
-_AWAITED = (QueueName.QUERY, QueueName.LEAF_QUERY)
+_STOP_SECONDS_MAX = 15.0
+_INTERRUPTED_STATUS = 70
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What the tracker calls a worker, where it takes jobs from, and when it ends by itself.
+    """The settings of a worker. `kind` is its kind in the task tracker.
 
-    The first queue that has a message comes first. It waits for one so long at each queue,
-    so one of several queues should not wait. A job that failed is tried again after the first of
-    `retry_seconds`, then the second, and so on; after the last one each time from then on.
-    `soon_seconds`, if given, are the delays where a caller waits for the answer, and after
-    errors that waiting does not cure.
+    Queues are polled in priority order. `wait_seconds` is the long-poll time per queue; use 0 with
+    several queues. The worker ends after `idle_stop_seconds` without a message, if given.
     """
 
     kind: str
     queues: tuple[QueueName, ...]
     wait_seconds: float = 0.0
     idle_stop_seconds: float | None = None
-    retry_seconds: tuple[float, ...] = (2.0,)
-    soon_seconds: tuple[float, ...] | None = None
-
-    def retry_delays(self, name: QueueName, error: Exception) -> tuple[float, ...]:
-        """The delays of a job of that queue that failed with this error."""
-        if self.soon_seconds is None:
-            return self.retry_seconds
-        may_pass = isinstance(error, UnavailableError | ConflictError) or is_transient(error)
-        if may_pass and name not in _AWAITED:
-            return self.retry_seconds
-        return self.soon_seconds
+    retry_policies: dict[QueueName, RetryPolicy] = field(default_factory=lambda: RETRY_POLICIES)
 
 
-# Somebody waits for a query. Splits are quick, and everything after them is better placed.
+# Callers wait for queries. Splits are fast, and later jobs profit from the smaller leaves.
 LOCAL_WORKER = WorkerSettings(
     "worker",
     (
@@ -96,25 +73,24 @@ LOCAL_WORKER = WorkerSettings(
         QueueName.COMPACTION,
         QueueName.INGEST,
     ),
-    retry_seconds=_LOCAL_RETRY_SECONDS,
-    soon_seconds=_LOCAL_SOON_SECONDS,
+    retry_policies=LOCAL_RETRY_POLICIES,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class JobTotals:
-    """What one job moved."""
+    """The rows of a job."""
 
     rows_read: int = 0
     rows_written: int = 0
 
 
-class GivenBackError(BaseException):
-    """The worker was told to end at once: the job at hand goes back to its queue."""
+class InterruptedJobError(BaseException):
+    """The worker was interrupted: its message returns to the queue."""
 
 
 class Worker:
-    """Runs one job after another, until it is told to stop or was idle for long."""
+    """Runs jobs until it is stopped or has been idle for its maximum time."""
 
     def __init__(
         self,
@@ -127,22 +103,22 @@ class Worker:
         self._task_id = task_id
         self._stop = stop
         self._settings = settings
-        self._at_hand: tuple[MessageQueue, Message] | None = None
+        self._current: tuple[MessageQueue, Message] | None = None
         self._runs_job = False
-        self._gives_back = False
+        self._is_interrupted = False
         self._jobs = 0
         self._read = 0
         self._written = 0
 
     def run(self) -> None:
-        """Until the end; the task tracker hears of it and of the start."""
+        """Runs jobs until the end, and records the start and end of the task."""
         self._record(TaskStep.STARTED, process=this_process())
         reason: str | None = None
         try:
             with heartbeat(self._instance, self._task_id, self._settings.kind):
                 self._run_jobs()
-        except GivenBackError:
-            reason = "told to end at once"
+        except InterruptedJobError:
+            reason = "interrupted"
         finally:
             self._record_end(reason)
 
@@ -155,86 +131,80 @@ class Worker:
                     continue
                 pause = _IDLE_WAIT_SECONDS
             except UnavailableError as error:
-                # A full disk, perhaps. What was in flight returns by itself.
+                # For example a full disk. A message in flight returns by itself.
                 logger.warning("waiting for the instance: %s", error)
                 pause = _UNAVAILABLE_WAIT_SECONDS
             idle_seconds = time.monotonic() - busy_at
-            longest = self._settings.idle_stop_seconds
-            if longest is not None and idle_seconds >= longest:
+            idle_max = self._settings.idle_stop_seconds
+            if idle_max is not None and idle_seconds >= idle_max:
                 logger.info("idle for %d s", idle_seconds, extra={"task_id": self._task_id})
                 return
             self._stop.wait(pause)
 
     def run_one(self) -> bool:
-        """Takes one message from the first queue that has one; False if none has."""
+        """Receives and runs a message of the first queue that has one. False if none has."""
         for name in self._settings.queues:
             queue = self._instance.jobs.queue(name)
             for message in queue.receive(wait_seconds=self._settings.wait_seconds):
-                self._at_hand = (queue, message)
+                self._current = (queue, message)
                 self._handle(name, queue, message)
-                self._at_hand = None
+                self._current = None
                 return True
         return False
 
-    def give_back(self) -> None:
-        """Tells it to end at once. For a signal's handler, in the thread that runs the worker.
+    def interrupt(self) -> None:
+        """Ends the worker at once, from a signal handler in the worker's thread.
 
-        Interrupts a job, and nothing else: a message that is being received is not lost.
+        Interrupts only jobs: a message that is being received is not lost.
         """
-        self._gives_back = True
+        self._is_interrupted = True
         self._stop.set()
         if self._runs_job:
-            raise GivenBackError
+            raise InterruptedJobError
 
     def abandon(self) -> None:
-        """Gives back what is at hand while the job still runs. The process must end then.
+        """Returns the current message while its job still runs. The process must exit then.
 
-        For another thread, when an interruption does not reach the job in time.
+        For another thread, if an interruption does not reach the job in time.
         """
-        if self._at_hand is not None:
-            queue, message = self._at_hand
+        if self._current is not None:
+            queue, message = self._current
             queue.give_back(message.receipt)
-        self._record_end("told to end at once, and ended in the midst of a job")
+        self._record_end("interrupted, and exited during a job")
 
     def _handle(self, name: QueueName, queue: MessageQueue, message: Message) -> None:
+        policy = self._settings.retry_policies[name]
         try:
             with visibility_renewal(queue, message, *self._visibility(name)):
                 totals = self._run_message(name, message)
-        except SETTLED_ERRORS[name] as error:
+        except policy.dropped as error:
             logger.warning("%s job dropped: %s", name.value, error)
             totals = JobTotals()
-        except SleeperError as error:
-            logger.warning("%s job given back: %s", name.value, error)
-            self._return(name, queue, message, error)
-            return
-        except GivenBackError:
+        except InterruptedJobError:
             queue.give_back(message.receipt)
             raise
         except Exception as error:
-            logger.exception("%s job failed", name.value)
-            self._return(name, queue, message, error)
+            if isinstance(error, SleeperError):
+                logger.warning("%s job returned to its queue: %s", name.value, error)
+            else:
+                logger.exception("%s job failed", name.value)
+            return_message(queue, message, policy.delay_seconds(message, error))
             return
         queue.delete(message.receipt)
         self._jobs += 1
         self._read += totals.rows_read
         self._written += totals.rows_written
 
-    def _return(
-        self, name: QueueName, queue: MessageQueue, message: Message, error: Exception
-    ) -> None:
-        delays = self._settings.retry_delays(name, error)
-        queue.give_back(message.receipt, retry_seconds(message, delays))
-
     def _run_message(self, name: QueueName, message: Message) -> JobTotals:
         self._runs_job = True
         try:
-            if self._gives_back:
-                raise GivenBackError
+            if self._is_interrupted:
+                raise InterruptedJobError
             return self._run_job(name, message)
         except Exception as error:
-            if self._gives_back:
-                # Native code makes an error of its own of an interruption: no word on the job.
-                raise GivenBackError from error
+            if self._is_interrupted:
+                # Native code replaces the interruption by an error of its own.
+                raise InterruptedJobError from error
             raise
         finally:
             self._runs_job = False
@@ -262,12 +232,12 @@ class Worker:
             case QueueName.LEAF_QUERY:
                 return JobTotals(run_leaf_query_message(self._instance, message))
             case _:
-                raise InvalidRequestError(f"a worker takes nothing from queue {name.value}")
+                raise InvalidRequestError(f"workers do not poll queue {name.value}")
 
     def _visibility(self, name: QueueName) -> tuple[int, float]:
-        """For how long a message is kept in flight, and how often."""
+        """Returns the visibility timeout and the period of its renewal, in seconds."""
         properties = self._instance.properties()
-        seconds = properties.get(_VISIBILITY[name])
+        seconds = properties.get(VISIBILITY_SECONDS[name])
         if name is QueueName.INGEST:
             return seconds, properties.get(INGEST_KEEPALIVE_SECONDS)
         return seconds, seconds / 3
@@ -298,3 +268,33 @@ def visibility_renewal(
         ends_on=StateMovedOnError,
         extra={"message_id": message.message_id},
     )
+
+
+def run_worker_process(worker: Worker) -> None:
+    """Runs the worker in this process's main thread, with SIGTERM as its interruption."""
+    ended = threading.Event()
+    signals, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    # Python runs signal handlers between bytecodes of the main thread, so native code delays
+    # them. The wakeup descriptor is written at once.
+    threading.Thread(target=_watch_signals, args=(signals, ended, worker), daemon=True).start()
+    signal.signal(signal.SIGTERM, lambda *_: worker.interrupt())
+    signal.set_wakeup_fd(wakeup)
+    try:
+        worker.run()
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(-1)
+
+
+def _watch_signals(signals: int, ended: threading.Event, worker: Worker) -> None:
+    while signal.SIGTERM not in os.read(signals, 1):
+        pass
+    if ended.wait(_STOP_SECONDS_MAX):
+        return
+    logger.warning("the job did not stop within %d s: returning it to its queue", _STOP_SECONDS_MAX)
+    try:
+        worker.abandon()
+    except SleeperError as error:
+        logger.warning("could not return the job: %s", error)
+    os._exit(_INTERRUPTED_STATUS)

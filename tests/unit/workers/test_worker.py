@@ -21,6 +21,7 @@ from sleeper.jobs.queue import Message, QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.instance import create_local_instance, open_local_instance
+from sleeper.runs.retry_policy import RetryPolicy
 from sleeper.tables.table_ref import TableRef
 from sleeper.workers.worker import Worker, WorkerSettings, visibility_renewal
 from tests.clock import FakeClock
@@ -79,7 +80,8 @@ def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None
     with closing(open_local_instance(tmp_path / "instance")) as opened:
         tables = SimpleNamespace(by_id=unavailable)
         known = with_ports(opened, jobs={"queue": lambda _: queue}, tables={"index": tables})
-        settings = WorkerSettings("split", (QueueName.SPLITTING,), retry_seconds=(10.0, 120.0))
+        policies = {QueueName.SPLITTING: RetryPolicy((), (10.0, 120.0))}
+        settings = WorkerSettings("split", (QueueName.SPLITTING,), retry_policies=policies)
         worker = Worker(known, "t", threading.Event(), settings)
         for _ in range(4):
             assert worker.run_one()

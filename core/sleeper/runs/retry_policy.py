@@ -1,0 +1,108 @@
+"""The retry policy: what follows a failed message, by queue and error.
+
+A message is deleted after errors that every retry would repeat. Otherwise it returns to its queue
+after a delay that is shorter than the visibility timeout, so that other workers can retry it, and
+so that the next message of its group becomes visible on a FIFO queue.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+
+from sleeper.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    NotFoundError,
+    SleeperError,
+    StateMovedOnError,
+    UnavailableError,
+    is_transient,
+)
+from sleeper.jobs.queue import Message, MessageQueue, QueueName
+from sleeper.properties.declaration import Property
+from sleeper.properties.engine import QUEUE_VISIBILITY_SECONDS
+from sleeper.properties.instance import COMPACTION_VISIBILITY_SECONDS, INGEST_VISIBILITY_SECONDS
+
+logger = logging.getLogger(__name__)
+
+VISIBILITY_SECONDS: dict[QueueName, Property[int]] = {
+    **dict.fromkeys(QueueName, QUEUE_VISIBILITY_SECONDS),
+    QueueName.INGEST: INGEST_VISIBILITY_SECONDS,
+    QueueName.COMPACTION: COMPACTION_VISIBILITY_SECONDS,
+}
+"""The property with the visibility timeout of each queue's messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """The errors that delete a message, and the delays of retries by number of receives.
+
+    The last delay repeats. `permanent_delays_seconds`, if given, replace the delays after errors
+    that no wait cures.
+    """
+
+    dropped: tuple[type[SleeperError], ...]
+    delays_seconds: tuple[float, ...]
+    permanent_delays_seconds: tuple[float, ...] | None = None
+
+    def delay_seconds(self, message: Message, error: Exception | None = None) -> float:
+        """Returns the delay before the message's next receive."""
+        delays = self.delays_seconds
+        if self.permanent_delays_seconds is not None and error and not _is_transient(error):
+            delays = self.permanent_delays_seconds
+        return delays[min(message.receives, len(delays)) - 1]
+
+
+# A job has few receives, and the cause of a failure may last for minutes.
+_JOB_SECONDS = (10.0, 120.0, 600.0)
+# A caller waits for a query, and a FIFO queue for the next message of the group.
+_SOON_SECONDS = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
+_LOCAL_SOON_SECONDS = (2.0, 10.0, 30.0)
+# The platform retries by itself.
+_PERSISTENT_CLUSTER_SECONDS = (2.0,)
+_INVALID = (InvalidRequestError,)
+_INVALID_OR_NO_TABLE = (InvalidRequestError, NotFoundError)
+# Periodic job creation repeats what is still needed.
+_REPEATED = (InvalidRequestError, NotFoundError, StateMovedOnError, DataError)
+
+RETRY_POLICIES: dict[QueueName, RetryPolicy] = {
+    **dict.fromkeys(QueueName, RetryPolicy((), _SOON_SECONDS)),
+    QueueName.INGEST: RetryPolicy(_INVALID_OR_NO_TABLE, _JOB_SECONDS),
+    QueueName.INGEST_BATCHER: RetryPolicy(_INVALID, _JOB_SECONDS),
+    QueueName.BULK_EXPORT: RetryPolicy(_INVALID_OR_NO_TABLE, _JOB_SECONDS),
+    QueueName.BULK_IMPORT_EMR: RetryPolicy(_INVALID, _JOB_SECONDS),
+    QueueName.BULK_IMPORT_EMR_SERVERLESS: RetryPolicy(_INVALID, _JOB_SECONDS),
+    QueueName.BULK_IMPORT_EKS: RetryPolicy(_INVALID, _JOB_SECONDS),
+    QueueName.BULK_IMPORT_PERSISTENT_EMR: RetryPolicy(
+        _INVALID_OR_NO_TABLE, _PERSISTENT_CLUSTER_SECONDS
+    ),
+    QueueName.COMPACTION: RetryPolicy(_REPEATED, _JOB_SECONDS),
+    QueueName.SPLITTING: RetryPolicy(_REPEATED, _JOB_SECONDS),
+}
+"""Policies of tasks and functions. Queries record their final errors in the query tracker."""
+
+LOCAL_RETRY_POLICIES: dict[QueueName, RetryPolicy] = {
+    **{
+        name: replace(policy, permanent_delays_seconds=_LOCAL_SOON_SECONDS)
+        for name, policy in RETRY_POLICIES.items()
+    },
+    QueueName.QUERY: RetryPolicy((), _LOCAL_SOON_SECONDS),
+    QueueName.LEAF_QUERY: RetryPolicy((), _LOCAL_SOON_SECONDS),
+}
+"""Policies of workers of a local instance."""
+
+
+def return_message(queue: MessageQueue, message: Message, delay_seconds: float) -> None:
+    """Makes the message visible after the delay.
+
+    Logs an error of the queue: the message returns after its visibility timeout.
+    """
+    try:
+        queue.give_back(message.receipt, delay_seconds)
+    except SleeperError:
+        extra = {"message_id": message.message_id}
+        logger.warning("could not return message", exc_info=True, extra=extra)
+
+
+def _is_transient(error: Exception) -> bool:
+    return isinstance(error, UnavailableError | ConflictError) or is_transient(error)
