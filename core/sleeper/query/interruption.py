@@ -27,13 +27,13 @@ _STOP_CHECK_SECONDS = 0.2
 class TimeLimit:
     """The time by which a query must end. 0 `seconds` means no limit.
 
-    `set_by` is the name of the property that sets the limit. `stopped` cancels the query.
+    `property_name` is the name of the property that sets the limit. `stop_event` cancels the query.
     """
 
     seconds: int = 0
-    begun: float = 0.0
-    set_by: str = QUERY_SECONDS_MAX.name
-    stopped: threading.Event | None = None
+    start_seconds: float = 0.0
+    property_name: str = QUERY_SECONDS_MAX.name
+    stop_event: threading.Event | None = None
 
     @classmethod
     def from_now(cls, seconds: int) -> "TimeLimit":
@@ -45,26 +45,26 @@ class TimeLimit:
         """The remaining time; `None` without a limit."""
         if not self.seconds:
             return None
-        return max(0.0, self.begun + self.seconds - time.monotonic())
+        return max(0.0, self.start_seconds + self.seconds - time.monotonic())
 
     @property
     def seconds_until_check(self) -> float | None:
         """The time until the next check; `None` if none is needed."""
         left = self.seconds_left
-        if self.stopped is None:
+        if self.stop_event is None:
             return left
         return _STOP_CHECK_SECONDS if left is None else min(left, _STOP_CHECK_SECONDS)
 
     def check(self) -> None:
         """Raises `InvalidRequestError` if the limit is exceeded or the query was cancelled."""
-        if self.stopped is not None and self.stopped.is_set():
+        if self.stop_event is not None and self.stop_event.is_set():
             raise InvalidRequestError("the query was cancelled")
         if self.seconds_left == 0.0:
             raise InvalidRequestError(self.reason())
 
     def reason(self) -> str:
         """Returns the error message of a query that exceeds the limit."""
-        return f"the query takes more than {self.seconds} s, the maximum of {self.set_by}"
+        return f"the query takes more than {self.seconds} s, the maximum of {self.property_name}"
 
 
 def read_stream(stream: RecordBatchStream, limit: TimeLimit) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,7 @@ T = TypeVar("T")
 class ServerLimits:
     """The limits of a server, for all clients together and for each.
 
-    `seconds_set_by` names the property that limits the time of a query. `answer_bytes_max` is
+    `seconds_property` names the property that limits the time of a query. `answer_bytes_max` is
     `None` for a server that streams responses; otherwise larger responses are refused. A
     WebSocket sends a frame for each query at least every `keep_alive_seconds`. A client must
     read each piece of a response within `read_seconds_max`, and send the headers of a request
@@ -48,7 +48,7 @@ class ServerLimits:
     queries_max: int = 16
     waiting_max: int = 256
     seconds_max: int = 300
-    seconds_set_by: str = SERVE_SECONDS_MAX.name
+    seconds_property: str = SERVE_SECONDS_MAX.name
     body_bytes_max: int = 1024**2
     answer_bytes_max: int | None = None
     keep_alive_seconds: float = 15.0
@@ -150,19 +150,19 @@ class RowFetcher(Generic[T]):
     def __post_init__(self) -> None:
         limits = self.service.limits
         self.limit = TimeLimit(
-            limits.seconds_max, time.monotonic(), limits.seconds_set_by, threading.Event()
+            limits.seconds_max, time.monotonic(), limits.seconds_property, threading.Event()
         )
 
     def stop(self) -> None:
         """Makes a running fetch end soon."""
-        assert self.limit.stopped is not None
-        self.limit.stopped.set()
+        assert self.limit.stop_event is not None
+        self.limit.stop_event.set()
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """Holds a slot, and closes the query at its end. The time limit starts with the slot."""
         async with self.service.slots.acquire():
-            self.limit = replace(self.limit, begun=time.monotonic())
+            self.limit = replace(self.limit, start_seconds=time.monotonic())
             try:
                 yield
             finally:

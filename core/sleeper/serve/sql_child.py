@@ -39,7 +39,7 @@ class Requests:
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[dict[str, Any], threading.Event]] = queue.SimpleQueue()
-        self._stopped = threading.Event()
+        self._stop_event = threading.Event()
         threading.Thread(target=self._read, name="requests", daemon=True).start()
 
     def next(self) -> tuple[dict[str, Any], threading.Event]:
@@ -50,33 +50,33 @@ class Requests:
         for line in sys.stdin:
             request = json.loads(line)
             if request.get("stop"):
-                self._stopped.set()
+                self._stop_event.set()
             else:
-                self._stopped = threading.Event()
-                self._queue.put((request, self._stopped))
+                self._stop_event = threading.Event()
+                self._queue.put((request, self._stop_event))
         os._exit(0)
 
 
 def serve_requests(instance: Instance, requests: Requests, answers: BinaryIO) -> None:
     """Runs one statement after another, without end."""
     while True:
-        request, stopped = requests.next()
-        limit = TimeLimit(request["seconds"], time.monotonic(), request["setBy"], stopped)
+        request, stop_event = requests.next()
+        limit = TimeLimit(request["seconds"], time.monotonic(), request["setBy"], stop_event)
         problem: dict[str, str] = {}
-        begun = False
+        has_rows = False
         try:
             as_of = parse_as_of(request["asOf"])
             statement, caller = request["statement"], request["caller"]
             with open_sql(instance, statement, limit, caller, as_of) as rows:
                 answers.write(b"R")
-                begun = True
+                has_rows = True
                 with pa.ipc.new_stream(answers, rows.schema) as stream:
                     for batch in rows:
                         stream.write_batch(batch)
                         answers.flush()
         except Exception as error:
             problem = _problem(error)
-        answers.write((b"" if begun else b"E") + json.dumps(problem).encode() + b"\n")
+        answers.write((b"" if has_rows else b"E") + json.dumps(problem).encode() + b"\n")
         answers.flush()
 
 

@@ -115,7 +115,7 @@ class SqlProcess:
                 raise OSError("the process did not start")
         with self._lock:
             allowed = self._used_bytes() + self._memory_bytes
-            self._running = _Running(replace(limit, begun=time.monotonic()), allowed)
+            self._running = _Running(replace(limit, start_seconds=time.monotonic()), allowed)
         self._has_work.set()
         self._send(request)
 
@@ -153,14 +153,14 @@ class SqlProcess:
         if running is None or self._failure is not None:
             return
         limit = running.limit
-        if 0 < limit.seconds < time.monotonic() - limit.begun - _GRACE_SECONDS:
+        if 0 < limit.seconds < time.monotonic() - limit.start_seconds - _GRACE_SECONDS:
             self._end(limit.reason())
         elif self._used_bytes() > running.allowed_bytes:
             self._end(
                 f"the statement uses more memory than {self._memory_bytes // _MIB:,} MiB: its "
                 "functions return very long strings or lists"
             )
-        elif limit.stopped is not None and limit.stopped.is_set():
+        elif limit.stop_event is not None and limit.stop_event.is_set():
             self._request_stop()
 
     def _end(self, reason: str) -> None:
@@ -214,7 +214,7 @@ class SqlRows:
             "statement": statement,
             "caller": caller,
             "seconds": limit.seconds,
-            "setBy": limit.set_by,
+            "setBy": limit.property_name,
             "asOf": as_of,
         }
         with self._close_on_error():

@@ -1,4 +1,4 @@
-"""The Python API on a real instance: every kind of rows in, every kind out."""
+"""The Python API on a real instance: kinds of rows for ingest, and of results."""
 
 import re
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def keys(rows: sleeper.Rowset) -> list[str]:
     return [k for batch in rows for k in batch.column("k").to_pylist()]
 
 
-def test_rows_of_every_kind_go_in(table: sleeper.Table, tmp_path: Path) -> None:
+def test_ingest_accepts_all_kinds_of_rows(table: sleeper.Table, tmp_path: Path) -> None:
     table.ingest(frame("a"))
     table.ingest(pl.from_pandas(frame("b")))
     table.ingest(pa.Table.from_pandas(frame("h")))
@@ -53,7 +53,7 @@ def test_rows_of_every_kind_go_in(table: sleeper.Table, tmp_path: Path) -> None:
     assert keys(table.query()) == ["a", "b", "h", "i", "q", "r", "r"]
 
 
-def test_rows_come_out_as_arrow_pandas_and_polars(table: sleeper.Table) -> None:
+def test_rows_are_returned_as_arrow_pandas_and_polars(table: sleeper.Table) -> None:
     table.ingest(frame("z", "a", "m"))
     arrow = table.query().to_arrow()
     assert arrow.schema.equals(table.arrow_schema)
@@ -63,7 +63,7 @@ def test_rows_come_out_as_arrow_pandas_and_polars(table: sleeper.Table) -> None:
     assert pl.DataFrame(table.query(limit=2))["k"].to_list() == ["a", "m"]
 
 
-def test_keys_ranges_and_regions_narrow(table: sleeper.Table) -> None:
+def test_keys_ranges_and_regions_select_rows(table: sleeper.Table) -> None:
     table.ingest(frame("a", "b", "c", "m", "z"))
     assert keys(table.query(keys=[["b", 1], ["z", 4], ["z", 5]])) == ["b", "z"]
     assert keys(table.query(ranges=[("b", "m"), ("z", None)])) == ["b", "c", "z"]
@@ -72,9 +72,7 @@ def test_keys_ranges_and_regions_narrow(table: sleeper.Table) -> None:
         table.query(keys=[["b"]])
 
 
-def test_an_earlier_version_reads_as_it_was(
-    instance: sleeper.Instance, table: sleeper.Table
-) -> None:
+def test_old_version_returns_its_rows(instance: sleeper.Instance, table: sleeper.Table) -> None:
     table.ingest(frame("a"))
     version = table.version
     table.ingest(frame("b"))
@@ -110,7 +108,7 @@ def test_background_work_runs_from_python(instance: sleeper.Instance) -> None:
     assert len(keys(table.query())) == 16
 
 
-def test_tables_come_and_go(instance: sleeper.Instance, table: sleeper.Table) -> None:
+def test_tables_are_created_and_deleted(instance: sleeper.Instance, table: sleeper.Table) -> None:
     assert instance.tables() == ["t"]
     instance.delete_table("t")
     assert instance.tables() == []
@@ -118,14 +116,14 @@ def test_tables_come_and_go(instance: sleeper.Instance, table: sleeper.Table) ->
         instance.table("t")
 
 
-def test_what_is_no_rows_is_refused(table: sleeper.Table) -> None:
+def test_unsupported_rows_are_refused(table: sleeper.Table) -> None:
     with pytest.raises(InvalidRequestError, match="unsupported rows: int"):
         table.ingest(7)
     with pytest.raises(InvalidRequestError, match="unsupported rows: dict"):
         table.ingest([{"k": "a"}])
 
 
-def test_sql_reads_a_table_whatever_its_name(instance: sleeper.Instance) -> None:
+def test_sql_reads_tables_with_any_name(instance: sleeper.Instance) -> None:
     names = [f"t{number}" for number in range(4)]
     for number, name in enumerate(names):
         instance.create_table(name, SCHEMA).ingest(frame(*"abcd"[: number + 1]))
@@ -144,7 +142,7 @@ def test_each_batch_is_checked_against_the_table(table: sleeper.Table) -> None:
     assert keys(table.query()) == []
 
 
-def test_the_folder_of_an_instance_may_have_any_name(tmp_path: Path) -> None:
+def test_folder_of_an_instance_may_have_any_name(tmp_path: Path) -> None:
     with sleeper.create_instance(tmp_path / "a [b] *?# %41 é") as instance:
         table = instance.create_table("t", SCHEMA, split_points=["g"])
         table.ingest(frame("a", "b", "z"))
@@ -154,7 +152,7 @@ def test_the_folder_of_an_instance_may_have_any_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("job_id", [None, "monday"])
-def test_an_ingest_that_is_not_confirmed_names_its_job_id(
+def test_unconfirmed_ingest_names_its_job_id(
     table: sleeper.Table, monkeypatch: pytest.MonkeyPatch, job_id: str | None
 ) -> None:
     """The commit was applied, and the tracker does not answer."""
@@ -174,7 +172,7 @@ def test_an_ingest_that_is_not_confirmed_names_its_job_id(
     assert keys(table.query()) == ["a", "b"]
 
 
-def test_an_interrupted_ingest_names_its_job_id(
+def test_interrupted_ingest_names_its_job_id(
     table: sleeper.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> None:

@@ -53,7 +53,7 @@ def children() -> list[psutil.Process]:
 
 
 def limit(seconds: int = 60) -> TimeLimit:
-    return TimeLimit(seconds, time.monotonic(), stopped=threading.Event())
+    return TimeLimit(seconds, time.monotonic(), stop_event=threading.Event())
 
 
 def run(processes: SqlProcesses, statement: str, seconds: int = 60) -> pa.Table:
@@ -95,12 +95,12 @@ def test_closing_a_statement_early_keeps_its_process(
 
 
 def test_cancelled_statement_is_stopped(processes: SqlProcesses) -> None:
-    given_up = limit()
-    assert given_up.stopped is not None
-    threading.Timer(0.5, given_up.stopped.set).start()
+    cancelled = limit()
+    assert cancelled.stop_event is not None
+    threading.Timer(0.5, cancelled.stop_event.set).start()
     begun = time.monotonic()
     with pytest.raises(InvalidRequestError, match="cancelled"):
-        processes.open(ENDLESS, given_up, "local")
+        processes.open(ENDLESS, cancelled, "local")
     assert time.monotonic() - begun < 10
     assert run(processes, "SELECT 1 AS one").to_pylist() == [{"one": 1}]
 
