@@ -425,7 +425,7 @@ def test_no_compaction_jobs_are_created_while_the_committer_is_behind(
     for i in range(3):
         hand_over(aws, ref, transaction(f"j{i}"))
     assert compact_table(aws.instance, "t", full=True).is_waiting
-    assert "3 commits wait for the committer, more than 2" in caplog.text
+    assert "3 commits are waiting for the committer, more than 2" in caplog.text
     assert aws.instance.jobs.queue(QueueName.COMPACTION).counts().unfinished == 0
     commit(aws)
     assert compact_table(aws.instance, "t", full=True).created == 1

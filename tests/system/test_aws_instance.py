@@ -324,7 +324,7 @@ def test_schedules_are_paused_and_resumed(sleeper: Sleeper, instance: Instance) 
 def test_local_operations_are_refused_on_aws_with_a_hint(sleeper: Sleeper) -> None:
     run = sleeper("run")
     assert (run.status, run.stdout) == (1, "")
-    assert "does its background work by itself" in run.stderr
+    assert "runs its background work in lambdas" in run.stderr
     assert "cdk deploy" in sleeper("instance", "create").stderr
 
 

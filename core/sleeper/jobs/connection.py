@@ -1,4 +1,4 @@
-"""WebSocket connections of clients, as an API gateway names them."""
+"""WebSocket connections of an API gateway."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A WebSocket that is open at a gateway."""
+    """An open WebSocket of a gateway."""
 
     endpoint: str
     id: str

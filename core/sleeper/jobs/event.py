@@ -1,4 +1,4 @@
-"""What happened to a job or a task, as it is recorded."""
+"""Events of jobs and tasks."""
 
 import secrets
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from sleeper.tables.table_ref import TableId
 
 
 class JobKind(Enum):
-    """What a job does; also the kind of the task that runs it."""
+    """The kind of a job and of the task that runs it."""
 
     INGEST = "ingest"
     BULK_IMPORT = "bulk_import"
@@ -19,7 +19,7 @@ class JobKind(Enum):
 
 
 class JobStep(Enum):
-    """A step in the life of a job (the first) or of one of its runs (the others)."""
+    """A step of a job (the first) or of one of its runs (the others)."""
 
     CREATED = "created"
     ACCEPTED = "accepted"
@@ -34,10 +34,10 @@ class JobStep(Enum):
 class JobEvent:
     """One step of a job. A job has at most one event of each step per run.
 
-    `run_id` is empty for what happens to the job outside any run: its creation, or a
-    rejection before it was tried. `at_ms` is when it happened. `inputs` counts the files
-    of a creation; rows belong to FINISHED, reasons to FAILED and REJECTED. ACCEPTED is of a
-    run that was given to a platform of Spark, whose name for it then stands in `task_id`.
+    `run_id` is empty for events outside any run: the creation, or a rejection before a run.
+    `at_ms` is the time of the event. `inputs` is the number of files; rows belong to FINISHED,
+    reasons to FAILED and REJECTED. In ACCEPTED, of a run that a Spark platform accepted,
+    `task_id` is the platform's name of the run.
     """
 
     table_id: TableId
@@ -55,7 +55,7 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class JobRunRef:
-    """Which run of which job: what happens to it is told of this."""
+    """A run of a job, the subject of its events."""
 
     table_id: TableId
     job_id: str
@@ -73,7 +73,7 @@ class JobRunRef:
         rows_written: int | None = None,
         reasons: tuple[str, ...] = (),
     ) -> JobEvent:
-        """A step of the run."""
+        """Returns the event of a step of the run."""
         return JobEvent(
             self.table_id,
             self.job_id,
@@ -117,10 +117,10 @@ class TaskEvent:
 
 
 def new_run_id() -> str:
-    """A fresh id for one attempt at a job."""
+    """Returns a random id of a run."""
     return secrets.token_hex(8)
 
 
 def new_task_id() -> str:
-    """A fresh id for a worker process."""
+    """Returns a random id of a task."""
     return secrets.token_hex(8)

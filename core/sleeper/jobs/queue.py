@@ -1,9 +1,8 @@
 """The ports of message queues and their dead letters.
 
-A received message is *in flight* until it is deleted, given back, or its visibility
-timeout passes, when it can be received again. One that was received too often becomes a
-*dead letter*. On a FIFO queue each message has a group: a group's messages come in order,
-and none comes while another of the group is in flight.
+A received message is *in flight* until it is deleted, returned, or its visibility timeout passes,
+when it becomes visible again. A message that was received too often becomes a *dead letter*. On a
+FIFO queue each message has a group, whose messages are delivered in order, one at a time.
 """
 
 from collections.abc import Sequence
@@ -13,11 +12,11 @@ from typing import Protocol
 
 
 class ResultsQueue(Protocol):
-    """A queue that takes rows. NotFoundError if it is not there."""
+    """A queue of result rows. NotFoundError if it does not exist."""
 
     @property
     def message_bytes_max(self) -> int:
-        """How large a message may be."""
+        """The maximum size of a message."""
 
     def send_all(self, bodies: Sequence[str]) -> None:
         """Adds messages. Durable when it returns."""
@@ -53,16 +52,16 @@ WORK_QUEUES = (
     QueueName.QUERY,
     QueueName.LEAF_QUERY,
 )
-"""The queues of a local instance, which its workers take from."""
+"""The queues of a local instance that its workers poll."""
 MESSAGE_BYTES_MAX = 1_048_576
-"""What SQS takes; a folder's queue takes no more, so that an instance may become an AWS one."""
+"""The limit of SQS, and of local queues, so that messages fit both."""
 LOCAL_SENDER = "local"
-"""Whoever sends a message to a folder's queue."""
+"""The sender of every message of a local queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """How a queue treats its messages."""
+    """The settings of a queue."""
 
     visibility_timeout_seconds: int = 900
     receives_max: int = 3
@@ -71,9 +70,9 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message in flight. `receipt` stands for this receive; `receives` counts it.
+    """A message in flight. `receipt` identifies this receive, `receives` includes it.
 
-    `sender` is who the queue says has sent it.
+    `sender` is the sender's identity by the queue.
     """
 
     message_id: str
@@ -87,7 +86,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that was received too often. When it died is not known everywhere."""
+    """A message that was received too often. `died_ms` is None if the queue does not record it."""
 
     message_id: str
     body: str
@@ -99,7 +98,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """How many messages a queue holds: ready to be received, in flight, and not yet due."""
+    """The numbers of a queue's messages: visible, in flight, delayed and dead letters."""
 
     visible: int
     in_flight: int
@@ -108,12 +107,12 @@ class QueueCounts:
 
     @property
     def unfinished(self) -> int:
-        """Messages that still stand for work."""
+        """The number of messages that are not dead letters."""
         return self.visible + self.in_flight + self.delayed
 
 
 class MessageQueue(Protocol):
-    """A queue. Receivers may die at any time; then their messages return."""
+    """A queue. Messages of receivers that die become visible again."""
 
     def send(
         self,
@@ -124,44 +123,44 @@ class MessageQueue(Protocol):
     ) -> str:
         """Adds a message and returns its id. Durable when it returns.
 
-        A FIFO queue needs a group, and takes a deduplication id: one that was sent within
-        the last five minutes adds nothing, and gives the id of the first. Others refuse
-        both. InvalidRequestError for these, and for a message that is too large.
+        A FIFO queue requires a group, and accepts a deduplication id: a repetition within five
+        minutes adds nothing and returns the id of the first message. Other queues refuse both.
+        InvalidRequestError then, and if the message is too large.
         """
 
     def send_all(self, bodies: Sequence[str], groups: Sequence[str] | None = None) -> None:
-        """Adds a message for each, on a FIFO queue with a group for each. Durable on return.
+        """Adds a message per body, on a FIFO queue with its group. Durable when it returns.
 
-        After an error it is not known which of them were added.
+        After an error, some may have been added.
         """
 
     def receive(self, messages_max: int = 1, wait_seconds: float = 0) -> tuple[Message, ...]:
-        """Up to so many messages, now in flight; waits so long for a first one."""
+        """Receives up to `messages_max` messages; waits up to `wait_seconds` for the first."""
 
     def extend(self, receipt: str, seconds: float) -> None:
-        """Keeps the message in flight for so long from now.
+        """Sets the message's visibility timeout to `seconds` from now.
 
-        StateMovedOnError if the receipt does not hold the message any more.
+        StateMovedOnError if the receipt has expired.
         """
 
     def delete(self, receipt: str) -> None:
-        """Takes the message out for good. No error if the receipt is too old to do so."""
+        """Deletes the message. Does nothing if the receipt has expired."""
 
     def give_back(self, receipt: str, delay_seconds: float = 0) -> None:
-        """Lets the message be received again. Nothing happens if the receipt is too old."""
+        """Makes the message visible after the delay. Does nothing if the receipt has expired."""
 
     def counts(self) -> QueueCounts:
-        """How many messages there are."""
+        """Returns the numbers of messages."""
 
 
 class DeadLetters(Protocol):
     """The dead letters of one queue."""
 
     def list(self, limit: int = 100) -> tuple[DeadLetter, ...]:
-        """The oldest dead letters."""
+        """Returns the oldest dead letters."""
 
     def redrive(self) -> int:
-        """Puts all of them back on the queue as never received, in order. Returns how many."""
+        """Moves all to the queue as new messages, in order. Returns the number of messages."""
 
     def delete(self, message_id: str) -> None:
-        """Takes one out for good, or NotFoundError."""
+        """Deletes a dead letter. NotFoundError if it does not exist."""

@@ -10,7 +10,7 @@ from sleeper.tables.table_ref import TableId
 
 
 class JobState(Enum):
-    """Where a job or a run of it stands."""
+    """The state of a job or of a run."""
 
     CREATED = "created"
     ACCEPTED = "accepted"
@@ -21,8 +21,8 @@ class JobState(Enum):
     REJECTED = "rejected"
 
 
-# The last step that a run reached decides; a commit outranks all, however late
-# other events come, because nothing undoes it.
+# The last step of a run determines its state. A commit outranks every other step, because it is
+# final.
 _STATES_BY_RANK = (
     (JobStep.COMMITTED, JobState.COMMITTED),
     (JobStep.REJECTED, JobState.REJECTED),
@@ -37,7 +37,7 @@ _STATES_BY_RANK = (
 class JobRun:
     """One attempt at a job. Times are in milliseconds since the epoch, None where unknown.
 
-    `platform_run` is what the platform that took it on calls it.
+    `platform_run` is the name of the run on its Spark platform.
     """
 
     run_id: str
@@ -53,14 +53,14 @@ class JobRun:
 
     @property
     def seconds(self) -> float | None:
-        """How long the run took, None unless it started and ended."""
+        """The duration of the run, None unless it started and ended."""
         if self.started_ms is None or self.ended_ms is None:
             return None
         return max(self.ended_ms - self.started_ms, 0) / 1000
 
     @property
     def rows_per_second(self) -> float | None:
-        """Rows written, or read if none were, for each second."""
+        """Rows written, or read if none were written, per second."""
         rows, seconds = self.rows_written or self.rows_read, self.seconds
         return rows / seconds if rows is not None and seconds else None
 
@@ -81,7 +81,7 @@ class JobStatus:
 
     @property
     def last_run(self) -> JobRun | None:
-        """The run that counts: the committed one, or else the latest."""
+        """The committed run, or else the latest."""
         committed = [run for run in self.runs if run.state is JobState.COMMITTED]
         candidates = committed or self.runs
         return candidates[-1] if candidates else None
@@ -104,7 +104,7 @@ class TaskStatus:
 
     @property
     def running(self) -> bool:
-        """Whether no end was recorded."""
+        """Whether no end is recorded."""
         return self.ended_ms is None
 
     def heartbeat_age_ms(self, now_ms: int) -> int:
@@ -113,7 +113,7 @@ class TaskStatus:
 
 
 def fold_jobs(events: Iterable[JobEvent]) -> tuple[JobStatus, ...]:
-    """The jobs that these events tell of, newest first. The order of the events is no matter."""
+    """Returns the jobs of the events, newest first, whatever the order of the events."""
     jobs: defaultdict[tuple[TableId, str], list[JobEvent]] = defaultdict(list)
     for event in events:
         jobs[event.table_id, event.job_id].append(event)
@@ -122,7 +122,7 @@ def fold_jobs(events: Iterable[JobEvent]) -> tuple[JobStatus, ...]:
 
 
 def fold_tasks(events: Iterable[TaskEvent]) -> tuple[TaskStatus, ...]:
-    """The tasks that these events tell of, newest first."""
+    """Returns the tasks of the events, newest first."""
     tasks: defaultdict[str, list[TaskEvent]] = defaultdict(list)
     for event in events:
         tasks[event.task_id].append(event)
@@ -195,7 +195,7 @@ def _task(task_id: str, events: list[TaskEvent]) -> TaskStatus:
     ends = [e for e in events if e.step is TaskStep.ENDED]
     heartbeats = [e.at_ms for e in events if e.step is TaskStep.HEARTBEAT]
     start = min(starts, key=lambda e: e.at_ms) if starts else None
-    # A task that was thought dead may still tell its own end, which knows more.
+    # The end that a task records itself, without a reason, has its totals.
     end = min(ends, key=lambda e: (e.reason is not None, e.at_ms)) if ends else None
     return TaskStatus(
         task_id=task_id,

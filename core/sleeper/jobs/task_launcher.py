@@ -1,4 +1,4 @@
-"""The port of what starts tasks, and how many it is asked to start."""
+"""The port of task launchers, and the number of tasks to start."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,7 +8,7 @@ from sleeper.jobs.queue import QueueCounts
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How many tasks were started, and why others were not."""
+    """The number of started tasks, and the reasons of failures."""
 
     started: int
     failures: tuple[str, ...] = ()
@@ -18,17 +18,15 @@ class TaskLauncher(Protocol):
     """Starts tasks of one kind, each in a process of its own somewhere."""
 
     def running(self) -> int:
-        """How many run or are about to."""
+        """Returns the number of tasks that run or are starting."""
 
     def start(self, count: int) -> Launch:
-        """Starts up to so many. Where there is no room for more now, it says so and is no error."""
+        """Starts up to `count` tasks. Lack of capacity is a failure of the launch, not an error."""
 
 
 def tasks_to_start(counts: QueueCounts, running: int, running_max: int) -> int:
-    """One task for each message that waits or is worked on, at most the maximum.
+    """Returns the number of tasks to start: one per visible message, up to the maximum.
 
-    Messages in flight count, because each has a task among those that run. Delayed ones wait
-    for another look.
+    Messages in flight count too, because each occupies a running task.
     """
-    wanted = min(counts.visible + counts.in_flight, running_max)
-    return max(0, wanted - running)
+    return max(0, min(counts.visible + counts.in_flight, running_max) - running)

@@ -8,23 +8,23 @@ from sleeper.jobs.status import JobStatus, TaskStatus
 from sleeper.tables.table_ref import TableId
 
 RECENT_JOBS = 100
-"""How many jobs or tasks a query gives unless told."""
+"""The default number of jobs or tasks of a query."""
 
 
 class JobTracker(Protocol):
-    """What became of jobs. Events may come twice and in any order."""
+    """The tracker of jobs. Events may arrive twice and in any order."""
 
     def record(self, *events: JobEvent) -> None:
-        """Keeps the events: those of a run all or none. One that is kept already changes nothing.
+        """Stores the events, those of a run all or none. Idempotent.
 
-        After an error it is not known which jobs' events were kept: record them again.
+        After an error, events of some runs may be stored: record them again.
         """
 
     def job(self, table_id: TableId, job_id: str) -> JobStatus:
-        """The job of that id, or NotFoundError."""
+        """Returns the job with that id. NotFoundError if none exists."""
 
     def unknown(self, table_id: TableId, job_ids: Sequence[str]) -> tuple[str, ...]:
-        """Which of these the tracker has heard nothing of, in the order given."""
+        """Returns the ids without events, in the given order."""
 
     def recent(
         self,
@@ -32,23 +32,23 @@ class JobTracker(Protocol):
         table_id: TableId | None = None,
         limit: int = RECENT_JOBS,
     ) -> tuple[JobStatus, ...]:
-        """The jobs that something happened to last, newest first, narrowed as asked."""
+        """Returns the jobs with the latest events, newest first."""
 
     def remove_before(self, time_ms: int) -> int:
-        """Forgets jobs that nothing happened to since then. Returns how many."""
+        """Deletes jobs without events since then. Returns the number of deleted jobs."""
 
 
 class TaskTracker(Protocol):
-    """What became of tasks. Events may come twice and in any order."""
+    """The tracker of tasks. Events may arrive twice and in any order."""
 
     def record(self, event: TaskEvent) -> None:
-        """Keeps the event. One that is kept already changes nothing."""
+        """Stores the event. Idempotent."""
 
     def task(self, task_id: str) -> TaskStatus:
-        """The task of that id, or NotFoundError."""
+        """Returns the task with that id. NotFoundError if none exists."""
 
     def recent(self, kind: str | None = None, limit: int = RECENT_JOBS) -> tuple[TaskStatus, ...]:
-        """The tasks that started or ended last, newest first."""
+        """Returns the tasks with the latest start or end, newest first."""
 
     def remove_before(self, time_ms: int) -> int:
-        """Forgets tasks that nothing happened to since then. Returns how many."""
+        """Deletes tasks without events since then. Returns the number of deleted tasks."""

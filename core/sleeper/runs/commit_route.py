@@ -1,4 +1,4 @@
-"""Which way the runs of a table commit, and whether the committer keeps up."""
+"""The commit route of runs, direct or through the committer, and the committer's backlog."""
 
 import logging
 import uuid
@@ -24,19 +24,19 @@ logger = logging.getLogger(__name__)
 
 
 def commits_of(table: OpenTable, is_async: Property[bool]) -> CommitRun:
-    """Through the committer's queue if the instance has one and the table's property says so."""
+    """Returns the route through the committer if one exists and the table's property chooses it."""
     if has_committer(table.instance) and table.properties().get(is_async):
         return commit_later(table.instance)
     return commit_now(table.state)
 
 
 def has_committer(instance: Instance) -> bool:
-    """Whether the instance has a queue of commits: one in a folder has none."""
+    """Returns whether the instance has a queue of commits. A local instance has none."""
     return QueueName.COMMITS in instance.jobs.queues
 
 
 def commit_later(instance: Instance) -> CommitRun:
-    """Sends commits to the committer. What is too big for a message is put beside it first."""
+    """Returns the route that sends commits to the committer, large ones as objects."""
 
     def send(run: JobRunRef, transaction: Transaction) -> None:
         message = create_commit_message(run, transaction)
@@ -47,7 +47,7 @@ def commit_later(instance: Instance) -> CommitRun:
             with store_errors(message.object_path):
                 obstore.put(instance.storage.root.store, message.object_path, content)
             body = message.to_json()
-        # Each try is a message of its own: that it comes twice is the committer's to notice.
+        # Each attempt is a new message, because the committer recognizes repeated transactions.
         fresh = uuid.uuid4().hex
         instance.jobs.queue(QueueName.COMMITS).send(
             body, group=run.table_id, deduplication_id=fresh
@@ -58,11 +58,11 @@ def commit_later(instance: Instance) -> CommitRun:
 
 
 def is_committer_behind(instance: Instance) -> bool:
-    """Whether so many commits wait that no more work should be made for it."""
+    """Returns whether the backlog of commits is too long for more jobs."""
     if not has_committer(instance):
         return False
     most = instance.properties().get(COMMIT_BACKLOG_MAX)
     waiting = instance.jobs.queue(QueueName.COMMITS).counts().unfinished
     if waiting > most:
-        logger.warning("%d commits wait for the committer, more than %d", waiting, most)
+        logger.warning("%d commits are waiting for the committer, more than %d", waiting, most)
     return waiting > most

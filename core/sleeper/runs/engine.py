@@ -20,7 +20,7 @@ from sleeper.properties.values import TableProperties
 
 
 def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings:
-    """What one run of the engine may use; `memory` is the property that bounds this kind."""
+    """Returns the engine's settings. `memory` is the property with the memory limit in bytes."""
     properties = instance.properties()
     return EngineSettings(
         instance.storage.spill_folder(),
@@ -33,7 +33,7 @@ def engine_settings(instance: Instance, memory: Property[int]) -> EngineSettings
 
 
 def file_settings(properties: TableProperties) -> FileSettings:
-    """How the table's data files are written."""
+    """Returns the settings of the table's data files."""
     codec = properties.get(COMPRESSION_CODEC)
     return FileSettings(
         "none" if codec is CompressionCodec.UNCOMPRESSED else codec.value,
@@ -46,5 +46,5 @@ def file_settings(properties: TableProperties) -> FileSettings:
 
 
 def worker_count() -> int:
-    """One worker per processor."""
+    """Returns the number of workers, one per processor."""
     return os.cpu_count() or 1

@@ -1,8 +1,7 @@
-"""Work that a command does in its own process, as a task.
+"""The task of a command that runs jobs in its own process.
 
-If the process is killed, whoever runs the instance next finds the task without a process
-and records that its job failed; else the job would be said to be running for ever. On AWS
-reports say that it is lost.
+If the process is killed, the next process of a local instance finds that the task's process is
+gone and records its job as failed. On AWS, reports show the task as lost.
 """
 
 import logging
@@ -20,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def own_task(instance: Instance, kind: JobKind) -> Iterator[tuple[str, Callable[[int], None]]]:
-    """Gives the task's id, and whom to tell how many rows a job took in."""
+    """Records a task. Yields its id and a function that adds a job with its number of rows."""
     task_id = new_task_id()
     rows_of_jobs: list[int] = []
     now = instance.clock()
@@ -43,4 +42,4 @@ def own_task(instance: Instance, kind: JobKind) -> Iterator[tuple[str, Callable[
         try:
             instance.jobs.tasks.record(ended)
         except SleeperError:
-            logger.warning("the tracker was not told", exc_info=True, extra={"task_id": task_id})
+            logger.warning("could not record task end", exc_info=True, extra={"task_id": task_id})

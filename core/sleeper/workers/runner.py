@@ -1,9 +1,9 @@
 """Background work of a local instance: schedules, and a pool of worker processes.
 
-The runner decides what is to be done (per table: compaction jobs, partitions to split,
-collection, snapshots) and puts it on queues; workers do it. It keeps nothing that
-matters in memory: kill it, or a worker, at any line, and the next run goes on. Messages
-of dead workers return at once, because a message's receiver is known by process.
+The runner creates work (per table: compaction jobs, splits, collection, snapshots) and sends it to
+queues, which workers poll. It keeps no durable state in memory, so after a crash of the runner or a
+worker the next run continues. Messages of dead workers return at once, because each records its
+receiver's process.
 """
 
 import logging
@@ -52,7 +52,7 @@ _TERMINATE_SECONDS = 10.0
 
 
 class WorkerPool:
-    """So many workers for the instance of a folder. Nothing is started before `keep_up`."""
+    """A number of worker processes of a local instance, which `keep_up` starts."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self._folder = folder
@@ -65,12 +65,12 @@ class WorkerPool:
         return len(self._workers)
 
     def keep_up(self, release_messages: Callable[[], int]) -> int:
-        """Replaces workers that died and returns how many did.
+        """Replaces dead workers and returns their number.
 
-        With a growing pause if they die one after another at their start, and in the end
+        Waits longer each time if workers keep dying at their start, and finally raises
         UnavailableError. `release_messages` returns the messages of dead processes to their
-        queues, and how many they were. The death of a worker that had a message is a failure
-        of the message, which becomes a dead letter if it repeats, and none of the pool.
+        queues, and returns their number. A worker that dies with a message counts as a failure of
+        the message, which becomes a dead letter if it repeats, and not as a failed start.
         """
         died = [w for w in self._workers if w.process.poll() is not None]
         released = release_messages() if died else 0
@@ -86,7 +86,7 @@ class WorkerPool:
         return len(died)
 
     def stop(self) -> None:
-        """Lets the workers finish their jobs, for a while."""
+        """Stops the workers. Their jobs have a limited time to finish."""
         for worker in self._workers:
             worker.let_go()
         deadline = time.monotonic() + _STOP_SECONDS
@@ -100,7 +100,7 @@ class WorkerPool:
         if self._early_deaths >= _EARLY_DEATHS_MAX:
             raise UnavailableError(
                 f"{self._early_deaths} workers died at their start, the last with status "
-                f"{worker.process.returncode}: look at what they say on standard error"
+                f"{worker.process.returncode}: see their standard error"
             )
         pause = _FIRST_PAUSE_SECONDS * 2**self._early_deaths if self._early_deaths else 0.0
         self._no_start_before = now + min(pause, _PAUSE_SECONDS_MAX)
@@ -108,18 +108,18 @@ class WorkerPool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Worker:
-    """A worker process, and when it was started."""
+    """A worker process and its start time."""
 
     process: subprocess.Popen[bytes]
     started: float
 
     def let_go(self) -> None:
-        """Tells it to end after its job: its standard input is at its end."""
+        """Closes its standard input, which ends it after its current job."""
         if self.process.stdin is not None:
             self.process.stdin.close()
 
     def end(self, seconds: float) -> None:
-        """Waits so long, then ends it: first so that it gives its job back, then at once."""
+        """Waits, then terminates the process, which returns its job, and finally kills it."""
         if self._has_ended(seconds):
             return
         self.process.terminate()
@@ -174,7 +174,7 @@ Listener = Callable[[RunStatus], None]
 
 @dataclass(slots=True)
 class _TableMemory:
-    """When something was last done for a table, and the number it was done at."""
+    """The times of a table's latest operations, and its version then."""
 
     looked_at: int = -1
     done_at: dict[str, float] = field(default_factory=dict)
@@ -187,13 +187,13 @@ def run_instance(
     workers: int | None = None,
     listener: Listener = lambda _: None,
 ) -> RunStatus:
-    """Runs until interrupted, or with `until_idle` until there is nothing left to do now.
+    """Runs until interrupted, or with `until_idle` until no work is left.
 
     InvalidRequestError if the instance is not a local one.
     """
     if instance.background is None:
         raise InvalidRequestError(
-            f"instance {instance.where} does its background work by itself, in lambdas and "
+            f"instance {instance.where} runs its background work in lambdas and "
             "tasks; `sleeper pause` stops its schedules and `sleeper resume` starts them"
         )
     count = workers or instance.properties().get(LOCAL_WORKERS) or worker_count()
@@ -225,7 +225,7 @@ class _Runner:
             except UnavailableError as error:
                 if until_idle:
                     raise
-                # A full disk, perhaps: somebody may make room.
+                # For example a full disk, which may get space again.
                 self._problem(str(error))
                 is_idle = False
                 time.sleep(_UNAVAILABLE_WAIT_SECONDS)
@@ -241,7 +241,7 @@ class _Runner:
         return not was_busy and not found_work and not self._is_busy()
 
     def stop(self) -> None:
-        """Lets the workers finish their jobs, for a while."""
+        """Stops the workers. Their jobs have a limited time to finish."""
         self._workers.stop()
 
     def _keep_workers(self) -> None:
@@ -302,7 +302,7 @@ class _Runner:
             deleting = self._instance.tables.index.list(TableState.DELETING)
             return bool(deleting) and finish_deletions(self._instance) > 0
         except SleeperError as error:
-            # A worker that still writes into the table's folder; the next time will do.
+            # A worker may still write to the table's folder. The next period retries.
             self._problem(f"deletion of tables: {error}")
             return False
 
@@ -329,12 +329,12 @@ class _Runner:
     def _shape(self, ref: TableRef, memory: _TableMemory, number: int) -> bool:
         splitting = QueueName.SPLITTING.value
         if self._status.waiting.get(splitting) or self._status.running.get(splitting):
-            # Look again when they are done.
+            # Repeat after the splits.
             memory.looked_at = -1
             return True
         splits = send_splits(self._instance, ref, memory.splits_sent_at, number)
         if splits:
-            # Once they are split, smaller jobs on the new leaves do the same work side by side.
+            # After the splits, smaller jobs on the new leaves run in parallel.
             self._status = replace(self._status, splits_sent=self._status.splits_sent + splits)
             memory.looked_at = -1
             return True
