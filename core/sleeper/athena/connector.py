@@ -99,12 +99,12 @@ def athena_schema(schema: Schema) -> pa.Schema:
 def fields_by_athena_name(schema: Schema, names: Iterable[str]) -> dict[str, str]:
     """Returns field names by Athena's names. InvalidRequestError if a name has no field."""
     fields = _fields_by_lower_name(schema)
-    found = {}
+    by_athena_name = {}
     for name in names:
         if name.lower() not in fields:
             raise InvalidRequestError(f"no column {name!r}: there are {', '.join(fields)}")
-        found[name] = fields[name.lower()]
-    return found
+        by_athena_name[name] = fields[name.lower()]
+    return by_athena_name
 
 
 def _fields_by_lower_name(schema: Schema) -> dict[str, str]:

@@ -30,8 +30,8 @@ def member(raw: Any, name: str, kind: type[T], what: str) -> T:
     value = raw.get(name) if isinstance(raw, dict) else None
     if isinstance(value, kind):
         return value
-    found = "nothing" if value is None else repr(value)[:100]
-    raise InvalidRequestError(f"{what}: member {name!r} is {found} (expected {kind.__name__})")
+    shown = "nothing" if value is None else repr(value)[:100]
+    raise InvalidRequestError(f"{what}: member {name!r} is {shown} (expected {kind.__name__})")
 
 
 def number_member(raw: Any, name: str, what: str) -> int:

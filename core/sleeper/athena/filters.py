@@ -72,10 +72,10 @@ def _ranges(field: Field, values: ValueSet) -> list[Range] | None:
                 return None
             return [Range(p, next_key_value(field, p)) for p in sorted(set(points))]
         case _:
-            found = [_range(field, each) for each in values.ranges]
-            if any(each is None for each in found):
+            ranges = [_range(field, each) for each in values.ranges]
+            if any(each is None for each in ranges):
                 return None
-            return [within for each in found for within in each or ()]
+            return [within for each in ranges for within in each or ()]
 
 
 def _range(field: Field, each: ValueRange) -> list[Range] | None:

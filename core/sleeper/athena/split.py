@@ -111,20 +111,20 @@ def encryption_key_from_json(raw: Any) -> EncryptionKey | None:
         return None
     what = "the split's encryption key"
     try:
-        found = EncryptionKey(
+        key = EncryptionKey(
             base64.b64decode(optional_text(raw, "key", what) or "", validate=True),
             base64.b64decode(optional_text(raw, "nonce", what) or "", validate=True),
         )
     except binascii.Error as error:
         raise InvalidRequestError(f"{what} is not base64: {error}") from error
-    if not found.key and not found.nonce:
+    if not key.key and not key.nonce:
         return None
-    if len(found.key) != _KEY_BYTES or len(found.nonce) != _NONCE_BYTES:
+    if len(key.key) != _KEY_BYTES or len(key.nonce) != _NONCE_BYTES:
         raise InvalidRequestError(
-            f"{what} has {len(found.key)} bytes and a nonce of {len(found.nonce)} "
+            f"{what} has {len(key.key)} bytes and a nonce of {len(key.nonce)} "
             f"(expected {_KEY_BYTES} and {_NONCE_BYTES})"
         )
-    return found
+    return key
 
 
 def _spill_location(raw: dict[str, Any]) -> SpillLocation:

@@ -120,10 +120,10 @@ def _key_regions(schema: Schema, constraints: Constraints) -> tuple[Region, ...]
 def _page_of(token: str | None) -> _Page | None:
     if token is None:
         return None
-    found = _TOKEN.fullmatch(token)
-    if found is None:
+    match = _TOKEN.fullmatch(token)
+    if match is None:
         raise InvalidRequestError(f"not a continuation token of this connector: {token[:100]!r}")
-    return _Page(int(found[1]), found[2], int(found[3]))
+    return _Page(int(match[1]), match[2], int(match[3]))
 
 
 def _pin(table: QueryTable, query_id: str, connector: Connector) -> _Page:
@@ -176,7 +176,7 @@ def _are_one_region(before: Region, after: Region) -> bool:
     if len(different) != 1:
         return False
     ((low, high),) = different
-    # With one field, a gap has no rows for the query, or its leaf would have come between.
+    # With one field, a gap has no rows for the query, or one of its leaves would lie between.
     return len(pairs) == 1 or low.max == high.min
 
 

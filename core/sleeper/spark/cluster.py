@@ -39,7 +39,7 @@ _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _NUMBERS_PER_TASK = 20
 # Spark sets it for its Python workers.
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
-_TEXT = "found string"
+_TEXT = "text string"
 _PIECE = "task int, body binary"
 
 _SAMPLE = JsonCodec(SplitSample)
@@ -66,8 +66,8 @@ class SparkCluster:
         def sample(batches: Batches) -> Iterator[str]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    found = sample_split(splits[number], schema, keys_max)
-                    yield json.dumps(_SAMPLE.to_json(found))
+                    sampled = sample_split(splits[number], schema, keys_max)
+                    yield json.dumps(_SAMPLE.to_json(sampled))
 
         with raise_task_errors():
             numbers = _numbers(self.session, len(splits))
@@ -101,8 +101,8 @@ class SparkCluster:
             own.conf.set(_BATCH_SETTING, str(_PIECES_PER_BATCH))
             pieces = _numbers(own, len(exchange.splits)).mapInArrow(_map_numbers(cut), _PIECE)
             by_task = _place_by_task(pieces, tasks)
-            found = by_task.mapInArrow(_map_texts(write), _TEXT).collect()
-        return [new_file_from_json(row[0]) for row in found]
+            texts = by_task.mapInArrow(_map_texts(write), _TEXT).collect()
+        return [new_file_from_json(row[0]) for row in texts]
 
 
 def _numbers(session: SparkSession, count: int) -> DataFrame:
@@ -155,8 +155,8 @@ def _map_texts(work: Callable[[Batches], Iterator[str]]) -> Callable[[Batches], 
 
     def run(batches: Batches) -> Batches:
         with mark_errors():
-            found = list(work(batches))
-            yield pa.RecordBatch.from_pydict({"found": pa.array(found, pa.string())})
+            texts = list(work(batches))
+            yield pa.RecordBatch.from_pydict({"text": pa.array(texts, pa.string())})
 
     return run
 

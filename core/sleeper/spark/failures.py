@@ -55,12 +55,12 @@ def is_spark_error(error: Exception) -> bool:
 
 
 def _error_in(text: str) -> SleeperError:
-    found = _MARKED.search(text)
-    if found is None:
+    match = _MARKED.search(text)
+    if match is None:
         lines = [line.lstrip(": ").rstrip() for line in text.splitlines()]
         causes = [line for line in lines if line and not line.startswith(_GATEWAY_PREFIX)]
         return UnavailableError(f"Spark failed: {causes[0] if causes else 'no reason reported'}")
-    raw = json.loads(found[1])
+    raw = json.loads(match[1])
     kind = getattr(errors, raw["kind"])
     error: SleeperError = kind(raw["message"])
     return error

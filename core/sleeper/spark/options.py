@@ -174,7 +174,7 @@ def _json(name: str, text: str) -> Any:
 
 
 def _json_list(name: str, text: str) -> list[Any]:
-    found = _json(name, text)
-    if not isinstance(found, list):
+    values = _json(name, text)
+    if not isinstance(values, list):
         raise InvalidRequestError(f"option {name!r}: {text!r} is not a JSON list")
-    return found
+    return values

@@ -58,7 +58,7 @@ def local_session(
 ) -> Iterator[SparkSession]:
     """Opens a session on this machine, with its files and log in the folder.
 
-    A process has one at a time: if there is one, it is used as it is, and goes on afterwards.
+    A process has one session at a time: reuses a running session, and leaves it open.
     UnavailableError if it does not start: without Java, for one.
     """
     running = SparkSession.getActiveSession()
