@@ -14,6 +14,7 @@ from tests.servers.aws_instance import AwsServers
 from tests.servers.dynoxide import DynamoServer, dynoxide
 from tests.servers.ministack import Ministack, ministack
 from tests.servers.seaweedfs import S3Server, seaweedfs
+from tests.spark.java import set_java_options
 
 pytest_plugins = ["tests.durations"]
 
@@ -22,6 +23,8 @@ SOURCE_BUCKET = "brought-along"
 
 # For all processes of the tests: servers of a busy machine may not answer for seconds.
 os.environ.setdefault(RETRY_VARIABLE, "20")
+
+set_java_options()
 
 settings.register_profile("sleeper", deadline=None, derandomize=seeds.is_fixed())
 settings.load_profile("sleeper")

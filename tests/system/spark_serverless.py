@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sleeper.jobs.spark_submit import MAIN_FILE, PYTHON
+from tests.spark.java import VARIABLE
 from tests.system.deployed import Client
 from tests.system.roles import credentials_of
 
@@ -85,7 +86,9 @@ class SparkServerless:
             for name, value in settings.items()
             if name.startswith(_DRIVER_VARIABLE)
         }
-        kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
+        kept = {
+            name: os.environ[name] for name in ("PATH", "JAVA_HOME", VARIABLE) if name in os.environ
+        }
         places = {"TMPDIR": str(disk), "SPARK_LOCAL_DIRS": str(disk)}
         role = credentials_of(self.client, request["executionRoleArn"])
         with (self.folder / f"{run_id}.log").open("wb") as log:
