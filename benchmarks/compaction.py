@@ -16,7 +16,7 @@ from benchmarks.settings import Settings
 from sleeper.clock import system_clock
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
-from sleeper.datafiles.remote.extracts import fetched
+from sleeper.datafiles.remote.extracts import fetch_inputs
 from sleeper.datafiles.write.merged import write_merge
 from sleeper.datafiles.write.partitioned import WriteTarget
 from sleeper.local.state_store import open_state_store
@@ -95,7 +95,7 @@ def ours(watch: Watch, root: str, paths: list[str], folder: str) -> dict[str, An
     )
     with watch:
         wanted = [(f, None) for f in files]
-        with fetched(DataRoot(inputs), SCHEMA, wanted, spill):  # verifies them
+        with fetch_inputs(DataRoot(inputs), SCHEMA, wanted, spill):  # verifies them
             written = write_merge(request, engine, target)
         if written is None:
             raise CheckFailedError("nothing was written")

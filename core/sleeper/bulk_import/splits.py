@@ -8,7 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sleeper.datafiles.engine.session import LINE_BYTES_MAX
-from sleeper.datafiles.sources.files import RowChecker, SourceFormat, find_source_files, format_of
+from sleeper.datafiles.sources.files import (
+    RowChecker,
+    SourceFormat,
+    find_source_files,
+    source_format,
+)
 from sleeper.datafiles.sources.parquet import open_parquet, read_parquet, warn_of_extra_columns
 from sleeper.datafiles.sources.text import read_csv, read_json_lines
 from sleeper.schema.model import Schema
@@ -68,7 +73,7 @@ def read_split(split: InputSplit, schema: Schema) -> Iterator[pa.RecordBatch]:
     InvalidRequestError names the file, row and field that do not fit.
     """
     checker = RowChecker(schema, str(split.file), None, line_bytes_max=split.line_bytes_max)
-    match format_of(split.file):
+    match source_format(split.file):
         case SourceFormat.PARQUET:
             yield from read_parquet(split.file, checker, split.row_groups)
         case SourceFormat.CSV:
@@ -88,7 +93,7 @@ def _row_groups(
     file: SourceFile, schema: Schema, refuses_extra_columns: bool
 ) -> list[_RowGroup] | None:
     """Returns the non-empty row groups of a Parquet file, None for text."""
-    if format_of(file) is not SourceFormat.PARQUET:
+    if source_format(file) is not SourceFormat.PARQUET:
         return None
     checker = RowChecker(schema, str(file), None, refuses_extra_columns=refuses_extra_columns)
     parquet = open_parquet(file, checker)

@@ -11,7 +11,7 @@ from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.bound_iterator import TableIterators, format_key
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest
 from sleeper.datafiles.merge.processing import ProcessingStep
-from sleeper.datafiles.remote.extracts import Extract, fetched
+from sleeper.datafiles.remote.extracts import Extract, fetch_inputs
 from sleeper.datafiles.verification import find_damage
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.merged import write_merge
@@ -251,7 +251,7 @@ def write_output(
         root, job.table_id, job.schema, (job.partition,), job.run_start_ms, settings, threads=1
     )
     try:
-        with fetched(root, job.schema, job.regions(), engine.spill_folder) as extracts:
+        with fetch_inputs(root, job.schema, job.regions(), engine.spill_folder) as extracts:
             return write_merge(job.request(root, extracts), engine, target, on_rows)
     except OSError as error:
         raise UnavailableError(f"cannot write in partition {job.partition.id}: {error}") from error

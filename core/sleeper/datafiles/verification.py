@@ -17,8 +17,8 @@ from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.key_runs import is_ascending
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.sidecars.checksum import checksum_from_bytes
-from sleeper.datafiles.sidecars.file_check import damage_of_bytes, fault_of_bytes
-from sleeper.datafiles.sidecars.key_filter import KeyFilter, hashes_of_rows, key_filter_from_bytes
+from sleeper.datafiles.sidecars.file_check import check_bytes, find_fault
+from sleeper.datafiles.sidecars.key_filter import KeyFilter, hash_rows, key_filter_from_bytes
 from sleeper.datafiles.sidecars.sketches import sketches_from_bytes
 from sleeper.datafiles.sources.files import combined
 from sleeper.datafiles.write.route import rows_in_region
@@ -76,7 +76,7 @@ def verify_file(
         faults += row_faults
         # Faults of rows are more precise than those of bytes.
         if sidecars.has_checksum and not row_faults:
-            fault = fault_of_bytes(root, file.path)
+            fault = find_fault(root, file.path)
             faults += [] if fault is None else [FileFault(file.path, fault)]
     except FileNotFoundError:
         faults.append(FileFault(file.path, "it is not there"))
@@ -175,7 +175,7 @@ class _Rows:
         self.last = keys.slice(keys.num_rows - 1).take(pa.array([0]))
         self._check_bounds(batch, group)
         if self.key_filter is not None:
-            hashes = hashes_of_rows(self.schema, [batch])
+            hashes = hash_rows(self.schema, [batch])
             if not self.key_filter.may_hold(hashes).all():
                 self._add("its key filter denies keys that it holds", group)
         self.rows += batch.num_rows
@@ -230,7 +230,7 @@ def find_damage(
     for file in files:
         url = root.url_of(file.path)
         try:
-            damage = damage_of_bytes(root, file.path)
+            damage = check_bytes(root, file.path)
             if damage is not None:
                 return damage
             batches = merge(MergeRequest(schema, (MergeInput(url, bytes=file.bytes),)), settings)

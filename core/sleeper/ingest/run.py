@@ -13,8 +13,8 @@ from sleeper.datafiles.sources.files import (
     RowChecker,
     SourceFormat,
     find_source_files,
-    format_of,
     read_batches,
+    source_format,
 )
 from sleeper.datafiles.sources.parquet import (
     is_scannable,
@@ -207,7 +207,7 @@ def commit_new_files(
 def _add_source(
     unsorted: UnsortedRows, path: SourceFile, checker: RowChecker, progress: IngestProgress
 ) -> None:
-    match format_of(path):
+    match source_format(path):
         case SourceFormat.PARQUET:
             file = open_parquet(path, checker)
             if file is None:
@@ -232,7 +232,7 @@ def _find_damage(table: IngestTable, paths: Sequence[SourceFile]) -> None:
     cannot.
     """
     for path in find_source_files(paths):
-        if format_of(path) is not SourceFormat.PARQUET:
+        if source_format(path) is not SourceFormat.PARQUET:
             continue
         for _ in read_parquet(path, RowChecker(table.schema, str(path), None)):
             pass

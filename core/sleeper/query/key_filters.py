@@ -9,12 +9,7 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from sleeper.datafiles.sidecars.key_filter import (
-    Hashes,
-    KeyFilter,
-    hash_of_key,
-    key_filter_from_bytes,
-)
+from sleeper.datafiles.sidecars.key_filter import Hashes, KeyFilter, hash_key, key_filter_from_bytes
 from sleeper.errors import DataError, NotFoundError, UnavailableError
 from sleeper.files.data_file import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Region, key_of_region
@@ -128,7 +123,7 @@ class _RegionHashes:
     def _hash(self, region: Region) -> int | None:
         key = key_of_region(self._schema, region)
         try:
-            return None if key is None else hash_of_key(self._schema, key)
+            return None if key is None else hash_key(self._schema, key)
         except UnicodeEncodeError:
             return None
 

@@ -7,7 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.remote.file_end import section_ends
-from sleeper.datafiles.sidecars.checksum import checksum_from_bytes, checksum_in_sections, digest_of
+from sleeper.datafiles.sidecars.checksum import (
+    checksum_from_bytes,
+    checksum_in_sections,
+    compute_digest,
+)
 from sleeper.datafiles.sidecars.file_check import read_checksum, verify_bytes
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError, StateMovedOnError
@@ -47,7 +51,7 @@ def test_sections_are_magic_row_groups_and_rest(root: DataRoot, rows: int) -> No
     assert [s.start for s in checksum.sections] == [0, *ends]
     content = path.read_bytes()
     assert [s.digest for s in checksum.sections] == [
-        digest_of(content[s.start : s.end]) for s in checksum.sections
+        compute_digest(content[s.start : s.end]) for s in checksum.sections
     ]
     verify_bytes(root, file.path)
 
@@ -88,7 +92,7 @@ def test_checksum_of_the_whole_file_is_verified(root: DataRoot) -> None:
     file = written(root)
     path = Path(root.url_of(file.path))
     sidecar = path.with_name(path.name + CHECKSUM_SUFFIX)
-    sidecar.write_text(f"xxh3-128 {digest_of(path.read_bytes())}\n")
+    sidecar.write_text(f"xxh3-128 {compute_digest(path.read_bytes())}\n")
     verify_bytes(root, file.path)
     flip(root, file.path, file.bytes // 2)
     with pytest.raises(DataError, match="bytes 0 to its end"):

@@ -19,7 +19,11 @@ from obstore.store import LocalStore
 from sleeper.datafiles.remote.file_end import read_file_end, select_row_groups
 from sleeper.datafiles.sidecars.checksum import checksum_from_bytes
 from sleeper.datafiles.sidecars.key_filter import key_filter_from_bytes
-from sleeper.datafiles.sidecars.sketches import sketches_from_bytes, sketches_of, sketches_to_bytes
+from sleeper.datafiles.sidecars.sketches import (
+    build_sketches,
+    sketches_from_bytes,
+    sketches_to_bytes,
+)
 from sleeper.datafiles.verification import ExpectedFile, verify_file
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import DataError, SleeperError
@@ -87,7 +91,8 @@ def file_of(table: TableMaker) -> DataFile:
 
 
 def test_damaged_sketch_is_a_data_error(chances: Iterator[random.Random]) -> None:
-    content = sketches_to_bytes(SCHEMA, sketches_of([[r[0] for r in ROWS], [r[1] for r in ROWS]]))
+    samples = [[r[0] for r in ROWS], [r[1] for r in ROWS]]
+    content = sketches_to_bytes(SCHEMA, build_sketches(samples))
     within = Range("é0100", "é0200")
     for chance in chances:
         try:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.datafiles.remote import extracts
-from sleeper.datafiles.remote.extracts import FileRegions, fetched
+from sleeper.datafiles.remote.extracts import FileRegions, fetch_inputs
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.files.data_file import DataFile
@@ -49,7 +49,7 @@ def test_extracts_have_all_or_the_selected_row_groups(
     monkeypatch.setattr(extracts, "_FILES_PER_BATCH", 2)
     files = [written(root, f"{n}.parquet") for n in range(5)]
     selected: FileRegions = [(f, FROM_250_TO_550 if n % 2 else None) for n, f in enumerate(files)]
-    with fetched(root, SCHEMA, selected, spill) as local_copies:
+    with fetch_inputs(root, SCHEMA, selected, spill) as local_copies:
         assert not [file for file in open_files() if file.parent == spill]
         for file, regions in selected:
             rows = pq.read_table(local_copies[file.path].path)
@@ -84,7 +84,7 @@ def test_damaged_row_groups_fail_before_rows_are_read(
         pytest.raises(
             DataError, match=r"damaged\.parquet is damaged: bytes \d+ to \d+ do not match"
         ),
-        fetched(root, SCHEMA, [(whole, regions), (file, regions)], spill),
+        fetch_inputs(root, SCHEMA, [(whole, regions), (file, regions)], spill),
     ):
         pass
     assert list(spill.iterdir()) == []
@@ -97,7 +97,7 @@ def test_full_disk_prevents_fetching(
     monkeypatch.setattr(extracts, "_FILES_PER_BATCH", 1)
     files = [written(root, f"{n}.parquet") for n in range(2)]
     if fault == "little room":
-        with fetched(root, SCHEMA, [(files[0], None)], spill) as local_copies:
+        with fetch_inputs(root, SCHEMA, [(files[0], None)], spill) as local_copies:
             one = local_copies[files[0].path].bytes
         space = shutil.disk_usage(spill)._replace(free=6 * one)
         monkeypatch.setattr(extracts.shutil, "disk_usage", lambda _: space)
@@ -112,7 +112,7 @@ def test_full_disk_prevents_fetching(
             put(*arguments)
 
         monkeypatch.setattr(extracts, "_write_at", full)
-    with fetched(root, SCHEMA, [(file, None) for file in files], spill) as local_copies:
+    with fetch_inputs(root, SCHEMA, [(file, None) for file in files], spill) as local_copies:
         assert local_copies == {}
         assert list(spill.iterdir()) == []
 
@@ -124,7 +124,7 @@ def test_missing_or_torn_file_raises_and_leaves_nothing(root: DistantRoot, spill
     for error in (DataError, StateMovedOnError):
         with (
             pytest.raises(error, match=second.path),
-            fetched(root, SCHEMA, [(first, None), (second, None)], spill),
+            fetch_inputs(root, SCHEMA, [(first, None), (second, None)], spill),
         ):
             raise AssertionError
         assert list(spill.iterdir()) == []

@@ -14,9 +14,9 @@ from sleeper.datafiles.sidecars import key_filter as module
 from sleeper.datafiles.sidecars.key_filter import (
     KeyFilter,
     KeyFilterBuilder,
-    hash_of_key,
-    hashes_of_keys,
-    hashes_of_rows,
+    hash_key,
+    hash_keys,
+    hash_rows,
     key_filter_from_bytes,
 )
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
@@ -68,25 +68,25 @@ def test_hashes_of_columns_and_single_keys_are_equal(drawn: tuple[Schema, list[K
     schema, keys = drawn
     half = len(keys) // 2
     batches = [batch_of(schema, keys).slice(0, half), batch_of(schema, keys).slice(half)]
-    assert hashes_of_rows(schema, batches).tolist() == hashes_of_keys(schema, keys).tolist()
+    assert hash_rows(schema, batches).tolist() == hash_keys(schema, keys).tolist()
 
 
 def test_hash_equals_spark():
     # SELECT xxhash64('Spark'), xxhash64('Spark', array(123), 2) and others of Spark's own tests.
     text = Schema((Field("key", PrimitiveType.STRING),))
-    assert hash_of_key(text, ("Spark",)) == np.int64(-4294468057691064905).view(np.uint64)
-    assert hash_of_key(LONG, (1,)) == np.int64(-7001672635703045582).view(np.uint64)
+    assert hash_key(text, ("Spark",)) == np.int64(-4294468057691064905).view(np.uint64)
+    assert hash_key(LONG, (1,)) == np.int64(-7001672635703045582).view(np.uint64)
 
 
 def test_hash_separates_fields():
     schema = Schema((Field("a", PrimitiveType.STRING), Field("b", PrimitiveType.STRING)))
-    assert hash_of_key(schema, ("ab", "c")) != hash_of_key(schema, ("a", "bc"))
+    assert hash_key(schema, ("ab", "c")) != hash_key(schema, ("a", "bc"))
 
 
 @given(schemas_and_keys(), st.integers(1, 64))
 def test_filter_passes_every_added_key(drawn: tuple[Schema, list[Key]], bits: int):
     schema, keys = drawn
-    hashes = hashes_of_keys(schema, sorted(keys))
+    hashes = hash_keys(schema, sorted(keys))
     made = built(hashes, bits, turn=7)
     assert made is not None
     assert made.keys == len(set(keys))
@@ -211,8 +211,8 @@ def test_data_file_has_a_filter_of_its_keys(tmp_path: Path):
     assert FILTER_SUFFIX in file.sidecars
     made = key_filter_from_bytes((tmp_path / "f.parquet.filter").read_bytes(), "f")
     assert made.keys == 500
-    assert made.may_hold(hashes_of_keys(LONG, [(k,) for k in range(500)])).all()
-    assert made.may_hold(hashes_of_keys(LONG, [(k,) for k in range(500, 5000)])).mean() < 0.02
+    assert made.may_hold(hash_keys(LONG, [(k,) for k in range(500)])).all()
+    assert made.may_hold(hash_keys(LONG, [(k,) for k in range(500, 5000)])).mean() < 0.02
 
 
 @pytest.mark.parametrize("left_out", [{"filter_bits_per_key": 0}, {"filter_bytes_max": 64}])

@@ -68,7 +68,7 @@ def test_footer_of_some_row_groups_has_their_rows(data: st.DataObject) -> None:
     assert found.read().equals(whole.read_row_groups(chosen))
 
 
-# A map and a list of more booleans than anybody could count.
+# A map and a list with huge counts of booleans.
 @example(b"\x1b\xff\xff\xff\xff\xff\xff\xff\x7f\x11")
 @example(b"\x19\xf1\xff\xff\xff\xff\xff\xff\xff\x7f")
 @settings(deadline=None, max_examples=200)

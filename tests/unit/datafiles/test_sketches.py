@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.datafiles.sidecars.sketches import (
+    build_sketches,
     distinct_inside,
     sketches_from_bytes,
-    sketches_of,
     sketches_to_bytes,
     weighted_quantiles,
 )
@@ -34,7 +34,7 @@ def test_sketches_round_trip_with_any_text() -> None:
     texts = [f"é{i:04d}𝄞" for i in range(2000)]
     numbers = [i * 10**12 - 10**15 for i in range(2000)]
     raws = [struct.pack(">I", i) for i in range(2000)]
-    content = sketches_to_bytes(SCHEMA, sketches_of([texts, numbers, raws]))
+    content = sketches_to_bytes(SCHEMA, build_sketches([texts, numbers, raws]))
     s, n, b = sketches_from_bytes(SCHEMA, content, "x")
     for sketch, values in ((s, texts), (n, numbers), (b, raws)):
         median = weighted_quantiles(
@@ -51,7 +51,7 @@ def test_sketches_round_trip_with_any_text() -> None:
 
 @pytest.mark.parametrize("cut", [0, 3, 20, -1])
 def test_error_names_the_torn_sidecar(cut: int) -> None:
-    content = sketches_to_bytes(SCHEMA, sketches_of([["a"], [1], [b"x"]]))
+    content = sketches_to_bytes(SCHEMA, build_sketches([["a"], [1], [b"x"]]))
     with pytest.raises(DataError, match=r"sidecar t/x\.sketches"):
         sketches_from_bytes(SCHEMA, content[:cut], "t/x.sketches")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.datafiles.sidecars.key_filter import KeyFilter, KeyFilterBuilder, hashes_of_keys
+from sleeper.datafiles.sidecars.key_filter import KeyFilter, KeyFilterBuilder, hash_keys
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.files.data_file import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Range, Region, key_region
@@ -253,7 +253,7 @@ def file_of(path: str) -> DataFile:
 
 def filter_of(keys, schema: Schema = SCHEMA) -> KeyFilter:
     builder = KeyFilterBuilder(64, 2**20)
-    builder.add(hashes_of_keys(schema, [k if isinstance(k, tuple) else (k,) for k in keys]))
+    builder.add(hash_keys(schema, [k if isinstance(k, tuple) else (k,) for k in keys]))
     made = builder.finish()
     assert made is not None
     return made

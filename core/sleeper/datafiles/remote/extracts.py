@@ -19,8 +19,8 @@ from pathlib import Path
 
 from sleeper.datafiles.engine.parquet_footer import MAGIC
 from sleeper.datafiles.remote.file_end import FileEnd, read_file_end, read_range, select_row_groups
-from sleeper.datafiles.sidecars.checksum import digest_of
-from sleeper.datafiles.sidecars.file_check import damaged_bytes, verify_bytes
+from sleeper.datafiles.sidecars.checksum import compute_digest
+from sleeper.datafiles.sidecars.file_check import damage_error, verify_bytes
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.schema.model import Schema
@@ -149,7 +149,7 @@ def _estimate_bytes(schema: Schema, file: DataFile, regions: Sequence[Region] | 
 
 
 @contextlib.contextmanager
-def fetched(
+def fetch_inputs(
     root: DataRoot, schema: Schema, files: FileRegions, folder: Path
 ) -> Iterator[Mapping[str, Extract]]:
     """Verifies the files and copies those in S3 to the folder for the duration of a merge.
@@ -270,8 +270,8 @@ def _fetch(
     content = memoryview(read_range(root, path, start, end))
     for low, high, digest in digests:
         # A request contains whole row groups.
-        if start <= low < end and digest_of(content[low - start : high - start]) != digest:
-            raise damaged_bytes(path, low, high)
+        if start <= low < end and compute_digest(content[low - start : high - start]) != digest:
+            raise damage_error(path, low, high)
     _write_at(descriptor, content, start)
 
 

@@ -16,8 +16,8 @@ from sleeper.datafiles.engine.parquet_footer import (
     footer_length,
     split_footer,
 )
-from sleeper.datafiles.sidecars.checksum import Section, digest_of
-from sleeper.datafiles.sidecars.file_check import damaged_bytes, read_checksum
+from sleeper.datafiles.sidecars.checksum import Section, compute_digest
+from sleeper.datafiles.sidecars.file_check import damage_error, read_checksum
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError, classify_error
 from sleeper.files.data_file import DataFile
 from sleeper.partitions.region import Region
@@ -117,8 +117,8 @@ def read_file_end(root: DataRoot, schema: Schema, file: DataFile, verify: bool =
 
 def _verify_end(file: DataFile, section: Section, tail: bytes, start: int) -> None:
     end = tail[section.start - start :]
-    if section.end != file.bytes or section.digest != digest_of(end):
-        raise damaged_bytes(file.path, section.start, section.end)
+    if section.end != file.bytes or section.digest != compute_digest(end):
+        raise damage_error(file.path, section.start, section.end)
 
 
 def section_ends(metadata: pq.FileMetaData) -> list[int]:

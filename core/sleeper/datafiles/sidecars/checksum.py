@@ -88,10 +88,10 @@ def checksum_from_bytes(content: bytes, path: str) -> FileChecksum:
 
 
 def _last_line(listed: bytes) -> bytes:
-    return f"{_NAME} {digest_of(listed)}\n".encode()
+    return f"{_NAME} {compute_digest(listed)}\n".encode()
 
 
-def digest_of(content: Any) -> str:
+def compute_digest(content: Any) -> str:
     """Returns the digest of bytes in hexadecimal."""
     return xxhash.xxh3_128(content).hexdigest()
 

@@ -15,7 +15,7 @@ from sleeper.datafiles.sidecars.checksum import (
     FileChecksum,
     checksum_from_bytes,
     checksum_in_sections,
-    digest_of,
+    compute_digest,
 )
 from sleeper.errors import (
     DataError,
@@ -59,11 +59,11 @@ def verify_end(root: DataRoot, path: str) -> None:
     with root.open(path) as content:
         is_whole = content.size() == last.end
         content.seek(last.start if is_whole else 0)
-        if not is_whole or digest_of(content.read()) != last.digest:
-            raise damaged_bytes(path, last.start, last.end)
+        if not is_whole or compute_digest(content.read()) != last.digest:
+            raise damage_error(path, last.start, last.end)
 
 
-def damaged_bytes(path: str, start: int, end: int | None) -> DataError:
+def damage_error(path: str, start: int, end: int | None) -> DataError:
     """Returns the error of a data file with changed bytes."""
     return DataError(f"data file {path} is damaged: {_describe_bytes(start, end)}")
 
@@ -74,18 +74,18 @@ def _describe_bytes(start: int, end: int | None) -> str:
 
 def verify_bytes(root: DataRoot, path: str) -> None:
     """Reads and verifies a data file. DataError if it is damaged, StateMovedOnError if gone."""
-    damage = damage_of_bytes(root, path)
+    damage = check_bytes(root, path)
     if damage is not None:
         raise damage
 
 
-def damage_of_bytes(root: DataRoot, path: str) -> DataError | None:
+def check_bytes(root: DataRoot, path: str) -> DataError | None:
     """Returns the error of a damaged file, None for a whole one. StateMovedOnError if gone."""
-    fault = fault_of_bytes(root, path)
+    fault = find_fault(root, path)
     return None if fault is None else DataError(f"data file {path} is damaged: {fault}")
 
 
-def fault_of_bytes(root: DataRoot, path: str) -> str | None:
+def find_fault(root: DataRoot, path: str) -> str | None:
     """Returns the fault of a file's bytes, None for a whole one. StateMovedOnError if gone."""
     checksum = read_checksum(root, path)
     try:

@@ -7,7 +7,7 @@ a key that the file holds.
 
 The hash is xxhash64 as Spark defines it: seed 42, the hash of each field as the seed of the
 next, text as UTF-8, numbers as 4 or 8 little-endian bytes. DataFusion's function for columns and
-`hash_of_key` for single keys are equal. Hashes are unsigned.
+`hash_key` for single keys are equal. Hashes are unsigned.
 """
 
 import struct
@@ -43,7 +43,7 @@ class _ThreadSession(threading.local):
 _of_thread = _ThreadSession()
 
 
-def hash_of_key(schema: Schema, key: Key) -> int:
+def hash_key(schema: Schema, key: Key) -> int:
     """Returns the hash of a key. UnicodeEncodeError for text that UTF-8 cannot encode."""
     seed = _SEED
     for field, value in zip(schema.row_keys, key, strict=True):
@@ -51,9 +51,9 @@ def hash_of_key(schema: Schema, key: Key) -> int:
     return seed
 
 
-def hashes_of_keys(schema: Schema, keys: Sequence[Key]) -> Hashes:
+def hash_keys(schema: Schema, keys: Sequence[Key]) -> Hashes:
     """Returns the hashes of keys, in order."""
-    return np.fromiter((hash_of_key(schema, key) for key in keys), np.uint64, len(keys))
+    return np.fromiter((hash_key(schema, key) for key in keys), np.uint64, len(keys))
 
 
 def hash_expression(columns: Sequence[Expr]) -> Expr:
@@ -61,7 +61,7 @@ def hash_expression(columns: Sequence[Expr]) -> Expr:
     return _of_thread.session.udf("xxhash64")(*columns)
 
 
-def hashes_of_rows(schema: Schema, batches: Iterable[pa.RecordBatch]) -> Hashes:
+def hash_rows(schema: Schema, batches: Iterable[pa.RecordBatch]) -> Hashes:
     """Returns the hash of each row's key, in order. The batches have the table's types."""
     names = [f"key{place}" for place in range(len(schema.row_keys))]
     keys = [

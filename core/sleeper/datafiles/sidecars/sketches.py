@@ -87,7 +87,7 @@ class KeySketch:
         return [v for v in self.sketch.get_quantiles(ranks) if within.contains(v)]
 
 
-def sketches_of(samples: Iterable[Sequence[KeyValue]]) -> list[KeySketch]:
+def build_sketches(samples: Iterable[Sequence[KeyValue]]) -> list[KeySketch]:
     """Returns one sketch per row key field from samples of the fields."""
     result = []
     for values in samples:

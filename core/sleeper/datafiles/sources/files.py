@@ -89,7 +89,7 @@ class Rejects:
         self.count += 1
 
 
-def format_of(path: SourceFile) -> SourceFormat:
+def source_format(path: SourceFile) -> SourceFormat:
     """Returns the format by the file's name. InvalidRequestError lists the known ones."""
     name = path.name.lower()
     for known in SourceFormat:
@@ -127,7 +127,7 @@ def _find_files(paths: Iterable[SourceFile]) -> list[SourceFile]:
                 raise InvalidRequestError(f"directory {path} holds no file of a known format")
             files.extend(below)
         elif path.is_file():
-            format_of(path)
+            source_format(path)
             files.append(path)
         else:
             near = did_you_mean(path.name, _names_beside(path))
@@ -145,7 +145,7 @@ def _names_beside(path: Path) -> list[str]:
 def _find_objects(file: S3File) -> list[S3File]:
     """Returns the object itself, or the Parquet files below it."""
     if not file.key.endswith("/") and file.size() is not None:
-        format_of(file)
+        source_format(file)
         return [file]
     endings = SourceFormat.PARQUET.value
     below = sorted(

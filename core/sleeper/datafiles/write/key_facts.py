@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from sleeper.datafiles.arrow import as_plain
 from sleeper.datafiles.merge.key_runs import is_ascending
-from sleeper.datafiles.sidecars.key_filter import Hashes, KeyFilterBuilder, hashes_of_rows
-from sleeper.datafiles.sidecars.sketches import sketches_of, sketches_to_bytes
+from sleeper.datafiles.sidecars.key_filter import Hashes, KeyFilterBuilder, hash_rows
+from sleeper.datafiles.sidecars.sketches import build_sketches, sketches_to_bytes
 from sleeper.errors import DataError
 from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX
 from sleeper.schema.model import Key, KeyValue, Schema, precedes
@@ -37,7 +37,7 @@ class KeyFacts:
         if self._filter.is_useless:
             self.add_hashed(batches, ())
         else:
-            self.add_hashed(batches, [hashes_of_rows(self._schema, batches)])
+            self.add_hashed(batches, [hash_rows(self._schema, batches)])
 
     def add_hashed(self, batches: Iterable[pa.RecordBatch], hashes: Sequence[Hashes]) -> None:
         """Adds rows with known hashes of their keys."""
@@ -56,7 +56,7 @@ class KeyFacts:
 
     def write_sidecars(self, root: DataRoot, path: str) -> tuple[str, ...]:
         """Writes the sketches and the key filter. Returns the suffixes of the written sidecars."""
-        sketches = sketches_of(self._sampler.samples())
+        sketches = build_sketches(self._sampler.samples())
         contents = {SKETCHES_SUFFIX: sketches_to_bytes(self._schema, sketches)}
         key_filter = self._filter.finish()
         if key_filter is not None:

@@ -11,7 +11,7 @@ from datafusion import DataFrame, SessionConfig, SessionContext
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.scan_count import check_files_exist
 from sleeper.datafiles.engine.session import EngineSettings, create_session
-from sleeper.datafiles.sidecars.file_check import damage_of_bytes
+from sleeper.datafiles.sidecars.file_check import check_bytes
 from sleeper.errors import (
     DataError,
     InvalidRequestError,
@@ -152,7 +152,7 @@ class StatementRun:
         """Returns an error that names the first damaged file, which the engine's rarely does."""
         for name, plan in self.plans.items():
             for path in plan.paths:
-                damage = damage_of_bytes(self.tables[name].root, path)
+                damage = check_bytes(self.tables[name].root, path)
                 if damage is not None:
                     return damage
         return None
