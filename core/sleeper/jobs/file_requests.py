@@ -1,4 +1,4 @@
-"""A file that waits for the ingest batcher, its message, and the port that keeps it."""
+"""The ingest batcher's requests: files that wait for a job, their message and their store."""
 
 import json
 from collections.abc import Sequence
@@ -9,18 +9,17 @@ from sleeper.jobs.files_message import check_id, check_message_size, parse_files
 from sleeper.tables.table_ref import TableId
 
 FILES_PER_JOB_MAX = 100
-"""How many requests can be assigned at once; as many as DynamoDB changes in one transaction."""
+"""The number of requests that can be assigned at once, the limit of DynamoDB's transactions."""
 FIRST_MESSAGE_ID = "firstMessageId"
-"""The member of a redriven message that holds the id it had when it was first sent."""
+"""The member of a redriven message with its original message id."""
 _WHAT = "ingest batcher message"
 
 
 @dataclass(frozen=True, slots=True)
 class FileRequest:
-    """One file to take in. `id` tells it from others of the table, and orders those of one time.
+    """A file to ingest. `id` is unique in the table, and orders requests of the same time.
 
-    `job_id` is the job that it was assigned to, if any, and `job_files` how many requests
-    that job has.
+    `job_id` is the job of an assigned request, and `job_files` the number of the job's requests.
     """
 
     table_id: TableId
@@ -33,47 +32,44 @@ class FileRequest:
 
 
 class FileRequests(Protocol):
-    """The requests that wait. Every call is durable when it returns."""
+    """The store of waiting requests. Every call is durable when it returns."""
 
     def add(self, requests: Sequence[FileRequest]) -> None:
-        """Keeps them. One whose id the table had before, sent or not, changes nothing."""
+        """Stores requests. Ignores a request with an earlier id of the table, sent or not."""
 
     def tables(self) -> tuple[TableId, ...]:
-        """The tables that requests wait for, those that are gone among them, by their ids.
+        """Returns the ids of tables with waiting requests, including deleted tables.
 
-        One whose first request is new may be missing for a moment.
+        A table whose first request is new may be missing for a moment.
         """
 
     def waiting(self, table_id: TableId) -> tuple[FileRequest, ...]:
-        """Those not marked as sent, oldest first. The newest may be missing for a moment."""
+        """Returns requests that are not sent, oldest first. The newest may be missing briefly."""
 
     def assign(self, job_id: str, requests: Sequence[FileRequest]) -> None:
-        """Gives at most FILES_PER_JOB_MAX requests of one table to a job, all or none.
+        """Assigns at most FILES_PER_JOB_MAX requests of one table to a job, all or none.
 
-        ConflictError if one of them is in a job already, or was sent.
+        ConflictError if a request is already assigned or sent.
         """
 
     def mark_sent(self, requests: Sequence[FileRequest]) -> None:
-        """Takes the requests of one job off those that wait, all or none.
+        """Marks the requests of one job as sent, all or none.
 
-        Their ids are remembered for longer than a queue keeps a message.
+        Their ids are kept for longer than a queue keeps a message.
         """
 
     def discard(self, requests: Sequence[FileRequest]) -> None:
-        """Takes requests of one table off those that wait, because they never can be sent.
-
-        Their ids are remembered as those of sent ones are.
-        """
+        """Discards requests of one table that can never be sent. Their ids are kept alike."""
 
     def remove_before(self, time_ms: int) -> int:
-        """Forgets the ids of requests that were received before that and sent. Returns how many."""
+        """Deletes the ids of requests received before and sent. Returns the number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a message asks for: files of a table that is named by name or by id.
+    """Files of a table with a name or an id.
 
-    `message_id` is the id that the message had when it was first sent, if it was redriven.
+    `message_id` is the original id of a redriven message.
     """
 
     files: tuple[str, ...]
@@ -82,7 +78,7 @@ class Submission:
     message_id: str | None = None
 
     def to_message(self) -> str:
-        """The body that `submission_from_message` reads. InvalidRequestError if it is too large."""
+        """Returns the message's body. InvalidRequestError if it is too large."""
         raw: dict[str, object] = {"files": list(self.files)}
         if self.table_name is not None:
             raw["tableName"] = self.table_name
@@ -94,9 +90,9 @@ class Submission:
 
 
 def submission_from_message(body: str) -> Submission:
-    """Parses a message (docs/formats.md, "Ingest batcher messages"). Unknown members are ignored.
+    """Parses a message (docs/formats.md, "Ingest batcher messages"). Ignores unknown members.
 
-    InvalidRequestError says which member is wrong.
+    InvalidRequestError names an invalid member.
     """
     parsed = parse_files_message(body, _WHAT, FIRST_MESSAGE_ID)
     check_id(parsed.id or "", f'{_WHAT}: "{FIRST_MESSAGE_ID}"')

@@ -1,6 +1,6 @@
-"""Messages that name files of a table (docs/formats.md, "Message conventions").
+"""Messages with files of a table (docs/formats.md, "Message conventions").
 
-Whoever sends them may be anybody, so each member is checked before it goes anywhere.
+Senders are not trusted, so each member is validated before use.
 """
 
 import json
@@ -15,7 +15,7 @@ _ID_BYTES_MAX = 500
 
 
 def parse_object(body: str, what: str) -> dict[str, Any]:
-    """The members of a message that is called `what`. InvalidRequestError if it is no object."""
+    """Returns the members of a message. InvalidRequestError, which names `what`, if it has none."""
     try:
         raw = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -26,7 +26,7 @@ def parse_object(body: str, what: str) -> dict[str, Any]:
 
 
 def text_of(value: Any, what: str) -> str:
-    """The text that a JSON value stands for: `5.0` is "5", `true` is "true".
+    """Returns a JSON value as text: `5.0` as "5", `true` as "true".
 
     InvalidRequestError for null, a list, an object, or a number that is not finite.
     """
@@ -44,28 +44,27 @@ def text_of(value: Any, what: str) -> str:
 
 
 def optional_text(raw: dict[str, Any], member: str, what: str) -> str | None:
-    """The text of a member, None if it is missing or null."""
+    """Returns the text of a member, None if it is missing or null."""
     value = raw.get(member)
     return None if value is None else text_of(value, f'{what}: "{member}"')
 
 
 def check_text(text: str, what: str) -> None:
-    """InvalidRequestError for characters that no path, name or key of any store can have."""
+    """Raises InvalidRequestError for characters that no path, name or key can have."""
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise InvalidRequestError(f"{what} has a character that is no text: {text[:100]!r}")
 
 
 def check_id(value: str, what: str) -> None:
-    """InvalidRequestError if it is too long for a part of a key."""
+    """Raises InvalidRequestError if the id is too long for a part of a key."""
     if len(value.encode()) > _ID_BYTES_MAX:
         raise InvalidRequestError(f"{what} is longer than {_ID_BYTES_MAX} bytes")
 
 
 def body_with_id(body: str, member: str, message_id: str) -> str:
-    """Returns the body with the message's id as that member, unless the sender gave one.
+    """Returns the body with the message's id as that member, unless it has one.
 
-    For a message that is sent again and so gets another id. A body that is not a JSON object is
-    returned unchanged.
+    Sending a message again changes its id. A body that is not a JSON object is returned unchanged.
     """
     try:
         raw = json.loads(body)
@@ -78,9 +77,9 @@ def body_with_id(body: str, member: str, message_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FilesMessage:
-    """Files, maybe none, for a table that is named by its name or its id.
+    """Files, maybe none, of a table with a name or an id.
 
-    `id` is the job's, or another that the message is known by.
+    `id` is the job's id, or another id of the message.
     """
 
     files: tuple[str, ...]
@@ -90,9 +89,9 @@ class FilesMessage:
 
 
 def parse_files_message(body: str, what: str, id_member: str = "id") -> FilesMessage:
-    """Parses a message that is called `what`. Unknown members are ignored.
+    """Parses a message. Ignores unknown members.
 
-    InvalidRequestError says which member is wrong.
+    InvalidRequestError names `what` and the invalid member.
     """
     check_message_size(body, what)
     raw = parse_object(body, what)
@@ -107,7 +106,7 @@ def parse_files_message(body: str, what: str, id_member: str = "id") -> FilesMes
 
 
 def check_message_size(body: str, what: str) -> None:
-    """InvalidRequestError if no queue takes it."""
+    """Raises InvalidRequestError if the message exceeds the limit of queues."""
     size = len(body.encode(errors="replace"))
     if size > MESSAGE_BYTES_MAX:
         raise InvalidRequestError(

@@ -12,7 +12,7 @@ _WHAT = "ingest message"
 
 @dataclass(frozen=True, slots=True)
 class IngestJob:
-    """Files to take in under an id. The table is named by `table_name` or by `table_id`."""
+    """An ingest of files into the table with `table_name` or `table_id`."""
 
     id: str
     files: tuple[str, ...]
@@ -21,11 +21,11 @@ class IngestJob:
 
     @property
     def request(self) -> str:
-        """What the job asks for: the same id may come again only with this."""
+        """The job's request, which a repetition of its id must equal."""
         return json.dumps(sorted(self.files), separators=(",", ":"))
 
     def to_message(self) -> str:
-        """The body that `ingest_job_from_message` reads. InvalidRequestError if it is too large."""
+        """Returns the message's body. InvalidRequestError if it is too large."""
         raw: dict[str, Any] = {"id": self.id, "files": list(self.files)}
         if self.table_name is not None:
             raw["tableName"] = self.table_name
@@ -37,16 +37,16 @@ class IngestJob:
 
 
 def new_job_id() -> str:
-    """A fresh id for a job whose sender gave none."""
+    """Returns a random id for a job without one."""
     return uuid.uuid4().hex
 
 
 def ingest_job_from_message(body: str, message_id: str) -> IngestJob:
-    """Parses a message; its own id stands in for a missing job id. Unknown members are ignored.
+    """Parses a message. The message's id replaces a missing job id. Ignores unknown members.
 
-    InvalidRequestError says which member is wrong.
+    InvalidRequestError names an invalid member.
     """
-    told = parse_files_message(body, _WHAT)
-    job_id = told.id or message_id
+    message = parse_files_message(body, _WHAT)
+    job_id = message.id or message_id
     check_id(job_id, f'{_WHAT}: "id"')
-    return IngestJob(job_id, told.files, told.table_name, told.table_id)
+    return IngestJob(job_id, message.files, message.table_name, message.table_id)

@@ -1,8 +1,8 @@
-"""Which process is which, and whether it is alive.
+"""Identities of processes, and whether a process is alive.
 
-A process is named by its id and its start, because ids are used again: `4711@8123-5f0c61a2-12`.
-On Linux the start is counted in ticks since boot, which setting the clock does not move; after
-it stand the boot and the process namespace, because in each of them ids begin anew.
+An identity is the process id and the start, because ids are reused: `4711@8123-5f0c61a2-12`. On
+Linux the start is in ticks since boot, which do not depend on the clock, followed by the boot id
+and the process namespace, because each of them has its own process ids.
 """
 
 import functools
@@ -23,15 +23,15 @@ _START_TOLERANCE_MS = 2000
 
 
 def this_process() -> str:
-    """The name of this process."""
+    """Returns the identity of this process."""
     return _name_of(os.getpid())
 
 
 def is_alive(process: str) -> bool:
-    """Whether the process of that name is running. One that only waits to be reaped is not.
+    """Returns whether the process runs. A zombie does not.
 
-    A process in another namespace, as in a container beside this one, cannot be seen from
-    here, and so is not said to be dead. UnavailableError if the system cannot tell for now.
+    A process in another namespace, for example of another container, is not visible and counts as
+    alive. UnavailableError if the system call fails for a transient reason.
     """
     pid, _, started = process.partition("@")
     start, _, place = started.partition("-")
@@ -54,7 +54,7 @@ def _name_of(pid: int) -> str:
 
 
 def _place() -> str | None:
-    """The boot and the process namespace; None where the system does not tell."""
+    """Returns the boot id and the process namespace, None on systems without /proc."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text()
         return f"{boot[:8]}-{(_PROC / 'self/ns/pid').stat().st_ino}"
@@ -64,9 +64,9 @@ def _place() -> str | None:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """When the process started; None if it is gone, or only waits to be reaped."""
+    """Returns the start of the process, None if it has ended or is a zombie."""
     try:
-        # The program's name comes first, in brackets, and may have anything in it.
+        # The program's name, in brackets, may contain any character.
         fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError as error:
         _raise_if_transient(error)
@@ -75,7 +75,7 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def _raise_if_transient(error: OSError) -> None:
-    """A process that cannot be looked up for now is not dead."""
+    """Raises UnavailableError for a transient error, after which the process may be alive."""
     if is_transient(error):
         raise UnavailableError(f"cannot read {error.filename}: {describe_error(error)}") from error
 
@@ -98,7 +98,7 @@ def _started_ms(process: psutil.Process) -> int:
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Makes SIGTERM end the block as Ctrl-C does, so that its worker processes are stopped."""
+    """Makes SIGTERM raise KeyboardInterrupt in the block, which stops its worker processes."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
