@@ -125,9 +125,9 @@ def find_subtree_fault(
     for partition in below:
         parent_id = partition.parent_id
         if parent_id is None or parent_id not in regions:
-            return f"partition {partition.id} comes without its parent {parent_id} before it"
+            return f"partition {partition.id} does not follow its parent {parent_id}"
         if partition.id in regions:
-            return f"partition {partition.id} comes twice"
+            return f"partition {partition.id} is listed twice"
         regions[partition.id] = partition.region
         levels[partition.id] = levels[parent_id] + 1
         children.setdefault(parent_id, []).append(partition.region)
@@ -135,7 +135,7 @@ def find_subtree_fault(
         return f"the split is {max(levels.values())} levels deep: at most {levels_max}"
     for partition in below:
         if partition.is_leaf == (partition.id in children):
-            return f"partition {partition.id} has the wrong mark: leaf is {partition.is_leaf}"
+            return f"partition {partition.id} has a wrong leaf mark: {partition.is_leaf}"
     for parent_id, parts in children.items():
         if not tiles(regions[parent_id], parts):
             return f"the children of partition {parent_id} do not tile its region"

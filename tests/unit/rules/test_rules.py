@@ -6,9 +6,9 @@ Tests are named by file and test; those without a file are below. `tests/statefu
 `tests/system/test_killed_processes.py` hold all of the rules at once.
 
 Rule 1, exactly once
-- ids: unit/statestore/test_transactions.py `a_job_id_that_comes_again_changes_nothing`,
-  `a_job_id_that_comes_again_with_other_files_is_refused`,
-  `a_redelivered_request_is_already_done_although_it_wrote_files_of_its_own`
+- ids: unit/statestore/test_transactions.py `a_repeated_job_id_changes_nothing`,
+  `a_repeated_job_id_with_other_files_is_refused`,
+  `a_redelivered_request_with_its_own_files_is_already_done`
 - their memory: same, `an_applied_id_is_remembered_for_thirty_days_of_entry_time`;
   `rule_1_a_message_older_than_the_memory_of_ids_is_rejected`
 - two runs at once: unit/ingest/test_ingest.py `two_runs_of_one_job_at_once_commit_once`;
@@ -18,27 +18,27 @@ Rule 1, exactly once
   `an_append_with_a_lost_response_is_recognised`
 
 Rule 2, nothing committed is lost and nothing uncommitted seen
-- versions: unit/statestore/test_transactions.py `a_version_shows_what_was_there_then`;
+- versions: unit/statestore/test_transactions.py `a_version_shows_the_state_at_its_time`;
   unit/query/test_run.py `version_returns_its_rows`,
   `version_below_the_horizon_is_refused_with_the_oldest`
 - files above a leaf: `rule_2_rows_of_a_file_above_its_leaves_are_seen_once`
 - a partition's references only: unit/statestore/test_transactions.py
   `a_compaction_removes_only_its_partitions_references`
-- all rows belong to a reference: same, `files_whose_rows_could_not_all_be_seen_are_refused`,
-  `a_push_down_that_leaves_out_rows_is_refused`
+- all rows belong to a reference: same, `files_with_unreferenced_rows_are_refused`,
+  `a_push_down_that_omits_rows_is_refused`
 - rows that were lost on the way: unit/compaction/test_running.py
   `an_input_with_fewer_rows_than_the_state_says_loses_nothing`
 - filters and aggregations: unit/processing/test_any_history.py; test_changes.py
   `a_compaction_ages_off_by_the_time_that_its_job_was_created`,
-  `a_job_of_before_a_change_is_given_up`, `an_old_version_has_its_own_time`
+  `a_job_from_before_a_change_is_abandoned`, `an_old_version_has_its_own_time`
 - iterators: unit/processing/test_any_history.py; unit/iterators/test_queries.py
-  `what_an_iterator_may_not_do_fails_with_its_name_and_key`,
-  `an_iterator_sees_all_rows_of_a_key_whatever_is_asked_for`
+  `an_iterators_violation_is_reported_with_its_name_and_key`,
+  `an_iterator_receives_all_rows_of_a_key_in_any_query`
 
 Rule 3, nothing live is overwritten
 - fresh names: `rule_3_two_runs_in_the_same_millisecond_write_to_different_names`,
   `rule_3_an_object_that_is_there_is_not_overwritten`;
-  unit/statestore/test_transactions.py `a_path_that_is_known_is_refused`
+  unit/statestore/test_transactions.py `a_path_that_exists_is_refused`
 - late commits: same, `a_commit_of_a_run_older_than_half_the_orphan_age_is_refused`,
   `the_run_start_in_a_files_name_counts_too`
 - orphans: unit/garbage_collection/test_orphans.py `rule_3_...`;
@@ -49,7 +49,7 @@ Rule 4, nothing stays locked
 - release: unit/compaction/test_creation.py `rule_4_jobs_whose_lease_ran_out_...`;
   unit/statestore/test_transactions.py `of_several_jobs_only_the_expired_are_released`
 - jobs whose iterator failed: unit/iterators/test_compaction.py
-  `a_failure_is_recorded_and_the_files_are_free_in_five_minutes`
+  `a_failure_is_recorded_and_the_files_are_released_in_five_minutes`
 - commits of released jobs: same, `a_commit_is_valid_exactly_while_its_job_holds_its_files`
 - ids of released jobs: same, `the_id_of_a_released_job_is_never_used_again`
 - dispatch: unit/compaction/test_creation.py `jobs_are_assigned_then_sent_then_recorded`,

@@ -45,7 +45,7 @@ class AddFiles(Transaction):
     def validate(self, fold: Fold) -> Verdict:
         fault = find_run_fault(fold, self.run_start_ms, [n.file.path for n in self.files])
         if fault is None and len({n.file.path for n in self.files}) < len(self.files):
-            fault = f"job {self.id} names a file twice"
+            fault = f"job {self.id} lists a file twice"
         for new in self.files:
             fault = fault or _find_new_file_fault(fold, new)
         return refused(fault) if fault else APPLY
@@ -81,7 +81,7 @@ def find_run_fault(fold: Fold, run_start_ms: int, paths: list[str]) -> str | Non
         )
     for path in paths:
         if find_file(fold, path) is not None:
-            return f"file {path} is known already: every run writes to fresh names"
+            return f"file {path} exists already (expected a new name for each run)"
     return None
 
 
@@ -95,7 +95,7 @@ def _find_new_file_fault(fold: Fold, new: NewFile) -> str | None:
             return f"file {new.file.path} has {rows} rows in partition {partition_id}: at least 1"
         partitions.append(partition)
     if not partitions:
-        return f"file {new.file.path} comes without a reference"
+        return f"file {new.file.path} has no reference"
     return (
         find_file_fault(new.file, partitions[0].region)
         or _find_rows_fault(new, partitions)

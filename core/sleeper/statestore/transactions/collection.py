@@ -97,7 +97,7 @@ class FilesCollected(Transaction):
         for path, file in zip(self.paths, files, strict=True):
             if file is not None and file.collecting is None:
                 return refused(f"file {path} is not being collected")
-        return APPLY if any(files) else already_done("the files are forgotten already")
+        return APPLY if any(files) else already_done("the files are removed already")
 
     def apply(self, fold: Fold) -> None:
         for path in self.paths:

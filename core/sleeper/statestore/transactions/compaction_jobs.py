@@ -54,7 +54,9 @@ class AssignFiles(Transaction):
             if job.job_id in ids or fold.applied(job.job_id, JOB_KIND):
                 return refused(f"compaction job id {job.job_id} was used before")
             if len(set(claims)) < len(claims) or not taken.isdisjoint(claims):
-                return refused(f"compaction job {job.job_id} takes a file that is taken already")
+                return refused(
+                    f"compaction job {job.job_id} has a file of another job of the transaction"
+                )
             fault = _find_job_fault(fold, job)
             if fault:
                 return refused(fault)
@@ -97,7 +99,7 @@ class RenewLeases(Transaction):
         if not held:
             return refused(f"compaction job {', '.join(self.job_ids)} holds no files any more")
         if min(held) >= self.lease_expiry_ms:
-            return already_done("the leases last as long already")
+            return already_done("the leases do not expire earlier")
         return APPLY
 
     def apply(self, fold: Fold) -> None:
@@ -125,7 +127,7 @@ class ShortenLeases(Transaction):
     def validate(self, fold: Fold) -> Verdict:
         held = [e for j in self.job_ids if (e := _lease_expiry(fold, j)) is not None]
         if not held or max(held) <= self.lease_expiry_ms:
-            return already_done("the leases end as soon already")
+            return already_done("the leases do not expire later")
         return APPLY
 
     def apply(self, fold: Fold) -> None:

@@ -51,7 +51,9 @@ class CreateHold(Transaction):
             return APPLY
         if found[0] != self.version:
             return refused(f"hold {self.id} keeps version {found[0]}, not {self.version}")
-        return APPLY if found[1] < self.expiry_ms else already_done("it lasts as long already")
+        return (
+            APPLY if found[1] < self.expiry_ms else already_done("the hold does not expire earlier")
+        )
 
     def apply(self, fold: Fold) -> None:
         fold.run(
@@ -73,11 +75,13 @@ class RenewHold(Transaction):
     def validate(self, fold: Fold) -> Verdict:
         found = fold.row("SELECT version, expiry FROM holds WHERE id = ?", (self.hold_id,))
         if found is None:
-            return refused(f"hold {self.hold_id} is gone: it expired or was released")
+            return refused(f"hold {self.hold_id} does not exist: it expired or was released")
         fault = find_version_fault(fold, found[0])
         if fault:
             return refused(fault)
-        return APPLY if found[1] < self.expiry_ms else already_done("it lasts as long already")
+        return (
+            APPLY if found[1] < self.expiry_ms else already_done("the hold does not expire earlier")
+        )
 
     def apply(self, fold: Fold) -> None:
         fold.run("UPDATE holds SET expiry = ? WHERE id = ?", (self.expiry_ms, self.hold_id))
@@ -94,7 +98,7 @@ class ReleaseHold(Transaction):
 
     def validate(self, fold: Fold) -> Verdict:
         if fold.row("SELECT 1 FROM holds WHERE id = ?", (self.hold_id,)) is None:
-            return already_done(f"hold {self.hold_id} is gone already")
+            return already_done(f"hold {self.hold_id} does not exist")
         return APPLY
 
     def apply(self, fold: Fold) -> None:
@@ -133,7 +137,7 @@ class DeleteFollower(Transaction):
 
     def validate(self, fold: Fold) -> Verdict:
         if fold.row("SELECT 1 FROM followers WHERE name = ?", (self.name,)) is None:
-            return already_done(f"follower {self.name} is gone already")
+            return already_done(f"follower {self.name} does not exist")
         return APPLY
 
     def apply(self, fold: Fold) -> None:

@@ -36,9 +36,9 @@ class SplitPartition(Transaction):
         if leaf is None:
             return refused(f"partition {self.partition_id} is unknown")
         if not leaf.is_leaf:
-            return refused(f"partition {self.partition_id} is no leaf any more")
+            return refused(f"partition {self.partition_id} is no longer a leaf")
         if not self.descendants:
-            return refused(f"the split of partition {self.partition_id} has no parts")
+            return refused(f"the split of partition {self.partition_id} has no new partitions")
         for partition in self.descendants:
             if find_partition(fold, partition.id) is not None:
                 return refused(f"partition id {partition.id} was used before")

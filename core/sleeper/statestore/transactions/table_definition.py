@@ -59,9 +59,11 @@ class InitialiseTable(Transaction):
             return refused("a table needs a root partition")
         root, *below = self.partitions
         if root.parent_id is not None or root.region != whole_region(schema):
-            return refused(f"partition {root.id} comes first but is no root of the whole key space")
+            return refused(
+                f"partition {root.id} is first but is not the root of the whole key space"
+            )
         if root.is_leaf == bool(below):
-            return refused(f"partition {root.id} has the wrong mark: leaf is {root.is_leaf}")
+            return refused(f"partition {root.id} has a wrong leaf mark: {root.is_leaf}")
         fault = find_subtree_fault(root.id, root.region, below, levels_max=None)
         return refused(fault) if fault else APPLY
 
@@ -102,7 +104,7 @@ class ChangeProcessing(Transaction):
             check_table_processing(after, schema_from_json(schema))
         except InvalidRequestError as error:
             return refused(str(error))
-        return already_done("it is so already") if after == before else APPLY
+        return already_done("the processing is unchanged") if after == before else APPLY
 
     def apply(self, fold: Fold) -> None:
         after = processing_to_json(self.after(_current_processing(fold)))
