@@ -89,10 +89,9 @@ class CommitMessage:
     @property
     def run(self) -> JobRunRef | None:
         """The run to record the outcome for, if any."""
-        event = self.event
-        return event and JobRunRef(
-            self.table_id, event.job_id, event.kind, event.run_id, event.task_id
-        )
+        if (event := self.event) is None:
+            return None
+        return JobRunRef(self.table_id, event.job_id, event.kind, event.run_id, event.task_id)
 
     def to_json(self) -> str:
         """Returns the body of the message."""
