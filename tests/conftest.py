@@ -39,7 +39,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture
 def data_bucket(s3_server: S3Server) -> Bucket:
-    """A place in a bucket for this test alone."""
+    """Returns a bucket prefix of one test."""
     return s3_server.bucket(DATA_BUCKET, f"test-{uuid.uuid4().hex}")
 
 
@@ -58,7 +58,7 @@ def dynamo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoSe
 
 @pytest.fixture(scope="session")
 def ministack_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
-    """An emulator of AWS, of this worker's tests."""
+    """An emulator of AWS, one per worker."""
     with ministack(tmp_path_factory.mktemp("ministack")) as server:
         yield server
 
@@ -67,5 +67,5 @@ def ministack_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minis
 def aws_servers(
     s3_server: S3Server, dynamo_server: DynamoServer, ministack_server: Ministack
 ) -> AwsServers:
-    """What an AWS instance needs: see `tests.servers.aws_instance`."""
+    """Returns the servers of an AWS instance."""
     return AwsServers(s3_server, dynamo_server, ministack_server)

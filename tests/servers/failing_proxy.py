@@ -1,4 +1,4 @@
-"""A proxy in front of a server, which answers requests with 500 for as long as it is told to."""
+"""A proxy in front of a server that answers requests with status 500 while it is set to fail."""
 
 import contextlib
 import threading

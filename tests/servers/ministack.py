@@ -23,7 +23,7 @@ _PYTHON = Path(sys.prefix) / "servers" / "bin" / "python"
 
 @dataclass(frozen=True)
 class Ministack:
-    """A running server. Its clock goes ahead when told, and never back."""
+    """A running server. A test can advance its clock, but not set it back."""
 
     url: str
     _clock: Path

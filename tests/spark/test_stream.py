@@ -1,4 +1,4 @@
-"""Streams into and out of tables, through Spark itself: every row once, whatever is repeated."""
+"""Streams into and out of tables deliver every row once, also on repetition."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def copy_available_rows(
     checkpoint: Path,
     **options: object,
 ) -> StreamingQuery:
-    """A streaming query from one table to another, until it has come to the newest version."""
+    """Streams all available rows from one table to another and returns the query."""
     rows = spark.readStream.format("sleeper").options(**named(source, **options)).load()
     sink = rows.writeStream.format("sleeper").options(**named(target))
     sink = sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)

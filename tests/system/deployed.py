@@ -61,23 +61,23 @@ class DeployedInstance:
         return found
 
     def function_environment(self, name: str) -> dict[str, str]:
-        """What a function is told."""
+        """Returns the environment of a function."""
         told = self.client("lambda").get_function_configuration(FunctionName=name)
         return dict(told["Environment"]["Variables"])
 
     def tell_function(self, name: str, variables: Mapping[str, str]) -> None:
-        """Adds to what a function is told."""
+        """Adds variables to the environment of a function."""
         told = {**self.function_environment(name), **variables}
         self.client("lambda").update_function_configuration(
             FunctionName=name, Environment={"Variables": told}
         )
 
     def role_of_function(self, name: str) -> str:
-        """The ARN of the role that a function works under."""
+        """Returns the ARN of the role of a function."""
         return str(self.client("lambda").get_function_configuration(FunctionName=name)["Role"])
 
     def task_environment(self, family: str) -> dict[str, str]:
-        """What the tasks of a definition are told."""
+        """Returns the environment of the tasks of a definition."""
         told = self.client("ecs").describe_task_definition(taskDefinition=family)
         (container,) = told["taskDefinition"]["containerDefinitions"]
         return {each["name"]: each["value"] for each in container["environment"]}
@@ -149,7 +149,7 @@ def deployed(
 
 
 def deploy(client: Client, output: Path) -> DeployedInstance:
-    """Makes the stack of a folder of templates, or updates it."""
+    """Creates or updates the stack of a folder of templates."""
     _bootstrap(client)
     (template,) = (p for p in output.glob("*.template.json") if ".nested." not in p.name)
     name = template.name.removesuffix(".template.json")
@@ -170,7 +170,7 @@ def deploy(client: Client, output: Path) -> DeployedInstance:
 
 
 def destroy(instance: DeployedInstance) -> None:
-    """Deletes the stack, but what it is told to keep."""
+    """Deletes the stack except for retained resources."""
     formation = instance.client("cloudformation")
     formation.delete_stack(StackName=instance.stack_name)
     config = {"Delay": _POLL_SECONDS, "MaxAttempts": _POLLS_MAX}
@@ -179,7 +179,7 @@ def destroy(instance: DeployedInstance) -> None:
 
 
 def _bootstrap(client: Client) -> None:
-    """What `cdk bootstrap` leaves: the number of its version."""
+    """Stores the version number that `cdk bootstrap` stores."""
     client("ssm").put_parameter(
         Name=_BOOTSTRAP_VERSION, Value=_BOOTSTRAP, Type="String", Overwrite=True
     )

@@ -4,9 +4,8 @@
         running.kill("ingest")
 
 Each task that RunTask was asked for becomes a process of its container's entry point, once, with
-its definition's environment and role; ECS is told of its end. Each function from an image becomes
-a process that calls its handler under its role, and a poller does what its event source says.
-Nothing else is helped along.
+its definition's environment and role; its end is reported to ECS. Each function from an image
+becomes a process that calls its handler under its role, with a poller for its event source.
 """
 
 import contextlib
@@ -57,7 +56,7 @@ class Launcher:
         return len(self._tasks)
 
     def look(self) -> None:
-        """Starts what was asked for since, and tells of what has ended."""
+        """Starts requested tasks and reports ended ones."""
         ecs = self._client("ecs")
         for cluster in ecs.list_clusters()["clusterArns"]:
             self._end_tasks(ecs, cluster)
@@ -120,7 +119,7 @@ class Launcher:
         return {**here, **self.environment, **role_told, **told, "TMPDIR": str(disk)}
 
     def poll_queue(self, function: str, source: Mapping[str, Any], stop: threading.Event) -> None:
-        """Feeds a function from its queue, as its event source says, until told to stop."""
+        """Feeds a function from its queue by its event source, until the stop event is set."""
         sqs = self._client("sqs")
         queue = sqs.get_queue_url(QueueName=source["EventSourceArn"].rpartition(":")[2])["QueueUrl"]
         told = self.instance.function_environment(function)
