@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _command(chosen: argparse.Namespace) -> str:
-    """What measures the same again, wherever its files lie."""
+    """Returns the command that repeats the measurement."""
     words = ["python -m benchmarks", *chosen.names]
     words += [f"--rows {chosen.rows}"] if chosen.rows is not None else []
     return " ".join([*words, f"--repeats {chosen.repeats}"])

@@ -84,7 +84,7 @@ def ours(watch: Watch, root: str, paths: list[str], folder: str) -> None:
     shutil.rmtree(place, ignore_errors=True)
     spill = place / "spill"
     spill.mkdir(parents=True)
-    # The table's data lies where its inputs are; what is written there is taken away again.
+    # The table's data is beside its inputs; outputs are deleted afterwards.
     data = DataRoot(inputs)
     database = InstanceDatabase(place / "instance.db")
     database.create()

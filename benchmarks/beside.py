@@ -12,10 +12,10 @@ from sleeper.properties.engine import MERGE_MEMORY_BYTES
 MEMORY_BYTES = MERGE_MEMORY_BYTES.default or 0
 THREADS = 2
 PEERS_DIFFER = (
-    "The peers sort what is sorted already: they cannot be told. They write neither sketches nor"
-    " key filters, commit nothing, and do not wait for the disk; ours does all that.",
-    f"Everyone has {MEMORY_BYTES >> 20:,} MiB by its own settings and {THREADS} threads, and"
-    " writes zstd at level 1; row groups and pages are as each makes them.",
+    "The peers sort sorted input again, because they cannot declare its order. They write neither"
+    " sketches nor key filters, commit nothing, and do not synchronize the disk. Sleeper does.",
+    f"Each has {MEMORY_BYTES >> 20:,} MiB by its own settings and {THREADS} threads, and writes"
+    " zstd at level 1, with its own sizes of row groups and pages.",
 )
 
 

@@ -111,7 +111,7 @@ def _cpu_seconds_of_all() -> float:
     """Of this process and those below it, Spark's Java and its Python workers among them."""
     own = psutil.Process()
     times = [each.cpu_times() for each in (own, *own.children(recursive=True))]
-    # Workers that ended are in the times of whoever started them.
+    # The times of ended workers count for their parent.
     return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 

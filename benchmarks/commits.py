@@ -57,7 +57,7 @@ def measure(settings: Settings) -> Result:
     )
     work = (
         f"{commits:,} transactions, each of which adds a file with a reference: validated,"
-        " logged and folded, and on disk before the writer hears of it. Threads of one process"
+        " logged and folded, and on disk before the commit returns. Threads of one process"
         " share the synchronisation of those that wait together."
     )
     return Result("commits", work, figures)

@@ -25,7 +25,7 @@ from sleeper.tables.table_ref import TableRef
 _COMMITS = 3_000
 _TABLES = 100
 _BATCH = 10
-# What Lambda tells a function of itself.
+# The Lambda context.
 _CONTEXT = SimpleNamespace(
     function_name="commit_transactions",
     memory_limit_in_mb=512,
@@ -73,7 +73,7 @@ def ours(watch: Watch, folder: str, commits: int, tables: int, in_batch: int) ->
         opened = "sleeper.workers.lambda_function._opened"
         with mock.patch(opened, return_value=instance), watch:
             returned = [handler(event, _CONTEXT)["batchItemFailures"] for event in events]
-        check(not any(returned), "messages were given back")
+        check(not any(returned), "messages were returned")
         found = 0
         for ref in refs:
             with instance.tables.state(ref.id).reading() as state:

@@ -72,7 +72,7 @@ def measure(settings: Settings) -> Result:
     figures += [figure(f"{name}, peak", found, "MiB") for name, found in peaks.items()]
     work = (
         f"{FILES} sorted files of {rows_each:,} rows → 1 with its sketch, committed; raw"
-        " DataFusion merges (told that its inputs are sorted) and writes one file, and commits"
+        " DataFusion merges its declared sorted inputs and writes one file, and commits"
         f" nothing. A quarter is {FILES} files of {rows_each // _GROWTH:,} rows."
     )
     return Result("compaction", work, tuple(figures))

@@ -36,5 +36,5 @@ def measure(settings: Settings) -> Result:
     runs = run_by_turns(tasks, max(1, settings.repeats - 1))
     figures, comparisons = merges_beside(rows, runs, peers)
     work = f"{compaction.FILES} sorted files of {rows_each:,} rows → 1 sorted Parquet file."
-    notes = (*PEERS_DIFFER, "DataFusion alone is told that its inputs are sorted, and merges.")
+    notes = (*PEERS_DIFFER, "Only DataFusion declares its inputs as sorted, and merges them.")
     return Result("compaction-peers", work, tuple(figures), tuple(comparisons), notes)

@@ -20,7 +20,7 @@ class CountingProxy:
     methods: Counter[str] = field(default_factory=Counter)
 
     def taken(self) -> int:
-        """How many requests there were since this was asked last."""
+        """Returns the number of requests since the last call."""
         count = self.methods.total()
         self.methods.clear()
         return count

@@ -23,7 +23,7 @@ _TRACKER_DAYS = 30
 
 @contextmanager
 def dynamo_instance(folder: Path) -> Iterator[Instance]:
-    """In a folder that is made anew: index and objects, and the copies of the tables' states."""
+    """Yields an instance in a new folder, with index, objects and copies of tables' states."""
     shutil.rmtree(folder, ignore_errors=True)
     place, copies = folder / "instance", folder / "copies"
     copies.mkdir(parents=True)

@@ -75,8 +75,8 @@ def measure(settings: Settings) -> Result:
     ]
     work = (
         f"A table of {FILES} files of {rows_each:,} rows that all may hold every key by their"
-        " bounds, in one leaf, on local disk. Each question is asked once, one after another,"
-        f" of a warm process with {_THREADS} threads. Ranges come in key order."
+        " bounds, in one leaf, on local disk. Each query runs once, one after another,"
+        f" in a warm process with {_THREADS} threads. Ranges come in key order."
     )
     return Result("lookup-peers", work, tuple(figures), tuple(comparisons), tuple(notes))
 
@@ -139,7 +139,7 @@ def _home(peer: Installed, table: Path) -> Path:
 
 
 def _built(peer: Installed, table: Path, files: list[str]) -> float:
-    """Makes the peer's own copy once; how many seconds it took."""
+    """Creates the peer's own copy, and returns the time in seconds."""
     home = _home(peer, table)
     done = home.with_suffix(".json")
     if not done.exists():

@@ -92,7 +92,7 @@ def ours(
         counted = _Asker(home, spill, S3Server(proxy.endpoint, server.credentials).bucket("data"))
         counted.keys(present[:1])
         answer = {"fresh": float(proxy.taken())}
-        # After this, every file was asked for once.
+        # After this, every file has been requested once.
         counted.keys(present[-100:])
         proxy.taken()
         answer |= _requests(present, counted, proxy.taken, choice, rows)

@@ -53,7 +53,7 @@ class Task:
 
 
 class TaskFailedError(Exception):
-    """The task's process did not end well; what it said is on standard error."""
+    """The task's process failed; its output is on standard error."""
 
 
 class Watch:
@@ -135,7 +135,7 @@ def _peak_bytes() -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError("this system does not tell the peak of resident memory")
+    raise RuntimeError("this system does not report the peak of resident memory")
 
 
 def _main() -> None:

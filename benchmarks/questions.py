@@ -1,6 +1,6 @@
 """Questions about a table of random rows, and what the right answers hold.
 
-The rows are read whole, once, and everyone is asked the same; see `peers/asking.py`.
+The rows are read once, and all peers receive the same queries; see `peers/asking.py`.
 """
 
 import json

@@ -48,7 +48,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One job done by several, side by side: what each took or reached, by name."""
+    """One job, with the time or rate of each competitor by name."""
 
     job: str
     figures: tuple[Figure, ...]
@@ -62,9 +62,9 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The figures of one benchmark. `work` says what was done, how often and with what.
+    """The figures of one benchmark. `work` describes the job and its data.
 
-    `notes` say what is not the same job.
+    `notes` describe differences between the competitors' jobs.
     """
 
     name: str

@@ -54,12 +54,12 @@ def measure(settings: Settings) -> Result:
         peaks = [answer["peak_mib"] for answer in answers[name]]
         figures += [
             figure(text, rates, "M rows/s"),
-            figure(f"the server's peak meanwhile, {name}", peaks, "MiB"),
+            figure(f"the server's peak memory, {name}", peaks, "MiB"),
         ]
     work = (
-        f"{rows:,} rows of a long and a text in a folder's instance, asked over loopback of a"
-        f" server with its default limits. {_CALLERS} callers with a connection each ask for"
-        f" {_POINTS:,} keys together; one caller reads everything."
+        f"{rows:,} rows of a long and a text in a folder's instance, over loopback from a"
+        f" server with its default limits. {_CALLERS} callers with one connection each look up"
+        f" {_POINTS:,} keys in total; one caller reads everything."
     )
     return Result("serve", work, tuple(figures))
 

@@ -1,4 +1,4 @@
-"""What a benchmark is told."""
+"""The settings of a benchmark."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -141,7 +141,7 @@ def _new_file(leaf: Partition, number: int) -> DataFile:
     within = leaf.region.ranges[0]
     low = str(within.min)
     path = new_data_path("0a0b0c0d", leaf.id, system_clock())
-    # The bounds take in the whole leaf, so that no plan is made easy by them.
+    # The bounds cover the whole leaf, so that they exclude nothing from a plan.
     high = "~" if within.max is None else _just_below(str(within.max))
     rows = 10_000 + number
     return DataFile(path, rows, 20 * rows, (low,), (high,))

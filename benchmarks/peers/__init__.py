@@ -1,7 +1,6 @@
-"""Others that do the same work, each a subprocess in a virtual environment of the peers' own.
+"""Peers that do the same work, each in a subprocess with the peers' virtual environment.
 
-A module here is a peer: functions for `benchmarks.measuring`, of which each does one job and
-says nothing about whether it was done well; that is checked by who asked. Nothing of the
-product is imported, since it is not installed there: `environment` makes that place, from
-the pins in `requirements.txt`.
+A module here is a peer: functions for `benchmarks.measuring` that run one job each. The caller
+checks the results. `environment` creates the virtual environment from the pins in `requirements.txt`. It
+does not contain the product, so peers do not import it.
 """

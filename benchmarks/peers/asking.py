@@ -1,8 +1,8 @@
-"""The same questions for everyone: keys and ranges, each answered and timed on its own.
+"""The same queries for all peers: keys and ranges, each timed separately.
 
-A file of questions is JSON: for each job its questions, of which the first `warm` are asked
-before the watch starts, and the rows that the others should find. Only what an answer holds
-is reported; whoever asked compares it.
+A file of queries is JSON: for each job its queries, of which the first `warm` run before the watch
+starts, and the rows that the others should return. The peer reports its results, and the caller
+compares them.
 """
 
 import json

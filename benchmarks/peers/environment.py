@@ -90,6 +90,6 @@ def _version(python: Path, peer: Peer) -> str | None:
 
 
 def _uv(*arguments: str) -> bool:
-    """Whether it did what it was told; if not it said why."""
+    """Returns whether the command succeeded. It prints the reason of a failure."""
     command = [sys.executable, "-m", "uv", *arguments, "--quiet"]
     return subprocess.run(command, check=False).returncode == 0

@@ -38,7 +38,7 @@ def build(watch: Watch, files: list[str], home: str) -> None:
 
 
 def lookup(watch: Watch, home: str, questions: str, **_: Any) -> dict[str, Any]:
-    """It starts as many threads as it likes: there is no telling it."""
+    """The number of threads cannot be configured."""
     with asyncio.Runner() as runner:
         db = runner.run(_open(home))
 

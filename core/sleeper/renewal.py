@@ -14,7 +14,7 @@ class Renewal:
     """Calls an action every period in a daemon thread, from `start` to `cancel`.
 
     An error in `ends_on` ends the renewal, and `error` keeps it. After any other SleeperError
-    the action is called again a period later. `name` stands in log lines, with `extra`.
+    the action is called again a period later. Log lines contain `name`, with `extra`.
     Leaving a `with` block waits for a running action, for `join_seconds` if given.
     """
 

@@ -95,7 +95,7 @@ def _table(request: GetTableRequest, connector: Connector) -> GetTableResponse:
 
 
 ATHENA_CALLER = "athena"
-"""The caller that stands for all users of Athena in a table's property of callers."""
+"""The caller in a table's property of callers that represents all users of Athena."""
 
 
 def athena_connector(instance: Instance) -> Connector:

@@ -176,7 +176,7 @@ def _are_one_region(before: Region, after: Region) -> bool:
     if len(different) != 1:
         return False
     ((low, high),) = different
-    # With one field, a gap has no rows for the query, or one of its leaves would lie between.
+    # With one field, a gap has no rows for the query, because no leaf is in between.
     return len(pairs) == 1 or low.max == high.min
 
 

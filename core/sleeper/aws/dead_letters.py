@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _LIST_SECONDS = 30
 _REDRIVE_SECONDS = 120
-# Without a wait SQS asks only some of its servers.
+# Without a wait, SQS queries only some of its servers.
 _WAIT_SECONDS = 1
 
 Page = list[Any]

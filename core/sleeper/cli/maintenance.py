@@ -56,7 +56,7 @@ def compact(
     full: Annotated[
         bool,
         typer.Option(
-            "--all", help="Compact all files of each leaf into one, whatever the strategy."
+            "--all", help="Compact all files of each leaf into one, regardless of the strategy."
         ),
     ] = False,
 ) -> None:

@@ -37,7 +37,7 @@ class Lease:
         self._renewal.__exit__(*error)
 
     def check(self) -> None:
-        """Raises StateMovedOnError if the job was released meanwhile."""
+        """Raises StateMovedOnError if the job has been released."""
         if self._renewal.error is not None:
             raise self._renewal.error
 

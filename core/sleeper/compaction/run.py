@@ -133,7 +133,7 @@ def _is_committed(store: StateStore, job_id: str, run_tracker: RunTracker) -> bo
 
 @dataclass(frozen=True, slots=True)
 class MergeJob:
-    """The merge of the rows of files that lie in a partition, into one file of it.
+    """A merge of the rows of a partition into one file.
 
     `step` is the table's processing at the time of the assignment. No version that sees the
     output is older, so every version filters the rows that are too old then.
@@ -148,13 +148,13 @@ class MergeJob:
 
     @property
     def row_count(self) -> int | None:
-        """The number of rows of the inputs, None if an input lies partly outside."""
+        """The number of rows of the inputs, None if an input is partly outside the partition."""
         if all(map(self.is_inside, self.inputs)):
             return sum(file.rows for file in self.inputs)
         return None
 
     def is_inside(self, file: DataFile) -> bool:
-        """Whether every row of the file lies in the partition."""
+        """Returns whether every row of the file is in the partition."""
         return self.partition.region.contains_bounds(file.smallest_key, file.largest_key)
 
     def regions(self) -> list[tuple[DataFile, tuple[Region, ...] | None]]:

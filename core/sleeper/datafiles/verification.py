@@ -39,7 +39,7 @@ _BATCH_ROWS = 16_384
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """A fault of a file, with its row group if it lies in one."""
+    """A fault of a file, with its row group if known."""
 
     path: str
     fault: str

@@ -49,7 +49,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class FileReference:
-    """The rows of a file that lie in a partition.
+    """The rows of a file in a partition.
 
     `rows` is exact, or an estimate once the reference was pushed down from a wider partition.
     """

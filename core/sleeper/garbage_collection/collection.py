@@ -128,7 +128,7 @@ def _collect(
         paths = tuple(f.path for f in files)
         (outcome,) = store.commit(CollectFiles(paths, horizon, claims.cursors))
         if outcome.refused:
-            # A hold or follower was created meanwhile.
+            # A hold or follower has been created since.
             refusals += 1
             if refusals == _REFUSALS_MAX:
                 raise ConflictError(f"nothing could be collected: {outcome.reason}")

@@ -1,11 +1,9 @@
 """The ingest batcher: many small files become few ingest jobs.
 
-A *request* names a file for a table. Requests wait until enough are there, by count, by size
-or by age, as the table's properties say; then they become a job for the queue that the
-table names. message -> requests, stored -> batches -> job id recorded on its requests ->
-job sent -> requests marked as sent.
+A *request* names a file for a table. When the pending requests reach the count, size or age of the
+table's properties, they become a job for the queue that the table names. message -> requests,
+stored -> batches -> job id recorded on its requests -> job sent -> requests marked as sent.
 
-What must hold: a request that came twice is one request; a request is in one job; a job
-is recorded before it is sent, so one that may not have been sent is sent again under the
-same id with the same files.
+Invariants: a duplicate request is one request; a request is in one job; a job is recorded before it
+is sent, so a job that may not have been sent is sent again with the same id and files.
 """

@@ -19,17 +19,16 @@ class RowIterator(Protocol):
     of a row key that the run has come in one run, though perhaps over many batches, so a last
     row may be carried over to the next batch.
 
-    *What it must keep.* Each batch that it gives has the schema exactly; no null in a field
-    that is not nullable; rows in key order, across batches too; row keys are those that came
-    in. It reads its input to the end. What it keeps is little: memory is not bounded for it.
+    *Guarantees of every iterator.* Each output batch has exactly the schema, without nulls in fields
+    that are not nullable. Rows are in key order, also across batches, and row keys are unchanged. The
+    iterator reads its input to the end, and keeps little state, because its memory is not limited.
 
-    *What a table's iterator must keep beside.* It runs on what it made before, in any order and
-    grouping: of some of the files of a leaf first and of its output with others later. So
-    `f(f(a) + f(b))` must be `f(a + b)`. It must not look at a clock (see `TimedIterator`).
+    *Guarantees of a table's iterator.* It runs on its own output, combined with other rows in any
+    order and grouping, so `f(f(a) + f(b))` must equal `f(a + b)`. It must not read a clock (see
+    `TimedIterator`).
 
-    It may raise ValueError when it is made, for a `config` that is wrong: then the property is
-    refused, or the query. Whatever else it raises, or raises later, fails the query or the
-    compaction with its name; nothing is lost.
+    The constructor raises ValueError for an invalid `config`, which refuses the property or query.
+    Any other error fails the query or the compaction with the iterator's name, and loses nothing.
     """
 
     def __init__(

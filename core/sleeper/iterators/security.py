@@ -8,13 +8,12 @@ import pyarrow.compute as pc
 
 
 class RowSecurity:
-    """Config `field,label,label,…`: a row passes if every label that it carries is given.
+    """Config `field,label,label,…`: a row passes if the config contains all of its labels.
 
-    The field is a string of labels with commas between them, or a list of strings. A row
-    without labels passes everyone; nobody passes a null. Labels are compared to the letter. For
-    queries: whoever makes the query for a caller gives the caller's labels, and lets the caller
-    choose no aggregations, which come before. It protects nothing from those who may query
-    without it.
+    The field is a string of comma-separated labels, or a list of strings. A row without labels
+    passes, and a row with a null does not. Labels are compared exactly. The service that queries
+    for a caller passes the caller's labels, and must not let the caller choose aggregations, which run
+    before the iterator. Callers that can query without the iterator see all rows.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class SumByKey:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            # Groups are whole: none goes on in the next batch.
+            # Batches contain whole groups.
             starts = group_starts(batch, self._keys)
             columns = [
                 column.take(pa.array(starts)) if field.name in self._keys else _sums(column, starts)

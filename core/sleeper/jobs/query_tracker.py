@@ -9,7 +9,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.properties.engine import QUERY_MESSAGE_ROWS_MAX
 
 WHOLE_QUERY = "-"
-"""What stands for the query itself where its subqueries have their ids."""
+"""The subquery id of the query itself."""
 ERROR_CHARACTERS_MAX = 4000
 
 
@@ -39,7 +39,7 @@ class QueryIdTakenError(InvalidRequestError):
 class QueryPin:
     """What the query is, and what it reads: kept from its first delivery on.
 
-    `fingerprint` tells its message from that of another query with the same id.
+    `fingerprint` distinguishes its message from another query's with the same id.
     """
 
     fingerprint: str

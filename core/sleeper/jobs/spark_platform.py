@@ -62,9 +62,9 @@ class PlatformName(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PlatformJob:
-    """What a platform is asked to run: the driver with these arguments, and settings of Spark.
+    """A run of the driver on a platform, with its arguments and Spark settings.
 
-    `environment` is for driver and executors.
+    `environment` applies to driver and executors.
     """
 
     run_id: str
@@ -76,7 +76,7 @@ class PlatformJob:
 
 
 class RunState(Enum):
-    """Where a platform run stands, as the platform sees it."""
+    """The state of a run as its platform reports it."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -85,27 +85,27 @@ class RunState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What a platform says of a run; `reason` why it failed."""
+    """The outcome of a run as its platform reports it; `reason` explains a failure."""
 
     state: RunState
     reason: str = ""
 
 
 class SparkPlatform(Protocol):
-    """A platform that runs a driver for each job that it is given."""
+    """A platform that runs one driver per job."""
 
     def submit(self, job: PlatformJob) -> str:
-        """Starts it and returns a reference. What was started under the run id is not again.
+        """Starts the job and returns a reference. A run id is started once.
 
-        InvalidRequestError if what the message asks for can never be.
+        InvalidRequestError if the message requests invalid settings.
         """
 
     def outcome(self, reference: str) -> RunOutcome:
-        """What became of it. NotFoundError if the platform does not know it any more."""
+        """Returns the outcome. NotFoundError if the platform no longer knows the run."""
 
 
 def run_id_of(table_id: str, job_id: str, message_id: str) -> str:
-    """The run of a job that a message stands for: the same one however often it comes."""
+    """Returns the id of a message's run, which is the same for every delivery."""
     return hashlib.sha256(f"{table_id}#{job_id}#{message_id}".encode()).hexdigest()[:32]
 
 

@@ -113,7 +113,7 @@ class TaskStatus:
 
 
 def fold_jobs(events: Iterable[JobEvent]) -> tuple[JobStatus, ...]:
-    """Returns the jobs of the events, newest first, whatever the order of the events."""
+    """Returns the jobs of the events, newest first. The order of the events does not matter."""
     jobs: defaultdict[tuple[TableId, str], list[JobEvent]] = defaultdict(list)
     for event in events:
         jobs[event.table_id, event.job_id].append(event)

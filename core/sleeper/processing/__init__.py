@@ -1,10 +1,10 @@
 """Processing: filters, aggregations and an iterator that rows pass through in every merge.
 
-The table's properties of these names are *parsed* into a `Processing`, which is *checked*
-against the table's schema. Of an iterator there are only the name and what it is told. It is
-kept in the table's state, and the merge of datafiles applies it. Nothing here knows Arrow.
+The table's properties are *parsed* into a `Processing`, *checked* against the schema and
+stored in the table's state. It contains the name and configuration of an iterator. The merge of
+`datafiles` applies it. This package does not use Arrow.
 
-What must hold, so that no answer depends on what was compacted when: filters come before
-aggregations, and use only keys where rows are aggregated; each aggregation is associative,
-commutative, and closed on its field's type, so that it cannot fail either.
+Invariants, so that no result depends on the compaction history: filters run before aggregations,
+and use only keys if rows are aggregated; each aggregation is associative, commutative and closed on its
+field's type, so that it cannot fail.
 """

@@ -45,4 +45,4 @@ DEFAULT_STACKS = (
     OptionalStack.BULK_IMPORT_EMR_SERVERLESS,
     OptionalStack.TABLE_METRICS,
 )
-"""What is deployed unless the property says otherwise."""
+"""The optional stacks that are deployed by default."""

@@ -130,7 +130,7 @@ def _of_new_tables(
             kind=kind,
             default=default,
             group=group,
-            description="What new tables have, unless they say otherwise.",
+            description="Defaults of tables.",
         )
     )
     return _declare(name, kind, default, group, description), of_instance

@@ -56,7 +56,7 @@ def number_among(*numbers: int) -> ValueKind[int]:
 
 
 def byte_count(at_least: int = 1) -> ValueKind[int]:
-    """Returns the kind of byte counts. Suffixes K to E stand for powers of 1024."""
+    """Returns the kind of byte counts. Suffixes K to E are powers of 1024."""
 
     def parse(text: str) -> int:
         found = _BYTES.fullmatch(text.upper())

@@ -95,7 +95,7 @@ logger = logging.getLogger(__name__)
 ReadObject = Callable[[str], bytes]
 """The content of an object, or NotFoundError."""
 SampleKeys = Callable[[Schema, DataFile, Region], FileKeys]
-"""The keys of the file's rows that lie in the region, from a look into the file itself."""
+"""Returns the keys of the file's rows in the region, read from the file."""
 
 
 class LeafKeys:

@@ -10,11 +10,11 @@ object store.
 
 Data flows: `StateStore.commit` -> the committer (group commit, one entry) -> validate
 and apply each transaction on the fold -> the log's conditional append -> SQLite COMMIT.
-`StateStore.reading` -> catch up from the log -> one SQLite read transaction, asked
-through the queries in `reading/`.
+`StateStore.reading` -> catch up from the log -> one SQLite read transaction, with
+the queries in `reading/`.
 
-What must hold: nothing but a transaction changes the fold, and applying one is
+Invariants: only transactions change the fold, and applying one is
 deterministic (no clock, no randomness: the entry's time is the only time), so that every
-copy of the fold at one number is equal. Numbers are never given twice. A refused
+copy of the fold at one number is equal. Numbers are never reused. A refused
 transaction is never logged.
 """

@@ -38,7 +38,7 @@ class MissingBucketError(UnavailableError):
 def missing_object_error(path: str, error: Exception) -> NotFoundError | MissingBucketError:
     """Returns the error for an object that S3 did not find.
 
-    The answer to a HEAD request does not say whether the bucket exists: NotFoundError then.
+    A HEAD response does not show whether the bucket exists, so it raises NotFoundError.
     """
     if "<Code>NoSuchBucket</Code>" in str(error):
         return MissingBucketError(f"cannot read object {path}: NoSuchBucket")

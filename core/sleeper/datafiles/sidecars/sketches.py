@@ -80,7 +80,7 @@ class KeySketch:
         return max(0.0, float(below_max - self.sketch.get_rank(within.min)))
 
     def points(self, within: Range) -> list[KeyValue]:
-        """Returns the values at evenly spaced ranks that lie in the range, ascending."""
+        """Returns the values at evenly spaced ranks within the range, ascending."""
         if self.sketch.is_empty():
             return []
         ranks = [(i + 0.5) / _STEPS for i in range(_STEPS)]

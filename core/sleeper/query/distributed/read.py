@@ -75,7 +75,7 @@ def plan_table_read(
 
 
 def read_table_part(instance: Instance, read: TableRead, part: Part) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of the part, and renews the read's hold meanwhile.
+    """Yields the rows of the part, and renews the read's hold.
 
     NotFoundError if the table has been deleted.
     """

@@ -1,4 +1,4 @@
-"""Key regions of SQL predicates: every row that satisfies a predicate lies in its regions.
+"""Key regions of SQL predicates: every row that satisfies a predicate is in its regions.
 
 Unknown expressions do not narrow the regions, so these may be too large but never too small.
 """

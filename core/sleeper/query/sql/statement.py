@@ -255,7 +255,7 @@ class StatementRun:
         try:
             hold.acquire()
         except UnavailableError as error:
-            # Without a hold, the scan fails if files are deleted meanwhile.
+            # Without a hold, the scan fails if its files are deleted.
             logger.warning("could not hold version %d: %s", pinned.version, error)
         return pinned
 

@@ -142,7 +142,7 @@ class ShortenLeases(Transaction):
 class ReleaseJobs(Transaction):
     """Frees the files of jobs whose lease has expired, or of any job with `given_up`.
 
-    A job that was renewed meanwhile keeps its files. Ids of released jobs cannot be reused.
+    A renewed job keeps its files. Ids of released jobs cannot be reused.
     """
 
     kind: ClassVar[str] = "release_jobs"

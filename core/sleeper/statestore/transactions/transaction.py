@@ -10,7 +10,7 @@ from sleeper.statestore.fold import Fold
 
 
 class Status(Enum):
-    """APPLIED took a number; ALREADY_DONE and REFUSED changed nothing."""
+    """APPLIED used a number; ALREADY_DONE and REFUSED changed nothing."""
 
     APPLIED = "applied"
     ALREADY_DONE = "already done"
