@@ -19,9 +19,10 @@ class RowIterator(Protocol):
     of a row key that the run has come in one run, though perhaps over many batches, so a last
     row may be carried over to the next batch.
 
-    *Guarantees of every iterator.* Each output batch has exactly the schema, without nulls in fields
-    that are not nullable. Rows are in key order, also across batches, and row keys are unchanged. The
-    iterator reads its input to the end, and keeps little state, because its memory is not limited.
+    *Guarantees of every iterator.* Each output batch has exactly the schema, without nulls in
+    fields that are not nullable. Rows are in key order, also across batches, and row keys are
+    unchanged. The iterator reads its input to the end, and keeps little state, because its memory
+    is not limited.
 
     *Guarantees of a table's iterator.* It runs on its own output, combined with other rows in any
     order and grouping, so `f(f(a) + f(b))` must equal `f(a + b)`. It must not read a clock (see

@@ -12,8 +12,8 @@ class RowSecurity:
 
     The field is a string of comma-separated labels, or a list of strings. A row without labels
     passes, and a row with a null does not. Labels are compared exactly. The service that queries
-    for a caller passes the caller's labels, and must not let the caller choose aggregations, which run
-    before the iterator. Callers that can query without the iterator see all rows.
+    for a caller passes the caller's labels, and must not let the caller choose aggregations, which
+    run before the iterator. Callers that can query without the iterator see all rows.
     """
 
     def __init__(

@@ -5,6 +5,6 @@ stored in the table's state. It contains the name and configuration of an iterat
 `datafiles` applies it. This package does not use Arrow.
 
 Invariants, so that no result depends on the compaction history: filters run before aggregations,
-and use only keys if rows are aggregated; each aggregation is associative, commutative and closed on its
-field's type, so that it cannot fail.
+and use only keys if rows are aggregated; each aggregation is associative, commutative and closed on
+its field's type, so that it cannot fail.
 """
