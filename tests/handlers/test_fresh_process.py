@@ -41,6 +41,6 @@ def test_logs_are_json_with_the_documented_keys(where: Path) -> None:
     said = run_function("collect_garbage", where, json.dumps(event))
     (line,) = [json.loads(each) for each in said[:-1]]
     assert line["level"] == "INFO"
-    assert line["message"] == "no such table, or offline"
+    assert line["message"] == "skipped a table that is deleted or offline"
     assert line["table"] == "0a1b2c3d"
     assert line["service"] == "collect_garbage"

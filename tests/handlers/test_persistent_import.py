@@ -189,7 +189,8 @@ def test_a_missing_spark_submit_keeps_the_message(
     (submitter.folder / "spark-submit").unlink()
     send(instance)
     process = start()
-    wait_for(lambda: len(job_runs(instance)) > 0)
+    queue = instance.jobs.queue(QUEUE)
+    wait_for(lambda: len(job_runs(instance)) > 0 and queue.counts().in_flight == 0)
     assert "cannot run spark-submit" in stop(process)
     assert instance.jobs.queue(QUEUE).counts().unfinished == 1
 

@@ -341,7 +341,10 @@ def dead_letters_come_back_while_schedules_are_paused(
     assert running.running == 0
     (letter,) = user.sleeper("dead-letters", "list", "--output", "json").rows
     assert (letter["queue"], letter["message"]) == ("ingest", message_id)
-    assert "1 dead letter put back" in user.sleeper("dead-letters", "redrive", "ingest").stderr
+    assert (
+        "returned 1 dead letter to queue ingest"
+        in user.sleeper("dead-letters", "redrive", "ingest").stderr
+    )
     assert user.sleeper("resume").stdout.splitlines() == paused
     done = "the dead letter is in"
     user.until(lambda: user.jobs().get(message_id, {}).get("state") == "committed", done, *INGEST)

@@ -429,7 +429,7 @@ def test_subqueries_that_begin_too_late_fail(instance, table, clock):
         run_leaf_query_message(instance, late)
     status = instance.queries.tracker().query("q1")
     assert (status.state, status.row_count) == (QueryState.PARTIALLY_FAILED, 25)
-    assert "100 s, which sleeper.query.message.time.max.seconds" in (status.error or "")
+    assert "100 s, the maximum of sleeper.query.message.time.max.seconds" in (status.error or "")
     assert holds(instance) == []
 
 

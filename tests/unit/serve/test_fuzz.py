@@ -8,6 +8,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -125,7 +126,9 @@ def test_requests(instance: Instance) -> None:
                     f"{sent.content[:300]!r}: {answer.text}"
                 )
 
-    anyio.run(run)
+    # In a thread, because it would unset the event loop of this one, which other tests use.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(anyio.run, run).result()
 
 
 def make_request(source: random.Random) -> httpx.Request:
