@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.measuring import Measured, Task, peaks_mib, rates
 from benchmarks.peers.environment import Installed
 from benchmarks.result import OURS, Aim, Comparison, Figure, comparison, figure, of_the_best
-from sleeper.properties.engine import MERGE_MEMORY_BYTES
+from sleeper.properties.instance import MERGE_MEMORY_BYTES
 
 MEMORY_BYTES = MERGE_MEMORY_BYTES.default or 0
 THREADS = 2

@@ -11,7 +11,7 @@ from benchmarks.measuring import Task, Watch, run_by_turns
 from benchmarks.result import Aim, Result, check, figure
 from benchmarks.settings import Settings
 from sleeper.aws.queue import SqsQueue
-from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
+from sleeper.aws.tables import DynamoTableIndex, TableIndexNames
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName, QueueSettings
 from sleeper.local.instance import create_local_instance, open_local_instance

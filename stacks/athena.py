@@ -5,8 +5,7 @@ from aws_cdk import aws_athena as athena
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from sleeper.properties.deployed import ATHENA_CATALOG
-from sleeper.properties.deployed_stores import ATHENA_SPILL
+from sleeper.properties.deployed import ATHENA_CATALOG, ATHENA_SPILL
 from sleeper.properties.deployment import (
     ATHENA_MEMORY_MB,
     ATHENA_SPILL_EXPIRY_DAYS,

@@ -6,10 +6,17 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.properties.bulk_import import EXPORT_TASK_CPU, EXPORT_TASK_MEMORY_MB
-from sleeper.properties.deployed import BULK_EXPORT_S3_BUCKET, EXPORT_TASK_DEFINITION
-from sleeper.properties.deployed_stores import BULK_EXPORT_RESULTS
-from sleeper.properties.deployment import INGEST_CPU_ARCHITECTURE, INGEST_TASK_PERIOD_MINUTES
+from sleeper.properties.deployed import (
+    BULK_EXPORT_RESULTS,
+    BULK_EXPORT_S3_BUCKET,
+    EXPORT_TASK_DEFINITION,
+)
+from sleeper.properties.deployment import (
+    EXPORT_TASK_CPU,
+    EXPORT_TASK_MEMORY_MB,
+    INGEST_CPU_ARCHITECTURE,
+    INGEST_TASK_PERIOD_MINUTES,
+)
 from sleeper.properties.instance import QUERY_RESULTS_DAYS
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.job_queue import make_job_queue

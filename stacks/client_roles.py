@@ -15,7 +15,7 @@ from sleeper.properties.deployed import (
     INGEST_DIRECT_ROLE,
     QUERY_ROLE,
 )
-from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.instance import OptionalStack
 from stacks.constructs.permissions import (
     BIRTHMARK,
     COMMITS,

@@ -9,7 +9,7 @@ from sleeper.properties.deployment import (
     COMMITTER_MEMORY_MB,
     COMMITTER_TIMEOUT_SECONDS,
 )
-from sleeper.properties.engine import QUEUE_RECEIVES_MAX
+from sleeper.properties.instance import QUEUE_RECEIVES_MAX
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
 from stacks.constructs.permissions import (

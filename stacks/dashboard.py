@@ -13,7 +13,7 @@ from constructs import Construct
 
 from sleeper.properties.deployed import DeployedQueue
 from sleeper.properties.deployment import DASHBOARD_WINDOW_MINUTES, METRICS_PERIOD_MINUTES
-from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.instance import OptionalStack
 from sleeper.reports.metric import INSTANCE, NAMESPACE, TABLE, TASK_KIND, Metric
 from stacks.deployment import Deployment
 

@@ -7,10 +7,13 @@ import aws_cdk as cdk
 from aws_cdk import aws_s3_assets as assets
 
 from sleeper.properties.declaration import Property
-from sleeper.properties.deployed import DEPLOYED_QUEUES, DeployedQueue
-from sleeper.properties.deployed_stores import DeployedBucket, DeployedTable
-from sleeper.properties.instance import ID, OPTIONAL_STACKS, RETAIN_INFRA
-from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.deployed import (
+    DEPLOYED_QUEUES,
+    DeployedBucket,
+    DeployedQueue,
+    DeployedTable,
+)
+from sleeper.properties.instance import ID, OPTIONAL_STACKS, RETAIN_INFRA, OptionalStack
 from sleeper.properties.values import InstanceProperties
 
 T = TypeVar("T")

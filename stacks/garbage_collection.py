@@ -4,8 +4,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.properties.engine import ORPHAN_PERIOD_HOURS
-from sleeper.properties.instance import COLLECTION_PERIOD_MINUTES
+from sleeper.properties.instance import COLLECTION_PERIOD_MINUTES, ORPHAN_PERIOD_HOURS
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.per_table_operation import Operation, PerTableOperation
 from stacks.constructs.permissions import (

@@ -6,10 +6,9 @@ from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_apigatewayv2_integrations as integrations
 from constructs import Construct
 
-from sleeper.properties.deployed import HTTP_API_URL
-from sleeper.properties.deployed_stores import QUERY_TRACKER
+from sleeper.properties.deployed import HTTP_API_URL, QUERY_TRACKER
 from sleeper.properties.deployment import QUERY_MEMORY_MB
-from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.instance import OptionalStack
 from stacks.constructs.api_stage import make_stage
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.permissions import (

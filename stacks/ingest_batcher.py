@@ -4,7 +4,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.properties.deployed_stores import INGEST_BATCHER
+from sleeper.properties.deployed import INGEST_BATCHER
 from sleeper.properties.deployment import BATCHER_PERIOD_MINUTES, LAMBDA_TIMEOUT_SECONDS
 from sleeper.properties.dynamo_tables import WAITING
 from stacks.constructs.dynamo_table import make_table

@@ -9,10 +9,9 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from sleeper.admin.instance_folder import InstanceFolder
-from sleeper.properties.deployed_stores import CONFIG
+from sleeper.properties.deployed import CONFIG
 from sleeper.properties.deployment import LAMBDA_CPU_ARCHITECTURE
-from sleeper.properties.instance import TAGS_OF_RESOURCES
-from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.instance import TAGS_OF_RESOURCES, OptionalStack
 from sleeper.properties.values import InstanceProperties
 from stacks.alarms import AlarmsStack
 from stacks.athena import AthenaStack

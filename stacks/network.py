@@ -12,8 +12,7 @@ from sleeper.properties.deployed import (
     TASK_SECURITY_GROUP,
     TASK_SUBNETS,
 )
-from sleeper.properties.instance import SUBNETS, VPC
-from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.instance import SUBNETS, VPC, OptionalStack
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.endpoint_policy import (
     bound_images,

@@ -8,12 +8,15 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from sleeper.properties.deployed import QUERY_RESULTS_QUEUE_ARN, QUERY_RESULTS_QUEUE_URL
-from sleeper.properties.deployed_stores import QUERY_RESULTS, QUERY_TRACKER
+from sleeper.properties.deployed import (
+    QUERY_RESULTS,
+    QUERY_RESULTS_QUEUE_ARN,
+    QUERY_RESULTS_QUEUE_URL,
+    QUERY_TRACKER,
+)
 from sleeper.properties.deployment import QUERY_MEMORY_MB, QUERY_TIMEOUT_SECONDS
 from sleeper.properties.dynamo_tables import RECENT
-from sleeper.properties.engine import QUEUE_RECEIVES_MAX
-from sleeper.properties.instance import QUERY_RESULTS_DAYS
+from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUEUE_RECEIVES_MAX
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.bucket import make_bucket
 from stacks.constructs.dynamo_table import make_table

@@ -4,8 +4,8 @@ import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.properties.deployed_stores import JOB_TRACKER, TASK_TRACKER, TRANSACTION_LOG
-from sleeper.properties.engine import SNAPSHOT_PERIOD_MINUTES
+from sleeper.properties.deployed import JOB_TRACKER, TASK_TRACKER, TRANSACTION_LOG
+from sleeper.properties.instance import SNAPSHOT_PERIOD_MINUTES
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.per_table_operation import Operation, PerTableOperation
 from stacks.constructs.permissions import (

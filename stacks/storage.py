@@ -3,7 +3,7 @@
 import aws_cdk as cdk
 from constructs import Construct
 
-from sleeper.properties.deployed_stores import (
+from sleeper.properties.deployed import (
     ATHENA_SPILL,
     BULK_EXPORT_RESULTS,
     BULK_IMPORT,

@@ -3,7 +3,7 @@
 import aws_cdk as cdk
 from constructs import Construct
 
-from sleeper.properties.deployed_stores import (
+from sleeper.properties.deployed import (
     TABLE_INDEX_BY_ID,
     TABLE_INDEX_BY_NAME,
     TABLE_INDEX_BY_ONLINE,

@@ -40,8 +40,8 @@ from sleeper.processing.text import iterator_call, parse_aggregations, parse_fil
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.result import QueryResult
 from sleeper.query.service import explain_statement, open_query, open_sql, read_schema
-from sleeper.query.sql.as_of import parse_as_of
 from sleeper.query.sql.explain import SqlExplanation
+from sleeper.query.sql.tables import parse_as_of
 from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import Schema
 from sleeper.workers.runner import RunStatus, run_instance

@@ -7,21 +7,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from sleeper.clock import Clock
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError
-from sleeper.jobs.connection import SendFrame
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.file_requests import FileRequests
-from sleeper.jobs.query_tracker import QueryRecords
+from sleeper.jobs.query_tracker import QueryRecords, SendFrame
 from sleeper.jobs.queue import DeadLetters, MessageQueue, QueueName, ResultsQueue
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
-from sleeper.jobs.task_launcher import TaskLauncher
-from sleeper.jobs.tracker import JobTracker, TaskTracker
+from sleeper.jobs.tracker import JobTracker, TaskLauncher, TaskTracker
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 from sleeper.storage.s3_file import SourceFile
-from sleeper.tables.table_index import TableIndex, find_table
-from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.tables.table_ref import TableId, TableIndex, TableRef, find_table
 from sleeper.user_code.loading import UserCode
 
 if TYPE_CHECKING:

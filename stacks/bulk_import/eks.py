@@ -7,8 +7,11 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from sleeper.jobs.spark_platform import PlatformName
-from sleeper.jobs.spark_submit import KUBERNETES_NAMESPACE, KUBERNETES_SERVICE_ACCOUNT
+from sleeper.jobs.spark_platform import (
+    KUBERNETES_NAMESPACE,
+    KUBERNETES_SERVICE_ACCOUNT,
+    PlatformName,
+)
 from sleeper.properties.deployed import EKS_IMAGE, EKS_STATE_MACHINE
 from stacks.bulk_import.eks_states import states_of_job
 from stacks.bulk_import.image import ON_EKS, bulk_import_image

@@ -6,7 +6,7 @@ which Kubernetes reports as a conflict (409) and the state machine ignores.
 
 from typing import Any
 
-from sleeper.jobs.spark_submit import KUBERNETES_NAMESPACE, KUBERNETES_SERVICE_ACCOUNT
+from sleeper.jobs.spark_platform import KUBERNETES_NAMESPACE, KUBERNETES_SERVICE_ACCOUNT
 
 _SUBMIT = "/usr/lib/spark/bin/spark-submit"
 _DAY_SECONDS = 86_400

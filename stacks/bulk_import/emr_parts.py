@@ -8,7 +8,7 @@ from aws_cdk import aws_emr as emr
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from sleeper.properties.deployed_stores import BULK_IMPORT
+from sleeper.properties.deployed import BULK_IMPORT
 from stacks.bulk_import.image import ON_EMR, bulk_import_image, pull
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.permissions import Permission, import_in_bulk, pass_role

@@ -7,13 +7,13 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.jobs.spark_platform import PlatformName
-from sleeper.properties.bulk_import import (
+from sleeper.properties.deployed import SERVERLESS_APPLICATION, SERVERLESS_ROLE
+from sleeper.properties.deployment import (
     ARCHITECTURE,
     EMR_RELEASE,
     SERVERLESS_CORES_MAX,
     SERVERLESS_STOP_MINUTES,
 )
-from sleeper.properties.deployed import SERVERLESS_APPLICATION, SERVERLESS_ROLE
 from stacks.bulk_import.image import ON_EMR, bulk_import_image
 from stacks.bulk_import.starting import start_jobs
 from stacks.constructs.function import make_log_group

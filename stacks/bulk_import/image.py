@@ -3,7 +3,7 @@
 from aws_cdk import aws_ecr_assets as ecr
 from constructs import Construct
 
-from sleeper.properties.bulk_import import ARCHITECTURE, EMR_RELEASE
+from sleeper.properties.deployment import ARCHITECTURE, EMR_RELEASE
 from stacks.constructs.image import image_asset
 from stacks.constructs.permissions import Permission
 from stacks.deployment import Deployment

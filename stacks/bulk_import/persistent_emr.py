@@ -7,9 +7,9 @@ from aws_cdk import aws_emr as emr
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.jobs.spark_platform import PlatformName
-from sleeper.jobs.spark_submit import PYTHON, docker_configuration
-from sleeper.properties.bulk_import import (
+from sleeper.jobs.spark_platform import PYTHON, PlatformName, docker_configuration
+from sleeper.properties.deployed import BULK_IMPORT, CONFIG, EMR_IMAGE
+from sleeper.properties.deployment import (
     EMR_EXECUTOR_TYPES,
     EMR_MAIN_TYPES,
     EMR_RELEASE,
@@ -17,8 +17,6 @@ from sleeper.properties.bulk_import import (
     PERSISTENT_CAPACITY_MIN,
     PERSISTENT_JOBS_MAX,
 )
-from sleeper.properties.deployed import EMR_IMAGE
-from sleeper.properties.deployed_stores import BULK_IMPORT, CONFIG
 from stacks.bulk_import.emr_parts import EMR_TAG, EmrParts
 from stacks.bulk_import.starting import keep_runs
 from stacks.constructs.acknowledged import acknowledge

@@ -6,9 +6,8 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.jobs.spark_platform import PlatformName
-from sleeper.properties.bulk_import import WATCH_PERIOD_MINUTES
-from sleeper.properties.deployed_stores import BULK_IMPORT
-from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS
+from sleeper.properties.deployed import BULK_IMPORT
+from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS, WATCH_PERIOD_MINUTES
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
 from stacks.constructs.permissions import (

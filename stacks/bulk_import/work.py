@@ -4,7 +4,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from sleeper.properties.deployed_stores import BULK_IMPORT
+from sleeper.properties.deployed import BULK_IMPORT
 from stacks.constructs.bucket import make_bucket
 from stacks.deployment import Deployment
 

@@ -5,7 +5,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from sleeper.properties.deployed_stores import DeployedBucket
+from sleeper.properties.deployed import DeployedBucket
 from stacks.constructs.acknowledged import acknowledge
 from stacks.deployment import Deployment
 

@@ -4,7 +4,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
 from constructs import Construct
 
-from sleeper.properties.deployed_stores import DeployedTable
+from sleeper.properties.deployed import DeployedTable
 from sleeper.properties.dynamo_tables import DYNAMO_TABLES, TIME_TO_LIVE, DynamoTable, Key
 from stacks.constructs.acknowledged import acknowledge
 from stacks.deployment import Deployment

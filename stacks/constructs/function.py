@@ -9,7 +9,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from sleeper.properties.deployed_stores import CONFIG
+from sleeper.properties.deployed import CONFIG
 from sleeper.properties.deployment import (
     LAMBDA_CPU_ARCHITECTURE,
     LAMBDA_DISK_MB,

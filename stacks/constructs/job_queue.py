@@ -11,7 +11,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from sleeper.properties.deployed import DeployedQueue
-from sleeper.properties.engine import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
+from sleeper.properties.instance import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
 from stacks.deployment import Deployment, queue_named
 

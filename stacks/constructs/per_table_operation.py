@@ -7,7 +7,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from sleeper.properties.deployment import LAMBDA_TIMEOUT_SECONDS
-from sleeper.properties.engine import QUEUE_RECEIVES_MAX
+from sleeper.properties.instance import QUEUE_RECEIVES_MAX
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import feed, make_job_queue, visibility_for
 from stacks.constructs.permissions import (

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 
-from sleeper.properties.deployed import DeployedQueue
-from sleeper.properties.deployed_stores import (
+from sleeper.properties.deployed import (
     ATHENA_SPILL,
     BULK_EXPORT_RESULTS,
     BULK_IMPORT,
@@ -27,6 +26,7 @@ from sleeper.properties.deployed_stores import (
     TRANSACTION_LOG,
     UPLOADS_PREFIX,
     DeployedBucket,
+    DeployedQueue,
     DeployedTable,
 )
 from sleeper.properties.dynamo_tables import RECENT, Index

@@ -14,7 +14,7 @@ from moto import mock_aws
 
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.query_tracker import DynamoQueryTracker
-from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
+from sleeper.aws.tables import DynamoTableIndex, TableIndexNames
 from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
 from sleeper.jobs.file_requests import FileRequests
 from sleeper.jobs.query_tracker import QueryRecords
@@ -36,7 +36,7 @@ from sleeper.properties.deployed import (
     TABLE_ONLINE_INDEX,
     TASK_TRACKER_TABLE,
 )
-from sleeper.tables.table_index import TableIndex
+from sleeper.tables.table_ref import TableIndex
 from tests.clock import FakeClock
 from tests.contracts.sqs_queues import (
     SqsServer,

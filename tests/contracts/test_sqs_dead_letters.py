@@ -7,7 +7,7 @@ import pytest
 
 from sleeper.aws.dead_letters import SqsDeadLetters
 from sleeper.errors import NotFoundError, UnavailableError
-from sleeper.jobs.files_message import body_with_id
+from sleeper.jobs.ingest_job import body_with_id
 from sleeper.jobs.queue import QueueSettings
 from tests.contracts.sqs_queues import SqsServer, ministack_queues, sqs_queue
 from tests.servers.ministack import Ministack

@@ -4,14 +4,16 @@ from dataclasses import replace
 import pytest
 
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
-from sleeper.tables.table_index import (
+from sleeper.tables.table_ref import (
+    TableId,
     TableIndex,
+    TableRef,
+    TableState,
     find_table,
     mark_table_deleting,
     rename_table,
     set_table_online,
 )
-from sleeper.tables.table_ref import TableId, TableRef, TableState
 from tests.contracts.conftest import Store
 
 A = TableRef(TableId("0000000a"), "apples")

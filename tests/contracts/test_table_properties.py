@@ -13,12 +13,11 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import TablePropertiesStore
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
-from sleeper.properties.engine import QUERY_ROWS_MAX, TRACKER_DAYS
-from sleeper.properties.gchq_names import gchq_names
-from sleeper.properties.instance import ID, TAGS_OF_RESOURCES
+from sleeper.properties.instance import ID, QUERY_ROWS_MAX, TAGS_OF_RESOURCES, TRACKER_DAYS
 from sleeper.properties.table import NAME, ROW_GROUP_ROWS_MAX, SCHEMA
 from sleeper.properties.values import (
     InstanceProperties,
+    gchq_names,
     instance_properties,
     instance_properties_from_text,
     table_properties,

@@ -11,7 +11,7 @@ from moto import mock_aws
 
 from sleeper.aws.task_launcher import EcsTaskLauncher
 from sleeper.errors import UnavailableError
-from sleeper.jobs.task_launcher import Launch, TaskLauncher
+from sleeper.jobs.tracker import Launch, TaskLauncher
 from tests.handlers.fake_launcher import FakeLauncher
 
 FAMILY = "sleeper-test-ingest"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sleeper.jobs.task_launcher import Launch
+from sleeper.jobs.tracker import Launch
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 
 from sleeper.admin.tables import create_table
 from sleeper.instance import Instance
-from sleeper.jobs.connection import Connection
+from sleeper.jobs.query_tracker import Connection
 from sleeper.jobs.queue import QueueName
 from tests.handlers import functions
 from tests.handlers.conftest import EVENTS, SCHEMA, Lambda, add_rows, batch_of, failed

@@ -12,7 +12,7 @@ from lambdas.serve_http import handler as serve_http_module
 from sleeper.admin.properties import change_table_properties
 from sleeper.errors import NotFoundError
 from sleeper.instance import Instance
-from sleeper.jobs.connection import Connection
+from sleeper.jobs.query_tracker import Connection
 from sleeper.jobs.queue import QueueName
 from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.query import parse_query_message

@@ -10,7 +10,7 @@ from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
-from sleeper.properties.engine import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
+from sleeper.properties.instance import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
 from sleeper.splitting.find import send_splits_once
 from sleeper.tables.table_ref import TableRef
 from tests.handlers import functions

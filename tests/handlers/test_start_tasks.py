@@ -8,7 +8,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueCounts, QueueName
-from sleeper.jobs.task_launcher import tasks_to_start
+from sleeper.jobs.tracker import tasks_to_start
 from sleeper.workers import lambda_function
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, metrics_in

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.instance import OptionalStack
 from tests.infra.synthesis import Resource, Synthesis, as_list, synthesise
 
 SPILL = "sleeper-lake-1-athena-spill-"

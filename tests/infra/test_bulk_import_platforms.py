@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sleeper.properties.bulk_import import EMR_RELEASE
+from sleeper.properties.deployment import EMR_RELEASE
 from tests.approved.approval import check_approved
 from tests.infra.synthesis import ROOT, Synthesis, as_list, synthesise
 from tests.infra.test_templates import resource_lines

@@ -11,7 +11,7 @@ import aws_cdk as cdk
 import pytest
 from aws_cdk.assertions import Match, Template
 
-from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.instance import OptionalStack
 from sleeper.properties.values import instance_properties
 from sleeper.reports.metric import NAMESPACE, TASK_METRICS, Metric, gather_table_metrics
 from stacks.dashboard import DashboardStack

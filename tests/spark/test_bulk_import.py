@@ -21,7 +21,7 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message
 from sleeper.jobs.status import JobState
 from sleeper.spark.cluster import SparkCluster
-from sleeper.spark.failures import raise_task_errors
+from sleeper.spark.session import raise_task_errors
 from tests.spark.imports import (
     PATIENCE_SECONDS,
     check_stored,

@@ -9,7 +9,7 @@ import pytest
 
 from sleeper.admin.tables import create_table
 from sleeper.opening import create_instance, open_instance
-from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
+from sleeper.properties.instance import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN
 from tests.spark.imports import PATIENCE_SECONDS, SCHEMA, Import
 from tests.spark.processes import MIB, PeakMemory, python_workers

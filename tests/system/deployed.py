@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sleeper.properties.instance import OPTIONAL_STACKS
-from sleeper.properties.optional_stack import DEFAULT_STACKS, OptionalStack
+from sleeper.properties.instance import DEFAULT_STACKS, OPTIONAL_STACKS, OptionalStack
 from tests.servers.ministack import ACCOUNT, REGION
 
 Client = Callable[[str], Any]

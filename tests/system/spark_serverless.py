@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from sleeper.jobs.spark_submit import MAIN_FILE, PYTHON
+from sleeper.jobs.spark_platform import MAIN_FILE, PYTHON
 from tests.spark.java import VARIABLE
 from tests.system.deployed import Client
 from tests.system.roles import credentials_of

@@ -28,7 +28,7 @@ from sleeper.ingest.parts import begin_parts, write_part
 from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files, ingest_files
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import tree_from_split_points
-from sleeper.query.distributed.change_feed import plan_feed
+from sleeper.query.distributed.follow import plan_feed
 from sleeper.query.distributed.read import plan_read, read_part
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, make_key_regions, make_range_region

@@ -13,7 +13,7 @@ from sleeper.ingest.parts import begin_ingest, commit_ingest, write_ingest_part
 from sleeper.instance import Instance
 from sleeper.opening import open_instance
 from sleeper.spark.data_source import SleeperDataSource
-from sleeper.spark.process import cached_instance
+from sleeper.spark.options import cached_instance
 from tests.servers.aws_instance import AwsInstance
 
 SCHEMA = (

@@ -9,16 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sleeper.bulk_export.job import parse_bulk_export_job
-from sleeper.bulk_import.job import spark_request_from_message
+from sleeper.bulk_export.run import parse_bulk_export_job
+from sleeper.bulk_import.start import spark_request_from_message
 from sleeper.compaction.job import compaction_job_from_json
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.jobs.file_requests import submission_from_message
 from sleeper.jobs.ingest_job import ingest_job_from_message
 from sleeper.partitions.json import region_from_json
-from sleeper.properties import deployed_stores
-from sleeper.properties.deployed import DEPLOYED_QUEUES
-from sleeper.properties.deployed_stores import DeployedBucket, DeployedTable
+from sleeper.properties import deployed
+from sleeper.properties.deployed import DEPLOYED_QUEUES, DeployedBucket, DeployedTable
 from sleeper.properties.java_text import read_properties_text
 from sleeper.query.messages.destination import results_destination_from_json
 from sleeper.query.messages.leaf import make_leaf_query, parse_leaf_query_message
@@ -90,7 +89,7 @@ def test_the_page_lists_every_queue() -> None:
 
 
 def test_the_page_lists_every_bucket_and_dynamodb_table() -> None:
-    stores = vars(deployed_stores).values()
+    stores = vars(deployed).values()
     buckets = [store for store in stores if isinstance(store, DeployedBucket)]
     tables = [store for store in stores if isinstance(store, DeployedTable)]
     assert len(buckets) == 6

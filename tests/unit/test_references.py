@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
-from sleeper.properties.gchq_names import gchq_names
+from sleeper.properties.values import gchq_names
 from sleeper.user_code.name import CodeKind
 
 ROOT = Path(__file__).parents[2]

@@ -14,11 +14,9 @@ from pathlib import Path
 from sleeper.admin.tables import parse_split_points, read_text
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.partition import tree_from_split_points
-from sleeper.processing.check import check_processing
-from sleeper.processing.model import Processing
+from sleeper.processing.model import Processing, check_processing
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, SetBy
 from sleeper.properties.deployed import NETWORK_VPC
-from sleeper.properties.gchq_names import SET_BY_DEPLOYMENT, gchq_names
 from sleeper.properties.instance import (
     ACCOUNT,
     REGION,
@@ -37,8 +35,10 @@ from sleeper.properties.table import (
     TABLE_ID,
 )
 from sleeper.properties.values import (
+    SET_BY_DEPLOYMENT,
     InstanceProperties,
     check_set_by_user,
+    gchq_names,
     instance_properties,
     table_properties,
 )

@@ -16,13 +16,12 @@ from sleeper.errors import (
 )
 from sleeper.instance import Instance
 from sleeper.partitions.partition import tree_from_split_points
-from sleeper.processing.check import check_table_processing
-from sleeper.processing.model import Processing
+from sleeper.processing.model import Processing, check_table_processing
 from sleeper.processing.text import (
     iterator_call,
     processing_to_json,
 )
-from sleeper.properties.engine import ORPHAN_AGE_DAYS
+from sleeper.properties.instance import ORPHAN_AGE_DAYS
 from sleeper.properties.table import (
     AGGREGATIONS,
     COMPACTION_STRATEGY,
@@ -46,8 +45,14 @@ from sleeper.schema.model import INT_RANGES, KeyValue, PrimitiveType, Schema
 from sleeper.statestore.transactions.holds import CreateFollower, DeleteFollower, ReleaseHold
 from sleeper.statestore.transactions.log_time import AcceptTime
 from sleeper.statestore.transactions.table_definition import InitialiseTable
-from sleeper.tables.table_index import mark_table_deleting, rename_table, set_table_online
-from sleeper.tables.table_ref import TableRef, check_table_name, new_table_id
+from sleeper.tables.table_ref import (
+    TableRef,
+    check_table_name,
+    mark_table_deleting,
+    new_table_id,
+    rename_table,
+    set_table_online,
+)
 
 _NAME_LENGTH_MAX = 200
 

@@ -35,8 +35,12 @@ from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance, OpenTable
 from sleeper.processing.restriction import parse_callers, visible_schema
 from sleeper.properties.deployed import ATHENA_SPILL_BUCKET
-from sleeper.properties.engine import ATHENA_HOLD_SECONDS, ATHENA_SHOWS_RAW, ATHENA_SPLIT_BYTES
-from sleeper.properties.instance import SPLITTING_FILES_MAX
+from sleeper.properties.instance import (
+    ATHENA_HOLD_SECONDS,
+    ATHENA_SHOWS_RAW,
+    ATHENA_SPLIT_BYTES,
+    SPLITTING_FILES_MAX,
+)
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.engine import QueryTable
 from sleeper.query.service import make_query_table

@@ -1,4 +1,4 @@
-"""Clients of AWS services, one per process, and buckets.
+"""Clients of AWS services, one per process; buckets and WebSocket connections.
 
 Endpoints, region and credentials have the sources of AWS's own tools: the environment
 (`AWS_ENDPOINT_URL`, `AWS_ENDPOINT_URL_SQS`, …), a profile, or the role of the container or
@@ -8,9 +8,10 @@ machine.
 import functools
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -18,6 +19,8 @@ from botocore.exceptions import NoCredentialsError
 from botocore.retries.quota import RetryQuota
 
 from sleeper.aws.errors import translate_errors
+from sleeper.errors import InvalidRequestError
+from sleeper.jobs.query_tracker import Connection
 from sleeper.retries import Backoff
 from sleeper.storage.bucket import Bucket, Credentials
 
@@ -115,3 +118,35 @@ def _enough_quota() -> Iterator[None]:
         yield
     finally:
         init.__defaults__ = before
+
+
+_SERVICE = "apigatewaymanagementapi"
+
+
+class GatewayConnections:
+    """Sends to connections of the instance's own API, the one at `api_url`."""
+
+    def __init__(self, api_url: Callable[[], str | None]) -> None:
+        self._api_url = api_url
+
+    def send(self, connection: Connection, frame: str) -> None:
+        """Sends a text frame. NotFoundError if the connection is closed.
+
+        InvalidRequestError for another endpoint: a message may name any, but frames go only to
+        the API that was deployed.
+        """
+        own = self._api_url()
+        if own is None or _host(connection.endpoint) != _host(own):
+            raise InvalidRequestError(
+                f"there is no WebSocket of the instance at {connection.endpoint}"
+            )
+        client = aws_client(_SERVICE, "https" + own[own.index(":") :])
+        with translate_errors(f"connection {connection.id}"):
+            client.post_to_connection(ConnectionId=connection.id, Data=frame.encode())
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from sleeper.aws.errors import translate_errors
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.jobs.spark_platform import PlatformJob, RunOutcome, RunState
-from sleeper.jobs.spark_submit import docker_configuration, yarn_command
+from sleeper.jobs.spark_platform import (
+    PlatformJob,
+    RunOutcome,
+    RunState,
+    docker_configuration,
+    yarn_command,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_emr import EMRClient

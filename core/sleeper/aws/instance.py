@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sleeper.aws.clients import aws_client, config_bucket_name, describe_bucket
+from sleeper.aws.clients import GatewayConnections, aws_client, config_bucket_name, describe_bucket
 from sleeper.aws.config_bucket import CodeObjects, PropertyFiles, deployed_value
-from sleeper.aws.connections import GatewayConnections
 from sleeper.aws.dead_letters import BodyRewriter, SqsDeadLetters
 from sleeper.aws.errors import translate_errors
 from sleeper.aws.file_requests import DynamoFileRequests
@@ -22,8 +21,7 @@ from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
 from sleeper.aws.sources import AwsSources
 from sleeper.aws.state_copies import CopyLimits, StateCopies
-from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
-from sleeper.aws.tables import AwsTables
+from sleeper.aws.tables import AwsTables, DynamoTableIndex, TableIndexNames
 from sleeper.aws.task_launcher import EcsTaskLauncher
 from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
@@ -32,7 +30,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import AWS_PREFIX, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.file_requests import FIRST_MESSAGE_ID
-from sleeper.jobs.files_message import body_with_id
+from sleeper.jobs.ingest_job import body_with_id
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
 from sleeper.properties.declaration import Property
@@ -60,13 +58,14 @@ from sleeper.properties.deployed import (
     TASK_TRACKER_TABLE,
     TRANSACTION_LOG_TABLE,
 )
-from sleeper.properties.engine import (
+from sleeper.properties.instance import (
+    ID,
+    QUERY_TRACKER_DAYS,
     SPILL_DIRECTORY,
     STATE_COPIES_BYTES,
     STATE_COPIES_MAX,
     TRACKER_DAYS,
 )
-from sleeper.properties.instance import ID, QUERY_TRACKER_DAYS
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.messages.query import rewrite_query_body
 from sleeper.storage.bucket import MissingBucketError, open_bucket

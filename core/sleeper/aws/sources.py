@@ -7,9 +7,14 @@ from pathlib import Path
 from sleeper.errors import InvalidRequestError
 from sleeper.properties.values import InstanceProperties
 from sleeper.storage.bucket import Bucket, is_s3_url
-from sleeper.storage.location import DataRoot
+from sleeper.storage.location import (
+    LOCAL_SCHEME,
+    DataRoot,
+    find_s3_files,
+    readable_buckets,
+    s3_source,
+)
 from sleeper.storage.s3_file import SourceFile
-from sleeper.storage.source_names import LOCAL_SCHEME, find_s3_files, readable_buckets, s3_source
 
 
 @dataclass(frozen=True, slots=True)

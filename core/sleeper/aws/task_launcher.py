@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sleeper.aws.errors import translate_errors
 from sleeper.errors import UnavailableError
-from sleeper.jobs.task_launcher import Launch
+from sleeper.jobs.tracker import Launch
 
 if TYPE_CHECKING:
     from mypy_boto3_ecs import ECSClient
@@ -15,7 +15,7 @@ _TASKS_PER_CALL = 10
 
 
 class EcsTaskLauncher:
-    """Implements `sleeper.jobs.task_launcher.TaskLauncher` for one task definition."""
+    """Implements `sleeper.jobs.tracker.TaskLauncher` for one task definition."""
 
     def __init__(
         self,

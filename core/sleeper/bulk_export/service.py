@@ -6,15 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from sleeper.bulk_export.job import (
+from sleeper.bulk_export.run import (
     BulkExportJob,
+    BulkExportResult,
+    ExportFolder,
     check_export_id,
     new_export_id,
     parse_bulk_export_job,
-)
-from sleeper.bulk_export.run import (
-    BulkExportResult,
-    ExportFolder,
     plan_export,
     read_finished_export,
     write_export,

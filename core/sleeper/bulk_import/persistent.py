@@ -15,8 +15,7 @@ from sleeper.errors import InvalidRequestError, UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.queue import Message
-from sleeper.jobs.spark_platform import PlatformName, RunOutcome, RunState, run_id_of
-from sleeper.jobs.spark_submit import yarn_command
+from sleeper.jobs.spark_platform import PlatformName, RunOutcome, RunState, run_id_of, yarn_command
 from sleeper.properties.deployed import EMR_IMAGE
 from sleeper.runs.tracking import RunTracker, find_job_table, parse_file_job
 

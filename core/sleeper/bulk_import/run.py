@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sleeper.bulk_import.exchange import SlotTarget
-from sleeper.bulk_import.key_sample import (
+from sleeper.bulk_import.slots import Slot, plan_slots
+from sleeper.bulk_import.splits import (
+    InputSplit,
     KeySample,
     SplitSample,
     combine_samples,
     keys_per_split,
+    plan_splits,
 )
-from sleeper.bulk_import.slots import Slot, plan_slots
-from sleeper.bulk_import.splits import InputSplit, plan_splits
 from sleeper.clock import Clock
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.sidecars.sketches import distinct_inside, weighted_quantiles
@@ -23,8 +24,7 @@ from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import UnavailableError
 from sleeper.partitions.partition import MOST_LEVELS, Partition, subtree
 from sleeper.schema.model import Key, Schema
-from sleeper.statestore.commit_message import commit_until_known
-from sleeper.statestore.file_commits import commit_files, find_earlier_commit
+from sleeper.statestore.commit_message import commit_files, commit_until_known, find_earlier_commit
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.split_partition import SplitPartition

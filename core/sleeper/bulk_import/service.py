@@ -14,7 +14,7 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.jobs.ingest_job import IngestJob, new_job_id
 from sleeper.jobs.queue import Message
-from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
+from sleeper.properties.instance import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN, EXTRA_COLUMNS_REFUSED
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.task import own_task

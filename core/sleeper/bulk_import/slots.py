@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sleeper.bulk_import.key_sample import KeySample
+from sleeper.bulk_import.splits import KeySample
 from sleeper.datafiles.sidecars.sketches import distinct_inside, weighted_quantiles
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range

@@ -1,4 +1,4 @@
-"""Submits bulk imports to the platform of their queue.
+"""Submits bulk imports to the platform of their queue (docs/formats.md, "Bulk import messages").
 
 `start_bulk_import` checks a message, stores it for the driver, submits a run and records it as
 accepted. After a crash in between, the redelivered message has the same run id, under which a
@@ -7,15 +7,20 @@ platform starts nothing twice. The driver records the rest in the tracker.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from sleeper.bulk_import.job import spark_request_from_message
 from sleeper.bulk_import.watch import AcceptedRun, BulkImportRuns, open_platform
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef
-from sleeper.jobs.files_message import body_with_id
-from sleeper.jobs.ingest_job import ingest_job_from_message
+from sleeper.jobs.ingest_job import (
+    body_with_id,
+    ingest_job_from_message,
+    optional_text,
+    parse_object,
+    text_of,
+)
 from sleeper.jobs.queue import Message
 from sleeper.jobs.spark_platform import (
     PlatformJob,
@@ -124,3 +129,36 @@ def _driver_environment(instance: Instance) -> Mapping[str, str]:
 
 def _extra(run: JobRunRef) -> dict[str, str]:
     return {"table": run.table_id, "job_id": run.job_id}
+
+
+_WHAT = "bulk import message"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRequest:
+    """The optional members of the message in addition to those of an ingest job."""
+
+    platform_spec: Mapping[str, str] = field(default_factory=dict)
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    class_name: str | None = None
+
+
+def spark_request_from_message(body: str) -> SparkRequest:
+    """Parses a message. InvalidRequestError names the invalid member."""
+    raw = parse_object(body, _WHAT)
+    class_name = optional_text(raw, "className", _WHAT)
+    return SparkRequest(_texts(raw, "platformSpec"), _texts(raw, "sparkConf"), class_name)
+
+
+def _texts(raw: Mapping[str, Any], member: str) -> Mapping[str, str]:
+    """Returns a map of texts without its null members."""
+    texts = raw.get(member)
+    if texts is None:
+        return {}
+    if not isinstance(texts, dict):
+        raise InvalidRequestError(f'{_WHAT}: "{member}" must be a map of texts')
+    return {
+        name: text_of(value, f'{_WHAT}: "{member}" must be a map of texts: {name[:200]!r}')
+        for name, value in texts.items()
+        if value is not None
+    }

@@ -8,7 +8,7 @@ import typer
 
 from sleeper import __version__
 from sleeper.cli import bulk, code, holds, ingest, instance, maintenance, query, report, run, table
-from sleeper.cli.failures import Commands
+from sleeper.cli.output import Commands
 from sleeper.instance import INSTANCE_VARIABLE
 
 _FIRST_COMMANDS = ("instance", "table", "ingest", "query", "sql", "run", "report")

@@ -111,7 +111,7 @@ def query(
     """
     with use_instance(context) as instance:
         instance.table(name)  # fails before the engine takes a second to load
-        from sleeper.cli.query_arguments import build_query
+        from sleeper.cli.arguments import build_query
         from sleeper.processing.text import iterator_call
         from sleeper.query.service import open_query, read_schema
 
@@ -170,7 +170,7 @@ def sql(
         return
     with use_instance(context) as instance:
         from sleeper.query.service import open_sql
-        from sleeper.query.sql.as_of import parse_as_of_options
+        from sleeper.query.sql.tables import parse_as_of_options
 
         start = time.monotonic()
         result = open_sql(instance, statement, as_of=parse_as_of_options(as_of or ()))
@@ -192,7 +192,7 @@ def _explain(
         kind = kinds[str(output)]
     with use_instance(context) as instance:
         from sleeper.query.service import explain_statement
-        from sleeper.query.sql.as_of import parse_as_of_options
+        from sleeper.query.sql.tables import parse_as_of_options
         from sleeper.reports.queries import list_reads
 
         explanation = explain_statement(instance, statement, parse_as_of_options(as_of))

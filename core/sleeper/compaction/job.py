@@ -1,11 +1,16 @@
-"""The message of a compaction job (docs/formats.md, "Compaction messages")."""
+"""Compaction jobs: the message (docs/formats.md, "Compaction messages") and the lease of a run."""
 
 import json
 import secrets
 from dataclasses import dataclass
+from typing import Self
 
-from sleeper.errors import InvalidRequestError
+from sleeper.clock import Clock
+from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.partitions.partition import PartitionId
+from sleeper.renewal import Renewal
+from sleeper.statestore.store import StateStore
+from sleeper.statestore.transactions.compaction_jobs import RenewLeases
 from sleeper.tables.table_ref import TableId
 
 _INPUTS_SENT_MAX = 1_000
@@ -59,3 +64,42 @@ def compaction_job_from_json(body: str) -> CompactionJob:
             f"not a compaction job: {body[:200]!r}: expected jobId, tableId, partitionId, "
             f"inputFiles and createdMs ({error!r})"
         ) from error
+
+
+_LOST = (DataError, InvalidRequestError, NotFoundError, StateMovedOnError)
+
+
+class Lease:
+    """Renews the job's lease in the background, at a third of its time, within a `with` block.
+
+    Entering renews at once, because the job may have waited long in its queue:
+    StateMovedOnError if it holds no files any more.
+    """
+
+    def __init__(self, store: StateStore, job_id: str, seconds: float, clock: Clock) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._seconds = seconds
+        self._clock = clock
+        # A failed renewal is repeated before the lease expires.
+        self._renewal = Renewal(
+            "lease renewal", self._renew, seconds / 3, ends_on=_LOST, extra={"job_id": job_id}
+        )
+
+    def __enter__(self) -> Self:
+        self._renew()
+        self._renewal.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._renewal.__exit__(*error)
+
+    def check(self) -> None:
+        """Raises StateMovedOnError if the job has been released."""
+        if self._renewal.error is not None:
+            raise self._renewal.error
+
+    def _renew(self) -> None:
+        with self._store.reading() as state:
+            expiry_ms = state.moment(self._clock()) + int(self._seconds * 1000)
+        self._store.commit_or_raise(RenewLeases((self._job_id,), expiry_ms))

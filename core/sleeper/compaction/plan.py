@@ -21,7 +21,7 @@ from sleeper.jobs.queue import QueueName
 from sleeper.jobs.tracker import JobTracker
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Range, Region
-from sleeper.properties.engine import COMPACTION_LEASE_SECONDS
+from sleeper.properties.instance import COMPACTION_LEASE_SECONDS
 from sleeper.properties.table import COMPACTION_JOBS_MAX
 from sleeper.properties.values import TableProperties
 from sleeper.runs.commit_route import is_committer_behind

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sleeper.clock import Clock, system_clock
-from sleeper.compaction.job import CompactionJob
-from sleeper.compaction.lease import Lease
+from sleeper.compaction.job import CompactionJob, Lease
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.bound_iterator import TableIterators, format_key
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest

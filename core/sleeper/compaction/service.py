@@ -4,11 +4,11 @@ from sleeper.compaction.job import compaction_job_from_json
 from sleeper.compaction.run import CompactionSettings, run_compaction
 from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.instance import Instance, OpenTable
-from sleeper.properties.engine import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_BYTES
+from sleeper.properties.instance import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_BYTES
 from sleeper.properties.table import COMPACTION_COMMIT_ASYNC, ITERATOR_GROUP_ROWS_MAX
 from sleeper.runs.commit_route import commits_of
 from sleeper.runs.engine import engine_settings, file_settings
-from sleeper.tables.table_index import find_table
+from sleeper.tables.table_ref import find_table
 
 
 def run_compaction_message(

@@ -8,9 +8,8 @@ from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
 from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
 from sleeper.instance import Instance, OpenTable
-from sleeper.properties.engine import SNAPSHOT_TRANSACTIONS_MIN
-from sleeper.tables.table_index import TableIndex
-from sleeper.tables.table_ref import TableId, TableRef, TableState
+from sleeper.properties.instance import SNAPSHOT_TRANSACTIONS_MIN
+from sleeper.tables.table_ref import TableId, TableIndex, TableRef, TableState
 
 RemovePiece = Callable[[TableId], object]
 """Removes one part of a table. Idempotent."""

@@ -32,8 +32,12 @@ from sleeper.datafiles.write.partitioned import (
 )
 from sleeper.errors import DataError, InvalidRequestError
 from sleeper.schema.model import Schema
-from sleeper.statestore.commit_message import commit_until_known
-from sleeper.statestore.file_commits import check_file_outcome, commit_files, find_earlier_commit
+from sleeper.statestore.commit_message import (
+    check_file_outcome,
+    commit_files,
+    commit_until_known,
+    find_earlier_commit,
+)
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.transaction import Outcome, Status

@@ -27,7 +27,7 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep
 from sleeper.jobs.ingest_job import IngestJob, new_job_id
 from sleeper.jobs.queue import Message, QueueName
-from sleeper.properties.engine import SORT_MEMORY_BYTES
+from sleeper.properties.instance import SORT_MEMORY_BYTES
 from sleeper.properties.table import (
     EXTRA_COLUMNS_REFUSED,
     FILE_WRITING_STRATEGY,

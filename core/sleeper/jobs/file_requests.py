@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sleeper.jobs.files_message import check_id, check_message_size, parse_files_message
+from sleeper.jobs.ingest_job import check_id, check_message_size, parse_files_message
 from sleeper.tables.table_ref import TableId
 
 FILES_PER_JOB_MAX = 100

@@ -1,12 +1,12 @@
-"""The ports of the query tracker (docs/formats.md, "Query tracker")."""
+"""Ports of queries: the tracker (docs/formats.md, "Query tracker"), WebSocket connections."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.engine import QUERY_MESSAGE_ROWS_MAX
+from sleeper.properties.instance import QUERY_MESSAGE_ROWS_MAX
 
 WHOLE_QUERY = "-"
 """The subquery id of the query itself."""
@@ -137,3 +137,15 @@ class QueryHistory(Protocol):
 
 class QueryRecords(QueryTracker, QueryHistory, Protocol):
     """Both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """An open WebSocket of a gateway."""
+
+    endpoint: str
+    id: str
+
+
+SendFrame = Callable[[Connection, str], None]
+"""Sends a text frame. NotFoundError if the connection is closed."""

@@ -1,8 +1,9 @@
-"""The port of what runs bulk imports on Spark: EMR Serverless, EMR, EKS.
+"""The port of Spark platforms (EMR Serverless, EMR, EKS), and arguments of spark-submit.
 
-A *platform run* is one attempt at a job on a platform, known here by a run id and there by a
-*reference*. The message's settings of Spark come from whoever may send a message, so they may
-size a job and not bring code into it: what is allowed is a setting's size, not a path or class.
+A *platform run* is one attempt at a job on a platform, identified here by a run id and on the
+platform by a *reference*. Anyone who may send a message chooses its Spark settings, so only
+settings that size a job are allowed, none that names code or a path. The driver is a file of the
+image.
 """
 
 import hashlib
@@ -10,11 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.bulk_import import SPARK_ON_CLUSTERS, SPARK_ON_SERVERLESS
-from sleeper.properties.engine import BULK_IMPORT_TASK_MEMORY_BYTES
+from sleeper.properties.deployment import SPARK_ON_CLUSTERS, SPARK_ON_SERVERLESS
+from sleeper.properties.instance import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.values import InstanceProperties
 
 _MIB = 1024**2
@@ -149,3 +150,81 @@ def _overhead_mib(cores: str, properties: InstanceProperties) -> int:
         )
     task_mib = properties.get(BULK_IMPORT_TASK_MEMORY_BYTES) // _MIB
     return _PYTHON_MIB + int(cores) * _TIMES_TASK_MEMORY * task_mib
+
+
+MAIN_FILE = "local:///opt/sleeper/main.py"
+"""The driver's file in the image of `containers/bulk_import`."""
+PYTHON = "/opt/sleeper/venv/bin/python"
+KUBERNETES_NAMESPACE = "sleeper-bulk-import"
+KUBERNETES_SERVICE_ACCOUNT = "bulk-import"
+_ONE_TRY = {"spark.yarn.maxAppAttempts": "1", "spark.yarn.submit.waitAppCompletion": "true"}
+
+
+def submit_options(settings: Mapping[str, str]) -> list[str]:
+    """The settings as options, in the order of their names."""
+    return [part for name in sorted(settings) for part in ("--conf", f"{name}={settings[name]}")]
+
+
+def serverless_settings(job: PlatformJob) -> dict[str, str]:
+    """Settings on EMR Serverless, whose application has the image."""
+    variables = {**job.environment, "PYSPARK_PYTHON": PYTHON}
+    return {
+        **job.spark_conf,
+        **_prefixed(
+            "spark.emr-serverless.driverEnv.", {**variables, "PYSPARK_DRIVER_PYTHON": PYTHON}
+        ),
+        **_prefixed("spark.executorEnv.", variables),
+    }
+
+
+def yarn_command(job: PlatformJob, image: str) -> tuple[str, ...]:
+    """The command on a node of an EMR cluster. Driver and executors run in the image.
+
+    It lasts as long as the job. A driver that died is not started again by YARN: it is told as
+    a failure, and the job may be sent again.
+    """
+    variables = {
+        **job.environment,
+        "PYSPARK_PYTHON": PYTHON,
+        "YARN_CONTAINER_RUNTIME_TYPE": "docker",
+        "YARN_CONTAINER_RUNTIME_DOCKER_IMAGE": image,
+        "YARN_CONTAINER_RUNTIME_DOCKER_MOUNTS": "/etc/passwd:/etc/passwd:ro",
+    }
+    settings = {
+        **job.spark_conf,
+        **_ONE_TRY,
+        **_prefixed("spark.yarn.appMasterEnv.", variables),
+        **_prefixed("spark.executorEnv.", variables),
+    }
+    where = ["spark-submit", "--master", "yarn", "--deploy-mode", "cluster"]
+    name = ["--name", f"sleeper-{job.run_id}"]
+    return (*where, *name, *submit_options(settings), MAIN_FILE, *job.arguments)
+
+
+def kubernetes_arguments(job: PlatformJob, image: str) -> tuple[str, ...]:
+    """Arguments of spark-submit in a pod, which is the driver. Kubernetes fills in `$(…)`."""
+    settings = {
+        **job.spark_conf,
+        **_prefixed("spark.executorEnv.", {**job.environment, "PYSPARK_PYTHON": PYTHON}),
+        # Without an external shuffle service, executors that hold pieces stay.
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.driver.host": "$(POD_IP)",
+        "spark.kubernetes.container.image": image,
+        "spark.kubernetes.driver.pod.name": "$(POD_NAME)",
+        "spark.kubernetes.namespace": KUBERNETES_NAMESPACE,
+        "spark.kubernetes.authenticate.serviceAccountName": KUBERNETES_SERVICE_ACCOUNT,
+        "spark.kubernetes.authenticate.executor.serviceAccountName": KUBERNETES_SERVICE_ACCOUNT,
+    }
+    where = ["--master", "k8s://https://kubernetes.default.svc", "--deploy-mode", "client"]
+    return (*where, *submit_options(settings), MAIN_FILE, *job.arguments)
+
+
+def docker_configuration(image: str) -> dict[str, Any]:
+    """Returns the YARN configuration that trusts the image's registry."""
+    trusted = {"docker.trusted.registries": f"local,{image.partition('/')[0]}"}
+    docker = {"Classification": "docker", "Properties": trusted}
+    return {"Classification": "container-executor", "Configurations": [docker]}
+
+
+def _prefixed(prefix: str, variables: Mapping[str, str]) -> dict[str, str]:
+    return {f"{prefix}{name}": value for name, value in variables.items()}

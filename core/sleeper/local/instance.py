@@ -1,4 +1,4 @@
-"""Creates and opens the instance of a folder."""
+"""Creates and opens the instance of a folder. Users' files are local files and objects in S3."""
 
 import atexit
 import functools
@@ -30,21 +30,18 @@ from sleeper.local.queue import (
     LocalResultsQueue,
     release_dead_receivers,
 )
-from sleeper.local.sources import LocalSources
 from sleeper.local.state_store import open_state_store
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker, record_dead_tasks
 from sleeper.properties.deployed import DEPLOYED_QUEUES
-from sleeper.properties.engine import (
-    LOCAL_POLL_MILLISECONDS,
-    QUEUE_RECEIVES_MAX,
-    QUEUE_VISIBILITY_SECONDS,
-    SPILL_DIRECTORY,
-)
 from sleeper.properties.instance import (
     COMPACTION_RETRIES_MAX,
     COMPACTION_VISIBILITY_SECONDS,
     INGEST_VISIBILITY_SECONDS,
+    LOCAL_POLL_MILLISECONDS,
+    QUEUE_RECEIVES_MAX,
+    QUEUE_VISIBILITY_SECONDS,
+    SPILL_DIRECTORY,
 )
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.statestore.store import StateStore
@@ -55,6 +52,12 @@ from sleeper.user_code.registry import Registry
 
 if TYPE_CHECKING:
     from sleeper.query.engine import QueryEngine
+
+from collections.abc import Callable, Iterable, Sequence
+
+from sleeper.storage.bucket import Bucket, is_s3_url
+from sleeper.storage.location import LOCAL_SCHEME, readable_buckets, s3_source
+from sleeper.storage.s3_file import SourceFile
 
 _SPILL_FOLDER = "spill"
 _CODE_FOLDER = "code"
@@ -279,3 +282,37 @@ class _StateStores:
     def close(self) -> None:
         for table_id in list(self._open):
             self.forget(table_id)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSources:
+    """Implements `sleeper.instance.Sources`. It loads the file readers on first use."""
+
+    root: DataRoot
+    properties: Callable[[], InstanceProperties]
+
+    def find(self, path: str) -> Sequence[tuple[str, int]]:
+        from sleeper.datafiles.sources.files import find_source_files
+
+        files = find_source_files([Path(path.removeprefix(LOCAL_SCHEME))])
+        return [
+            (str(file.resolve()), file.stat().st_size) for file in files if isinstance(file, Path)
+        ]
+
+    def open(self, name: str) -> SourceFile:
+        if is_s3_url(name):
+            return s3_source(name, self.root, self.properties())
+        return Path(name.removeprefix(LOCAL_SCHEME))
+
+    def job_name(self, path: str) -> str:
+        return path if is_s3_url(path) else str(Path(path).resolve())
+
+    def check_submitted(self, path: str) -> None:
+        if not is_s3_url(path) and not Path(path).exists():
+            raise InvalidRequestError(f"file {path} does not exist")
+
+    def check_message(self, names: Iterable[str]) -> None:
+        pass
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        return readable_buckets(self.root, self.properties())

@@ -8,7 +8,7 @@ from sleeper.tables.table_ref import TableId, TableRef, TableState, check_table_
 
 
 class LocalTableIndex:
-    """Implements `sleeper.tables.table_index.TableIndex`."""
+    """Implements `sleeper.tables.table_ref.TableIndex`."""
 
     def __init__(self, database: InstanceDatabase) -> None:
         self._database = database

@@ -7,7 +7,6 @@ from typing import Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region
-from sleeper.schema.json_values import flag, whole_number
 from sleeper.schema.model import (
     INT_RANGES,
     Field,
@@ -15,9 +14,11 @@ from sleeper.schema.model import (
     PrimitiveType,
     Schema,
     check_key_value,
+    flag,
     next_key_value,
     precedes,
     smallest_key_value,
+    whole_number,
 )
 
 _ENCODED_MEMBER = "stringsBase64Encoded"

@@ -1,7 +1,21 @@
-"""Filters, aggregations and iterator calls."""
+"""Filters, aggregations and iterator calls, and their validation against a schema."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+
+from sleeper.errors import InvalidRequestError
+from sleeper.schema.model import (
+    INT_RANGES,
+    DecimalType,
+    Field,
+    FieldType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    Schema,
+    type_name,
+)
 
 
 class AggregationOp(Enum):
@@ -59,3 +73,100 @@ class Processing:
 
 
 NO_PROCESSING = Processing()
+
+
+_TIMES = (PrimitiveType.LONG, PrimitiveType.TIMESTAMP)
+_FLOATS = (PrimitiveType.FLOAT, PrimitiveType.DOUBLE)
+# Each is a step of the engine's plan, and thousands of them overflow the stack.
+_FILTERS_MAX = 100
+
+
+def check_processing(processing: Processing, schema: Schema) -> None:
+    """Raises InvalidRequestError if a filter, aggregation or iterator does not fit the schema."""
+    if len(processing.filters) > _FILTERS_MAX:
+        raise InvalidRequestError(
+            f"there are {len(processing.filters):,} filters (expected at most {_FILTERS_MAX})"
+        )
+    for each in processing.filters:
+        _check_filter(each, schema, bool(processing.aggregations))
+    for aggregation in processing.aggregations:
+        _check_aggregation(aggregation, schema)
+    if processing.aggregations:
+        _check_each_value_once(processing.aggregations, schema)
+
+
+def check_table_processing(processing: Processing, schema: Schema) -> None:
+    """Checks the processing of a table, which each compaction applies again.
+
+    A filter of a value field before an iterator is invalid: it would see ingested values or the
+    output of the iterator, depending on earlier compactions.
+    """
+    check_processing(processing, schema)
+    for each in processing.filters if processing.iterator is not None else ():
+        if schema.field(each.field) in schema.values:
+            raise InvalidRequestError(
+                f"ageOff({each.field}): a table with an iterator can filter by key fields only, "
+                f"which are {_names(schema.keys)}; the iterator may change field {each.field!r}"
+            )
+
+
+def _check_filter(age_off: AgeOff, schema: Schema, is_aggregating: bool) -> None:
+    field = schema.field(age_off.field)
+    if field.type not in _TIMES:
+        raise InvalidRequestError(
+            f"ageOff needs a LongType of milliseconds since 1970, or a TimestampType: field "
+            f"{field.name!r} is {type_name(field.type)}"
+        )
+    if is_aggregating and field in schema.values:
+        raise InvalidRequestError(
+            f"ageOff({field.name}): a table that aggregates can filter by key fields only, "
+            f"which are {_names(schema.keys)}; field {field.name!r} is aggregated"
+        )
+
+
+def _check_aggregation(aggregation: Aggregation, schema: Schema) -> None:
+    field, op = schema.field(aggregation.field), aggregation.op
+    if field in schema.keys:
+        raise InvalidRequestError(
+            f"{op.value}({field.name}): {field.name!r} is a key field; rows of equal keys are "
+            "aggregated, in their value fields"
+        )
+    expected = _expected_type(op, field.type)
+    if expected is not None:
+        raise InvalidRequestError(
+            f"{op.value}({field.name}): the field is {type_name(field.type)}, expected {expected}"
+        )
+
+
+def _expected_type(op: AggregationOp, kind: FieldType) -> str | None:
+    """Returns the types that the operation expects; None if the type is one of them."""
+    if op is AggregationOp.SUM:
+        if kind in _FLOATS or isinstance(kind, DecimalType):
+            return (
+                "IntType or LongType: a sum of others depends on the order of rows, or does not "
+                "fit the type"
+            )
+        return None if kind in INT_RANGES else "IntType or LongType"
+    if op in (AggregationOp.MIN, AggregationOp.MAX):
+        is_ordered = not isinstance(kind, ListType | MapType)
+        return None if is_ordered else "a type that has an order, no list and no map"
+    if isinstance(kind, MapType) and kind.value in INT_RANGES and kind.key not in _FLOATS:
+        return None
+    return "a MapType whose values are IntType or LongType, and whose keys are no floats"
+
+
+def _check_each_value_once(aggregations: tuple[Aggregation, ...], schema: Schema) -> None:
+    names = [a.field for a in aggregations]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidRequestError(f"field {name!r} is aggregated twice")
+    left = [f for f in schema.values if f.name not in names]
+    if left:
+        raise InvalidRequestError(
+            f"no aggregation for field {_names(left)}: rows of equal keys become one, so every "
+            "value field needs one"
+        )
+
+
+def _names(fields: Iterable[Field]) -> str:
+    return ", ".join(repr(f.name) for f in fields)

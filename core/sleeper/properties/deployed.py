@@ -1,13 +1,15 @@
 # ruff: noqa: E501 (one declaration a line reads as a table)
 """Declarations of instance properties that a deployment to AWS sets: its resources.
 
-The one list of the instance's queues, tables, buckets, functions' rules and clusters: stacks make
-each resource under its name here and write where it is; `aws.instance` reads that. Names of
-properties that clients read are those of docs/formats.md, "Names and places".
+This is the only list of the instance's queues, tables, buckets, rules and clusters. Stacks create
+each resource under its name here and record its address, which `sleeper.aws.instance` reads.
+docs/formats.md, "Names and places", lists the names that clients read, and
+`sleeper.properties.dynamo_tables` declares the keys of the DynamoDB tables.
 """
 
 from dataclasses import dataclass
 
+from sleeper.properties import deployed
 from sleeper.properties.declaration import Group, Property, SetBy
 from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import STRING_LIST, optional, text
@@ -132,4 +134,46 @@ EMR_SERVICE_SECURITY_GROUP = _place("bulk.import.emr.service.security.group", "T
 EKS_IMAGE = _place("bulk.import.eks.image", "The image that bulk imports run in on EKS.")
 EKS_STATE_MACHINE = _place("bulk.import.eks.statemachine.arn", "The state machine that runs bulk imports on EKS.")
 SCHEDULE_RULES = declare("schedule.rules", STRING_LIST, (), Group.DEPLOYED, "The EventBridge rules that start the instance's background work.", set_by=SetBy.DEPLOYMENT, redeploy=True)
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class DeployedBucket:
+    """A bucket. `name` is the part between the instance's prefix and the account."""
+
+    name: str
+    place: Property[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeployedTable:
+    """A DynamoDB table. `name` is the part after the instance's prefix.
+
+    `lasting` tables cannot be recreated from the log, so they have continuous backups.
+    """
+
+    name: str
+    place: Property[str | None]
+    lasting: bool = False
+
+
+UPLOADS_PREFIX = "for_ingest/"
+"""Keys of files in the data bucket that clients upload there before they name them in a job."""
+
+# fmt: off
+CONFIG = DeployedBucket("config", deployed.CONFIG_BUCKET)
+TABLE_DATA = DeployedBucket("table-data", deployed.DATA_BUCKET)
+QUERY_RESULTS = DeployedBucket("query-results", deployed.QUERY_RESULTS_BUCKET)
+BULK_IMPORT = DeployedBucket("bulk-import", deployed.BULK_IMPORT_BUCKET)
+ATHENA_SPILL = DeployedBucket("athena-spill", deployed.ATHENA_SPILL_BUCKET)
+BULK_EXPORT_RESULTS = DeployedBucket("bulk-export-results", deployed.BULK_EXPORT_BUCKET)
+
+TABLE_INDEX_BY_NAME = DeployedTable("table-index-by-name", deployed.TABLE_NAME_INDEX, lasting=True)
+TABLE_INDEX_BY_ID = DeployedTable("table-index-by-id", deployed.TABLE_ID_INDEX, lasting=True)
+TABLE_INDEX_BY_ONLINE = DeployedTable("table-index-by-online", deployed.TABLE_ONLINE_INDEX, lasting=True)
+TRANSACTION_LOG = DeployedTable("transaction-log", deployed.TRANSACTION_LOG_TABLE, lasting=True)
+JOB_TRACKER = DeployedTable("job-tracker", deployed.JOB_TRACKER_TABLE)
+TASK_TRACKER = DeployedTable("task-tracker", deployed.TASK_TRACKER_TABLE)
+INGEST_BATCHER = DeployedTable("ingest-batcher", deployed.INGEST_BATCHER_TABLE, lasting=True)
+QUERY_TRACKER = DeployedTable("query-tracker", deployed.QUERY_TRACKER_TABLE)
 # fmt: on

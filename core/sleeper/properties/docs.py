@@ -8,10 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from sleeper.properties import (  # noqa: F401 (they declare when imported)
-    bulk_import,
     deployed,
     deployment,
-    engine,
     instance,
     table,
 )

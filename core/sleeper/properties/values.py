@@ -1,17 +1,19 @@
-"""Validated properties of an instance and of a table, with typed values."""
+"""Validated properties of an instance and of a table, with typed values.
 
+Names of gchq/sleeper without a declaration are accepted with a warning, so that existing
+configurations work unchanged. `gchq_properties.tsv` lists them: the party that sets the property
+(the user of an instance or of a table, or the deployment), its name, and a literal default.
+"""
+
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import TypeVar
 
 from sleeper.errors import InvalidRequestError, UnavailableError, did_you_mean
-from sleeper.properties import (  # noqa: F401 (they declare)
-    bulk_import,
-    deployed,
-    deployment,
-    engine,
-    instance,
-)
+from sleeper.properties import instance
 from sleeper.properties import table as of_table
 from sleeper.properties.declaration import (
     INSTANCE_PROPERTIES,
@@ -21,9 +23,8 @@ from sleeper.properties.declaration import (
     Scope,
     SetBy,
 )
-from sleeper.properties.gchq_names import gchq_names
+from sleeper.properties.instance import IGNORED_STACKS
 from sleeper.properties.java_text import read_properties_text, write_properties_text
-from sleeper.properties.optional_stack import IGNORED_STACKS
 
 T = TypeVar("T")
 
@@ -193,12 +194,12 @@ def _check_together(properties: InstanceProperties) -> None:
             f"property {instance.INGEST_KEEPALIVE_SECONDS.name} is {keepalive}: it must be less "
             f"than {instance.INGEST_VISIBILITY_SECONDS.name}, which is {visibility}"
         )
-    lease = properties.get(engine.COMPACTION_LEASE_SECONDS)
+    lease = properties.get(instance.COMPACTION_LEASE_SECONDS)
     attempts = properties.get(instance.COMPACTION_RETRIES_MAX)
     retries = attempts * properties.get(instance.COMPACTION_VISIBILITY_SECONDS)
     if lease <= retries:
         raise InvalidRequestError(
-            f"property {engine.COMPACTION_LEASE_SECONDS.name} is {lease}: it must outlast the "
+            f"property {instance.COMPACTION_LEASE_SECONDS.name} is {lease}: it must outlast the "
             f"queue's {attempts} tries, {retries} seconds together"
         )
     low = properties.get(_default_of(of_table.BATCHER_JOB_SIZE_MIN))
@@ -212,3 +213,15 @@ def _check_together(properties: InstanceProperties) -> None:
 def _default_of(declaration: Property[T]) -> Property[T]:
     assert declaration.default_from is not None
     return declaration.default_from
+
+
+SET_BY_DEPLOYMENT = "deployment"
+
+
+@cache
+def gchq_names() -> Mapping[str, str]:
+    """Returns the party that sets each property, by property name."""
+    file = resources.files(__package__) / "gchq_properties.tsv"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    rows = csv.reader((line for line in lines if not line.startswith("#")), delimiter="\t")
+    return {name: set_by for set_by, name, _ in rows}

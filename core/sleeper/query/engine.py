@@ -16,7 +16,7 @@ from sleeper.datafiles.remote.extracts import Extractor
 from sleeper.datafiles.sidecars.file_check import VerifiedFiles
 from sleeper.errors import UnavailableError
 from sleeper.processing.restriction import NO_RESTRICTION, Restriction
-from sleeper.properties import engine as engine_properties
+from sleeper.properties import instance as engine_properties
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.key_filters import KeyFilterCache
 from sleeper.statestore.store import StateStore

@@ -18,7 +18,7 @@ import pyarrow as pa
 from datafusion import RecordBatch, RecordBatchStream
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.engine import QUERY_SECONDS_MAX
+from sleeper.properties.instance import QUERY_SECONDS_MAX
 
 _STOP_CHECK_SECONDS = 0.2
 

@@ -11,7 +11,7 @@ from sleeper.files.data_file import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.processing.model import NO_PROCESSING, Processing
-from sleeper.properties.engine import QUERY_BYTES_MAX
+from sleeper.properties.instance import QUERY_BYTES_MAX
 from sleeper.query.request import Query
 from sleeper.query.table_plan import bounds_region, covers, join_regions
 from sleeper.schema.model import Schema, next_key_value, precedes

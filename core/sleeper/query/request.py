@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.json import make_range
 from sleeper.partitions.region import Region, key_region, whole_region
-from sleeper.processing.check import check_processing
-from sleeper.processing.model import NO_PROCESSING, Processing
+from sleeper.processing.model import NO_PROCESSING, Processing, check_processing
 from sleeper.schema.model import (
     Field,
     KeyValue,

@@ -7,7 +7,7 @@ from typing import Self
 import pyarrow as pa
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.engine import QUERY_ROWS_MAX
+from sleeper.properties.instance import QUERY_ROWS_MAX
 from sleeper.query.hold import VersionHold
 
 _SECONDS_UNTIL_HOLD = 2.0

@@ -11,9 +11,9 @@ from sleeper.query.interruption import TimeLimit
 from sleeper.query.request import Query
 from sleeper.query.result import QueryResult
 from sleeper.query.run import run_query
-from sleeper.query.sql.as_of import NEWEST, AsOf
 from sleeper.query.sql.explain import SqlExplanation, explain_sql
 from sleeper.query.sql.statement import TableOpeners, run_sql
+from sleeper.query.sql.tables import NEWEST, AsOf
 from sleeper.schema.json import schema_from_json
 from sleeper.schema.model import Schema
 

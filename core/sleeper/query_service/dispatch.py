@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError
-from sleeper.jobs.connection import SendFrame
 from sleeper.jobs.query_tracker import (
     QueryIdTakenError,
     QueryPin,
     QueryTracker,
+    SendFrame,
 )
 from sleeper.processing.restriction import Restriction, visible_columns
 from sleeper.query.distributed.hold import hold_expiry_ms

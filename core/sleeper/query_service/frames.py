@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sleeper.errors import SleeperError
-from sleeper.jobs.connection import Connection, SendFrame
+from sleeper.jobs.query_tracker import Connection, SendFrame
 from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.query import QueryMessage
 from sleeper.renewal import Renewal

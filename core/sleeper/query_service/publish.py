@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from sleeper.errors import InvalidRequestError
-from sleeper.jobs.connection import SendFrame
+from sleeper.jobs.query_tracker import SendFrame
 from sleeper.jobs.queue import ResultsQueue
 from sleeper.properties.table import CompressionCodec
 from sleeper.query.messages.destination import DestinationKind

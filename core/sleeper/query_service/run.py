@@ -25,13 +25,13 @@ from sleeper.jobs.query_tracker import (
     too_many_rows,
 )
 from sleeper.jobs.queue import Message
-from sleeper.properties.engine import (
+from sleeper.properties.instance import (
     QUERY_HOLD_SECONDS,
     QUERY_MESSAGE_ROWS_MAX,
     QUERY_MESSAGE_SECONDS_MAX,
+    QUERY_RESULTS_BATCH_SIZE,
     QUEUE_RECEIVES_MAX,
 )
-from sleeper.properties.instance import QUERY_RESULTS_BATCH_SIZE
 from sleeper.query.distributed.hold import release_hold, renew_hold
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
@@ -56,7 +56,7 @@ from sleeper.query_service.frames import (
 from sleeper.query_service.plan import hold_period_ms, query_hold_id
 from sleeper.query_service.publish import Publisher, publish_rows, result_locations
 from sleeper.schema.model import Schema
-from sleeper.tables.table_index import find_table
+from sleeper.tables.table_ref import find_table
 
 logger = logging.getLogger(__name__)
 

@@ -16,12 +16,16 @@ from sleeper.errors import (
     UserCodeError,
 )
 from sleeper.instance import Instance
-from sleeper.jobs.connection import Connection
-from sleeper.jobs.query_tracker import ERROR_CHARACTERS_MAX
+from sleeper.jobs.query_tracker import ERROR_CHARACTERS_MAX, Connection
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.processing.restriction import find_chain_restriction
-from sleeper.properties.engine import QUERY_BYTES_MAX, QUERY_HOLD_SECONDS, QUEUE_RECEIVES_MAX
-from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUERY_TRACKER_DAYS
+from sleeper.properties.instance import (
+    QUERY_BYTES_MAX,
+    QUERY_HOLD_SECONDS,
+    QUERY_RESULTS_DAYS,
+    QUERY_TRACKER_DAYS,
+    QUEUE_RECEIVES_MAX,
+)
 from sleeper.properties.table import QUERY_CALLERS
 from sleeper.query.messages.destination import DestinationKind, ResultsDestination
 from sleeper.query.messages.query import (
@@ -37,7 +41,7 @@ from sleeper.query_service.dispatch import Dispatcher, DispatchTable, dispatch_q
 from sleeper.query_service.frames import frame_sender, results_folder
 from sleeper.query_service.plan import Subquery
 from sleeper.reports.queries import QueryReport, gather_query
-from sleeper.tables.table_index import find_table
+from sleeper.tables.table_ref import find_table
 from sleeper.user_code.name import CodeKind
 
 logger = logging.getLogger(__name__)

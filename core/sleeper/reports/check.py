@@ -8,7 +8,7 @@ from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.files.data_file import DataFile
 from sleeper.instance import Instance
 from sleeper.partitions.partition import Partition
-from sleeper.properties.engine import QUERY_HOLD_SECONDS
+from sleeper.properties.instance import QUERY_HOLD_SECONDS
 from sleeper.query.hold import VersionHold
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
 from sleeper.statestore.reading.table_state import TableState

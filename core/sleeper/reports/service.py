@@ -15,7 +15,7 @@ from sleeper.reports.queries import QueriesReport, gather_queries
 from sleeper.reports.queues import gather_queues, list_dead_letters
 from sleeper.reports.state import StateReport, gather_files, gather_state
 from sleeper.reports.tables import TableReport, gather_table, gather_tables
-from sleeper.runs import heartbeat
+from sleeper.runs.task import heartbeat
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId, TableRef

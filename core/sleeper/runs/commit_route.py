@@ -9,7 +9,7 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobRunRef
 from sleeper.jobs.queue import QueueName
 from sleeper.properties.declaration import Property
-from sleeper.properties.engine import COMMIT_BACKLOG_MAX
+from sleeper.properties.instance import COMMIT_BACKLOG_MAX
 from sleeper.statestore.commit_message import (
     MESSAGE_BYTES_MAX,
     CommitRun,

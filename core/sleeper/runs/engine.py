@@ -6,7 +6,7 @@ from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.instance import Instance
 from sleeper.properties.declaration import Property
-from sleeper.properties.engine import ENGINE_THREADS, INGEST_LINE_BYTES_MAX, MERGE_FILES_MAX
+from sleeper.properties.instance import ENGINE_THREADS, INGEST_LINE_BYTES_MAX, MERGE_FILES_MAX
 from sleeper.properties.table import (
     COMPRESSION_CODEC,
     KEY_FILTER_BITS_PER_ROW,

@@ -20,8 +20,11 @@ from sleeper.errors import (
 )
 from sleeper.jobs.queue import Message, MessageQueue, QueueName
 from sleeper.properties.declaration import Property
-from sleeper.properties.engine import QUEUE_VISIBILITY_SECONDS
-from sleeper.properties.instance import COMPACTION_VISIBILITY_SECONDS, INGEST_VISIBILITY_SECONDS
+from sleeper.properties.instance import (
+    COMPACTION_VISIBILITY_SECONDS,
+    INGEST_VISIBILITY_SECONDS,
+    QUEUE_VISIBILITY_SECONDS,
+)
 
 logger = logging.getLogger(__name__)
 

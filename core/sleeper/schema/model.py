@@ -1,10 +1,14 @@
-"""Field types, fields and the schema."""
+"""Field types, fields and the schema, and the lenient conversions of JSON values.
 
+The conversions are those of Gson (docs/formats.md, "Message conventions"). Each returns other
+values unchanged, for the caller to reject.
+"""
+
+import re
 from dataclasses import dataclass
 from enum import Enum
 
 from sleeper.errors import InvalidRequestError
-from sleeper.schema.json_values import is_unicode
 
 KeyValue = int | str | bytes
 """A value of a key field: int for IntType and LongType, str, or bytes."""
@@ -171,3 +175,28 @@ def next_key_value(field: Field, value: KeyValue) -> KeyValue | None:
     if isinstance(value, int):
         return value + 1 if value < INT_RANGES[field.type][1] else None  # type: ignore[index]
     return value + "\0" if isinstance(value, str) else value + b"\0"
+
+
+# A float holds every whole number up to here exactly.
+_EXACT_MAX = 2**53
+_WHOLE_NUMBER = re.compile(r"([+-]?[0-9]{1,40})(\.0{0,40})?")
+_FLAGS = {"true": True, "false": False}
+
+
+def whole_number(raw: object) -> object:
+    """Converts `5.0`, `"5"` or `"5.0"` to an int."""
+    if isinstance(raw, float) and raw.is_integer() and abs(raw) <= _EXACT_MAX:
+        return int(raw)
+    if isinstance(raw, str) and (match := _WHOLE_NUMBER.fullmatch(raw)):
+        return int(match[1])
+    return raw
+
+
+def flag(raw: object) -> object:
+    """Converts `"true"` or `"False"` to a bool."""
+    return _FLAGS.get(raw.lower(), raw) if isinstance(raw, str) else raw
+
+
+def is_unicode(text: str) -> bool:
+    """Returns whether the text has no unpaired surrogate, which UTF-8 cannot encode."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -22,7 +22,7 @@ from sleeper.errors import SleeperError
 from sleeper.instance import Instance
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.service import open_sql
-from sleeper.query.sql.as_of import parse_as_of
+from sleeper.query.sql.tables import parse_as_of
 from sleeper.serve.bodies import answer_http_problem, answer_problem
 from sleeper.serve.live import LiveConnection
 from sleeper.serve.openapi import openapi_document

@@ -15,7 +15,7 @@ import anyio
 from starlette.websockets import WebSocket
 
 from sleeper.errors import InvalidRequestError, UnavailableError
-from sleeper.jobs.connection import Connection
+from sleeper.jobs.query_tracker import Connection
 from sleeper.jobs.queue import LOCAL_SENDER
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.messages.destination import DestinationKind
@@ -31,7 +31,7 @@ from sleeper.query.rows.json_text import JsonPage, json_pages
 from sleeper.query.service import open_query, read_schema
 from sleeper.serve.bodies import describe_problem
 from sleeper.serve.service import RowFetcher, RowStream, Service
-from sleeper.tables.table_index import find_table
+from sleeper.tables.table_ref import find_table
 
 FRAME_BYTES_MAX = 120 * 1024
 _QUERIES_MAX = 8

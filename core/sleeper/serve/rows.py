@@ -13,7 +13,7 @@ from sleeper.processing.text import iterator_call, parse_aggregations, parse_fil
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.request import Query
 from sleeper.query.service import open_query, read_schema
-from sleeper.query.sql.as_of import parse_as_of
+from sleeper.query.sql.tables import parse_as_of
 from sleeper.schema.model import Schema
 from sleeper.serve.access import identify_caller
 from sleeper.serve.bodies import (

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
-from sleeper.properties.engine import QUERY_MEMORY_BYTES
+from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.serve.access import Access, check_token
 from sleeper.serve.application import make_application
 from sleeper.serve.service import ServerLimits, read_limits

@@ -19,7 +19,7 @@ from anyio import to_thread
 
 from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
-from sleeper.properties.engine import (
+from sleeper.properties.instance import (
     QUERY_SECONDS_MAX,
     SERVE_BODY_BYTES_MAX,
     SERVE_CONNECTIONS_MAX,

@@ -29,7 +29,7 @@ from sleeper.instance import Instance
 from sleeper.opening import open_instance
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.service import open_sql
-from sleeper.query.sql.as_of import parse_as_of
+from sleeper.query.sql.tables import parse_as_of
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from sleeper.bulk_import.job import spark_request_from_message
 from sleeper.bulk_import.run import BulkImportResult, Cluster, OnStage
 from sleeper.bulk_import.service import bulk_import_paths, run_bulk_import_message
+from sleeper.bulk_import.start import spark_request_from_message
 from sleeper.errors import InvalidRequestError, SleeperError, classify_error
 from sleeper.instance import Instance
 from sleeper.jobs.process import interrupted_by_sigterm

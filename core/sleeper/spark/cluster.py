@@ -23,14 +23,13 @@ from sleeper.bulk_import.exchange import (
     rows_of_pieces,
     write_slot,
 )
-from sleeper.bulk_import.key_sample import SplitSample, sample_split
 from sleeper.bulk_import.run import Exchange
 from sleeper.bulk_import.slots import slot_of_task, task_count
-from sleeper.bulk_import.splits import InputSplit
+from sleeper.bulk_import.splits import InputSplit, SplitSample, sample_split
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.json_codec import JsonCodec
 from sleeper.schema.model import Schema
-from sleeper.spark.failures import mark_errors, raise_task_errors
+from sleeper.spark.session import mark_errors, raise_task_errors
 from sleeper.statestore.transactions.add_files import NewFile
 
 # Batches between Spark and Python are cut by rows, and a piece is one of up to 4 MiB.

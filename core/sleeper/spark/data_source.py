@@ -14,16 +14,19 @@ from sleeper.query.service import read_schema
 from sleeper.spark.options import (
     READ_OPTIONS,
     Options,
+    cached_instance,
+    cast_batches,
+    check_columns,
     check_options,
     read_columns,
     read_instance,
     read_partition_bytes,
     read_query,
     read_table_name,
+    to_arrow,
+    to_spark,
 )
-from sleeper.spark.process import cached_instance
 from sleeper.spark.stream_reader import SleeperStreamReader
-from sleeper.spark.types import cast_batches, check_columns, to_arrow, to_spark
 from sleeper.spark.writer import SleeperStreamWriter, SleeperWriter
 
 # All DataFrames of a version share one hold.

@@ -1,22 +1,30 @@
-"""Options of the format `sleeper`.
+"""Options of the format `sleeper`, conversions of schemas, and the instance of a Python process.
 
-Names are case-insensitive. Unknown options are refused, because a misspelt range would read the
-whole table.
+Names of options are case-insensitive. Unknown ones are refused, because a misspelt range would
+read the whole table. A Python process of Spark runs many tasks one after another and opens the
+instance once.
 """
 
 import csv
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
 from sleeper.errors import InvalidRequestError
-from sleeper.instance import INSTANCE_VARIABLE
+from sleeper.instance import INSTANCE_VARIABLE, Instance
+from sleeper.opening import open_instance
 from sleeper.partitions.json import key_value_from_json, region_from_json
 from sleeper.partitions.region import Region
 from sleeper.query.request import Query, make_key_regions, make_range_region
+from sleeper.query.run import result_schema
+from sleeper.retries import retry_as_job
 from sleeper.schema.model import Schema
-from sleeper.spark.process import absolute
 
 _TABLE = ("instance", "table")
 _ROWS = ("keys", "range", "ranges", "region", "regions", "columns", "partitionBytes")
@@ -178,3 +186,57 @@ def _json_list(name: str, text: str) -> list[Any]:
     if not isinstance(values, list):
         raise InvalidRequestError(f"option {name!r}: {text!r} is not a JSON list")
     return values
+
+
+def to_spark(schema: Schema, columns: tuple[str, ...] | None) -> StructType:
+    """Returns the DataFrame schema of the columns; None is all columns."""
+    for name in columns or ():
+        schema.field(name)
+    return from_arrow_schema(result_schema(schema, columns))
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """Returns the Arrow schema in which Spark exchanges rows of the DataFrame schema."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def check_columns(declared: StructType, schema: Schema) -> tuple[str, ...]:
+    """Returns the column names of a DataFrame schema, which a user may have declared.
+
+    InvalidRequestError if the table lacks a column, or has one of another type.
+    """
+    table_schema = to_spark(schema, None)
+    for field in declared.fields:
+        schema.field(field.name)
+        expected = table_schema[field.name].dataType.simpleString()
+        declared_type = field.dataType.simpleString()
+        if declared_type != expected:
+            raise InvalidRequestError(
+                f"field {field.name!r} is declared as {declared_type} (expected {expected})"
+            )
+    return tuple(declared.fieldNames())
+
+
+def cast_batches(batches: Iterable[pa.RecordBatch], target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the batches with exactly the schema: Spark also compares names inside types."""
+    for batch in batches:
+        columns = [
+            column if column.type == kind.type else column.cast(kind.type)
+            for column, kind in zip(batch.columns, target, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+_AWS_PREFIX = "aws:"
+
+
+@lru_cache(maxsize=8)
+def cached_instance(where: str) -> Instance:
+    """Returns the instance, opened once per process, which retries requests as jobs do."""
+    retry_as_job()
+    return open_instance(where)
+
+
+def absolute(where: str) -> str:
+    """Returns the instance's place for processes with other working folders."""
+    return where if where.startswith(_AWS_PREFIX) else os.path.abspath(where)

@@ -27,6 +27,9 @@ from sleeper.query.service import read_schema
 from sleeper.spark.options import (
     FOLLOW_OPTIONS,
     Options,
+    cached_instance,
+    cast_batches,
+    check_columns,
     check_options,
     read_files_per_trigger,
     read_instance,
@@ -34,9 +37,8 @@ from sleeper.spark.options import (
     read_query,
     read_starting_version,
     read_table_name,
+    to_arrow,
 )
-from sleeper.spark.process import cached_instance
-from sleeper.spark.types import cast_batches, check_columns, to_arrow
 
 _VERSION = "version"
 _TABLE = "table"

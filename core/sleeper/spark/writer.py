@@ -33,12 +33,12 @@ from sleeper.spark.options import (
     SINK_OPTIONS,
     WRITE_OPTIONS,
     Options,
+    cached_instance,
     check_options,
     read_instance,
     read_table_name,
+    to_arrow,
 )
-from sleeper.spark.process import cached_instance
-from sleeper.spark.types import to_arrow
 from sleeper.statestore.transactions.add_files import NewFile
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobStep
 from sleeper.jobs.queue import QueueName
 from sleeper.partitions.partition import PartitionId
-from sleeper.properties.engine import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
+from sleeper.properties.instance import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
 from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.tables.table_ref import TableRef

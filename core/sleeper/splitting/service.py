@@ -6,14 +6,13 @@ import json
 from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.partition import PartitionId
-from sleeper.properties.engine import SKETCH_CACHE_BYTES
-from sleeper.properties.instance import SPLITTING_FILES_MAX
+from sleeper.properties.instance import SKETCH_CACHE_BYTES, SPLITTING_FILES_MAX
 from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
 from sleeper.splitting.find import find_partitions_to_split
 from sleeper.splitting.key_samples import sample_keys
 from sleeper.splitting.run import SplitResult, SplitStatus, split_partition
 from sleeper.storage.bounded_cache import BoundedCache
-from sleeper.tables.table_index import find_table
+from sleeper.tables.table_ref import find_table
 
 
 def split_table(instance: Instance, name: str) -> list[SplitResult]:

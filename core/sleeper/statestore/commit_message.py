@@ -1,6 +1,7 @@
 """Commits of a run, by this process or by a message to the committer.
 
-The messages are specified in docs/formats.md, "Commit messages".
+Each job id commits once. Ingests, bulk imports and other writers share the ids, and an id that was
+used for other input is rejected. Messages: docs/formats.md, "Commit messages".
 """
 
 import json
@@ -16,8 +17,9 @@ from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.json_codec import JsonCodec, Member, camel_case
 from sleeper.retries import Backoff, retry
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.codec import decode_line, encode
-from sleeper.statestore.transactions.transaction import Outcome, Transaction
+from sleeper.statestore.transactions.add_files import AddFiles
+from sleeper.statestore.transactions.codec import decode_line, encode, hash_request
+from sleeper.statestore.transactions.transaction import Outcome, Status, Transaction
 from sleeper.tables.table_ref import TableId
 
 logger = logging.getLogger(__name__)
@@ -149,3 +151,40 @@ def _parse_json(body: str | bytes) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"commit message is not JSON: {error}") from error
+
+
+def find_earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome | None:
+    """Returns the outcome of an earlier commit of the job; None if there is none.
+
+    InvalidRequestError if the id was used for another request.
+    """
+    with state.reading() as now:
+        applied = now.jobs.applied(job_id, AddFiles.kind)
+    if applied is None:
+        return None
+    if applied.fingerprint != hash_request(request):
+        raise InvalidRequestError(
+            f"ingest job id {job_id} was used by transaction {applied.number} for other files"
+        )
+    logger.info("job is committed already", extra={"job_id": job_id})
+    return Outcome(Status.ALREADY_DONE, applied.number)
+
+
+def commit_files(state: StateStore, files: AddFiles) -> Outcome:
+    """Commits the files. The outcome shows whether another run of the job committed first.
+
+    Retries unavailable stores. After UnavailableError the outcome is unknown: retry the job under
+    its id. StateMovedOnError if the commit is refused, InvalidRequestError if the id was used
+    meanwhile for another request.
+    """
+    (outcome,) = commit_until_known(lambda: state.commit(files))
+    return check_file_outcome(state, files, outcome)
+
+
+def check_file_outcome(state: StateStore, files: AddFiles, outcome: Outcome) -> Outcome:
+    """Returns the outcome. Raises the errors of `commit_files` if it is a refusal."""
+    if outcome.refused:
+        if files.request is not None:
+            find_earlier_commit(state, files.id, files.request)
+        raise StateMovedOnError(f"ingest job {files.id} came too late: {outcome.reason}")
+    return outcome

@@ -41,10 +41,12 @@ def is_code_name(text: str) -> bool:
 
 
 BUILT_IN = (
-    EntryPoint(CodeKind.ITERATOR, "AgeOffByField", "sleeper.iterators.age_off", "AgeOffByField"),
-    EntryPoint(CodeKind.ITERATOR, "LatestBySortKey", "sleeper.iterators.latest", "LatestBySortKey"),
-    EntryPoint(CodeKind.ITERATOR, "RowSecurity", "sleeper.iterators.security", "RowSecurity"),
-    EntryPoint(CodeKind.ITERATOR, "SumByKey", "sleeper.iterators.sum_by_key", "SumByKey"),
+    EntryPoint(CodeKind.ITERATOR, "AgeOffByField", "sleeper.iterators.builtin", "AgeOffByField"),
+    EntryPoint(
+        CodeKind.ITERATOR, "LatestBySortKey", "sleeper.iterators.builtin", "LatestBySortKey"
+    ),
+    EntryPoint(CodeKind.ITERATOR, "RowSecurity", "sleeper.iterators.builtin", "RowSecurity"),
+    EntryPoint(CodeKind.ITERATOR, "SumByKey", "sleeper.iterators.builtin", "SumByKey"),
     EntryPoint(
         CodeKind.STRATEGY,
         "BasicCompactionStrategy",

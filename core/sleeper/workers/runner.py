@@ -26,16 +26,14 @@ from sleeper.garbage_collection.service import (
 from sleeper.ingest_batcher.service import create_all_ingest_batches
 from sleeper.instance import BackgroundWork, Instance
 from sleeper.jobs.queue import QueueName
-from sleeper.properties.engine import (
-    LOCAL_WORKERS,
-    ORPHAN_PERIOD_HOURS,
-    SNAPSHOT_PERIOD_MINUTES,
-    TRACKER_DAYS,
-)
 from sleeper.properties.instance import (
     COLLECTION_PERIOD_MINUTES,
     COMPACTION_CREATION_PERIOD_MINUTES,
+    LOCAL_WORKERS,
+    ORPHAN_PERIOD_HOURS,
+    SNAPSHOT_PERIOD_MINUTES,
     SPLITTING_PERIOD_MINUTES,
+    TRACKER_DAYS,
 )
 from sleeper.query_service.service import remove_old_queries
 from sleeper.runs.engine import worker_count

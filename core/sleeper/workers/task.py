@@ -6,7 +6,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.jobs.event import JobKind, new_task_id
 from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance
-from sleeper.properties.engine import TASK_IDLE_STOP_SECONDS
+from sleeper.properties.instance import TASK_IDLE_STOP_SECONDS
 from sleeper.retries import retry_as_job
 from sleeper.workers.json_logs import log_as_json
 from sleeper.workers.worker import Worker, WorkerSettings, run_worker_process

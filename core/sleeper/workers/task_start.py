@@ -7,9 +7,9 @@ from sleeper.errors import InvalidRequestError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
-from sleeper.jobs.task_launcher import tasks_to_start
-from sleeper.properties.bulk_import import EXPORT_TASKS_MAX
+from sleeper.jobs.tracker import tasks_to_start
 from sleeper.properties.declaration import Property
+from sleeper.properties.deployment import EXPORT_TASKS_MAX
 from sleeper.properties.instance import COMPACTION_TASKS_MAX, INGEST_TASKS_MAX
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,6 @@ from sleeper.properties.instance import INGEST_KEEPALIVE_SECONDS
 from sleeper.query_service.run import run_leaf_query_message
 from sleeper.query_service.service import run_query_message
 from sleeper.renewal import Renewal
-from sleeper.runs.heartbeat import heartbeat
 from sleeper.runs.retry_policy import (
     LOCAL_RETRY_POLICIES,
     RETRY_POLICIES,
@@ -38,6 +37,7 @@ from sleeper.runs.retry_policy import (
     RetryPolicy,
     return_message,
 )
+from sleeper.runs.task import heartbeat
 from sleeper.splitting.service import run_split_message
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,6 @@ import pytest
 
 from sleeper.admin.instance_folder import InstanceFolder, read_instance_folder
 from sleeper.errors import InvalidRequestError
-from sleeper.properties.gchq_names import gchq_names
 from sleeper.properties.instance import (
     ACCOUNT,
     ID,
@@ -16,6 +15,7 @@ from sleeper.properties.instance import (
     TAGS_OF_RESOURCES,
     VPC,
 )
+from sleeper.properties.values import gchq_names
 
 SCHEMA = '{"rowKeyFields":[{"name":"key","type":"LongType"}]}'
 FILES = {

@@ -6,9 +6,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from sleeper.aws.connections import GatewayConnections
+from sleeper.aws.clients import GatewayConnections
 from sleeper.errors import InvalidRequestError, NotFoundError
-from sleeper.jobs.connection import Connection
+from sleeper.jobs.query_tracker import Connection
 
 OPEN, CLOSED, FULL = "open=", "closed=", "full="
 _STATUS = {OPEN: 200, CLOSED: 410, FULL: 413}

@@ -10,7 +10,8 @@ from obstore.store import MemoryStore
 
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.clock import system_clock
-from sleeper.garbage_collection.orphans import StoredObject, collect_orphans
+from sleeper.files.data_file import StoredObject
+from sleeper.garbage_collection.orphans import collect_orphans
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
 from sleeper.properties.table import NAME, SCHEMA, TABLE_ID

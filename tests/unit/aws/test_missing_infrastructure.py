@@ -12,7 +12,7 @@ from sleeper.aws.errors import MissingResourceError
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
-from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
+from sleeper.aws.tables import DynamoTableIndex, TableIndexNames
 from sleeper.aws.trackers import DynamoJobTracker, DynamoTaskTracker
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.errors import NotFoundError

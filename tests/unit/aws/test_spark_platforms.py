@@ -9,9 +9,8 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from sleeper.aws.eks import EksStateMachine
 from sleeper.aws.emr_cluster import ClusterSettings, ClusterSize, EmrClusters, cluster_request
-from sleeper.aws.emr_serverless import EmrServerless
+from sleeper.aws.spark_platforms import EksStateMachine, EmrServerless
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.jobs.spark_platform import PlatformJob, RunState
 

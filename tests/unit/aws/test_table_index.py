@@ -5,11 +5,16 @@ from typing import Any
 
 import pytest
 
-from sleeper.aws.table_index import DynamoTableIndex, TableIndexNames
+from sleeper.aws.tables import DynamoTableIndex, TableIndexNames
 from sleeper.errors import UnavailableError
 from sleeper.properties.deployed import TABLE_ID_INDEX, TABLE_NAME_INDEX, TABLE_ONLINE_INDEX
-from sleeper.tables.table_index import mark_table_deleting, rename_table, set_table_online
-from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.tables.table_ref import (
+    TableId,
+    TableRef,
+    mark_table_deleting,
+    rename_table,
+    set_table_online,
+)
 from tests.servers.dynoxide import DynamoTables
 from tests.unit.aws.conftest import FaultyClient, paginate_by
 from tests.unit.aws.test_errors import client_error

@@ -12,8 +12,7 @@ import pytest
 
 from sleeper.admin.tables import create_table, delete_table
 from sleeper.bulk_export import service
-from sleeper.bulk_export.job import BulkExportJob, parse_bulk_export_job
-from sleeper.bulk_export.run import BulkExportResult
+from sleeper.bulk_export.run import BulkExportJob, BulkExportResult, parse_bulk_export_job
 from sleeper.bulk_export.service import export_table, run_bulk_export_message
 from sleeper.errors import (
     DataError,

@@ -13,10 +13,9 @@ from sleeper.bulk_import.exchange import (
     rows_of_pieces,
     write_slot,
 )
-from sleeper.bulk_import.key_sample import SplitSample, sample_split
 from sleeper.bulk_import.run import Exchange
 from sleeper.bulk_import.slots import slot_of_task
-from sleeper.bulk_import.splits import InputSplit
+from sleeper.bulk_import.splits import InputSplit, SplitSample, sample_split
 from sleeper.schema.model import Schema
 from sleeper.statestore.transactions.add_files import NewFile
 

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sleeper.bulk_import.key_sample import KeySample, SplitSample
 from sleeper.bulk_import.run import (
     BulkImportResult,
     BulkImportTable,
@@ -23,7 +22,7 @@ from sleeper.bulk_import.run import (
     read_leaves,
     run_bulk_import,
 )
-from sleeper.bulk_import.splits import InputSplit, plan_splits, read_split
+from sleeper.bulk_import.splits import InputSplit, KeySample, SplitSample, plan_splits, read_split
 from sleeper.clock import system_clock
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.sort import UnsortedRows

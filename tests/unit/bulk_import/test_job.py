@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from sleeper.bulk_import.job import SparkRequest, spark_request_from_message
+from sleeper.bulk_import.start import SparkRequest, spark_request_from_message
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.spark_platform import PlatformName, spark_settings
-from sleeper.properties.bulk_import import SPARK_ON_CLUSTERS, SPARK_ON_SERVERLESS
+from sleeper.properties.deployment import SPARK_ON_CLUSTERS, SPARK_ON_SERVERLESS
 from sleeper.properties.values import instance_properties
 
 INSTANCE = instance_properties({"sleeper.id": "a"})

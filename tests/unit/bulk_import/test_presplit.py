@@ -2,8 +2,8 @@
 
 import pytest
 
-from sleeper.bulk_import.key_sample import KeySample
 from sleeper.bulk_import.run import plan_presplit, presplit, read_leaves
+from sleeper.bulk_import.splits import KeySample
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition
 from sleeper.partitions.region import whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema

@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.bulk_import.key_sample import KeySample
 from sleeper.bulk_import.slots import plan_slots, slot_of_task, task_count
+from sleeper.bulk_import.splits import KeySample
 from sleeper.partitions.partition import (
     ROOT_PARTITION_ID,
     Partition,

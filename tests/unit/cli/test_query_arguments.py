@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.cli.query_arguments import build_query
+from sleeper.cli.arguments import build_query
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region, key_region
 from sleeper.schema.model import Field, PrimitiveType, Schema

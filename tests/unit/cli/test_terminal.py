@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 import typer
 
-from sleeper.cli.failures import report_failures
-from sleeper.cli.output import note
+from sleeper.cli.output import note, report_failures
 from sleeper.errors import NotFoundError
 from sleeper.query.rows.output import write_csv, write_json, write_table
 from sleeper.reports.output import Column, ColumnKind, Listing, write_text

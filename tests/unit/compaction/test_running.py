@@ -10,8 +10,7 @@ import pytest
 from datafusion import SessionContext
 
 import sleeper.compaction.run as running
-from sleeper.compaction.job import CompactionJob, compaction_job_from_json
-from sleeper.compaction.lease import Lease
+from sleeper.compaction.job import CompactionJob, Lease, compaction_job_from_json
 from sleeper.compaction.run import MergeJob
 from sleeper.datafiles.engine.session import open_session
 from sleeper.datafiles.merge.plan import merge_frame

@@ -43,7 +43,7 @@ def replace_column_type(content: bytes) -> bytes:
 def test_scan_count_missing_and_empty_files_are_empty_tables(
     session: SessionContext, tmp_path: Path, content: bytes | None
 ):
-    """engine/scan_count.py, apache/datafusion#1736 and #13737"""
+    """engine/scan.py, apache/datafusion#1736 and #13737"""
     path = tmp_path / "data.parquet"
     if content is not None:
         path.write_bytes(content)
@@ -52,7 +52,7 @@ def test_scan_count_missing_and_empty_files_are_empty_tables(
 
 
 def test_plan_edit_a_table_has_one_path(session: SessionContext, tmp_path: Path):
-    """engine/plan_edit.py, apache/datafusion-python#535"""
+    """engine/scan.py, apache/datafusion-python#535"""
     paths = [write_parquet(tmp_path / f"{n}.parquet", [n]) for n in range(2)]
     with pytest.raises(TypeError, match="list"):
         session.register_parquet("t", paths)  # type: ignore[arg-type]

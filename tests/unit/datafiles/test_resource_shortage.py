@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sleeper.admin.tables import create_table_from_files, read_split_points, read_text
-from sleeper.bulk_import.key_sample import sample_split
-from sleeper.bulk_import.splits import InputSplit
+from sleeper.bulk_import.splits import InputSplit, sample_split
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from datafusion import SessionContext, col
 
-from sleeper.datafiles.engine.scan_count import stream_batches
+from sleeper.datafiles.engine.scan import stream_batches
 from sleeper.datafiles.engine.session import EngineSettings, open_session, spill_folder
 from sleeper.errors import UnavailableError
 from sleeper.query.engine import QueryEngine, QuerySettings

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sleeper.bulk_export.job import parse_bulk_export_job
-from sleeper.bulk_import.job import spark_request_from_message
+from sleeper.bulk_export.run import parse_bulk_export_job
+from sleeper.bulk_import.start import spark_request_from_message
 from sleeper.errors import InvalidRequestError, SleeperError
 from sleeper.jobs.file_requests import submission_from_message
 from sleeper.jobs.ingest_job import ingest_job_from_message

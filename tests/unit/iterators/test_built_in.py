@@ -10,11 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.datafiles.merge.iterate import align_to_groups
-from sleeper.iterators.age_off import AgeOffByField
-from sleeper.iterators.latest import LatestBySortKey
+from sleeper.iterators.builtin import AgeOffByField, LatestBySortKey, RowSecurity, SumByKey
 from sleeper.iterators.protocol import NarrowIterator, RowIterator, TimedIterator
-from sleeper.iterators.security import RowSecurity
-from sleeper.iterators.sum_by_key import SumByKey
 
 KIND = pa.schema(
     [

@@ -10,8 +10,7 @@ import pytest
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, UnavailableError
 from sleeper.local.folder import create_instance_folder, open_instance_folder
 from sleeper.local.table_index import LocalTableIndex
-from sleeper.properties.engine import MERGE_FILES_MAX
-from sleeper.properties.instance import ID
+from sleeper.properties.instance import ID, MERGE_FILES_MAX
 from sleeper.properties.table import COLLECTION_DELAY_MINUTES, NAME
 from sleeper.properties.values import table_properties
 from sleeper.tables.table_ref import TableId, TableRef

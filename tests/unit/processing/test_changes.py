@@ -11,8 +11,8 @@ from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query
 from sleeper.query.run import run_query
-from sleeper.query.sql.as_of import AsOf
 from sleeper.query.sql.statement import run_sql
+from sleeper.query.sql.tables import AsOf
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
 from sleeper.statestore.transactions.transaction import Status

@@ -5,8 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError
-from sleeper.processing.check import check_processing
-from sleeper.processing.model import AgeOff, Aggregation, AggregationOp, Processing
+from sleeper.processing.model import (
+    AgeOff,
+    Aggregation,
+    AggregationOp,
+    Processing,
+    check_processing,
+)
 from sleeper.processing.text import (
     format_aggregations,
     format_filters,

@@ -5,8 +5,7 @@ import time
 import pytest
 
 from sleeper.errors import InvalidRequestError
-from sleeper.processing.check import check_processing
-from sleeper.processing.model import Processing
+from sleeper.processing.model import Processing, check_processing
 from sleeper.processing.text import parse_aggregations, parse_filters
 from sleeper.schema.model import Field, PrimitiveType, Schema
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES, Property
-from sleeper.properties.instance import OPTIONAL_STACKS
-from sleeper.properties.optional_stack import OptionalStack
+from sleeper.properties.instance import OPTIONAL_STACKS, OptionalStack
 from sleeper.properties.values import instance_properties, table_properties
 
 _TEXT = (resources.files("sleeper.properties") / "gchq_properties.tsv").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import InvalidRequestError
-from sleeper.properties import engine, instance, table
+from sleeper.properties import instance, table
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
 from sleeper.properties.docs import properties_page
 from sleeper.properties.values import (
@@ -28,7 +28,7 @@ def an_instance(**values: str) -> InstanceProperties:
 
 def test_an_unset_property_has_its_default() -> None:
     assert an_instance().get(instance.COLLECTION_PERIOD_MINUTES) == 15
-    assert an_instance().get(engine.MERGE_FILES_MAX) == 64
+    assert an_instance().get(instance.MERGE_FILES_MAX) == 64
     assert an_instance().get(instance.VPC) is None
 
 
@@ -44,7 +44,7 @@ def test_a_table_property_falls_back_to_the_instance_and_then_to_the_default() -
 
 def test_a_table_reads_instance_properties_through() -> None:
     changed = an_instance(**{"sleeper.merge.files.max": "9"})
-    assert table_properties({}, changed).get(engine.MERGE_FILES_MAX) == 9
+    assert table_properties({}, changed).get(instance.MERGE_FILES_MAX) == 9
 
 
 def test_a_required_property_that_is_unset_is_refused_when_read() -> None:
@@ -80,7 +80,7 @@ def test_the_schema_travels_in_the_properties_text() -> None:
             "900",
             r"must be less than sleeper\.ingest\.queue\.visibility\.timeout\.seconds, which is 900",
         ),
-        ("sleeper.compaction.lease.seconds", "2700", "must outlast the queue's 3 tries"),
+        ("sleeper.compaction.job.seconds", "2700", "must outlast the queue's 3 tries"),
     ],
 )
 def test_refuses_an_instance_property(name: str, value: str, message: str) -> None:

@@ -15,8 +15,7 @@ from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations
-from sleeper.query.distributed.change_feed import next_version, plan_feed
-from sleeper.query.distributed.follow import FollowerClaim, HoldClaim
+from sleeper.query.distributed.follow import FollowerClaim, HoldClaim, next_version, plan_feed
 from sleeper.query.distributed.read import read_part
 from sleeper.query.engine import QueryEngine, QuerySettings
 from sleeper.query.request import Query, make_range_region

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError
-from sleeper.jobs.connection import Connection
+from sleeper.jobs.query_tracker import Connection
 from sleeper.partitions.region import Range
 from sleeper.processing.model import IteratorCall
 from sleeper.processing.restriction import Restriction

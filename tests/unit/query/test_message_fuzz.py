@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sleeper.errors import InvalidRequestError, SleeperError
-from sleeper.jobs.connection import Connection
+from sleeper.jobs.query_tracker import Connection
 from sleeper.partitions.region import Region
 from sleeper.query.messages.leaf import (
     leaf_query_body,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sleeper.cli.query_arguments import parse_key, parse_range
+from sleeper.cli.arguments import parse_key, parse_range
 from sleeper.errors import InvalidRequestError
 from sleeper.partitions.region import Range, Region
 from sleeper.query.plan import disjoint_regions

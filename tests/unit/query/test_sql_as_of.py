@@ -8,9 +8,9 @@ import pytest
 
 from sleeper.errors import InvalidRequestError
 from sleeper.query.engine import QueryTable
-from sleeper.query.sql.as_of import AsOf, parse_as_of, parse_as_of_options
 from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.statement import run_sql
+from sleeper.query.sql.tables import AsOf, parse_as_of, parse_as_of_options
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
 

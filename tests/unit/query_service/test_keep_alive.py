@@ -4,7 +4,7 @@ import json
 import time
 
 from sleeper.errors import NotFoundError
-from sleeper.jobs.connection import Connection
+from sleeper.jobs.query_tracker import Connection
 from sleeper.query.messages.destination import DestinationKind, ResultsDestination
 from sleeper.query.messages.query import QueryMessage
 from sleeper.query_service.frames import kept_alive

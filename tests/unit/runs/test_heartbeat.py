@@ -17,8 +17,7 @@ from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.reports.output import ReportKind
 from sleeper.reports.service import report
-from sleeper.runs import heartbeat
-from sleeper.runs.task import own_task
+from sleeper.runs.task import heartbeat, own_task
 from sleeper.workers.worker import Worker, WorkerSettings
 from tests.clock import FakeClock
 from tests.ports import with_ports

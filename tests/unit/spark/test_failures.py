@@ -5,7 +5,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
-from sleeper.spark.failures import TaskError, mark_errors, raise_task_errors
+from sleeper.spark.session import TaskError, mark_errors, raise_task_errors
 
 CALLED = """An error occurred while calling o5.collectToPython.
 : org.apache.spark.SparkException: Job 3 was cancelled

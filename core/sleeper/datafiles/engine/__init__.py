@@ -3,8 +3,7 @@
 | module | workaround for |
 |---|---|
 | `errors` | exceptions without types |
-| `plan_edit` | tables of one path |
-| `scan_count` | missing files as empty tables |
+| `scan` | tables of one path; missing files as empty tables |
 | `parquet_footer` | footers that abort the process; footers of some row groups |
 | `predicate` | pruning by long lists; recursion over expressions |
 | `float_extremes` | minimum and maximum of floats that depend on row order |

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import pack, unpack
 
-from sleeper.datafiles.engine.plan_edit import encode_varint
+from sleeper.datafiles.engine.scan import encode_varint
 
 MAGIC = b"PAR1"
 TAIL_BYTES = 8

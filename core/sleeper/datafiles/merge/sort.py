@@ -18,9 +18,8 @@ from datafusion import DataFrame
 
 from sleeper.datafiles.arrow import arrow_schema, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
-from sleeper.datafiles.engine.plan_edit import scan_files
 from sleeper.datafiles.engine.predicate import column, key_order
-from sleeper.datafiles.engine.scan_count import stream_batches
+from sleeper.datafiles.engine.scan import scan_files, stream_batches
 from sleeper.datafiles.engine.session import EngineSettings, open_session, spill_folder
 from sleeper.errors import DataError, UnavailableError
 from sleeper.schema.model import Schema

@@ -26,7 +26,7 @@ from datafusion.dataframe import DataFrameWriteOptions, ParquetColumnOptions, Pa
 from sleeper.datafiles.arrow import as_light_views, view_schema
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.predicate import column
-from sleeper.datafiles.engine.scan_count import check_files_exist
+from sleeper.datafiles.engine.scan import check_files_exist
 from sleeper.datafiles.engine.session import EngineSettings, engine_url
 from sleeper.datafiles.merge.plan import MergePlan, MergeRequest, merge_plan
 from sleeper.datafiles.remote.file_end import section_ends

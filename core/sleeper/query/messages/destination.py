@@ -6,9 +6,9 @@ from enum import Enum
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
-from sleeper.jobs.connection import Connection
+from sleeper.jobs.query_tracker import Connection
 from sleeper.properties.table import CompressionCodec
-from sleeper.schema.json_values import is_unicode, whole_number
+from sleeper.schema.model import is_unicode, whole_number
 
 
 class DestinationKind(Enum):

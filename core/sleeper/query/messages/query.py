@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sleeper.errors import InvalidRequestError
-from sleeper.jobs.connection import Connection
+from sleeper.jobs.query_tracker import Connection
 from sleeper.partitions.json import region_or_none_from_json
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.processing.text import iterator_call
@@ -27,8 +27,7 @@ from sleeper.query.messages.destination import (
     status_destinations_from_json,
 )
 from sleeper.query.request import Query, select_columns
-from sleeper.schema.json_values import is_unicode
-from sleeper.schema.model import Schema
+from sleeper.schema.model import Schema, is_unicode
 
 QUERY_TYPE = "Query"
 CLIENT_QUERY_ID = "clientQueryId"

@@ -10,11 +10,11 @@ from pathlib import PurePosixPath
 from datafusion import ExecutionPlan
 
 from sleeper.datafiles.engine.errors import engine_errors
-from sleeper.properties.engine import QUERY_MEMORY_BYTES
+from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine
 from sleeper.query.interruption import read_stream
-from sleeper.query.sql.as_of import NEWEST, AsOf
 from sleeper.query.sql.statement import StatementRun, TableOpeners
+from sleeper.query.sql.tables import NEWEST, AsOf
 from sleeper.query.sql.text import statement_errors
 
 _PAGES = re.compile(r"page_index_pages_pruned\{[^}]*\}=([\d.]+ ?[KMG]?) total → ([\d.]+ ?[KMG]?)")

@@ -9,7 +9,7 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext
 
 from sleeper.datafiles.engine.errors import engine_errors
-from sleeper.datafiles.engine.scan_count import check_files_exist
+from sleeper.datafiles.engine.scan import check_files_exist
 from sleeper.datafiles.engine.session import EngineSettings, create_session
 from sleeper.datafiles.sidecars.file_check import check_bytes
 from sleeper.errors import (
@@ -20,16 +20,15 @@ from sleeper.errors import (
     UnavailableError,
 )
 from sleeper.processing.restriction import NO_RESTRICTION
-from sleeper.properties.engine import QUERY_MEMORY_BYTES
+from sleeper.properties.instance import QUERY_MEMORY_BYTES
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.hold import VersionHold
 from sleeper.query.interruption import TimeLimit, read_stream
 from sleeper.query.plan import check_size
 from sleeper.query.result import QueryResult, prepend_batch
 from sleeper.query.run import RESTARTS, parse_schema
-from sleeper.query.sql.as_of import NEWEST, AsOf
 from sleeper.query.sql.key_predicates import Regions, find_needed_regions
-from sleeper.query.sql.tables import IteratedRows, register_table
+from sleeper.query.sql.tables import NEWEST, AsOf, IteratedRows, register_table
 from sleeper.query.sql.text import (
     ALLOWED,
     check_not_explain,

@@ -7,8 +7,7 @@ from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import Member
 from sleeper.partitions.partition import Partition, find_subtree_fault
 from sleeper.partitions.region import whole_region
-from sleeper.processing.check import check_table_processing
-from sleeper.processing.model import Processing
+from sleeper.processing.model import Processing, check_table_processing
 from sleeper.processing.text import (
     iterator_call,
     parse_aggregations,
