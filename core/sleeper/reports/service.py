@@ -15,7 +15,7 @@ from sleeper.reports.queries import QueriesReport, gather_queries
 from sleeper.reports.queues import gather_queues, list_dead_letters
 from sleeper.reports.state import StateReport, gather_files, gather_state
 from sleeper.reports.tables import TableReport, gather_table, gather_tables
-from sleeper.runs.task import heartbeat
+from sleeper.runs.task import describe_loss as describe_task_loss
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
 from sleeper.tables.table_ref import TableId, TableRef
@@ -99,8 +99,8 @@ def _report_instance(
                 jobs.tracker, index, job_kind, describe_loss, table_id, limit
             ).listing()
         case ReportKind.TASKS:
-            describe_task_loss = partial(heartbeat.describe_loss, instance, instance.clock())
-            return gather_tasks(jobs.tasks, describe_task_loss, limit=limit).listing()
+            describe = partial(describe_task_loss, instance, instance.clock())
+            return gather_tasks(jobs.tasks, describe, limit=limit).listing()
         case ReportKind.QUEUES:
             return gather_queues({name.value: jobs.queue(name) for name in jobs.queues}).listing()
         case ReportKind.DEAD_LETTERS:
@@ -118,7 +118,7 @@ def _describe_loss(instance: Instance, now_ms: int, task_id: str) -> str | None:
         task = instance.jobs.tasks.task(task_id)
     except NotFoundError:
         return None
-    return heartbeat.describe_loss(instance, now_ms, task)
+    return describe_task_loss(instance, now_ms, task)
 
 
 def _read_totals(instance: Instance, table_id: TableId) -> Totals:

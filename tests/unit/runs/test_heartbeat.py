@@ -17,7 +17,8 @@ from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.reports.output import ReportKind
 from sleeper.reports.service import report
-from sleeper.runs.task import heartbeat, own_task
+from sleeper.runs import task as task_module
+from sleeper.runs.task import own_task
 from sleeper.workers.worker import Worker, WorkerSettings
 from tests.clock import FakeClock
 from tests.ports import with_ports
@@ -47,7 +48,7 @@ def on_aws(instance: Instance) -> Instance:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "PERIOD_SECONDS", 0.01)
+    monkeypatch.setattr(task_module, "PERIOD_SECONDS", 0.01)
 
 
 def until(is_so: Callable[[], object]) -> None:
@@ -176,6 +177,6 @@ def test_a_task_is_lost_after_three_missed_heartbeats_at_the_earliest(on_aws: In
             "sleeper.ingest.keepalive.period.seconds": "3",
         }
     )
-    assert heartbeat.timeout_ms(short, "ingest") == 3 * MINUTE_MS
-    assert heartbeat.timeout_ms(short, "compaction") == 15 * MINUTE_MS
-    assert heartbeat.timeout_ms(short, "bulk_export") == 15 * MINUTE_MS
+    assert task_module.timeout_ms(short, "ingest") == 3 * MINUTE_MS
+    assert task_module.timeout_ms(short, "compaction") == 15 * MINUTE_MS
+    assert task_module.timeout_ms(short, "bulk_export") == 15 * MINUTE_MS
