@@ -82,7 +82,7 @@ PROPERTIES = {
     "sleeper.queue.receives.max": "1000",
     "sleeper.compaction.job.max.retries": "500",
     "sleeper.compaction.queue.visibility.timeout.seconds": "2",
-    "sleeper.compaction.job.seconds": "1200",
+    "sleeper.compaction.lease.seconds": "1200",
     "sleeper.engine.threads": "1",
 }
 

@@ -80,7 +80,7 @@ def test_the_schema_travels_in_the_properties_text() -> None:
             "900",
             r"must be less than sleeper\.ingest\.queue\.visibility\.timeout\.seconds, which is 900",
         ),
-        ("sleeper.compaction.job.seconds", "2700", "must outlast the queue's 3 tries"),
+        ("sleeper.compaction.lease.seconds", "2700", "must outlast the queue's 3 tries"),
     ],
 )
 def test_refuses_an_instance_property(name: str, value: str, message: str) -> None:
