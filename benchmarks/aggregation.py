@@ -34,7 +34,7 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.location import DataRoot
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 ROWS = 11_000_000
 _FILES = 11

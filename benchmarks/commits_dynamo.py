@@ -14,13 +14,13 @@ from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
-from sleeper.files.data_file import DataFile, new_data_path
+from sleeper.files import DataFile, new_data_path
 from sleeper.jobs.event import JobKind, JobRunRef, new_run_id
 from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.commit_message import create_commit_message
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.tables.table_ref import TableRef
+from sleeper.tables import TableRef
 
 _COMMITS = 3_000
 _TABLES = 100

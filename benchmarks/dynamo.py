@@ -15,7 +15,7 @@ from sleeper.properties.deployed import JOB_TRACKER_TABLE, TRANSACTION_LOG_TABLE
 from sleeper.statestore.database import Database
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from tests.servers.dynoxide import dynoxide
 
 _TRACKER_DAYS = 30

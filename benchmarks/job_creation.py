@@ -13,13 +13,13 @@ from benchmarks.settings import Settings
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
 from sleeper.compaction.plan import create_compaction_jobs
-from sleeper.files.data_file import DataFile, new_data_path
+from sleeper.files import DataFile, new_data_path
 from sleeper.instance import Instance
 from sleeper.partitions.partition import Partition
 from sleeper.schema.json import schema_to_json
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 _PARTITIONS = 65_536
 _FILES_PER_PARTITION = 4

@@ -17,7 +17,7 @@ from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
 from sleeper.datafiles.engine.session import EngineSettings
-from sleeper.files.data_file import new_data_path
+from sleeper.files import new_data_path
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, tree_from_split_points
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable

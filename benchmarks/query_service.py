@@ -19,7 +19,7 @@ from benchmarks.result import Aim, Figure, Result, check, figure
 from benchmarks.settings import Settings
 from sleeper.admin.tables import create_table
 from sleeper.clock import system_clock
-from sleeper.files.data_file import DataFile, new_data_path
+from sleeper.files import DataFile, new_data_path
 from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.jobs.query_tracker import QueryState

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from benchmarks.result import check
 from benchmarks.schema import SCHEMA
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.partitions.partition import Partition, tree_from_split_points
 from sleeper.schema.model import Schema
 from sleeper.storage.location import DataRoot

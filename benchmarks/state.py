@@ -15,7 +15,7 @@ from benchmarks.schema import SCHEMA
 from benchmarks.settings import Settings
 from sleeper.clock import system_clock
 from sleeper.compaction.strategy import FileSize, StrategySettings, size_ratio_groups
-from sleeper.files.data_file import DataFile, new_data_path
+from sleeper.files import DataFile, new_data_path
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import Partition, tree_from_split_points
 from sleeper.partitions.region import key_region

@@ -22,7 +22,7 @@ from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import SleeperError, StateMovedOnError
-from sleeper.files.data_file import DataFile, StoredObject
+from sleeper.files import DataFile, StoredObject
 from sleeper.garbage_collection.collection import CollectionReport, collect_garbage
 from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
 from sleeper.jobs.event import JobEvent
@@ -53,7 +53,7 @@ from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from tests.clock import FakeClock
 
 TABLE_ID = TableId("0a1b2c3d")

@@ -9,7 +9,7 @@ from pathlib import Path
 from obstore.store import LocalStore, ObjectStore
 
 from sleeper.errors import UnavailableError
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.local.state_store import SqliteTransactionLog
 from sleeper.partitions.partition import (
     Partition,

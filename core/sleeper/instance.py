@@ -18,7 +18,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
 from sleeper.storage.s3_file import SourceFile
-from sleeper.tables.table_ref import TableId, TableIndex, TableRef, find_table
+from sleeper.tables import TableId, TableIndex, TableRef, find_table
 from sleeper.user_code.loading import UserCode
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from sleeper.garbage_collection.service import run_garbage_collection
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.reports.metric import Metric
-from sleeper.tables.table_ref import TableRef
+from sleeper.tables import TableRef
 from sleeper.workers.lambda_function import Event, lambda_function, put_metrics
 from sleeper.workers.message_batch import Failures, run_for_tables
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sleeper.files.data_file import DataFile, FileReference
+from sleeper.files import DataFile, FileReference
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.query_tracker import QueryState, QueryStatus
 from sleeper.jobs.queue import DeadLetter
@@ -24,7 +24,7 @@ from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.reading.newest_queries import Follower, Hold
-from sleeper.tables.table_ref import TableId, TableRef, TableState
+from sleeper.tables import TableId, TableRef, TableState
 from tests.approved.approval import check_approved
 
 FLIGHTS, PLANES = TableId("0000000a"), TableId("0000000b")

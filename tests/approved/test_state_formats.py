@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.jobs.event import JobKind
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, PartitionId
 from sleeper.partitions.region import Range, Region
@@ -32,7 +32,7 @@ from sleeper.statestore.transactions.log_time import AcceptTime, BarRuns
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
 from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from tests.approved.approval import check_approved
 
 SCHEMA = Schema(

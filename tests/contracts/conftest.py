@@ -36,7 +36,7 @@ from sleeper.properties.deployed import (
     TABLE_ONLINE_INDEX,
     TASK_TRACKER_TABLE,
 )
-from sleeper.tables.table_ref import TableIndex
+from sleeper.tables import TableIndex
 from tests.clock import FakeClock
 from tests.contracts.sqs_queues import (
     SqsServer,

@@ -6,7 +6,7 @@ import pytest
 
 from sleeper.errors import ConflictError
 from sleeper.jobs.file_requests import FILES_PER_JOB_MAX, FileRequest, FileRequests
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from tests.contracts.conftest import Store
 
 TABLE = TableId("0000000a")

@@ -20,7 +20,7 @@ from sleeper.jobs.status import JobState
 from sleeper.local.folder import InstanceFolder
 from sleeper.local.queue import LocalQueue, release_dead_receivers
 from sleeper.local.trackers import LocalJobTracker, LocalTaskTracker, record_dead_tasks
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 SETTINGS = QueueSettings(visibility_timeout_seconds=3600, receives_max=2)
 TABLE = TableId("0000000a")

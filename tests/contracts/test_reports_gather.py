@@ -5,7 +5,7 @@ from sleeper.jobs.tracker import JobTracker, TaskTracker
 from sleeper.reports.jobs import gather_jobs, gather_tasks
 from sleeper.reports.queues import gather_dead_letters
 from sleeper.reports.tables import gather_tables
-from sleeper.tables.table_ref import TableId, TableIndex, TableRef, mark_table_deleting
+from sleeper.tables import TableId, TableIndex, TableRef, mark_table_deleting
 from tests.contracts.conftest import Queues, Store
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
-from sleeper.tables.table_ref import (
+from sleeper.tables import (
     TableId,
     TableIndex,
     TableRef,

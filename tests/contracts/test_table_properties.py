@@ -23,7 +23,7 @@ from sleeper.properties.values import (
     table_properties,
 )
 from sleeper.storage.bucket import Bucket, open_bucket
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 TABLE = TableId("0000000a")
 ANY_SCHEMA = '{"rowKeyFields":[{"name":"k","type":"IntType"}]}'

@@ -7,7 +7,7 @@ from sleeper.errors import NotFoundError
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.status import JobState
 from sleeper.jobs.tracker import JobTracker, TaskTracker
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from tests.contracts.conftest import Store
 
 TABLE = TableId("0000000a")

@@ -21,7 +21,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.local.instance import create_local_instance
 from sleeper.opening import open_instance
-from sleeper.tables.table_ref import TableRef
+from sleeper.tables import TableRef
 from sleeper.workers import lambda_function
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from sleeper.jobs.status import JobState
 from sleeper.local.instance import open_local_instance
 from sleeper.splitting.find import send_splits_once
 from sleeper.splitting.service import run_split_message
-from sleeper.tables.table_ref import TableRef
+from sleeper.tables import TableRef
 from sleeper.workers.worker import Worker
 from tests.handlers.conftest import add_rows, make_table
 

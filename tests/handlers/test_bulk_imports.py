@@ -15,7 +15,7 @@ from sleeper.jobs.event import JobKind, JobRunRef, JobStep
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.jobs.spark_platform import RunOutcome, RunState
 from sleeper.jobs.status import JobState, JobStatus
-from sleeper.tables.table_ref import TableId, TableRef, mark_table_deleting
+from sleeper.tables import TableId, TableRef, mark_table_deleting
 from sleeper.workers import lambda_function
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, batch_of, failed, make_table

@@ -16,7 +16,7 @@ from sleeper.compaction.job import compaction_job_from_json
 from sleeper.compaction.plan import compact_table
 from sleeper.compaction.service import run_compaction_message
 from sleeper.errors import StateMovedOnError, UnavailableError
-from sleeper.files.data_file import DataFile, new_data_path
+from sleeper.files import DataFile, new_data_path
 from sleeper.ingest.service import run_ingest_message
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, new_run_id
@@ -27,7 +27,7 @@ from sleeper.runs.commit_route import commit_later, has_committer
 from sleeper.statestore.fold import DAY_MS
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import encode
-from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.tables import TableId, TableRef
 from tests.handlers import functions
 from tests.handlers.conftest import (
     Lambda,

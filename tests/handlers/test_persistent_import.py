@@ -17,7 +17,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState, JobStatus
-from sleeper.tables.table_ref import TableRef
+from sleeper.tables import TableRef
 from tests.handlers.conftest import make_table
 
 QUEUE = QueueName.BULK_IMPORT_PERSISTENT_EMR

@@ -12,7 +12,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.query_tracker import QueryState
 from sleeper.jobs.queue import QueueName
 from sleeper.query.messages.query import rewrite_query_body
-from sleeper.tables.table_ref import TableRef
+from sleeper.tables import TableRef
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, batch_of, failed, make_table, messages_of
 

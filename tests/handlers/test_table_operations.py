@@ -17,7 +17,7 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.local.instance import open_local_instance
 from sleeper.runs.retry_policy import RETRY_POLICIES, RetryPolicy
-from sleeper.tables.table_ref import TableState
+from sleeper.tables import TableState
 from sleeper.workers import message_batch, table_operations
 from tests.clock import FakeClock
 from tests.handlers import functions

@@ -17,7 +17,7 @@ import pytest
 
 import sleeper
 from sleeper.clock import system_clock
-from sleeper.files.data_file import SIDECAR_SUFFIXES
+from sleeper.files import SIDECAR_SUFFIXES
 from sleeper.garbage_collection.service import collect_table_orphans
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind

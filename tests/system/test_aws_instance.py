@@ -33,7 +33,7 @@ from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance
 from sleeper.properties.deployed import DEPLOYED_QUEUES, SCHEDULE_RULES
 from sleeper.reports.output import ReportKind
-from sleeper.tables.table_ref import TableId, TableState
+from sleeper.tables import TableId, TableState
 from sleeper.workers.worker import Worker
 from tests.servers.aws_clients import forget_clients
 from tests.servers.aws_instance import AwsInstance

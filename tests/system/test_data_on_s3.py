@@ -23,7 +23,7 @@ from sleeper.errors import (
     StateMovedOnError,
     UnavailableError,
 )
-from sleeper.files.data_file import CHECKSUM_SUFFIX, DataFile
+from sleeper.files import CHECKSUM_SUFFIX, DataFile
 from sleeper.ingest.parts import begin_parts, write_part
 from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files, ingest_files
 from sleeper.local.state_store import open_state_store

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sleeper.files.data_file import new_data_path
+from sleeper.files import new_data_path
 from sleeper.instance import Instance
 from sleeper.partitions.partition import ROOT_PARTITION_ID
 from sleeper.statestore.fold import DAY_MS

@@ -43,7 +43,7 @@ from sleeper.properties.values import (
     table_properties,
 )
 from sleeper.schema.json import schema_from_json, schema_to_json
-from sleeper.tables.table_ref import check_table_name
+from sleeper.tables import check_table_name
 
 _ANY_ID = "00000000"
 # Other members of TableDefinition have these; a new table gets its own id.

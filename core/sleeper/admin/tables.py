@@ -45,7 +45,7 @@ from sleeper.schema.model import INT_RANGES, KeyValue, PrimitiveType, Schema
 from sleeper.statestore.transactions.holds import CreateFollower, DeleteFollower, ReleaseHold
 from sleeper.statestore.transactions.log_time import AcceptTime
 from sleeper.statestore.transactions.table_definition import InitialiseTable
-from sleeper.tables.table_ref import (
+from sleeper.tables import (
     TableRef,
     check_table_name,
     mark_table_deleting,

@@ -15,7 +15,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.schema.model import Schema
 from sleeper.storage.location import DataRoot
-from sleeper.tables.table_ref import TableIndex, TableRef
+from sleeper.tables import TableIndex, TableRef
 
 _PROCESSED = "sleeper"
 RAW = "sleeper_raw"

@@ -27,7 +27,7 @@ from sleeper.query.engine import QueryTable
 from sleeper.query.request import Query
 from sleeper.query.run import run_query
 from sleeper.schema.model import Schema
-from sleeper.tables.table_ref import find_table
+from sleeper.tables import find_table
 
 _MIB = 1024**2
 # A request may allow more than a function's memory.

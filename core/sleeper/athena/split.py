@@ -13,7 +13,7 @@ from typing import Any
 
 from sleeper.athena.encoding import member, optional_text
 from sleeper.errors import InvalidRequestError
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 _WHAT = "the split"
 _KEY_BYTES = 16

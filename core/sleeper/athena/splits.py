@@ -17,7 +17,7 @@ from sleeper.athena.filters import key_regions
 from sleeper.athena.requests import GetSplitsRequest, GetTableLayoutRequest
 from sleeper.athena.split import Split, new_encryption_key, new_spill_location
 from sleeper.errors import InvalidRequestError, StateMovedOnError
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.partitions.json import region_to_json
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region, whole_region

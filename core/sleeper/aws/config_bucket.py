@@ -21,7 +21,7 @@ from sleeper.properties.values import (
 )
 from sleeper.retries import Backoff, retry
 from sleeper.storage.bucket import missing_object_error
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from sleeper.user_code.registry import StoredWheel
 
 if TYPE_CHECKING:

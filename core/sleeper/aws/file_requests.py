@@ -13,7 +13,7 @@ from sleeper.aws.errors import RefusedError
 from sleeper.errors import ConflictError
 from sleeper.jobs.file_requests import FILES_PER_JOB_MAX, FileRequest
 from sleeper.properties.dynamo_tables import TIME_TO_LIVE, WAITING
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

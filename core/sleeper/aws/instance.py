@@ -70,7 +70,7 @@ from sleeper.properties.values import InstanceProperties
 from sleeper.query.messages.query import rewrite_query_body
 from sleeper.storage.bucket import MissingBucketError, open_bucket
 from sleeper.storage.location import DataRoot
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
 

@@ -24,7 +24,7 @@ from sleeper.statestore.database import Database
 from sleeper.statestore.log import TransactionLog
 from sleeper.statestore.snapshots import SNAPSHOT_FOLDER_PREFIX, SnapshotStore
 from sleeper.statestore.store import StateStore
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 logger = logging.getLogger(__name__)
 

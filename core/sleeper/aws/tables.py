@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sleeper.aws.dynamo import DynamoItems, Item, Write
 from sleeper.aws.errors import RefusedError
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError
-from sleeper.tables.table_ref import TableId, TableRef, TableState, check_table_name
+from sleeper.tables import TableId, TableRef, TableState, check_table_name
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -30,7 +30,7 @@ from sleeper.aws.state_copies import StateCopies
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.storage.bucket_folder import store_errors
 from sleeper.storage.location import DataRoot
-from sleeper.tables.table_ref import TableIndex
+from sleeper.tables import TableIndex
 
 _IS_TABLE = "#TableId = :TableId"
 
@@ -45,7 +45,7 @@ class TableIndexNames:
 
 
 class DynamoTableIndex:
-    """Implements `sleeper.tables.table_ref.TableIndex`. Safe for threads."""
+    """Implements `sleeper.tables.TableIndex`. Safe for threads."""
 
     def __init__(self, client: "DynamoDBClient", names: TableIndexNames) -> None:
         self._by_name, self._by_id, self._by_online = (

@@ -33,7 +33,7 @@ from sleeper.runs.task import own_task
 from sleeper.runs.tracking import RunResult, find_job_table, track_run
 from sleeper.storage.bucket import Bucket, is_s3_url, split_s3_url
 from sleeper.storage.location import DataRoot
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 
 def export_table(

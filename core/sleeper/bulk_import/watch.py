@@ -14,7 +14,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef, JobStep
 from sleeper.jobs.spark_platform import PlatformName, RunOutcome, RunState, SparkPlatform
 from sleeper.jobs.status import JobState
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 logger = logging.getLogger(__name__)
 _ENDED = {JobState.COMMITTED, JobState.FAILED, JobState.REJECTED}

@@ -32,7 +32,7 @@ from sleeper.statestore.commit_message import (
     parse_commit_object,
 )
 from sleeper.statestore.transactions.transaction import Outcome, Status, Transaction
-from sleeper.tables.table_ref import TableId, TableRef, find_table
+from sleeper.tables import TableId, TableRef, find_table
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from sleeper.partitions.partition import PartitionId
 from sleeper.renewal import Renewal
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.compaction_jobs import RenewLeases
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 _INPUTS_SENT_MAX = 1_000
 

@@ -14,7 +14,7 @@ from sleeper.clock import Clock, iso_time, system_clock
 from sleeper.compaction.job import CompactionJob, new_compaction_job_id
 from sleeper.compaction.strategy import Selection, select, selector_for
 from sleeper.errors import InvalidRequestError
-from sleeper.files.data_file import DataFile, FileReference
+from sleeper.files import DataFile, FileReference
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobStep
 from sleeper.jobs.queue import QueueName
@@ -36,7 +36,7 @@ from sleeper.statestore.transactions.compaction_jobs import (
     ReleaseJobs,
 )
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
-from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.tables import TableId, TableRef
 from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from sleeper.errors import (
     UnavailableError,
     UserCodeError,
 )
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.jobs.event import JobKind, JobRunRef, new_run_id
 from sleeper.jobs.tracker import JobTracker
 from sleeper.partitions.partition import Partition

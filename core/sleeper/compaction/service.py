@@ -8,7 +8,7 @@ from sleeper.properties.instance import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_B
 from sleeper.properties.table import COMPACTION_COMMIT_ASYNC, ITERATOR_GROUP_ROWS_MAX
 from sleeper.runs.commit_route import commits_of
 from sleeper.runs.engine import engine_settings, file_settings
-from sleeper.tables.table_ref import find_table
+from sleeper.tables import find_table
 
 
 def run_compaction_message(

@@ -29,7 +29,7 @@ from sleeper.errors import (
     UnavailableError,
     is_transient,
 )
-from sleeper.files.data_file import CHECKSUM_SUFFIX, FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
+from sleeper.files import CHECKSUM_SUFFIX, FILTER_SUFFIX, SKETCHES_SUFFIX, DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.schema.model import Schema
 from sleeper.storage.location import DataRoot

@@ -12,7 +12,7 @@ from sleeper.properties.values import TableProperties
 from sleeper.statestore.reading.newest_queries import CollectableFile
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 
 @dataclass(frozen=True, slots=True)

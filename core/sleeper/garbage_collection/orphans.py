@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from sleeper.clock import Clock, system_clock
-from sleeper.files.data_file import SIDECAR_SUFFIXES, StoredObject, parse_run_start
+from sleeper.files import SIDECAR_SUFFIXES, StoredObject, parse_run_start
 from sleeper.garbage_collection.collection import DeleteObjects
 from sleeper.properties.instance import COLLECTION_BATCH_SIZE
 from sleeper.properties.values import TableProperties
 from sleeper.statestore.fold import DAY_MS
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.log_time import BarRuns
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from sleeper.garbage_collection.collection import CollectionReport, collect_garb
 from sleeper.garbage_collection.orphans import OrphanReport, collect_orphans
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import SNAPSHOT_TRANSACTIONS_MIN
-from sleeper.tables.table_ref import TableId, TableIndex, TableRef, TableState
+from sleeper.tables import TableId, TableIndex, TableRef, TableState
 
 RemovePiece = Callable[[TableId], object]
 """Removes one part of a table. Idempotent."""

@@ -28,7 +28,7 @@ from sleeper.schema.model import Schema
 from sleeper.statestore.commit_message import commit_until_known, find_earlier_commit
 from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.storage.location import DataRoot
-from sleeper.tables.table_ref import TableRef
+from sleeper.tables import TableRef
 
 logger = logging.getLogger(__name__)
 

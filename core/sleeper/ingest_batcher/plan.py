@@ -16,7 +16,7 @@ from sleeper.properties.table import (
     BATCHER_JOB_SIZE_MIN,
 )
 from sleeper.properties.values import TableProperties
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from sleeper.jobs.ingest_job import IngestJob
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.properties.table import BATCHER_QUEUE, IngestQueue
 from sleeper.runs.tracking import track_run, unknown_table_id
-from sleeper.tables.table_ref import TableId, TableRef, TableState, find_table
+from sleeper.tables import TableId, TableRef, TableState, find_table
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import secrets
 from dataclasses import dataclass
 from enum import Enum
 
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 
 class JobKind(Enum):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sleeper.jobs.ingest_job import check_id, check_message_size, parse_files_message
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 FILES_PER_JOB_MAX = 100
 """The number of requests that can be assigned at once, the limit of DynamoDB's transactions."""

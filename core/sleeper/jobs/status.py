@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 
 class JobState(Enum):

@@ -7,7 +7,7 @@ from typing import Protocol
 from sleeper.jobs.event import JobEvent, JobKind, TaskEvent
 from sleeper.jobs.queue import QueueCounts
 from sleeper.jobs.status import JobStatus, TaskStatus
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 RECENT_JOBS = 100
 """The default number of jobs or tasks of a query."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sleeper.errors import ConflictError
 from sleeper.jobs.file_requests import FileRequest
 from sleeper.local.database import InstanceDatabase
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS file_requests (

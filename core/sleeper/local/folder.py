@@ -20,7 +20,7 @@ from sleeper.properties.values import (
     table_properties_from_text,
 )
 from sleeper.storage.disk import make_folder, sync_folder
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from sleeper.user_code.registry import StoredWheel
 
 TEMPORARY_SUFFIX = ".tmp"

@@ -4,11 +4,11 @@ import sqlite3
 
 from sleeper.errors import ConflictError, InvalidRequestError, NotFoundError, did_you_mean
 from sleeper.local.database import InstanceDatabase
-from sleeper.tables.table_ref import TableId, TableRef, TableState, check_table_name
+from sleeper.tables import TableId, TableRef, TableState, check_table_name
 
 
 class LocalTableIndex:
-    """Implements `sleeper.tables.table_ref.TableIndex`."""
+    """Implements `sleeper.tables.TableIndex`."""
 
     def __init__(self, database: InstanceDatabase) -> None:
         self._database = database

@@ -12,7 +12,7 @@ from sleeper.jobs.process import is_alive
 from sleeper.jobs.status import JobStatus, TaskStatus, fold_jobs, fold_tasks
 from sleeper.jobs.tracker import RECENT_JOBS
 from sleeper.local.database import InstanceDatabase
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 # Of repeated events the one with the earlier time is kept.
 _ADD_JOB_EVENT = """

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sleeper.datafiles.sidecars.key_filter import Hashes, KeyFilter, hash_key, key_filter_from_bytes
 from sleeper.errors import DataError, NotFoundError, UnavailableError
-from sleeper.files.data_file import FILTER_SUFFIX, DataFile
+from sleeper.files import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Region, key_of_region
 from sleeper.query.plan import FileScan, LeafPlan, QueryPlan
 from sleeper.schema.model import Schema

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sleeper.errors import InvalidRequestError
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Range, Region, whole_region
 from sleeper.processing.model import NO_PROCESSING, Processing

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sleeper.files.data_file import DataFile, FileReference
+from sleeper.files import DataFile, FileReference
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Range, Region
 from sleeper.processing.model import NO_PROCESSING, Processing

@@ -56,7 +56,7 @@ from sleeper.query_service.frames import (
 from sleeper.query_service.plan import hold_period_ms, query_hold_id
 from sleeper.query_service.publish import Publisher, publish_rows, result_locations
 from sleeper.schema.model import Schema
-from sleeper.tables.table_ref import find_table
+from sleeper.tables import find_table
 
 logger = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from sleeper.query_service.dispatch import Dispatcher, DispatchTable, dispatch_q
 from sleeper.query_service.frames import frame_sender, results_folder
 from sleeper.query_service.plan import Subquery
 from sleeper.reports.queries import QueryReport, gather_query
-from sleeper.tables.table_ref import find_table
+from sleeper.tables import find_table
 from sleeper.user_code.name import CodeKind
 
 logger = logging.getLogger(__name__)

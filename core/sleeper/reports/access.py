@@ -6,7 +6,7 @@ from sleeper.jobs.query_tracker import QueryStatus
 from sleeper.processing.restriction import NO_RESTRICTION
 from sleeper.query.service import restrict_caller
 from sleeper.reports.output import ReportKind
-from sleeper.tables.table_ref import find_table
+from sleeper.tables import find_table
 
 # Tasks, queues and dead letters belong to the instance, even if the request names a table.
 _REPORTS_ON_INSTANCE = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sleeper.datafiles.verification import ExpectedFile, FileFault, verify_file
 from sleeper.errors import InvalidRequestError, StateMovedOnError
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.instance import Instance
 from sleeper.partitions.partition import Partition
 from sleeper.properties.instance import QUERY_HOLD_SECONDS

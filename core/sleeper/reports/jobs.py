@@ -8,7 +8,7 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState, JobStatus, TaskStatus
 from sleeper.jobs.tracker import RECENT_JOBS, JobTracker, TaskTracker
 from sleeper.reports.output import Column, ColumnKind, Listing, Value, pluralize
-from sleeper.tables.table_ref import TableId, TableIndex, TableState
+from sleeper.tables import TableId, TableIndex, TableState
 
 LOST = "lost"
 """The state of a task whose heartbeats stopped, and of its job."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sleeper.jobs.query_tracker import QueryHistory, QueryState, QueryStatus
 from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
-from sleeper.tables.table_ref import TableIndex, TableState
+from sleeper.tables import TableIndex, TableState
 
 if TYPE_CHECKING:
     from sleeper.query.sql.explain import SqlExplanation

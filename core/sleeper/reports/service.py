@@ -18,7 +18,7 @@ from sleeper.reports.tables import TableReport, gather_table, gather_tables
 from sleeper.runs.task import describe_loss as describe_task_loss
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
-from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.tables import TableId, TableRef
 
 logger = logging.getLogger(__name__)
 

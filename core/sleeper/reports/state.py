@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import islice
 
-from sleeper.files.data_file import DataFile, FileReference
+from sleeper.files import DataFile, FileReference
 from sleeper.partitions.json import key_value_to_json
 from sleeper.reports.output import (
     Column,

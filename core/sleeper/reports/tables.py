@@ -12,7 +12,7 @@ from sleeper.reports.properties import PropertiesReport, gather_table_properties
 from sleeper.schema.model import Schema, type_name
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
-from sleeper.tables.table_ref import TableId, TableIndex, TableRef, TableState
+from sleeper.tables import TableId, TableIndex, TableRef, TableState
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from sleeper.jobs.ingest_job import IngestJob, ingest_job_from_message
 from sleeper.jobs.queue import Message
 from sleeper.jobs.tracker import JobTracker
 from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
-from sleeper.tables.table_ref import TABLE_NAME_LENGTH_MAX, TableId, find_table
+from sleeper.tables import TABLE_NAME_LENGTH_MAX, TableId, find_table
 
 logger = logging.getLogger(__name__)
 _REASON_CHARACTERS_MAX = 2_000

@@ -31,7 +31,7 @@ from sleeper.query.rows.json_text import JsonPage, json_pages
 from sleeper.query.service import open_query, read_schema
 from sleeper.serve.bodies import describe_problem
 from sleeper.serve.service import RowFetcher, RowStream, Service
-from sleeper.tables.table_ref import find_table
+from sleeper.tables import find_table
 
 FRAME_BYTES_MAX = 120 * 1024
 _QUERIES_MAX = 8

@@ -12,7 +12,7 @@ from sleeper.datafiles.sidecars.sketches import (
     weighted_quantiles,
 )
 from sleeper.errors import DataError, NotFoundError
-from sleeper.files.data_file import SKETCHES_SUFFIX, DataFile
+from sleeper.files import SKETCHES_SUFFIX, DataFile
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import KeyValue, Schema, precedes

@@ -15,7 +15,7 @@ from sleeper.partitions.partition import PartitionId
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
 from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
 from sleeper.statestore.reading.table_state import TableState
-from sleeper.tables.table_ref import TableRef
+from sleeper.tables import TableRef
 
 
 @dataclass(frozen=True, slots=True)

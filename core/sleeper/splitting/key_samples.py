@@ -13,7 +13,7 @@ from sleeper.datafiles.sidecars.file_check import verify_end
 from sleeper.datafiles.write.key_facts import KeySampler
 from sleeper.datafiles.write.route import rows_in_region
 from sleeper.errors import DataError, StateMovedOnError, classify_error
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.partitions.region import Region
 from sleeper.schema.model import KeyValue, Schema
 from sleeper.splitting.estimate import FileKeys

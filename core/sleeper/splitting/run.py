@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sleeper.errors import NotFoundError, StateMovedOnError
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.partitions.partition import Partition, PartitionId, levels_needed, subtree
 from sleeper.schema.model import KeyValue, Schema
 from sleeper.splitting.estimate import LeafEstimate, LeafKeys, ReadObject, SampleKeys, split_points

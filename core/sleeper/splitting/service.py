@@ -12,7 +12,7 @@ from sleeper.splitting.find import find_partitions_to_split
 from sleeper.splitting.key_samples import sample_keys
 from sleeper.splitting.run import SplitResult, SplitStatus, split_partition
 from sleeper.storage.bounded_cache import BoundedCache
-from sleeper.tables.table_ref import find_table
+from sleeper.tables import find_table
 
 
 def split_table(instance: Instance, name: str) -> list[SplitResult]:

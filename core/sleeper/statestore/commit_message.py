@@ -20,7 +20,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.codec import decode_line, encode, hash_request
 from sleeper.statestore.transactions.transaction import Outcome, Status, Transaction
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")

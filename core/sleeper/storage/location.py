@@ -16,7 +16,7 @@ import obstore
 from obstore.store import LocalStore, S3Store
 
 from sleeper.errors import InvalidRequestError, UnavailableError
-from sleeper.files.data_file import StoredObject
+from sleeper.files import StoredObject
 from sleeper.properties.deployed import UPLOADS_PREFIX
 from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from sleeper.properties.values import InstanceProperties

@@ -20,7 +20,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.runs.remaining_time import MessageTimer
 from sleeper.runs.retry_policy import RETRY_POLICIES, return_message
-from sleeper.tables.table_ref import TableRef, find_table, is_table_id
+from sleeper.tables import TableRef, find_table, is_table_id
 
 logger = logging.getLogger(__name__)
 

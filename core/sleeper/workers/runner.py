@@ -38,7 +38,7 @@ from sleeper.properties.instance import (
 from sleeper.query_service.service import remove_old_queries
 from sleeper.runs.engine import worker_count
 from sleeper.splitting.find import send_splits
-from sleeper.tables.table_ref import TableId, TableRef, TableState
+from sleeper.tables import TableId, TableRef, TableState
 
 _FIRST_PAUSE_SECONDS = 0.1
 _PAUSE_SECONDS_MAX = 5.0

@@ -19,7 +19,7 @@ from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_from_json
 from sleeper.statestore.transactions.table_definition import InitialiseTable
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 SCHEMA = '{"rowKeyFields":[{"name":"k","type":"StringType"}]}'
 ROWS = pa.record_batch({"k": ["a", "b"]})

@@ -3,7 +3,7 @@
 from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.jobs.file_requests import FileRequest
 from sleeper.properties.deployed import INGEST_BATCHER_TABLE
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from tests.servers.dynoxide import DynamoTables
 
 TABLE = TableId("0000000a")

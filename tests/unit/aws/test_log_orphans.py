@@ -10,7 +10,7 @@ from obstore.store import MemoryStore
 
 from sleeper.aws.transaction_log import DynamoTransactionLog
 from sleeper.clock import system_clock
-from sleeper.files.data_file import StoredObject
+from sleeper.files import StoredObject
 from sleeper.garbage_collection.orphans import collect_orphans
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.properties.deployed import TRANSACTION_LOG_TABLE
@@ -22,7 +22,7 @@ from sleeper.statestore.log import LogEntry
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.table_definition import InitialiseTable
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from tests.clock import DAY_MS
 from tests.servers.dynoxide import DynamoTables
 from tests.table_fixture import SCHEMA as TEST_SCHEMA

@@ -23,7 +23,7 @@ from sleeper.properties.deployed import (
     TRANSACTION_LOG_TABLE,
 )
 from sleeper.statestore.log import LogEntry
-from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.tables import TableId, TableRef
 from tests.servers.dynoxide import DynamoTables
 from tests.servers.lost_responses import lose_next_response
 

@@ -23,7 +23,7 @@ from sleeper.statestore.log import LogEntry
 from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.storage.bucket import Bucket, MissingBucketError, open_bucket
 from sleeper.storage.location import DataRoot
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from tests.servers.dynoxide import DynamoServer
 from tests.servers.seaweedfs import S3Server
 

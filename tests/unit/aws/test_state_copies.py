@@ -15,7 +15,7 @@ from sleeper.statestore.database import Database
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateFollower
 from sleeper.statestore.transactions.table_definition import InitialiseTable
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from tests.clock import FakeClock
 from tests.table_fixture import SCHEMA
 

@@ -8,7 +8,7 @@ import pytest
 from sleeper.aws.tables import DynamoTableIndex, TableIndexNames
 from sleeper.errors import UnavailableError
 from sleeper.properties.deployed import TABLE_ID_INDEX, TABLE_NAME_INDEX, TABLE_ONLINE_INDEX
-from sleeper.tables.table_ref import (
+from sleeper.tables import (
     TableId,
     TableRef,
     mark_table_deleting,

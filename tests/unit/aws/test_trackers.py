@@ -10,7 +10,7 @@ from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.status import JobState
 from sleeper.properties.deployed import JOB_TRACKER_TABLE, TASK_TRACKER_TABLE
 from sleeper.retries import RETRY_VARIABLE
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from tests.servers.dynoxide import DynamoTables
 from tests.unit.aws.conftest import FaultyClient
 from tests.unit.aws.test_errors import client_error

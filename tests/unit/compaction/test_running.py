@@ -21,7 +21,7 @@ from sleeper.errors import (
     StateMovedOnError,
     UnavailableError,
 )
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.jobs.status import JobState
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
 from sleeper.processing.model import NO_PROCESSING

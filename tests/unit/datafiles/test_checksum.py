@@ -15,7 +15,7 @@ from sleeper.datafiles.sidecars.checksum import (
 from sleeper.datafiles.sidecars.file_check import read_checksum, verify_bytes
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError, StateMovedOnError
-from sleeper.files.data_file import CHECKSUM_SUFFIX, DataFile
+from sleeper.files import CHECKSUM_SUFFIX, DataFile
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.storage.location import DataRoot
 

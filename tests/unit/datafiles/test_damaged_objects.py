@@ -27,7 +27,7 @@ from sleeper.datafiles.sidecars.sketches import (
 from sleeper.datafiles.verification import ExpectedFile, verify_file
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import DataError, SleeperError
-from sleeper.files.data_file import CHECKSUM_SUFFIX, FILTER_SUFFIX, SIDECAR_SUFFIXES, DataFile
+from sleeper.files import CHECKSUM_SUFFIX, FILTER_SUFFIX, SIDECAR_SUFFIXES, DataFile
 from sleeper.partitions.region import Range, whole_region
 from sleeper.query.request import Query, make_key_regions
 from sleeper.query.run import run_query

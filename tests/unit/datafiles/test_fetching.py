@@ -12,7 +12,7 @@ from sleeper.datafiles.remote import extracts
 from sleeper.datafiles.remote.extracts import FileRegions, fetch_inputs
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError, StateMovedOnError
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.unit.query.test_extracts import DistantRoot

@@ -21,7 +21,7 @@ from sleeper.datafiles.sidecars.key_filter import (
 )
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.errors import DataError
-from sleeper.files.data_file import FILTER_SUFFIX, DataFile
+from sleeper.files import FILTER_SUFFIX, DataFile
 from sleeper.schema.model import INT_RANGES, KEY_TYPES, Field, Key, PrimitiveType, Schema
 from sleeper.storage.location import DataRoot
 

@@ -23,7 +23,7 @@ from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.datafiles.write.merged import KeyTap, write_merge
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import DataError, StateMovedOnError, UnavailableError
-from sleeper.files.data_file import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, parse_run_start
+from sleeper.files import CHECKSUM_SUFFIX, SIDECAR_SUFFIXES, DataFile, parse_run_start
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.processing.model import Processing
 from sleeper.processing.text import parse_aggregations, parse_filters

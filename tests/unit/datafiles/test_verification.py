@@ -10,7 +10,7 @@ import pytest
 
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.verification import ExpectedFile, FileFault, verify_file
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, tree_from_split_points
 from sleeper.partitions.region import whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 import pytest
 
 from sleeper.errors import UnavailableError
-from sleeper.files.data_file import DataFile, StoredObject, new_data_path
+from sleeper.files import DataFile, StoredObject, new_data_path
 from sleeper.garbage_collection.orphans import collect_orphans
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 from tests.clock import DAY_MS, START_MS
 from tests.real_table import OBJECTS_PER_FILE, TABLE_ID, Killed, RealTable
 

@@ -8,7 +8,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.garbage_collection.service import finish_table_deletion
 from sleeper.local.folder import create_instance_folder
 from sleeper.local.table_index import LocalTableIndex
-from sleeper.tables.table_ref import TableId, TableRef, mark_table_deleting, new_table_id
+from sleeper.tables import TableId, TableRef, mark_table_deleting, new_table_id
 from tests.real_table import Killed
 
 

@@ -12,7 +12,7 @@ from sleeper.ingest_batcher.plan import BatchJob, BatchLimits, create_batches
 from sleeper.jobs.file_requests import FileRequest, FileRequests, submission_from_message
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.folder import create_instance_folder
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 TABLE = TableId("0000000a")
 LIMITS = BatchLimits(0, 1000, 1, 3, 60_000)

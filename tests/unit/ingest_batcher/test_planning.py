@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sleeper.ingest_batcher.plan import BatchLimits, plan_batches
 from sleeper.jobs.file_requests import FileRequest
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 LIMITS = BatchLimits(
     size_min_bytes=100, size_max_bytes=500, files_min=2, files_max=4, file_age_max_ms=60_000

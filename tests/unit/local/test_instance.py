@@ -13,7 +13,7 @@ from sleeper.local.table_index import LocalTableIndex
 from sleeper.properties.instance import ID, MERGE_FILES_MAX
 from sleeper.properties.table import COLLECTION_DELAY_MINUTES, NAME
 from sleeper.properties.values import table_properties
-from sleeper.tables.table_ref import TableId, TableRef
+from sleeper.tables import TableId, TableRef
 
 SCHEMA = '{"rowKeyFields":[{"name":"id","type":"StringType"}]}'
 TABLE = TableId("0000000a")

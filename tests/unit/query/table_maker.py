@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.datafiles.engine.session import EngineSettings
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
-from sleeper.files.data_file import DataFile, new_data_path
+from sleeper.files import DataFile, new_data_path
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import (
     Partition,

@@ -14,7 +14,7 @@ from sleeper.datafiles.merge.processing import ProcessingStep
 from sleeper.datafiles.write import merged
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import DataError, SleeperError
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.processing.model import NO_PROCESSING
 from sleeper.query.engine import QueryEngine
 from sleeper.query.request import Query, make_key_regions

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sleeper.datafiles.sidecars.key_filter import KeyFilter, KeyFilterBuilder, hash_keys
 from sleeper.datafiles.write.file import FileSettings
-from sleeper.files.data_file import FILTER_SUFFIX, DataFile
+from sleeper.files import FILTER_SUFFIX, DataFile
 from sleeper.partitions.region import Range, Region, key_region
 from sleeper.query.engine import QueryEngine
 from sleeper.query.key_filters import KeyFilterCache, prune_plan

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.partitions.region import Range, Region
 from sleeper.query.plan import _contains, _overlapping, disjoint_regions
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.partitions.region import Range, Region
 from sleeper.query.table_plan import bounds_region, covers, join_regions, plan_table
 from sleeper.schema.model import Field, PrimitiveType, Schema

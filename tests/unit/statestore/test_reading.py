@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sleeper.errors import ConflictError, NotFoundError, UnavailableError
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, PartitionId, split_region
 from sleeper.partitions.region import Range, Region, whole_region

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError, StateMovedOnError
-from sleeper.files.data_file import new_data_path
+from sleeper.files import new_data_path
 from sleeper.partitions.partition import (
     Partition,
     PartitionId,

@@ -22,7 +22,7 @@ from sleeper.jobs.status import JobState
 from sleeper.local.database import InstanceDatabase
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.runs.retry_policy import RetryPolicy
-from sleeper.tables.table_ref import TableRef
+from sleeper.tables import TableRef
 from sleeper.workers.worker import Worker, WorkerSettings, visibility_renewal
 from tests.clock import FakeClock
 from tests.ports import with_ports

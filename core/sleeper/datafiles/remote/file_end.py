@@ -19,7 +19,7 @@ from sleeper.datafiles.engine.parquet_footer import (
 from sleeper.datafiles.sidecars.checksum import Section, compute_digest
 from sleeper.datafiles.sidecars.file_check import damage_error, read_checksum
 from sleeper.errors import DataError, NotFoundError, StateMovedOnError, classify_error
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.partitions.region import Region
 from sleeper.schema.model import KeyValue, Schema
 from sleeper.storage.bucket_folder import store_errors

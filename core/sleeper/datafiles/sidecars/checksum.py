@@ -18,7 +18,7 @@ from typing import Any
 import xxhash
 
 from sleeper.errors import DataError
-from sleeper.files.data_file import CHECKSUM_SUFFIX
+from sleeper.files import CHECKSUM_SUFFIX
 from sleeper.storage.location import DataRoot
 
 _NAME = "xxh3-128"

@@ -24,7 +24,7 @@ from sleeper.errors import (
     UnavailableError,
     is_transient,
 )
-from sleeper.files.data_file import CHECKSUM_SUFFIX
+from sleeper.files import CHECKSUM_SUFFIX
 from sleeper.storage.bounded_cache import BoundedCache
 from sleeper.storage.location import DataRoot
 

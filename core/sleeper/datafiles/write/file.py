@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from sleeper.datafiles.arrow import as_light_views, as_plain, view_schema
 from sleeper.datafiles.sidecars.checksum import HashedSink
 from sleeper.datafiles.write.key_facts import KeyFacts
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.schema.model import Schema
 from sleeper.storage.location import DataRoot
 

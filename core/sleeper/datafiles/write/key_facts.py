@@ -16,7 +16,7 @@ from sleeper.datafiles.merge.key_runs import is_ascending
 from sleeper.datafiles.sidecars.key_filter import Hashes, KeyFilterBuilder, hash_rows
 from sleeper.datafiles.sidecars.sketches import build_sketches, sketches_to_bytes
 from sleeper.errors import DataError
-from sleeper.files.data_file import FILTER_SUFFIX, SKETCHES_SUFFIX
+from sleeper.files import FILTER_SUFFIX, SKETCHES_SUFFIX
 from sleeper.schema.model import Key, KeyValue, Schema, precedes
 from sleeper.storage.location import DataRoot
 

@@ -41,7 +41,7 @@ from sleeper.datafiles.write.file import (
 from sleeper.datafiles.write.key_facts import KeyFacts
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import DataError, SleeperError, UnavailableError
-from sleeper.files.data_file import SIDECAR_SUFFIXES, DataFile, new_data_path
+from sleeper.files import SIDECAR_SUFFIXES, DataFile, new_data_path
 from sleeper.schema.model import KeyValue, Schema, precedes
 from sleeper.storage.bucket import is_s3_url
 from sleeper.storage.disk import sync_folder

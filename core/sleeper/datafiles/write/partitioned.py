@@ -20,7 +20,7 @@ from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.write.file import DataFileWriter, FileSettings
 from sleeper.datafiles.write.route import LeafRouter
 from sleeper.errors import SleeperError
-from sleeper.files.data_file import (
+from sleeper.files import (
     SIDECAR_SUFFIXES,
     DataFile,
     FileReference,

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from sleeper.clock import Clock
 from sleeper.errors import NotFoundError
-from sleeper.files.data_file import DataFile
+from sleeper.files import DataFile
 from sleeper.instance import OpenTable
 from sleeper.partitions.region import Region
 from sleeper.query.distributed.plan import Part, parts_of_leaves
@@ -25,7 +25,7 @@ from sleeper.query.run import parse_schema
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.holds import CreateFollower
-from sleeper.tables.table_ref import TableId
+from sleeper.tables import TableId
 
 # Limits how often a polling reader reads the state while nothing is new.
 _SECONDS_BETWEEN_POLLS = 0.5

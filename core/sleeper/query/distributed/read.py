@@ -35,7 +35,7 @@ from sleeper.query.run import (
 from sleeper.query.service import make_query_table, table_iterators
 from sleeper.retries import retry
 from sleeper.storage.location import DataRoot
-from sleeper.tables.table_ref import TableRef
+from sleeper.tables import TableRef
 
 
 @dataclass(frozen=True, slots=True)

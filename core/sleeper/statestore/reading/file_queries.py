@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from sleeper.files.data_file import DataFile, FileReference
+from sleeper.files import DataFile, FileReference
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import Region
 from sleeper.statestore.reading.partition_queries import region_parameters

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from sleeper.clock import iso_time
-from sleeper.files.data_file import DataFile, parse_run_start
+from sleeper.files import DataFile, parse_run_start
 from sleeper.json_codec import Member
 from sleeper.partitions.partition import PartitionId
 from sleeper.statestore.fold import Fold

@@ -1,4 +1,13 @@
-"""Ids, names and references of tables, and the port of the table index."""
+"""The tables of an instance: ids, names, and the port of the table index.
+
+A table has an id, which never changes and begins the paths of its objects, and a name, which can
+be changed. A table exists if it is in the index: its creation writes state and properties first
+and the index row last. Deletion marks the row as *deleting*, which frees the name; garbage
+collection then removes the objects and at last the row.
+
+Invariants: two active tables never share a name, an id is never reused, and a concurrent change is
+never overwritten.
+"""
 
 import re
 import secrets

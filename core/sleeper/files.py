@@ -1,4 +1,9 @@
-"""Data files, references, and the paths of objects that a table owns."""
+"""Data files, references, and the paths of objects that a table owns.
+
+A *data file* is one sorted Parquet file. A *file reference* assigns the rows of a file in a
+partition's region to that partition. References of one file never overlap. A file without
+references is still tracked until it is collected.
+"""
 
 import re
 import uuid
