@@ -174,7 +174,7 @@ class Instance:
 
     def table(self, name: str) -> "OpenTable":
         """Returns the active table of that name. NotFoundError if there is none."""
-        return OpenTable(self, self.tables.index.by_name(name))
+        return OpenTable(self, self.tables.index.find(name))
 
 
 @dataclass(frozen=True, slots=True)

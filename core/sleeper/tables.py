@@ -85,10 +85,10 @@ class TableIndex(Protocol):
     def create(self, table: TableRef) -> None:
         """Adds the table. ConflictError if its name is in use, or its id was used before."""
 
-    def by_name(self, name: str) -> TableRef:
+    def find(self, name: str) -> TableRef:
         """Returns the active table of that name, or NotFoundError."""
 
-    def by_id(self, table_id: TableId) -> TableRef:
+    def get(self, table_id: TableId) -> TableRef:
         """Returns the table of that id, active or deleting, or NotFoundError."""
 
     def list(self, state: TableState = TableState.ACTIVE) -> tuple[TableRef, ...]:
@@ -128,10 +128,10 @@ def mark_table_deleting(index: TableIndex, name: str) -> TableRef:
 def find_table(index: TableIndex, name: str | None, table_id: str | None) -> TableRef:
     """Returns the active table of a message, by name or by id. NotFoundError if there is none."""
     if name is not None:
-        return index.by_name(name)
+        return index.find(name)
     if table_id is None:
         raise InvalidRequestError("the table is not named: give tableName or tableId")
-    table = index.by_id(TableId(table_id))
+    table = index.get(TableId(table_id))
     if table.state is not TableState.ACTIVE:
         raise NotFoundError(f"no table has id {table_id!r}: it is being deleted")
     return table
@@ -139,7 +139,7 @@ def find_table(index: TableIndex, name: str | None, table_id: str | None) -> Tab
 
 def _change(index: TableIndex, name: str, change: Callable[[TableRef], TableRef]) -> TableRef:
     def attempt() -> TableRef:
-        before = index.by_name(name)
+        before = index.find(name)
         after = change(before)
         try:
             index.replace(before, after)
@@ -160,7 +160,7 @@ class _ChangedError(ConflictError):
 
 def _has_name(index: TableIndex, name: str) -> bool:
     try:
-        index.by_name(name)
+        index.find(name)
     except NotFoundError:
         return False
     return True

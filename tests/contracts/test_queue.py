@@ -85,7 +85,7 @@ def test_a_stale_receipt_has_no_effect(queues: Queues) -> None:
     with pytest.raises(StateMovedOnError, match="not held any more"):
         queues.plain.extend(first.receipt, 30)
     queues.plain.delete(first.receipt)
-    queues.plain.give_back(first.receipt)
+    queues.plain.release(first.receipt)
     assert queues.plain.counts().in_flight == 1
     queues.plain.delete(second.receipt)
     queues.plain.delete(second.receipt)
@@ -95,9 +95,9 @@ def test_a_stale_receipt_has_no_effect(queues: Queues) -> None:
 def test_a_returned_message_is_received_at_once_or_after_its_delay(queues: Queues) -> None:
     queues.plain.send("a")
     (message,) = queues.plain.receive()
-    queues.plain.give_back(message.receipt)
+    queues.plain.release(message.receipt)
     (message,) = queues.plain.receive()
-    queues.plain.give_back(message.receipt, delay_seconds=10)
+    queues.plain.release(message.receipt, delay_seconds=10)
     assert bodies(queues.plain) == []
     counts = queues.plain.counts()
     # SQS counts a message as delayed only before its first receive.
@@ -221,7 +221,7 @@ def test_a_fifo_group_keeps_its_order_after_a_returned_message(queues: Queues) -
     for body in ("g1", "g2", "g3"):
         queues.fifo.send(body, group="g")
     (first,) = queues.fifo.receive(1)
-    queues.fifo.give_back(first.receipt, delay_seconds=5)
+    queues.fifo.release(first.receipt, delay_seconds=5)
     assert bodies(queues.fifo) == []
     queues.clock.pass_seconds(5)
     assert bodies(queues.fifo) == ["g1", "g2", "g3"]
@@ -236,7 +236,7 @@ def test_an_earlier_message_of_a_group_waits_while_a_later_one_is_in_flight(
     for body in ("g1", "g2"):
         queues.fifo.send(body, group="g")
     first, second = queues.fifo.receive(2)
-    queues.fifo.give_back(first.receipt)
+    queues.fifo.release(first.receipt)
     assert bodies(queues.fifo) == []
     queues.fifo.delete(second.receipt)
     assert bodies(queues.fifo) == ["g1"]
@@ -302,7 +302,7 @@ def test_groups_keep_their_order_under_random_operations(
         elif held and step in {"delete", "give back"}:
             message = held.pop(value % len(held))
             if step == "give back":
-                queues.fifo.give_back(message.receipt)
+                queues.fifo.release(message.receipt)
             else:
                 before = len(queues.stored())
                 queues.fifo.delete(message.receipt)

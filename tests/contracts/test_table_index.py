@@ -24,17 +24,17 @@ def test_other_processes_find_a_created_table_by_name_and_id(index: Store[TableI
     index.port.create(A)
     index.port.create(B)
     other = index.again()
-    assert other.by_name("apples") == A
-    assert other.by_id(B.id) == B
+    assert other.find("apples") == A
+    assert other.get(B.id) == B
     assert other.list() == (A, B)
     assert index.stored() == [(A.id, "apples", "active"), (B.id, "bananas", "active")]
 
 
 def test_missing_tables_are_not_found(index: Store[TableIndex]) -> None:
     with pytest.raises(NotFoundError, match="'apples'"):
-        index.port.by_name("apples")
+        index.port.find("apples")
     with pytest.raises(NotFoundError, match="0000000a"):
-        index.port.by_id(A.id)
+        index.port.get(A.id)
 
 
 def test_names_and_ids_are_unique(index: Store[TableIndex]) -> None:
@@ -59,7 +59,7 @@ def test_an_invalid_name_is_refused(index: Store[TableIndex], name: str) -> None
 def test_renaming_keeps_the_id_and_frees_the_old_name(index: Store[TableIndex]) -> None:
     index.port.create(A)
     assert rename_table(index.port, "apples", "pears") == replace(A, name="pears")
-    assert index.again().by_id(A.id).name == "pears"
+    assert index.again().get(A.id).name == "pears"
     index.port.create(replace(B, name="apples"))
 
 
@@ -81,9 +81,9 @@ def test_renaming_to_its_own_name_changes_nothing(index: Store[TableIndex]) -> N
 def test_a_table_goes_offline_and_back(index: Store[TableIndex]) -> None:
     index.port.create(A)
     set_table_online(index.port, "apples", online=False)
-    assert not index.again().by_name("apples").online
+    assert not index.again().find("apples").online
     set_table_online(index.port, "apples", online=True)
-    assert index.again().by_name("apples") == A
+    assert index.again().find("apples") == A
 
 
 def test_deleting_frees_the_name_and_keeps_the_row_until_it_is_removed(
@@ -92,7 +92,7 @@ def test_deleting_frees_the_name_and_keeps_the_row_until_it_is_removed(
     index.port.create(A)
     mark_table_deleting(index.port, "apples")
     with pytest.raises(NotFoundError):
-        index.port.by_name("apples")
+        index.port.find("apples")
     with pytest.raises(NotFoundError, match="being deleted"):
         find_table(index.port, None, A.id)
     assert index.port.list() == ()

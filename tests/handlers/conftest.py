@@ -109,7 +109,7 @@ class Lambda:
             returned = set(failed(self.call(handler, batch_of(messages))))
             for message in messages:
                 if message.message_id in returned:
-                    queue.give_back(message.receipt, 60)
+                    queue.release(message.receipt, 60)
                 else:
                     queue.delete(message.receipt)
                     done += 1

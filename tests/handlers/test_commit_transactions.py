@@ -475,7 +475,7 @@ def test_failed_messages_return_with_increasing_delays_and_poison_immediately(
     returned: list[tuple[str, float]] = []
 
     class Queue:
-        def give_back(self, receipt: str, delay_seconds: float) -> None:
+        def release(self, receipt: str, delay_seconds: float) -> None:
             returned.append((receipt, delay_seconds))
             raise UnavailableError("no answer")  # then they return by themselves
 

@@ -162,7 +162,7 @@ def test_a_failed_message_is_visible_before_its_timeout_expires(
     shown: list[float] = []
 
     class Queue:
-        def give_back(self, receipt: str, delay_seconds: float) -> None:
+        def release(self, receipt: str, delay_seconds: float) -> None:
             assert receipt == "receipt 0"
             shown.append(delay_seconds)
             raise UnavailableError("no answer")  # then it returns by itself

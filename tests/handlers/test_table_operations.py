@@ -198,12 +198,12 @@ def test_a_failing_table_is_retried_with_increasing_delays(
     operation = Operation(bad=UnavailableError("no answer"))
     shown: list[tuple[str, float]] = []
 
-    def give_back(receipt: str, delay_seconds: float) -> None:
+    def release(receipt: str, delay_seconds: float) -> None:
         shown.append((receipt, delay_seconds))
         if delay_seconds == 10:
             raise UnavailableError("throttled")
 
-    queue = SimpleNamespace(give_back=give_back)
+    queue = SimpleNamespace(release=release)
     watched = with_ports(instance, jobs={"queue": lambda _: queue})
     messages = messages_of(bad, good)
     for receives in (1, 2, 3, 7, 1000):
@@ -263,7 +263,7 @@ def test_a_function_that_runs_out_of_time_returns_the_rest_at_once(
     refs = [make_table(aws.instance, name) for name in ("a", "b", "c")]
     left = iter([100.0, 100.0, 11.0, 9.0, 8.0])
     shown: list[tuple[str, float]] = []
-    queue = SimpleNamespace(give_back=lambda receipt, delay: shown.append((receipt, delay)))
+    queue = SimpleNamespace(release=lambda receipt, delay: shown.append((receipt, delay)))
     opened = lambda _: with_ports(aws.instance, jobs={"queue": lambda _: queue})  # noqa: E731
     monkeypatch.setattr("sleeper.workers.lambda_function._opened", opened)
     batch = batch_of(messages_of(*(ref.id for ref in refs)))

@@ -12,7 +12,7 @@ from tests.ports import with_ports
 _CALLS = {
     "state": {"commit", "commit_or_raise"},
     "jobs": {"record"},
-    "queue": {"send", "receive", "delete", "give_back"},
+    "queue": {"send", "receive", "delete", "release"},
     "tables": {"create", "update", "remove"},
     "table_properties": {"write", "change"},
     "root": {"delete"},

@@ -177,14 +177,14 @@ class InstanceMachine(RuleBasedStateMachine):
     def delete_and_make_again(self, crash_at: int | None, again_at: int | None) -> None:
         self.attempt(crash_at, lambda instance: delete_table(instance, NAME))
         try:
-            self.raw.tables.index.by_name(NAME)
+            self.raw.tables.index.find(NAME)
             return  # it died before
         except NotFoundError:
             self.model = None
         self.attempt(crash_at, lambda instance: finish_deletions(instance))
         self.attempt(again_at, self.make)
         try:
-            ref = self.raw.tables.index.by_name(NAME)
+            ref = self.raw.tables.index.find(NAME)
         except NotFoundError:
             ref = self.make(self.instance)
         self.made(ref)
@@ -336,7 +336,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule(full=st.booleans(), crash_at=crash)
     def create_compaction_jobs(self, full: bool, crash_at: int | None) -> None:
-        ref = self.raw.tables.index.by_name(NAME)
+        ref = self.raw.tables.index.find(NAME)
         self.attempt(crash_at, lambda i: create_table_jobs(i, ref, full))
 
     @rule(
@@ -371,7 +371,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule(crash_at=crash)
     def find_splits(self, crash_at: int | None) -> None:
-        ref = self.raw.tables.index.by_name(NAME)
+        ref = self.raw.tables.index.find(NAME)
         self.attempt(crash_at, lambda i: send_splits(i, ref, {}, self.number()))
 
     @rule(crash_at=crash)
@@ -388,7 +388,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     @rule()
     def snapshot(self) -> None:
-        snapshot_table(self.raw, self.raw.tables.index.by_name(NAME), always=True)
+        snapshot_table(self.raw, self.raw.tables.index.find(NAME), always=True)
 
     @rule(time_ms=times)
     def pass_time(self, time_ms: int) -> None:
@@ -548,7 +548,7 @@ class InstanceMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def run_until_idle(self) -> None:
-        ref = self.raw.tables.index.by_name(NAME)
+        ref = self.raw.tables.index.find(NAME)
         # As a run remembers it: by the state's estimate a leaf may stay over the threshold
         # that by its sketches is small enough.
         sent_at: dict[str, int] = {}
@@ -582,7 +582,7 @@ class InstanceMachine(RuleBasedStateMachine):
 
     def was_created(self, job_id: str) -> bool:
         try:
-            job = self.raw.jobs.tracker.job(self.raw.tables.index.by_name(NAME).id, job_id)
+            job = self.raw.jobs.tracker.job(self.raw.tables.index.find(NAME).id, job_id)
         except NotFoundError:
             return False
         return job.created_ms is not None
@@ -591,7 +591,7 @@ class InstanceMachine(RuleBasedStateMachine):
         return sum(self.raw.jobs.queue(name).counts().unfinished for name in QueueName)
 
     def nothing_is_locked(self) -> None:
-        ref = self.raw.tables.index.by_name(NAME)
+        ref = self.raw.tables.index.find(NAME)
         create_table_jobs(self.raw, ref, full=True)
         while _run_one(self.raw):
             pass

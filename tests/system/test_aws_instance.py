@@ -271,7 +271,7 @@ def test_a_dead_letter_returns_as_the_job_that_it_was(
     (message,) = queue.receive()
     assert message.message_id != message_id
     assert json.loads(message.body) == {**body, "id": message_id}
-    queue.give_back(message.receipt)
+    queue.release(message.receipt)
     work()
     (job,) = report(cities, "ingest-jobs")
     assert (job["job"], job["state"]) == (message_id, "committed")
@@ -338,7 +338,7 @@ def test_a_deleted_table_leaves_nothing_behind(
     assert "offline: it is not compacted" in cities("compact", "towns").stderr
     (row,) = report(cities, "tables")
     assert (row["name"], row["online"]) == ("towns", False)
-    ref = instance.tables.index.by_name("towns")
+    ref = instance.tables.index.find("towns")
     data = f"sleeper-{deployed.id}-table-data-000000000000"
     assert keys_of(deployed, data, ref.id)
 
@@ -357,7 +357,7 @@ def test_a_deleted_table_leaves_nothing_behind(
 def test_leftovers_of_a_killed_creation_are_removed_later(
     cities: Sleeper, deployed: AwsInstance, instance: Instance
 ) -> None:
-    kept = instance.tables.index.by_name("cities").id
+    kept = instance.tables.index.find("cities").id
     dead = TableId("0badf00d")
     instance.tables.create(dead)
     instance.tables.properties.write(dead, instance.table("cities").properties())

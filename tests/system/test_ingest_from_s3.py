@@ -57,7 +57,7 @@ def test_a_url_is_sent_unchanged_and_ingested_by_a_worker(instance: Instance, ur
     job_id = submit_ingest(instance, "t", [url.replace("s3://", "s3a://")])
     (message,) = instance.jobs.queue(QueueName.INGEST).receive()
     assert run_ingest_message(instance, message).rows == 2
-    job = instance.jobs.tracker.job(instance.tables.index.by_name("t").id, job_id)
+    job = instance.jobs.tracker.job(instance.tables.index.find("t").id, job_id)
     assert job.state is JobState.COMMITTED
 
 
@@ -70,7 +70,7 @@ def test_unreadable_buckets_are_refused_and_tracked(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         ingest_paths(instance, "t", [name], job_id="bad")
-    job = instance.jobs.tracker.job(instance.tables.index.by_name("t").id, "bad")
+    job = instance.jobs.tracker.job(instance.tables.index.find("t").id, "bad")
     assert job.state is JobState.REJECTED
     assert reason in job.runs[0].reasons[0]
     assert ids(instance) == []

@@ -197,7 +197,7 @@ def test_killed_processes_lose_no_rows_and_leave_no_orphans(tmp_path: Path) -> N
 
 def nothing_stays(instance: Instance) -> None:
     """No lock, no dead letter, no open run; and once they are old, no orphan."""
-    ref = instance.tables.index.by_name("rows")
+    ref = instance.tables.index.find("rows")
     for job in instance.jobs.tracker.recent(JobKind.INGEST, limit=10_000):
         assert job.state is JobState.COMMITTED, job
     assert all(not instance.jobs.dead_letters(name).list() for name in QueueName)

@@ -485,7 +485,7 @@ def test_an_unnamed_caller_is_refused(instance, table):
 
 
 def set_callers(instance: Instance, callers: dict[str, Any]) -> None:
-    table_id = instance.tables.index.by_name("t").id
+    table_id = instance.tables.index.find("t").id
     instance.tables.properties.change(table_id, {QUERY_CALLERS.name: json.dumps(callers)})
 
 

@@ -104,7 +104,7 @@ def test_unwritable_result_destinations_fail_the_query(
     for _ in range(4):
         for message in queue.receive(wait_seconds=1):
             if failed(aws.call(functions.plan_query, batch_of([message]))):
-                queue.give_back(message.receipt)
+                queue.release(message.receipt)
             else:
                 queue.delete(message.receipt)
     found = item(deployed, aws.instance, "q1")

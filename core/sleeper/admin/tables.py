@@ -76,7 +76,7 @@ def create_table(
     settings = {**_default_processing(instance), **settings}
     partitions = tuple(tree_from_split_points(schema, split_points))
     try:
-        instance.tables.index.by_name(name)
+        instance.tables.index.find(name)
     except NotFoundError:
         pass
     else:

@@ -203,7 +203,7 @@ class SqsQueue:
             if not _is_stale_receipt(error):
                 raise
 
-    def give_back(self, receipt: str, delay_seconds: float = 0) -> None:
+    def release(self, receipt: str, delay_seconds: float = 0) -> None:
         """See the port."""
         self._set_visibility(receipt, delay_seconds)
 

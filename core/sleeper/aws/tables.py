@@ -58,14 +58,14 @@ class DynamoTableIndex:
         check_table_name(table.name)
         self._change(None, table)
 
-    def by_name(self, name: str) -> TableRef:
+    def find(self, name: str) -> TableRef:
         """See the port."""
         item = self._by_name.get({"TableName": name})
         if item is None:
             raise NotFoundError(f"no table is named {name!r}")
         return _table(item)
 
-    def by_id(self, table_id: TableId) -> TableRef:
+    def get(self, table_id: TableId) -> TableRef:
         """See the port."""
         table = self._find(table_id)
         if table is None:

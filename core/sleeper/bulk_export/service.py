@@ -29,7 +29,7 @@ from sleeper.query.rows.output import write_parquet
 from sleeper.query.run import run_query
 from sleeper.query.service import make_query_table
 from sleeper.reports.access import check_export_access
-from sleeper.runs.task import own_task
+from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, track_run
 from sleeper.storage.bucket import Bucket, is_s3_url, split_s3_url
 from sleeper.storage.location import DataRoot
@@ -46,9 +46,9 @@ def export_table(
 
     NotFoundError if the table does not exist.
     """
-    instance.tables.index.by_name(table_name)
+    instance.tables.index.find(table_name)
     job = BulkExportJob(check_export_id(export_id or new_export_id()), table_name)
-    with own_task(instance, JobKind.BULK_EXPORT) as (task_id, done):
+    with record_task(instance, JobKind.BULK_EXPORT) as (task_id, done):
         root = instance.storage.exports() if output is None else _open_root(instance, str(output))
         result = _run(instance, job, root, task_id)
         done(0 if result.done_before else result.rows)

@@ -17,7 +17,7 @@ from sleeper.jobs.queue import Message
 from sleeper.properties.instance import BULK_IMPORT_TASK_MEMORY_BYTES
 from sleeper.properties.table import BULK_IMPORT_LEAVES_MIN, EXTRA_COLUMNS_REFUSED
 from sleeper.runs.engine import engine_settings, file_settings
-from sleeper.runs.task import own_task
+from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
 from sleeper.schema.json import schema_from_json
 
@@ -31,7 +31,7 @@ def bulk_import_paths(
     on_stage: OnStage = ignore_stage,
 ) -> BulkImportResult:
     """Imports files now. NotFoundError if the table does not exist."""
-    instance.tables.index.by_name(table_name)
+    instance.tables.index.find(table_name)
     job = IngestJob(
         job_id or new_job_id(), tuple(map(instance.storage.sources.job_name, paths)), table_name
     )
@@ -64,7 +64,7 @@ def _run(
             _bulk_import_table(table), job.id, files, job.request, cluster, on_stage
         )
 
-    with own_task(instance, JobKind.BULK_IMPORT) as (task_id, done):
+    with record_task(instance, JobKind.BULK_IMPORT) as (task_id, done):
         tracker = track_run(instance, JobKind.BULK_IMPORT, table.ref.id, job.id, task_id, run_id)
         result = tracker.execute(
             work, lambda r: RunResult(None if r.done_before else r.rows), inputs=len(job.files)

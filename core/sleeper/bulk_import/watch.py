@@ -153,7 +153,7 @@ def _record_if_ended(instance: Instance, name: PlatformName, run: AcceptedRun) -
 
 def _is_applied(instance: Instance, run: AcceptedRun) -> bool:
     try:
-        instance.tables.index.by_id(run.table_id)
+        instance.tables.index.get(run.table_id)
     except NotFoundError:
         return False
     with instance.tables.state(run.table_id).reading() as state:

@@ -43,7 +43,7 @@ def take_snapshot(context: typer.Context, name: TableName) -> None:
     with use_instance(context) as instance:
         from sleeper.garbage_collection.service import snapshot_table
 
-        taken = snapshot_table(instance, instance.tables.index.by_name(name), always=True)
+        taken = snapshot_table(instance, instance.tables.index.find(name), always=True)
         assert taken is not None
         note(f"stored a snapshot at transaction {taken.number:,}")
         if taken.trimmed_to:

@@ -77,7 +77,7 @@ def compact_table(instance: Instance, name: str, full: bool = False) -> Creation
 
     `full` compacts all files of every leaf. InvalidRequestError if the table is offline.
     """
-    ref = instance.tables.index.by_name(name)
+    ref = instance.tables.index.find(name)
     if not ref.online:
         raise InvalidRequestError(f"table {name!r} is offline: it is not compacted")
     return create_table_jobs(instance, ref, full)

@@ -37,7 +37,7 @@ _CREATION_NUMBER = 1
 
 def collect_table(instance: Instance, name: str, dry_run: bool = False) -> CollectionReport:
     """Deletes the unneeded files of a table."""
-    return run_garbage_collection(instance, instance.tables.index.by_name(name), dry_run)
+    return run_garbage_collection(instance, instance.tables.index.find(name), dry_run)
 
 
 def run_garbage_collection(
@@ -57,7 +57,7 @@ def run_garbage_collection(
 
 def collect_table_orphans(instance: Instance, name: str, dry_run: bool = False) -> OrphanReport:
     """Deletes the objects of runs that ended before their commit."""
-    return run_orphan_collection(instance, instance.tables.index.by_name(name), dry_run)
+    return run_orphan_collection(instance, instance.tables.index.find(name), dry_run)
 
 
 def run_orphan_collection(instance: Instance, ref: TableRef, dry_run: bool = False) -> OrphanReport:

@@ -33,9 +33,9 @@ from sleeper.properties.table import (
     FILE_WRITING_STRATEGY,
     INGEST_COMMIT_ASYNC,
 )
-from sleeper.runs.commit_route import commits_of
+from sleeper.runs.commit_route import choose_commit
 from sleeper.runs.engine import engine_settings, file_settings
-from sleeper.runs.task import own_task
+from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run
 from sleeper.schema.json import schema_from_json
 
@@ -52,7 +52,7 @@ def ingest_paths(
     job = IngestJob(
         job_id or new_job_id(), tuple(map(instance.storage.sources.job_name, paths)), table_name
     )
-    with own_task(instance, JobKind.INGEST) as (task_id, done):
+    with record_task(instance, JobKind.INGEST) as (task_id, done):
         result = run_ingest_job(instance, job, task_id, rejects, progress)
         done(result.rows)
     return result
@@ -80,7 +80,7 @@ def submit_ingest(
     instance: Instance, table_name: str, paths: Sequence[str], job_id: str | None = None
 ) -> str:
     """Sends a job to the ingest queue and returns its id. The files must exist until it ran."""
-    ref = instance.tables.index.by_name(table_name)
+    ref = instance.tables.index.find(table_name)
     for path in paths:
         instance.storage.sources.check_submitted(path)
     job = IngestJob(
@@ -111,7 +111,7 @@ def ingest_rows(
     """Ingests Arrow batches in this process. Rows of the same job id are added once."""
     chosen = job_id or new_job_id()
     table = instance.table(table_name)
-    with own_task(instance, JobKind.INGEST) as (task_id, done):
+    with record_task(instance, JobKind.INGEST) as (task_id, done):
         result = track_run(instance, JobKind.INGEST, table.ref.id, chosen, task_id).execute(
             lambda _: ingest_batches(
                 ingest_table(table), chosen, batches, request_of_rows(chosen), progress
@@ -148,7 +148,7 @@ def run_ingest_job(
         files = [instance.storage.sources.open(name) for name in job.files]
         place = ingest_table(table)
         if may_queue:
-            place = replace(place, commit=partial(commits_of(table, INGEST_COMMIT_ASYNC), this))
+            place = replace(place, commit=partial(choose_commit(table, INGEST_COMMIT_ASYNC), this))
         return ingest_files(place, job.id, files, job.request, rejects, progress)
 
     tracker = track_run(instance, JobKind.INGEST, table.ref.id, job.id, task_id)

@@ -32,7 +32,7 @@ def submit_to_batcher(instance: Instance, name: str, files: Sequence[str]) -> in
 
     An instance with a batcher queue sends a message and returns the number of paths.
     """
-    ref = instance.tables.index.by_name(name)
+    ref = instance.tables.index.find(name)
     if QueueName.INGEST_BATCHER in instance.jobs.queues:
         body = Submission(tuple(files), None, ref.id).to_message()
         instance.jobs.queue(QueueName.INGEST_BATCHER).send(body)
@@ -103,7 +103,7 @@ def create_all_ingest_batches(instance: Instance) -> tuple[int, tuple[str, ...]]
 
 def _known_table(instance: Instance, table_id: TableId) -> TableRef | None:
     try:
-        return instance.tables.index.by_id(table_id)
+        return instance.tables.index.get(table_id)
     except NotFoundError:
         return None
 

@@ -146,7 +146,7 @@ class MessageQueue(Protocol):
     def delete(self, receipt: str) -> None:
         """Deletes the message. Does nothing if the receipt has expired."""
 
-    def give_back(self, receipt: str, delay_seconds: float = 0) -> None:
+    def release(self, receipt: str, delay_seconds: float = 0) -> None:
         """Makes the message visible after the delay. Does nothing if the receipt has expired."""
 
     def counts(self) -> QueueCounts:

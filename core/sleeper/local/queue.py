@@ -118,7 +118,7 @@ class LocalQueue:
                 "DELETE FROM messages WHERE queue = ? AND receipt = ?", (self._name, receipt)
             )
 
-    def give_back(self, receipt: str, delay_seconds: float = 0) -> None:
+    def release(self, receipt: str, delay_seconds: float = 0) -> None:
         """See the port. After its last receive the message is a dead letter at once."""
         parameters = {
             **self._parameters(),

@@ -25,7 +25,7 @@ class LocalTableIndex:
                 (table.id, table.name, table.online, table.state.value),
             )
 
-    def by_name(self, name: str) -> TableRef:
+    def find(self, name: str) -> TableRef:
         """See the port."""
         rows = self._database.read(
             "SELECT * FROM tables WHERE name = ? AND state = 'active'", (name,)
@@ -35,7 +35,7 @@ class LocalTableIndex:
             raise NotFoundError(f"no table is named {name!r}{near}")
         return _table(rows[0])
 
-    def by_id(self, table_id: TableId) -> TableRef:
+    def get(self, table_id: TableId) -> TableRef:
         """See the port."""
         rows = self._database.read("SELECT * FROM tables WHERE id = ?", (table_id,))
         if not rows:

@@ -38,7 +38,7 @@ def report(
 
     NotFoundError if no table has the name.
     """
-    ref = instance.tables.index.by_name(table_name) if table_name is not None else None
+    ref = instance.tables.index.find(table_name) if table_name is not None else None
     rows_max = _ALL_ROWS if limit is None else limit
     kinds = [k for k in ReportKind if k is not ReportKind.ALL] if kind is ReportKind.ALL else [kind]
     return tuple(listing for each in kinds for listing in _report(instance, each, ref, rows_max))

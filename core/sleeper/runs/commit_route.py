@@ -23,7 +23,7 @@ from sleeper.storage.bucket_folder import store_errors
 logger = logging.getLogger(__name__)
 
 
-def commits_of(table: OpenTable, is_async: Property[bool]) -> CommitRun:
+def choose_commit(table: OpenTable, is_async: Property[bool]) -> CommitRun:
     """Returns the route through the committer if one exists and the table's property chooses it."""
     if has_committer(table.instance) and table.properties().get(is_async):
         return commit_later(table.instance)

@@ -101,7 +101,7 @@ def return_message(queue: MessageQueue, message: Message, delay_seconds: float) 
     Logs an error of the queue: the message returns after its visibility timeout.
     """
     try:
-        queue.give_back(message.receipt, delay_seconds)
+        queue.release(message.receipt, delay_seconds)
     except SleeperError:
         extra = {"message_id": message.message_id}
         logger.warning("could not return message", exc_info=True, extra=extra)

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def own_task(instance: Instance, kind: JobKind) -> Iterator[tuple[str, Callable[[int], None]]]:
+def record_task(instance: Instance, kind: JobKind) -> Iterator[tuple[str, Callable[[int], None]]]:
     """Records a task. Yields its id and a function that adds a job with its number of rows."""
     task_id = new_task_id()
     rows_of_jobs: list[int] = []

@@ -17,7 +17,7 @@ from sleeper.tables import find_table
 
 def split_table(instance: Instance, name: str) -> list[SplitResult]:
     """Splits every leaf of the table that is over the threshold."""
-    ref = instance.tables.index.by_name(name)
+    ref = instance.tables.index.find(name)
     if not ref.online:
         raise InvalidRequestError(f"table {name!r} is offline: it is not split")
     table = OpenTable(instance, ref)

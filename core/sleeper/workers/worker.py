@@ -169,7 +169,7 @@ class Worker:
         """
         if self._current is not None:
             queue, message = self._current
-            queue.give_back(message.receipt)
+            queue.release(message.receipt)
         self._record_end("interrupted, and exited during a job")
 
     def _handle(self, name: QueueName, queue: MessageQueue, message: Message) -> None:
@@ -181,7 +181,7 @@ class Worker:
             logger.warning("%s job dropped: %s", name.value, error)
             totals = JobTotals()
         except InterruptedJobError:
-            queue.give_back(message.receipt)
+            queue.release(message.receipt)
             raise
         except Exception as error:
             if isinstance(error, SleeperError):

@@ -73,7 +73,7 @@ def athena(instance: Instance) -> Athena:
 
 
 def set_callers(instance: Instance, callers: object) -> None:
-    table_id = instance.tables.index.by_name("t").id
+    table_id = instance.tables.index.find("t").id
     instance.tables.properties.change(table_id, {QUERY_CALLERS.name: json.dumps(callers)})
 
 

@@ -61,8 +61,8 @@ REQUEST = FileRequest(TABLE, "r", "bucket/file", 1, 1)
 @pytest.mark.parametrize(
     "call",
     [
-        lambda c: index(c).by_name("t"),
-        lambda c: index(c).by_id(TABLE),
+        lambda c: index(c).find("t"),
+        lambda c: index(c).get(TABLE),
         lambda c: index(c).list(),
         lambda c: jobs(c).job(TABLE, "j"),
         lambda c: jobs(c).record(EVENT),

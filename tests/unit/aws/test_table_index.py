@@ -70,7 +70,7 @@ def test_an_item_of_another_client_is_read(tables: DynamoTables) -> None:
         table = tables.name(each)
         tables.client.put_item(TableName=table, Item=item("0000000a", "apples", "true"))
     index = index_of(tables)
-    assert index.by_name("apples") == index.by_id(A.id) == A
+    assert index.find("apples") == index.get(A.id) == A
     rename_table(index, "apples", "pears")
     assert [t.name for t in index.list()] == ["pears"]
 

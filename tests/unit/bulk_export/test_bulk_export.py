@@ -76,7 +76,7 @@ def test_each_leaf_is_a_sorted_file_of_aggregated_rows(instance: Instance, tmp_p
         list(range(start, start + 100)) for start in (0, 100, 200)
     ]
     assert sum(n for rows in found for _, n in rows) == 400
-    ref = instance.tables.index.by_name("t")
+    ref = instance.tables.index.find("t")
     assert Path(result.location) == tmp_path / "out" / ref.id / "e1"
     with instance.tables.state(ref.id).reading() as state:
         assert list(state.collection.holds()) == []
@@ -95,7 +95,7 @@ def test_a_repeated_export_changes_nothing(instance: Instance) -> None:
 
 
 def test_a_damaged_file_is_never_exported(instance: Instance) -> None:
-    ref = instance.tables.index.by_name("t")
+    ref = instance.tables.index.find("t")
     with instance.tables.state(ref.id).reading() as state:
         file = next(state.files.all())
     path = Path(instance.storage.root.url_of(file.path))
@@ -174,7 +174,7 @@ def test_deleting_a_table_fails_its_export_with_the_reason(
         shutil.rmtree(Path(instance.storage.root.url_of(f"{ref.id}/data")))
         return write_export(*arguments)
 
-    ref = instance.tables.index.by_name("t")
+    ref = instance.tables.index.find("t")
     monkeypatch.setattr(service, "write_export", late)
     with pytest.raises(StateMovedOnError, match="table 't' was deleted"):
         export_table(instance, "t", export_id="e1")
@@ -192,7 +192,7 @@ def test_an_export_of_a_collected_version_is_refused(
         context.setattr(service, "write_export", fails)
         with pytest.raises(UnavailableError):
             export_table(instance, "t", export_id="e1")
-    ref = instance.tables.index.by_name("t")
+    ref = instance.tables.index.find("t")
     root = DataRoot(Path(instance.where) / "exports")
     plan = json.loads(root.read(f"{ref.id}/e1/_plan.json"))
     with root.replacing(f"{ref.id}/e1/_plan.json") as sink:

@@ -164,7 +164,7 @@ def test_dead_letters_list_redrive_and_delete(sleeper: Sleeper, tmp_path: Path) 
     queue.send("poison")
     for _ in range(3):
         (message,) = queue.receive()
-        queue.give_back(message.receipt)
+        queue.release(message.receipt)
     assert queue.receive() == ()
 
     (letter,) = sleeper("report", "dead-letters", "--output", "json").rows

@@ -35,12 +35,12 @@ def test_an_interrupted_table_deletion_is_finished_by_the_next(tmp_path: Path) -
         if dies_after < 3:
             with pytest.raises(Killed):
                 finish_table_deletion(deleting, index, *pieces)
-            assert index.by_id(table.id) == deleting
+            assert index.get(table.id) == deleting
             done.append("the next begins")
         finish_table_deletion(deleting, index, *pieces)
         assert left == set()
         with pytest.raises(NotFoundError):
-            index.by_id(table.id)
+            index.get(table.id)
     instance.close()
 
 
@@ -53,5 +53,5 @@ def test_a_table_in_use_is_not_deleted(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="'t' is in use"):
         finish_table_deletion(table, index, removed.append)
     assert removed == []
-    assert index.by_name("t") == table
+    assert index.find("t") == table
     instance.close()

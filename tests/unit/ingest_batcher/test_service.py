@@ -60,7 +60,7 @@ def test_a_redelivered_message_creates_one_job(instance: Instance, file: Path) -
     body = f'{{"tableName":"t","files":["{file}"]}}'
     assert receive_batch_message(instance, message(body)) == 1
     assert receive_batch_message(instance, message(body)) == 1
-    ref = instance.tables.index.by_name("t")
+    ref = instance.tables.index.find("t")
     assert len(create_ingest_batches(instance, ref)) == 1
     receive_batch_message(instance, message(body))
     assert create_ingest_batches(instance, ref) == []

@@ -142,7 +142,7 @@ def test_a_state_snapshot_is_durable_before_the_log_is_trimmed(
     instance: Instance, disk: DiskRecord, tmp_path: Path
 ) -> None:
     ingest(instance, 10)
-    snapshot_table(instance, instance.tables.index.by_name("rows"), always=True)
+    snapshot_table(instance, instance.tables.index.find("rows"), always=True)
     (snapshot,) = (tmp_path / "instance").glob("*/snapshots/*.db.zst")
     disk.check(snapshot, tmp_path)
     assert disk.faults == []

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 def hurt(request: pytest.FixtureRequest, folder: Path) -> Iterator[Instance]:
     """The instance after damage to the state of `hurt`."""
     instance = open_local_instance(folder)
-    state = folder / instance.tables.index.by_name("hurt").id / "state.db"
+    state = folder / instance.tables.index.find("hurt").id / "state.db"
     match request.param:
         case "lost":
             state.unlink()

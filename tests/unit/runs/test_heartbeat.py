@@ -18,7 +18,7 @@ from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.reports.output import ReportKind
 from sleeper.reports.service import report
 from sleeper.runs import task as task_module
-from sleeper.runs.task import own_task
+from sleeper.runs.task import record_task
 from sleeper.workers.worker import Worker, WorkerSettings
 from tests.clock import FakeClock
 from tests.ports import with_ports
@@ -96,14 +96,14 @@ def test_a_command_records_heartbeats_and_retries_if_the_tracker_is_unavailable(
             on_aws.jobs.tasks.record(event)
 
     watched = with_ports(on_aws, jobs={"tasks": Tracker()})
-    with own_task(watched, JobKind.INGEST):
+    with record_task(watched, JobKind.INGEST):
         until(lambda: heartbeats(on_aws) == [clock()])
     assert answers == ["none"]
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_local_instance_records_no_heartbeats(instance: Instance) -> None:
-    with own_task(instance, JobKind.INGEST):
+    with record_task(instance, JobKind.INGEST):
         time.sleep(0.1)
     assert heartbeats(instance) == [None]
 
@@ -117,7 +117,7 @@ def rows(instance: Instance, kind: ReportKind) -> dict[str, dict[str, Any]]:
 def begin(instance: Instance, task_id: str, kind: JobKind, at_ms: int) -> None:
     """A task, and a job that it runs."""
     instance.jobs.tasks.record(TaskEvent(task_id, kind.value, TaskStep.STARTED, at_ms))
-    table = instance.tables.index.by_name("t")
+    table = instance.tables.index.find("t")
     instance.jobs.tracker.record(
         JobEvent(table.id, f"job of {task_id}", kind, JobStep.STARTED, at_ms, "r", task_id)
     )

@@ -70,7 +70,7 @@ def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None
             body = json.dumps({"tableId": "0000000a", "partitionId": "root"})
             return (replace(MESSAGE, body=body, receives=len(given_back) + 1),)
 
-        def give_back(self, _: str, delay_seconds: float) -> None:
+        def release(self, _: str, delay_seconds: float) -> None:
             given_back.append(delay_seconds)
 
     def unavailable(_: str) -> TableRef:
@@ -78,7 +78,7 @@ def test_a_job_that_fails_is_tried_again_later_each_time(tmp_path: Path) -> None
 
     queue = Queue()
     with closing(open_local_instance(tmp_path / "instance")) as opened:
-        tables = SimpleNamespace(by_id=unavailable)
+        tables = SimpleNamespace(get=unavailable)
         known = with_ports(opened, jobs={"queue": lambda _: queue}, tables={"index": tables})
         policies = {QueueName.SPLITTING: RetryPolicy((), (10.0, 120.0))}
         settings = WorkerSettings("split", (QueueName.SPLITTING,), retry_policies=policies)
