@@ -13,8 +13,8 @@ python := .venv/bin/python
 TEST_WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 # More arguments for pytest, such as `make unit ARGS='-k regions'`.
 ARGS ?=
-# Some tests take minutes, so idle workers steal queued tests.
-pytest = $(python) -m pytest -n $(TEST_WORKERS) --dist worksteal $(ARGS)
+# tests/durations.py distributes the tests.
+pytest = $(python) -m pytest -n $(TEST_WORKERS) $(ARGS)
 
 # Runs a command, and prints its output only if it fails.
 quietly = if ! said=$$($(1) 2>&1); then printf '%s\n' "$$said"; exit 1; fi

@@ -1,8 +1,9 @@
-"""Recorded durations of tests, in seconds: `tests/durations.json`.
+"""Order and distribution of tests, from their recorded durations: `tests/durations.json`.
 
-Test files run in the order of their recorded durations, longest first, so that no worker of a
-parallel run ends alone with long tests. Recorded tests and tests against servers are marked
-`slow`.
+The unit of a parallel run is a file, or a group of files that share a costly fixture: one Spark
+session that has planned and compiled before takes a fifth of the CPU time of one per worker. Units
+run in the order of their recorded durations, longest first, so that no worker ends alone with
+long tests. Recorded tests and tests against servers are marked `slow`.
 
 `make test ARGS=--record-durations` measures again. It replaces all entries of the test files
 that it runs, so it takes whole files on an otherwise idle machine.
@@ -13,9 +14,14 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling, Scheduling
 
 FILE = Path(__file__).with_name("durations.json")
 SECONDS_MIN = 0.3
+# Folders that are one group, except for files whose tests start all of their processes.
+_GROUPS = ("tests/spark/", "tests/infra/")
+_SEPARATE = ("test_killed_", "test_memory")
 _SERVER_FIXTURES = {"s3_server", "dynamo_server", "ministack_server"}
 _SERVER_PARAMETERS = {"s3", "dynoxide", "ministack", "moto", "ecs"}
 
@@ -36,10 +42,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid in recorded or _needs_server(item):
             item.add_marker(pytest.mark.slow)
-    files: defaultdict[str, float] = defaultdict(float)
+    groups: defaultdict[str, float] = defaultdict(float)
     for test, seconds in recorded.items():
-        files[_file_of(test)] += seconds
-    items.sort(key=lambda item: -files[_file_of(item.nodeid)])
+        groups[_group_of(test)] += seconds
+    items.sort(key=lambda item: -groups[_group_of(item.nodeid)])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    # The order is the one of `pytest_collection_modifyitems`.
+    config.option.loadscopereorder = False
+    return _GroupScheduling(config, log)
+
+
+class _GroupScheduling(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return _group_of(nodeid)
 
 
 def _needs_server(item: pytest.Item) -> bool:
@@ -70,3 +87,11 @@ class _Recorder:
 
 def _file_of(test: str) -> str:
     return test.partition("::")[0]
+
+
+def _group_of(test: str) -> str:
+    file = _file_of(test)
+    for folder in _GROUPS:
+        if file.startswith(folder) and not file.removeprefix(folder).startswith(_SEPARATE):
+            return folder
+    return file
