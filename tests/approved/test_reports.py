@@ -12,14 +12,18 @@ from sleeper.jobs.status import fold_jobs, fold_tasks
 from sleeper.partitions.partition import Partition, PartitionId, split_region
 from sleeper.partitions.region import whole_region
 from sleeper.properties.values import TableProperties, instance_properties, table_properties
-from sleeper.reports.jobs import JobsReport, TasksReport
+from sleeper.reports.jobs import describe_dead_letters, describe_jobs, describe_tasks
 from sleeper.reports.output import OUTPUTS, Column, ColumnKind, Listing
-from sleeper.reports.partitions import PartitionsReport, ReportedPartition
+from sleeper.reports.partitions import ReportedPartition, describe_partitions
 from sleeper.reports.properties import ChangesReport, collect_warnings, gather_table_properties
-from sleeper.reports.queries import QueriesReport, QueryReport
-from sleeper.reports.queues import DeadLettersReport
-from sleeper.reports.state import FilesReport, ReportedFile, StateReport
-from sleeper.reports.tables import TableReport, TablesReport
+from sleeper.reports.queries import QueryReport, describe_queries
+from sleeper.reports.tables import (
+    ReportedTable,
+    StateReport,
+    TableReport,
+    describe_files,
+    describe_tables,
+)
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, ListType, PrimitiveType, Schema
 from sleeper.statestore.reading.file_queries import Totals
@@ -36,7 +40,7 @@ def event(job_id: str, step: JobStep, second: float, **changes: object) -> JobEv
     return replace(begun, **changes)
 
 
-def some_jobs() -> JobsReport:
+def some_jobs() -> Listing:
     first, second = {"run_id": "r1", "task_id": "task-1"}, {"run_id": "r2", "task_id": "task-2"}
     events = [
         event("january", JobStep.CREATED, 0, inputs=1),
@@ -56,38 +60,37 @@ def some_jobs() -> JobsReport:
             reasons=("march.csv: no column 'tailnum'", "march.csv: line 7:\nnot a number: 'x'"),
         ),
     ]
-    return JobsReport(JobKind.INGEST, fold_jobs(events), {FLIGHTS: "flights"})
+    return describe_jobs(JobKind.INGEST, fold_jobs(events), {FLIGHTS: "flights"}, {})
 
 
-def some_tasks() -> TasksReport:
-    return TasksReport(
-        fold_tasks(
-            [
-                TaskEvent("task-1", "ingest", TaskStep.STARTED, NOON, process="12@1"),
-                TaskEvent("task-1", "ingest", TaskStep.ENDED, NOON + 2_000, reason="it died"),
-                TaskEvent("task-2", "ingest", TaskStep.STARTED, NOON + 3_000, process="13@2"),
-                TaskEvent(
-                    "task-2",
-                    "ingest",
-                    TaskStep.ENDED,
-                    NOON + 9_000,
-                    jobs=1,
-                    rows_read=27_004,
-                    rows_written=27_004,
-                ),
-                TaskEvent("task-3", "compaction", TaskStep.STARTED, NOON + 4_000, process="14@3"),
-                TaskEvent("task-3", "compaction", TaskStep.HEARTBEAT, NOON + 64_000),
-                TaskEvent("task-4", "compaction", TaskStep.STARTED, NOON + 5_000, process="15@3"),
-            ]
-        ),
-        {"task-4": "last heartbeat 31 minutes ago"},
+def some_tasks() -> Listing:
+    tasks = fold_tasks(
+        [
+            TaskEvent("task-1", "ingest", TaskStep.STARTED, NOON, process="12@1"),
+            TaskEvent("task-1", "ingest", TaskStep.ENDED, NOON + 2_000, reason="it died"),
+            TaskEvent("task-2", "ingest", TaskStep.STARTED, NOON + 3_000, process="13@2"),
+            TaskEvent(
+                "task-2",
+                "ingest",
+                TaskStep.ENDED,
+                NOON + 9_000,
+                jobs=1,
+                rows_read=27_004,
+                rows_written=27_004,
+            ),
+            TaskEvent("task-3", "compaction", TaskStep.STARTED, NOON + 4_000, process="14@3"),
+            TaskEvent("task-3", "compaction", TaskStep.HEARTBEAT, NOON + 64_000),
+            TaskEvent("task-4", "compaction", TaskStep.STARTED, NOON + 5_000, process="15@3"),
+        ]
     )
+    losses = {"task-4": "last heartbeat 31 minutes ago"}
+    return describe_tasks({task: losses.get(task.task_id) for task in tasks})
 
 
-def some_dead_letters() -> DeadLettersReport:
+def some_dead_letters() -> Listing:
     body = json.dumps({"id": "j1", "tableName": "flights", "files": ["bucket/" + "x" * 100]})
     letter = DeadLetter("m1", body, 3, NOON, NOON + 60_000)
-    return DeadLettersReport({"ingest": (letter,), "compaction": (), "a": (letter,)})
+    return describe_dead_letters({"ingest": (letter,), "compaction": (), "a": (letter,)})
 
 
 SCHEMA = Schema(
@@ -116,9 +119,9 @@ def a_tree() -> list[Partition]:
     ]
 
 
-def some_partitions() -> PartitionsReport:
+def some_partitions() -> Listing:
     root, left, right, low, high = a_tree()
-    return PartitionsReport(
+    return describe_partitions(
         "flights",
         SCHEMA,
         (
@@ -133,7 +136,7 @@ def some_partitions() -> PartitionsReport:
     )
 
 
-def some_files() -> FilesReport:
+def some_files() -> Listing:
     path = "0000000a/data/partition_root/1767268800000-0123456789abcdef.parquet"
     file = DataFile(
         path,
@@ -145,13 +148,11 @@ def some_files() -> FilesReport:
         largest_number=9,
     )
     left, right = PartitionId("left"), PartitionId("right")
-    return FilesReport(
+    return describe_files(
         "flights",
         (
-            ReportedFile(file, (FileReference(path, left, 100), FileReference(path, right, 200))),
-            ReportedFile(
-                replace(file, largest_number=None), (FileReference(path, left, 300, "job-1"),)
-            ),
+            (file, (FileReference(path, left, 100), FileReference(path, right, 200))),
+            (replace(file, largest_number=None), (FileReference(path, left, 300, "job-1"),)),
         ),
         1_002,
     )
@@ -171,10 +172,6 @@ def some_state() -> StateReport:
         ),
         (1_200, 1_000),
     )
-
-
-def some_reports_on_state() -> dict[str, FilesReport | PartitionsReport | StateReport]:
-    return {"files": some_files(), "partitions": some_partitions(), "state": some_state()}
 
 
 def some_properties() -> TableProperties:
@@ -232,19 +229,18 @@ def some_subqueries() -> tuple[QueryStatus, ...]:
 
 
 LISTINGS = {
-    "tables": TablesReport(
-        (
-            TableRef(FLIGHTS, "flights"),
-            TableRef(PLANES, "planes ✈", online=False),
-            TableRef(TableId("0000000c"), "old", state=TableState.DELETING),
-        ),
-        2,
-        {FLIGHTS: TOTALS},
-    ).listing(),
-    "no-tables": TablesReport(()).listing(),
-    "ingest-jobs": some_jobs().listing(),
-    "tasks": some_tasks().listing(),
-    "dead-letters": some_dead_letters().listing(),
+    "tables": describe_tables(
+        [
+            ReportedTable(TableRef(FLIGHTS, "flights"), TOTALS),
+            ReportedTable(TableRef(PLANES, "planes ✈", online=False)),
+            ReportedTable(TableRef(TableId("0000000c"), "old", state=TableState.DELETING)),
+        ],
+        5,
+    ),
+    "no-tables": describe_tables([], 0),
+    "ingest-jobs": some_jobs(),
+    "tasks": some_tasks(),
+    "dead-letters": some_dead_letters(),
     "column-kinds": Listing(
         "kinds",
         "one of each",
@@ -257,10 +253,14 @@ LISTINGS = {
         ),
         note="and what was left out",
     ),
-    **{name: report.listing() for name, report in some_reports_on_state().items()},
+    "files": some_files(),
+    "partitions": some_partitions(),
+    "state": some_state().listing(),
     "holds": some_state().holds_listing(),
     "followers": some_state().followers_listing(),
-    "queries": QueriesReport(some_queries(), {"0000000a": "flights"}, is_truncated=True).listing(),
+    "queries": describe_queries(
+        some_queries(), {FLIGHTS: "flights"}, "older queries exist: see --limit"
+    ),
     "query": QueryReport(some_queries()[1], some_subqueries()).listing(),
     **dict(zip(("table", "schema", "properties"), some_table().listings(), strict=True)),
     "changes": some_changes().listing(),

@@ -163,7 +163,7 @@ def list_letters(
     Example:
       sleeper dead-letters list ingest
     """
-    from sleeper.reports.queues import list_dead_letters
+    from sleeper.reports.jobs import list_dead_letters
 
     return [list_dead_letters(instance, queue, limit)]
 
@@ -177,7 +177,7 @@ def redrive(context: typer.Context, queue: QueueArgument) -> None:
       sleeper dead-letters redrive ingest
     """
     with use_instance(context) as instance:
-        from sleeper.reports.queues import redrive_dead_letters
+        from sleeper.reports.jobs import redrive_dead_letters
 
         number = redrive_dead_letters(instance, queue)
         note(f"returned {pluralize(number, 'dead letter')} to queue {queue}")
@@ -196,7 +196,7 @@ def delete_letter(
       sleeper dead-letters delete ingest 5f0c6e9d
     """
     with use_instance(context) as instance:
-        from sleeper.reports.queues import delete_dead_letter
+        from sleeper.reports.jobs import delete_dead_letter
 
         delete_dead_letter(instance, queue, message_id)
         note(f"deleted dead letter {message_id}")

@@ -54,9 +54,7 @@ class JobRun:
     @property
     def seconds(self) -> float | None:
         """The duration of the run, None unless it started and ended."""
-        if self.started_ms is None or self.ended_ms is None:
-            return None
-        return max(self.ended_ms - self.started_ms, 0) / 1000
+        return _seconds_between(self.started_ms, self.ended_ms)
 
     @property
     def rows_per_second(self) -> float | None:
@@ -106,6 +104,11 @@ class TaskStatus:
     def running(self) -> bool:
         """Whether no end is recorded."""
         return self.ended_ms is None
+
+    @property
+    def seconds(self) -> float | None:
+        """The duration of the task, None unless it started and ended."""
+        return _seconds_between(self.started_ms, self.ended_ms)
 
     def heartbeat_age_ms(self, now_ms: int) -> int:
         """Returns the time since its latest heartbeat or its start."""
@@ -214,3 +217,7 @@ def _task(task_id: str, events: list[TaskEvent]) -> TaskStatus:
 def _begun_ms(job: JobStatus) -> int:
     starts = [run.started_ms for run in job.runs if run.started_ms is not None]
     return job.created_ms if job.created_ms is not None else min(starts, default=job.updated_ms)
+
+
+def _seconds_between(start_ms: int | None, end_ms: int | None) -> float | None:
+    return None if start_ms is None or end_ms is None else max(end_ms - start_ms, 0) / 1000

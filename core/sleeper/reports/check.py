@@ -22,15 +22,6 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """A fault of a file; `row_group` is None if it concerns the whole file."""
-
-    path: str
-    row_group: int | None
-    fault: str
-
-
-@dataclass(frozen=True, slots=True)
 class CheckReport:
     """The files and rows checked at a version of a table, and their faults."""
 
@@ -38,19 +29,17 @@ class CheckReport:
     version: int
     files: int
     rows: int
-    findings: Sequence[Finding]
+    findings: Sequence[FileFault]
 
     def listing(self) -> Listing:
         """Returns a row per fault."""
         verdict = "no faults" if not self.findings else pluralize(len(self.findings), "fault")
-        return Listing(
-            name="check",
-            summary=(
-                f"table {self.table} at version {self.version:,}: {pluralize(self.files, 'file')}, "
-                f"{pluralize(self.rows, 'row')} read: {verdict}"
-            ),
-            columns=_COLUMNS,
-            rows=tuple((f.path, f.row_group, f.fault) for f in self.findings),
+        return Listing.describe(
+            "check",
+            f"table {self.table} at version {self.version:,}: {pluralize(self.files, 'file')}, "
+            f"{pluralize(self.rows, 'row')} read: {verdict}",
+            _COLUMNS,
+            self.findings,
         )
 
 
@@ -88,8 +77,7 @@ def check_table(
                 findings += verify_file(instance.storage.root, schema, expected, count)
     finally:
         hold.release()
-    faults = tuple(Finding(f.path, f.row_group, f.fault) for f in findings)
-    return CheckReport(name, version, len(paths), done, faults)
+    return CheckReport(name, version, len(paths), done, findings)
 
 
 def _describe_file(store: StateStore, version: int, path: str) -> ExpectedFile | None:

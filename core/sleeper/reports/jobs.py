@@ -1,192 +1,239 @@
-"""The reports on jobs of one kind, and on tasks."""
+"""The reports on jobs of one kind, tasks, queues and dead letters."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from sleeper.errors import NotFoundError
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
-from sleeper.jobs.status import JobState, JobStatus, TaskStatus
+from sleeper.jobs.queue import DeadLetter, QueueCounts, QueueName
+from sleeper.jobs.status import JobRun, JobState, JobStatus, TaskStatus
 from sleeper.jobs.tracker import RECENT_JOBS, JobTracker, TaskTracker
-from sleeper.reports.output import Column, ColumnKind, Listing, Value, pluralize
+from sleeper.reports.output import Column, ColumnKind, Listing, pluralize, summarize
 from sleeper.tables import TableId, TableIndex, TableState
 
 LOST = "lost"
 """The state of a task whose heartbeats stopped, and of its job."""
 _RUNNING = "running"
-_JOB_COLUMNS = (
-    Column("job", "Job"),
-    Column("table", "Table"),
-    Column("state", "State"),
-    Column("created", "Created", ColumnKind.TIME),
-    Column("started", "Started", ColumnKind.TIME),
-    Column("seconds", "Seconds", ColumnKind.SECONDS),
-    Column("files", "Files", ColumnKind.COUNT),
-    Column("rows_read", "Rows read", ColumnKind.COUNT),
-    Column("rows_written", "Rows written", ColumnKind.COUNT),
-    Column("rows_per_second", "Rows/s", ColumnKind.COUNT),
-    Column("runs", "Runs", ColumnKind.COUNT),
-    Column("task", "Task"),
-    Column("reason", "Reason"),
-)
-_TASK_COLUMNS = (
-    Column("task", "Task"),
-    Column("kind", "Kind"),
-    Column("state", "State"),
-    Column("started", "Started", ColumnKind.TIME),
-    Column("heard", "Last heartbeat", ColumnKind.TIME),
-    Column("ended", "Ended", ColumnKind.TIME),
-    Column("seconds", "Seconds", ColumnKind.SECONDS),
-    Column("jobs", "Jobs", ColumnKind.COUNT),
-    Column("rows_read", "Rows read", ColumnKind.COUNT),
-    Column("rows_written", "Rows written", ColumnKind.COUNT),
-    Column("process", "Process"),
-    Column("reason", "Reason"),
-)
+_NO_RUN = JobRun("", JobState.CREATED)
 
 
 @dataclass(frozen=True, slots=True)
-class JobsReport:
-    """The latest jobs of a kind, newest first, with the names of their tables.
+class _Job:
+    """A job with its last run, the name of its table, and the reason why its task is lost."""
 
-    `is_truncated` if older jobs exist; `losses` describes lost tasks, by id.
+    status: JobStatus
+    run: JobRun
+    table: str
+    loss: str | None
+
+    @property
+    def state(self) -> str:
+        return LOST if self.loss else self.status.state.value
+
+    @property
+    def rate(self) -> int | None:
+        rate = self.run.rows_per_second
+        return None if rate is None else round(rate)
+
+    @property
+    def reason(self) -> str | None:
+        losses = [f"lost task: {self.loss}"] if self.loss else []
+        return "; ".join([*self.status.reasons, *losses]) or None
+
+
+_JOB_COLUMNS = (
+    Column("job", "Job", value=lambda job: job.status.job_id),
+    Column("table", "Table"),
+    Column("state", "State"),
+    Column("created", "Created", ColumnKind.TIME, lambda job: job.status.created_ms),
+    Column("started", "Started", ColumnKind.TIME, lambda job: job.run.started_ms),
+    Column("seconds", "Seconds", ColumnKind.SECONDS, lambda job: job.run.seconds),
+    Column("files", "Files", ColumnKind.COUNT, lambda job: job.status.inputs),
+    Column("rows_read", "Rows read", ColumnKind.COUNT, lambda job: job.run.rows_read),
+    Column("rows_written", "Rows written", ColumnKind.COUNT, lambda job: job.run.rows_written),
+    Column("rows_per_second", "Rows/s", ColumnKind.COUNT, lambda job: job.rate),
+    Column("runs", "Runs", ColumnKind.COUNT, lambda job: len(job.status.runs)),
+    Column("task", "Task", value=lambda job: job.run.task_id),
+    Column("reason", "Reason"),
+)
+
+
+def describe_jobs(
+    kind: JobKind,
+    jobs: tuple[JobStatus, ...],
+    table_names: Mapping[TableId, str],
+    losses: Mapping[str, str],
+    limit: int = RECENT_JOBS,
+) -> Listing:
+    """Describes up to `limit` jobs, with the times, rows and task of their last runs.
+
+    `losses` has the reasons why tasks are lost, by id.
     """
-
-    kind: JobKind
-    jobs: tuple[JobStatus, ...]
-    table_names: Mapping[TableId, str]
-    is_truncated: bool = False
-    losses: Mapping[str, str] = field(default_factory=dict)
-
-    def listing(self) -> Listing:
-        """Returns a row per job, with the times, rows and task of its last run."""
-        noun = f"{self.kind.value.replace('_', ' ')} job"
-        states = Counter(self._state(job) for job in self.jobs)
-        known = (*(state.value for state in JobState), LOST)
-        parts = ", ".join(f"{states[state]:,} {state}" for state in known if states[state])
-        summary = pluralize(len(self.jobs), noun)
-        return Listing(
-            name=f"{self.kind.value.replace('_', '-')}-jobs",
-            summary=f"{summary}: {parts}" if parts else summary,
-            columns=_JOB_COLUMNS,
-            rows=tuple(self._row(job) for job in self.jobs),
-            note=f"older {noun}s exist: see --limit" if self.is_truncated else None,
-        )
-
-    def _find_loss(self, job: JobStatus) -> str | None:
-        """Returns the description of the task that runs the job if that task is lost."""
-        run = job.last_run
-        if job.state is not JobState.RUNNING or run is None:
-            return None
-        return self.losses.get(run.task_id or "")
-
-    def _state(self, job: JobStatus) -> str:
-        return LOST if self._find_loss(job) else job.state.value
-
-    def _row(self, job: JobStatus) -> tuple[Value, ...]:
-        run = job.last_run
-        loss = self._find_loss(job)
-        reasons = (*job.reasons, f"lost task: {loss}") if loss else job.reasons
-        rate = run.rows_per_second if run else None
-        return (
-            job.job_id,
-            self.table_names.get(job.table_id, job.table_id),
-            self._state(job),
-            job.created_ms,
-            run.started_ms if run else None,
-            run.seconds if run else None,
-            job.inputs,
-            run.rows_read if run else None,
-            run.rows_written if run else None,
-            round(rate) if rate is not None else None,
-            len(job.runs),
-            run.task_id if run else None,
-            "; ".join(reasons) or None,
-        )
+    described = []
+    for job in jobs[:limit]:
+        run, table = job.last_run or _NO_RUN, table_names.get(job.table_id, job.table_id)
+        loss = losses.get(run.task_id or "") if job.state is JobState.RUNNING else None
+        described.append(_Job(job, run, table, loss))
+    counts = Counter(job.state for job in described)
+    noun = f"{kind.value.replace('_', ' ')} job"
+    return Listing.describe(
+        f"{kind.value.replace('_', '-')}-jobs",
+        summarize(
+            pluralize(len(described), noun),
+            {state: counts[state] for state in (*(each.value for each in JobState), LOST)},
+        ),
+        _JOB_COLUMNS,
+        described,
+        note=f"older {noun}s exist: see --limit" if len(jobs) > limit else None,
+    )
 
 
-def gather_jobs(
+def list_jobs(
     tracker: JobTracker,
     index: TableIndex,
     kind: JobKind,
     describe_loss: Callable[[str], str | None],
     table_id: TableId | None = None,
     limit: int = RECENT_JOBS,
-) -> JobsReport:
-    """Reads the latest jobs, of one table if `table_id` is given.
+) -> Listing:
+    """Lists the latest jobs, newest first, of one table if `table_id` is given.
 
     `describe_loss` takes a task's id and returns None unless the task is lost.
     """
-    tables = index.list(TableState.DELETING) + index.list()
     jobs = tracker.recent(kind, table_id, limit + 1)
     running = {
         job.last_run.task_id
         for job in jobs[:limit]
         if job.state is JobState.RUNNING and job.last_run and job.last_run.task_id
     }
-    losses = {task_id: describe_loss(task_id) for task_id in running}
-    return JobsReport(
-        kind=kind,
-        jobs=jobs[:limit],
-        table_names={table.id: table.name for table in tables},
-        is_truncated=len(jobs) > limit,
-        losses={task_id: text for task_id, text in losses.items() if text},
-    )
+    losses = {task_id: loss for task_id in running if (loss := describe_loss(task_id))}
+    return describe_jobs(kind, jobs, name_tables(index), losses, limit)
+
+
+def name_tables(index: TableIndex) -> dict[TableId, str]:
+    """Returns the names of all tables, including those that are being deleted."""
+    return {table.id: table.name for table in index.list(TableState.DELETING) + index.list()}
 
 
 @dataclass(frozen=True, slots=True)
-class TasksReport:
-    """The latest tasks, newest first; `losses` describes lost tasks, by id."""
+class _Task:
+    """A task and the reason why it is lost."""
 
-    tasks: tuple[TaskStatus, ...]
-    losses: Mapping[str, str] = field(default_factory=dict)
+    status: TaskStatus
+    loss: str | None
 
-    def listing(self) -> Listing:
-        """Returns a row per task."""
-        states = [self._state(task) for task in self.tasks]
-        summary = f"{pluralize(len(self.tasks), 'task')}, {states.count(_RUNNING):,} running"
-        lost = states.count(LOST)
-        return Listing(
-            name="tasks",
-            summary=f"{summary}, {lost:,} {LOST}" if lost else summary,
-            columns=_TASK_COLUMNS,
-            rows=tuple(map(self._row, self.tasks, states)),
-        )
+    @property
+    def state(self) -> str:
+        if self.status.running:
+            return LOST if self.loss else _RUNNING
+        return "died" if self.status.reason else "ended"
 
-    def _state(self, task: TaskStatus) -> str:
-        if task.running:
-            return LOST if task.task_id in self.losses else _RUNNING
-        return "died" if task.reason else "ended"
+    @property
+    def heartbeat_ms(self) -> int | None:
+        return self.status.heartbeat_ms if self.status.running else None
 
-    def _row(self, task: TaskStatus, state: str) -> tuple[Value, ...]:
-        return (
-            task.task_id,
-            task.kind,
-            state,
-            task.started_ms,
-            task.heartbeat_ms if task.running else None,
-            task.ended_ms,
-            _seconds(task),
-            task.jobs,
-            task.rows_read,
-            task.rows_written,
-            task.process,
-            self.losses.get(task.task_id) if state == LOST else task.reason,
-        )
+    @property
+    def reason(self) -> str | None:
+        return self.loss if self.state == LOST else self.status.reason
 
 
-def gather_tasks(
+_TASK_COLUMNS = (
+    Column("task", "Task", value=lambda task: task.status.task_id),
+    Column("kind", "Kind", value=lambda task: task.status.kind),
+    Column("state", "State"),
+    Column("started", "Started", ColumnKind.TIME, lambda task: task.status.started_ms),
+    Column("heard", "Last heartbeat", ColumnKind.TIME, lambda task: task.heartbeat_ms),
+    Column("ended", "Ended", ColumnKind.TIME, lambda task: task.status.ended_ms),
+    Column("seconds", "Seconds", ColumnKind.SECONDS, lambda task: task.status.seconds),
+    Column("jobs", "Jobs", ColumnKind.COUNT, lambda task: task.status.jobs),
+    Column("rows_read", "Rows read", ColumnKind.COUNT, lambda task: task.status.rows_read),
+    Column("rows_written", "Rows written", ColumnKind.COUNT, lambda task: task.status.rows_written),
+    Column("process", "Process", value=lambda task: task.status.process),
+    Column("reason", "Reason"),
+)
+
+
+def list_tasks(
     tracker: TaskTracker,
     describe_loss: Callable[[TaskStatus], str | None],
     kind: str | None = None,
     limit: int = RECENT_JOBS,
-) -> TasksReport:
-    """Reads the latest tasks; `describe_loss` returns None unless the task is lost."""
-    tasks = tracker.recent(kind, limit)
-    losses = {task.task_id: describe_loss(task) for task in tasks}
-    return TasksReport(tasks, {task_id: text for task_id, text in losses.items() if text})
+) -> Listing:
+    """Lists the latest tasks, newest first.
+
+    `describe_loss` returns None unless the task is lost.
+    """
+    return describe_tasks({task: describe_loss(task) for task in tracker.recent(kind, limit)})
 
 
-def _seconds(task: TaskStatus) -> float | None:
-    if task.started_ms is None or task.ended_ms is None:
-        return None
-    return max(task.ended_ms - task.started_ms, 0) / 1000
+def describe_tasks(losses: Mapping[TaskStatus, str | None]) -> Listing:
+    """Describes tasks; each has the reason why it is lost, or None."""
+    tasks = [_Task(status, loss) for status, loss in losses.items()]
+    states = Counter(task.state for task in tasks)
+    summary = f"{pluralize(len(tasks), 'task')}, {states[_RUNNING]:,} running"
+    if states[LOST]:
+        summary += f", {states[LOST]:,} {LOST}"
+    return Listing.describe("tasks", summary, _TASK_COLUMNS, tasks)
+
+
+_QUEUE_COLUMNS = (
+    Column("queue", "Queue", value=lambda each: each[0]),
+    Column("visible", "Waiting", ColumnKind.COUNT, lambda each: each[1].visible),
+    Column("in_flight", "In flight", ColumnKind.COUNT, lambda each: each[1].in_flight),
+    Column("delayed", "Delayed", ColumnKind.COUNT, lambda each: each[1].delayed),
+    Column("dead", "Dead letters", ColumnKind.COUNT, lambda each: each[1].dead),
+)
+_DEAD_LETTER_COLUMNS = (
+    Column("queue", "Queue", value=lambda each: each[0]),
+    Column("message", "Message", value=lambda each: each[1].message_id),
+    Column("receives", "Receives", ColumnKind.COUNT, lambda each: each[1].receives),
+    Column("sent", "Sent", ColumnKind.TIME, lambda each: each[1].sent_ms),
+    Column("died", "Died", ColumnKind.TIME, lambda each: each[1].died_ms),
+    Column("body", "Body", value=lambda each: each[1].body),
+)
+
+
+def list_queues(instance: Instance) -> Listing:
+    """Lists the instance's queues with approximate numbers of messages."""
+    counts: dict[str, QueueCounts] = {
+        name.value: instance.jobs.queue(name).counts() for name in instance.jobs.queues
+    }
+    unfinished = sum(each.unfinished for each in counts.values())
+    dead = sum(each.dead for each in counts.values())
+    summary = f"{pluralize(unfinished, 'message')}, {pluralize(dead, 'dead letter')}"
+    return Listing.describe("queues", summary, _QUEUE_COLUMNS, counts.items())
+
+
+def list_dead_letters(instance: Instance, queue: str | None = None, limit: int = 100) -> Listing:
+    """Lists the oldest dead letters of one queue or of all, up to `limit` per queue."""
+    names = instance.jobs.queues if queue is None else (_find_queue(instance, queue),)
+    return describe_dead_letters(
+        {name.value: instance.jobs.dead_letters(name).list(limit) for name in names}
+    )
+
+
+def describe_dead_letters(letters: Mapping[str, tuple[DeadLetter, ...]]) -> Listing:
+    """Describes dead letters by queue."""
+    items = [(queue, letter) for queue in sorted(letters) for letter in letters[queue]]
+    summary = pluralize(len(items), "dead letter")
+    return Listing.describe("dead-letters", summary, _DEAD_LETTER_COLUMNS, items)
+
+
+def redrive_dead_letters(instance: Instance, queue: str) -> int:
+    """Returns all dead letters to their queue with a receive count of 0; returns their number."""
+    return instance.jobs.dead_letters(_find_queue(instance, queue)).redrive()
+
+
+def delete_dead_letter(instance: Instance, queue: str, message_id: str) -> None:
+    """Deletes a dead letter. NotFoundError if the id is unknown."""
+    instance.jobs.dead_letters(_find_queue(instance, queue)).delete(message_id)
+
+
+def _find_queue(instance: Instance, name: str) -> QueueName:
+    for each in instance.jobs.queues:
+        if each.value == name:
+            return each
+    names = ", ".join(each.value for each in instance.jobs.queues)
+    raise NotFoundError(f"unknown queue: {name!r} (expected one of {names})")

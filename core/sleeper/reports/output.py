@@ -2,11 +2,11 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from shutil import get_terminal_size
-from typing import TextIO, Union
+from typing import Any, Self, TextIO, Union
 
 from rich import box
 from rich.cells import cell_len
@@ -54,11 +54,20 @@ class ColumnKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its JSON member and its heading in text output."""
+    """A column: its JSON member, its heading in text output, and its value.
+
+    `value` takes the object that a row describes. By default it is the attribute `name`.
+    """
 
     name: str
     heading: str
     kind: ColumnKind = ColumnKind.TEXT
+    value: Callable[[Any], Value] | None = None
+
+    def read(self, item: object) -> Value:
+        """Returns the column's value of an object."""
+        value: Value = getattr(item, self.name) if self.value is None else self.value(item)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +85,29 @@ class Listing:
     drawing: tuple[str, ...] = ()
     note: str | None = None
 
+    @classmethod
+    def describe(
+        cls,
+        name: str,
+        summary: str,
+        columns: tuple[Column, ...],
+        items: Iterable[object],
+        note: str | None = None,
+    ) -> Self:
+        """Returns a listing with a row per object."""
+        rows = tuple(tuple(column.read(item) for column in columns) for item in items)
+        return cls(name, summary, columns, rows, note=note)
+
 
 def pluralize(number: int, noun: str, plural: str | None = None) -> str:
     """Returns the number with its noun, such as `1 table` or `2 tables`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def summarize(number: str, counts: Mapping[str, int]) -> str:
+    """Returns the number with the counts that are not 0, such as `3 jobs: 1 failed, 2 running`."""
+    parts = ", ".join(f"{count:,} {noun}" for noun, count in counts.items() if count)
+    return f"{number}: {parts}" if parts else number
 
 
 def describe_omission(total: int, shown: int, noun: str) -> str | None:
@@ -98,10 +126,7 @@ def write_text(listing: Listing, stream: TextIO) -> None:
     if listing.drawing:
         stream.writelines(f"{printable(line)}\n" for line in listing.drawing)
     elif listing.rows:
-        # rich takes 0.1 s to load, which JSON output saves.
-
-        is_terminal = stream.isatty()
-        width = get_terminal_size().columns if is_terminal else _WIDTH_WITHOUT_TERMINAL
+        width = get_terminal_size().columns if stream.isatty() else _WIDTH_WITHOUT_TERMINAL
         stream.write(format_table(listing, width))
     if listing.note:
         stream.write(f"({printable(listing.note)})\n")

@@ -2,40 +2,38 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
 
 from sleeper.partitions.json import key_value_to_json, region_to_json
 from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Range, Region
-from sleeper.reports.output import Column, ColumnKind, Listing, Value, describe_omission, pluralize
+from sleeper.reports.output import Column, ColumnKind, Listing, describe_omission, pluralize
 from sleeper.schema.model import Field, KeyValue, Schema
 from sleeper.statestore.reading.file_queries import Held
-from sleeper.statestore.reading.partition_queries import LeafRows
 from sleeper.statestore.store import StateStore
 
 _BAR_WIDTH = 20
 _VALUE_LENGTH_MAX = 40
 
 
-class DrawnPartition(Protocol):
-    """A partition as `draw_tree` needs it."""
+@dataclass(frozen=True, slots=True)
+class ReportedPartition:
+    """A partition in its tree.
 
-    @property
-    def partition(self) -> Partition: ...
-    @property
-    def depth(self) -> int: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def rows_above(self) -> int: ...
-    @property
-    def files(self) -> int: ...
+    `rows` and `files` count references to the partition itself. `rows_above` is a leaf's
+    share of the rows that its ancestors reference.
+    """
+
+    partition: Partition
+    depth: int
+    rows: int = 0
+    rows_above: int = 0
+    files: int = 0
 
 
-def draw_tree(schema: Schema, partitions: Sequence[DrawnPartition]) -> tuple[str, ...]:
+def draw_tree(schema: Schema, partitions: Sequence[ReportedPartition]) -> tuple[str, ...]:
     """Returns a line per partition: its id, its bounds within its parent, its rows and files.
 
     A leaf has a bar whose length is its rows relative to the largest leaf. Each parent must
@@ -55,11 +53,11 @@ def draw_tree(schema: Schema, partitions: Sequence[DrawnPartition]) -> tuple[str
     )
 
 
-def _count_rows(drawn: DrawnPartition) -> int:
+def _count_rows(drawn: ReportedPartition) -> int:
     return drawn.rows + drawn.rows_above
 
 
-def _describe_content(drawn: DrawnPartition, rows_max: int) -> str:
+def _describe_content(drawn: ReportedPartition, rows_max: int) -> str:
     if not drawn.partition.is_leaf:
         return f"{_format_counts(drawn.rows, drawn.files)}  not pushed down" if drawn.files else ""
     share = _count_rows(drawn) / rows_max if rows_max else 0
@@ -73,7 +71,7 @@ def _format_counts(rows: int, files: int) -> str:
     return f"{rows:>13,} {row} {files:>6,} {file}"
 
 
-def _draw_trunks(partitions: Sequence[DrawnPartition]) -> list[str]:
+def _draw_trunks(partitions: Sequence[ReportedPartition]) -> list[str]:
     """Returns the lines to the left of each partition.
 
     Iterates backwards to learn whether a partition has a later sibling.
@@ -123,100 +121,58 @@ def _format_value(value: KeyValue) -> str:
     return text if len(text) <= _VALUE_LENGTH_MAX else text[: _VALUE_LENGTH_MAX - 1] + "…"
 
 
-_COLUMNS = (
-    Column("table", "Table"),
-    Column("partition", "Partition"),
-    Column("parent", "Parent"),
-    Column("leaf", "Leaf"),
+_POSITION_COLUMNS = (
+    Column("partition", "Partition", value=lambda each: each.partition.id),
+    Column("parent", "Parent", value=lambda each: each.partition.parent_id),
+    Column("leaf", "Leaf", value=lambda each: each.partition.is_leaf),
     Column("depth", "Depth", ColumnKind.COUNT),
-    Column("region", "Region"),
+)
+_CONTENT_COLUMNS = (
     Column("rows", "Rows", ColumnKind.COUNT),
     Column("rows_above", "Rows above", ColumnKind.COUNT),
     Column("files", "Files", ColumnKind.COUNT),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedPartition:
-    """A partition in its tree.
-
-    `rows` and `files` count references to the partition itself. `rows_above` is a leaf's
-    share of the rows that its ancestors reference.
-    """
-
-    partition: Partition
-    depth: int
-    rows: int
-    rows_above: int
-    files: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionsReport:
-    """A table's first partitions, each parent before its children, in key order."""
-
-    table_name: str
-    schema: Schema
-    partitions: tuple[ReportedPartition, ...]
-    total: int
-    leaves: int
-
-    def listing(self) -> Listing:
-        """Returns a row per partition; text output draws the tree."""
-        partitions, leaves = (
-            pluralize(self.total, "partition"),
-            pluralize(self.leaves, "leaf", "leaves"),
-        )
-        return Listing(
-            name="partitions",
-            summary=f"table {self.table_name}: {partitions}, {leaves}",
-            columns=_COLUMNS,
-            rows=tuple(self._row(each) for each in self.partitions),
-            drawing=draw_tree(self.schema, self.partitions),
-            note=describe_omission(self.total, len(self.partitions), "partition"),
-        )
-
-    def _row(self, reported: ReportedPartition) -> tuple[Value, ...]:
-        partition = reported.partition
-        return (
-            self.table_name,
-            partition.id,
-            partition.parent_id,
-            partition.is_leaf,
-            reported.depth,
-            region_to_json(self.schema, partition.region),
-            reported.rows,
-            reported.rows_above,
-            reported.files,
-        )
-
-
-def gather_partitions(store: StateStore, table_name: str, limit: int) -> PartitionsReport:
-    """Reads partitions of the newest version, up to `limit`."""
+def list_partitions(store: StateStore, table_name: str, limit: int) -> Listing:
+    """Lists partitions of the newest version, each parent before its children, up to `limit`."""
     with store.reading() as state:
         partitions = list(state.partitions.all())
-        leaf_rows = {rows.partition_id: rows for rows in state.partitions.leaf_rows()}
+        rows_above = {each.partition_id: each.rows_above for each in state.partitions.leaf_rows()}
         held = {each.partition_id: each for each in state.files.held_by_partition()}
         schema = state.schema
-    shown = islice(walk_tree(partitions), limit)
-    return PartitionsReport(
-        table_name,
-        schema,
-        tuple(_report_partition(depth, p, held, leaf_rows) for depth, p in shown),
-        len(partitions),
-        sum(p.is_leaf for p in partitions),
+    shown = []
+    for depth, partition in islice(walk_tree(partitions), limit):
+        own = held.get(partition.id, Held(partition.id, 0, 0))
+        above = rows_above.get(partition.id, 0)
+        shown.append(ReportedPartition(partition, depth, own.rows, above, own.files))
+    leaves = sum(p.is_leaf for p in partitions)
+    return describe_partitions(table_name, schema, shown, len(partitions), leaves)
+
+
+def describe_partitions(
+    table_name: str,
+    schema: Schema,
+    partitions: Sequence[ReportedPartition],
+    total: int,
+    leaves: int,
+) -> Listing:
+    """Describes partitions, of `total` partitions of the table. Text output draws the tree."""
+    region = Column("region", "Region", value=lambda p: region_to_json(schema, p.partition.region))
+    listing = Listing.describe(
+        "partitions",
+        f"table {table_name}: {pluralize(total, 'partition')}, "
+        f"{pluralize(leaves, 'leaf', 'leaves')}",
+        (
+            Column("table", "Table", value=lambda _: table_name),
+            *_POSITION_COLUMNS,
+            region,
+            *_CONTENT_COLUMNS,
+        ),
+        partitions,
+        describe_omission(total, len(partitions), "partition"),
     )
-
-
-def _report_partition(
-    depth: int,
-    partition: Partition,
-    held: Mapping[PartitionId, Held],
-    leaf_rows: Mapping[PartitionId, LeafRows],
-) -> ReportedPartition:
-    own = held.get(partition.id, Held(partition.id, 0, 0))
-    leaf = leaf_rows.get(partition.id)
-    return ReportedPartition(partition, depth, own.rows, leaf.rows_above if leaf else 0, own.files)
+    return replace(listing, drawing=draw_tree(schema, partitions))
 
 
 def walk_tree(partitions: Iterable[Partition]) -> Iterator[tuple[int, Partition]]:

@@ -9,7 +9,11 @@ from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
 from sleeper.properties.values import InstanceProperties, TableProperties
 from sleeper.reports.output import Column, Listing, pluralize
 
-_COLUMNS = (Column("property", "Property"), Column("value", "Value"), Column("set_in", "Set in"))
+_COLUMNS = (
+    Column("property", "Property", value=lambda each: each.name),
+    Column("value", "Value"),
+    Column("set_in", "Set in"),
+)
 _CHANGE_COLUMNS = (
     Column("property", "Property"),
     Column("before", "Before"),
@@ -50,12 +54,8 @@ class PropertiesReport:
     def listing(self) -> Listing:
         """Returns a row per property."""
         number = sum(p.set_in is not None for p in self.properties)
-        return Listing(
-            name=self.name,
-            summary=f"{self.owner}: {pluralize(number, 'property', 'properties')} set",
-            columns=_COLUMNS,
-            rows=tuple((p.name, p.value, p.set_in) for p in self.properties),
-        )
+        summary = f"{self.owner}: {pluralize(number, 'property', 'properties')} set"
+        return Listing.describe(self.name, summary, _COLUMNS, self.properties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,8 @@ class ChangesReport:
         """Returns a row per property in `names`, changed or not."""
         rows = tuple((n, self.before.value(n), self.after.value(n)) for n in self.names)
         changed = sum(before != after for _, before, after in rows)
-        return Listing(
-            name="changes",
-            summary=f"{pluralize(changed, 'property', 'properties')} of {self.after.owner} changed",
-            columns=_CHANGE_COLUMNS,
-            rows=rows,
-        )
+        summary = f"{pluralize(changed, 'property', 'properties')} of {self.after.owner} changed"
+        return Listing("changes", summary, _CHANGE_COLUMNS, rows)
 
 
 def gather_instance_properties(properties: InstanceProperties, where: str) -> PropertiesReport:

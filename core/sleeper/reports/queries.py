@@ -1,24 +1,23 @@
 """The reports on queries: those of the query service, and the reads of an SQL statement."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 from sleeper.jobs.query_tracker import QueryHistory, QueryState, QueryStatus
-from sleeper.reports.output import Column, ColumnKind, Listing, pluralize
-from sleeper.tables import TableIndex, TableState
+from sleeper.reports.jobs import name_tables
+from sleeper.reports.output import Column, ColumnKind, Listing, pluralize, summarize
+from sleeper.tables import TableId, TableIndex
 
 if TYPE_CHECKING:
     from sleeper.query.sql.explain import SqlExplanation
 
-_COLUMNS = (
-    Column("query", "Query"),
-    Column("table", "Table"),
-    Column("state", "State"),
-    Column("rows", "Rows", ColumnKind.COUNT),
-    Column("updated", "Updated", ColumnKind.TIME),
-    Column("reason", "Reason"),
+_STATUS_COLUMNS = (
+    Column("state", "State", value=lambda query: query.state.value),
+    Column("rows", "Rows", ColumnKind.COUNT, lambda query: query.row_count),
+    Column("updated", "Updated", ColumnKind.TIME, lambda query: query.updated_ms),
+    Column("reason", "Reason", value=lambda query: query.error),
 )
 _EXPLANATION_COLUMNS = (
     Column("table", "Table"),
@@ -35,41 +34,38 @@ _EXPLANATION_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class QueriesReport:
-    """The latest queries, newest first, with the names of their tables.
+def describe_queries(
+    queries: Iterable[QueryStatus], table_names: Mapping[TableId, str], note: str | None = None
+) -> Listing:
+    """Describes queries, with the names of their tables."""
+    described = tuple(queries)
+    states = Counter(query.state for query in described)
+    return Listing.describe(
+        "queries",
+        summarize(
+            pluralize(len(described), "query", "queries"),
+            {state.value.lower().replace("_", " "): states[state] for state in QueryState},
+        ),
+        (
+            Column("query", "Query", value=lambda query: query.query_id),
+            Column("table", "Table", value=lambda q: table_names.get(q.table_id, q.table_id)),
+            *_STATUS_COLUMNS,
+        ),
+        described,
+        note,
+    )
 
-    `is_truncated` if older queries exist.
-    """
 
-    queries: tuple[QueryStatus, ...]
-    table_names: Mapping[str, str]
-    is_truncated: bool = False
-
-    def listing(self) -> Listing:
-        """Returns a row per query."""
-        states = Counter(query.state for query in self.queries)
-        parts = ", ".join(
-            f"{states[s]:,} {s.value.lower().replace('_', ' ')}" for s in QueryState if states[s]
-        )
-        summary = pluralize(len(self.queries), "query", "queries")
-        return Listing(
-            name="queries",
-            summary=f"{summary}: {parts}" if parts else summary,
-            columns=_COLUMNS,
-            rows=tuple(
-                (
-                    query.query_id,
-                    self.table_names.get(query.table_id or "", query.table_id),
-                    query.state.value,
-                    query.row_count,
-                    query.updated_ms,
-                    query.error,
-                )
-                for query in self.queries
-            ),
-            note="older queries exist: see --limit" if self.is_truncated else None,
-        )
+def list_queries(
+    history: QueryHistory, index: TableIndex, table_id: TableId | None, limit: int
+) -> Listing:
+    """Lists the latest queries, newest first, of one table if `table_id` is given."""
+    queries = history.recent(limit + 1)
+    return describe_queries(
+        (q for q in queries[:limit] if table_id in {None, q.table_id}),
+        name_tables(index),
+        "older queries exist: see --limit" if len(queries) > limit else None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +80,11 @@ class QueryReport:
         query = self.query
         rows = pluralize(query.row_count, "row")
         subqueries = pluralize(len(self.subqueries), "subquery", "subqueries")
-        return Listing(
-            name="query",
-            summary=f"query {query.query_id} is {query.state.value}, {rows} from {subqueries}",
-            columns=(Column("subquery", "Subquery"), *_COLUMNS[2:]),
-            rows=tuple(
-                (each.sub_query_id, each.state.value, each.row_count, each.updated_ms, each.error)
-                for each in (query, *self.subqueries)
-            ),
+        return Listing.describe(
+            "query",
+            f"query {query.query_id} is {query.state.value}, {rows} from {subqueries}",
+            (Column("subquery", "Subquery", value=lambda q: q.sub_query_id), *_STATUS_COLUMNS),
+            (query, *self.subqueries),
         )
 
 
@@ -100,25 +93,12 @@ def gather_query(history: QueryHistory, query_id: str) -> QueryReport:
     return QueryReport(history.query(query_id), history.subqueries(query_id))
 
 
-def gather_queries(
-    history: QueryHistory, index: TableIndex, table_id: str | None, limit: int
-) -> QueriesReport:
-    """Reads the latest queries, of one table if `table_id` is given."""
-    tables = index.list(TableState.DELETING) + index.list()
-    queries = history.recent(limit + 1)
-    return QueriesReport(
-        tuple(q for q in queries[:limit] if table_id in {None, q.table_id}),
-        {table.id: table.name for table in tables},
-        len(queries) > limit,
-    )
-
-
 def list_reads(explanation: "SqlExplanation") -> Listing:
     """Lists what an SQL statement read: a row per table."""
+    rows, milliseconds = pluralize(explanation.rows, "row"), explanation.seconds * 1000
     return Listing(
-        name="explanation",
-        summary=f"{pluralize(explanation.rows, 'row')} in {explanation.seconds * 1000:,.0f} ms, "
-        "read from:",
-        columns=_EXPLANATION_COLUMNS,
-        rows=tuple(astuple(reads) for reads in explanation.reads),
+        "explanation",
+        f"{rows} in {milliseconds:,.0f} ms, read from:",
+        _EXPLANATION_COLUMNS,
+        tuple(astuple(reads) for reads in explanation.reads),
     )

@@ -8,13 +8,18 @@ from sleeper.errors import NotFoundError, SleeperError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
-from sleeper.reports.jobs import gather_jobs, gather_tasks
+from sleeper.reports.jobs import list_dead_letters, list_jobs, list_queues, list_tasks
 from sleeper.reports.output import Listing, ReportKind
-from sleeper.reports.partitions import gather_partitions
-from sleeper.reports.queries import QueriesReport, gather_queries
-from sleeper.reports.queues import gather_queues, list_dead_letters
-from sleeper.reports.state import StateReport, gather_files, gather_state
-from sleeper.reports.tables import TableReport, gather_table, gather_tables
+from sleeper.reports.partitions import list_partitions
+from sleeper.reports.queries import describe_queries, list_queries
+from sleeper.reports.tables import (
+    StateReport,
+    TableReport,
+    gather_state,
+    gather_table,
+    list_files,
+    list_tables,
+)
 from sleeper.runs.task import describe_loss as describe_task_loss
 from sleeper.statestore.reading.file_queries import Totals
 from sleeper.statestore.store import StateStore
@@ -60,13 +65,11 @@ def _report(
 ) -> Iterable[Listing]:
     match kind:
         case ReportKind.FILES:
-            return _report_tables(instance, ref, lambda s, n: gather_files(s, n, limit).listing())
+            return _report_tables(instance, ref, lambda store, n: list_files(store, n, limit))
         case ReportKind.PARTITIONS:
-            return _report_tables(
-                instance, ref, lambda s, n: gather_partitions(s, n, limit).listing()
-            )
+            return _report_tables(instance, ref, lambda store, n: list_partitions(store, n, limit))
         case ReportKind.STATE:
-            return _report_tables(instance, ref, lambda s, n: gather_state(s, n).listing())
+            return _report_tables(instance, ref, lambda store, n: gather_state(store, n).listing())
         case _:
             return (_report_instance(instance, kind, ref, limit),)
 
@@ -91,24 +94,21 @@ def _report_instance(
     table_id = ref.id if ref is not None else None
     match kind:
         case ReportKind.TABLES:
-            return gather_tables(index, table_id, limit, partial(_read_totals, instance)).listing()
+            return list_tables(index, table_id, limit, partial(_read_totals, instance))
         case _ if kind in _JOB_KINDS:
             describe_loss = partial(_describe_loss, instance, instance.clock())
-            job_kind = _JOB_KINDS[kind]
-            return gather_jobs(
-                jobs.tracker, index, job_kind, describe_loss, table_id, limit
-            ).listing()
+            return list_jobs(jobs.tracker, index, _JOB_KINDS[kind], describe_loss, table_id, limit)
         case ReportKind.TASKS:
             describe = partial(describe_task_loss, instance, instance.clock())
-            return gather_tasks(jobs.tasks, describe, limit=limit).listing()
+            return list_tasks(jobs.tasks, describe, limit=limit)
         case ReportKind.QUEUES:
-            return gather_queues({name.value: jobs.queue(name) for name in jobs.queues}).listing()
+            return list_queues(instance)
         case ReportKind.DEAD_LETTERS:
             return list_dead_letters(instance, limit=limit)
         case _:
             if QueueName.QUERY not in jobs.queues:
-                return QueriesReport((), {}).listing()
-            return gather_queries(instance.queries.tracker(), index, table_id, limit).listing()
+                return describe_queries((), {})
+            return list_queries(instance.queries.tracker(), index, table_id, limit)
 
 
 def _describe_loss(instance: Instance, now_ms: int, task_id: str) -> str | None:

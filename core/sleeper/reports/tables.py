@@ -1,50 +1,107 @@
-"""The reports on one table and on all tables."""
+"""The reports on all tables, one table, its state and its data files."""
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 from sleeper.errors import SleeperError
+from sleeper.files import DataFile, FileReference
+from sleeper.partitions.json import key_value_to_json
 from sleeper.properties.table import NAME, ONLINE, SCHEMA, TABLE_ID
 from sleeper.properties.values import TableProperties
-from sleeper.reports.output import Column, ColumnKind, Listing, Value, describe_omission, pluralize
+from sleeper.reports.output import (
+    Column,
+    ColumnKind,
+    Listing,
+    describe_omission,
+    pluralize,
+)
 from sleeper.reports.properties import PropertiesReport, gather_table_properties
-from sleeper.schema.model import Schema, type_name
+from sleeper.schema.model import Key, Schema, type_name
 from sleeper.statestore.reading.file_queries import Totals
+from sleeper.statestore.reading.newest_queries import Follower, Hold
 from sleeper.statestore.store import StateStore
 from sleeper.tables import TableId, TableIndex, TableRef, TableState
 
 logger = logging.getLogger(__name__)
 
-_TABLE_COLUMNS = (
-    Column("name", "Table"),
-    Column("id", "Id"),
-    Column("online", "Online"),
-    Column("version", "Version", ColumnKind.COUNT),
-    Column("rows", "Rows", ColumnKind.COUNT),
-    Column("files", "Files", ColumnKind.COUNT),
-    Column("bytes", "Bytes", ColumnKind.BYTES),
-    Column("partitions", "Partitions", ColumnKind.COUNT),
-    Column("leaves", "Leaves", ColumnKind.COUNT),
-)
-_TABLES_COLUMNS = (
-    Column("name", "Table"),
-    Column("id", "Id"),
-    Column("online", "Online"),
-    Column("state", "State"),
-    Column("rows", "Rows", ColumnKind.COUNT),
-    Column("files", "Files", ColumnKind.COUNT),
-    Column("bytes", "Bytes", ColumnKind.BYTES),
-    Column("leaves", "Leaves", ColumnKind.COUNT),
-)
-_FIELD_COLUMNS = (
-    Column("field", "Field"),
-    Column("role", "Role"),
-    Column("type", "Type"),
-    Column("nullable", "Nullable"),
-)
-# Other columns and listings of the report have these.
+# Other columns and listings of the report on a table have these.
 _OMITTED = (NAME.name, TABLE_ID.name, SCHEMA.name, ONLINE.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedTable:
+    """A table; `totals` is None if it is being deleted or its state is unreadable."""
+
+    table: TableRef
+    totals: Totals | None = None
+    is_unreadable: bool = False
+
+    @property
+    def state(self) -> str:
+        return "unreadable" if self.is_unreadable else self.table.state.value
+
+    def read_total(self, name: str) -> int | None:
+        """Returns a number of the totals."""
+        number: int | None = getattr(self.totals, name, None)
+        return number
+
+
+_NAME_COLUMNS = (
+    Column("name", "Table", value=lambda each: each.table.name),
+    Column("id", "Id", value=lambda each: each.table.id),
+    Column("online", "Online", value=lambda each: each.table.online),
+)
+_SIZE_COLUMNS = (
+    Column("rows", "Rows", ColumnKind.COUNT, lambda each: each.read_total("rows")),
+    Column("files", "Files", ColumnKind.COUNT, lambda each: each.read_total("files")),
+    Column("bytes", "Bytes", ColumnKind.BYTES, lambda each: each.read_total("bytes")),
+)
+_PARTITIONS = Column(
+    "partitions", "Partitions", ColumnKind.COUNT, lambda each: each.read_total("partitions")
+)
+_LEAVES = Column("leaves", "Leaves", ColumnKind.COUNT, lambda each: each.read_total("leaves"))
+
+
+def list_tables(
+    index: TableIndex,
+    table_id: TableId | None = None,
+    limit: int | None = None,
+    read_totals: Callable[[TableId], Totals] | None = None,
+) -> Listing:
+    """Lists active tables, then those that are being deleted, or the one with `table_id`.
+
+    `read_totals` returns the totals of an active table. Logs a table whose state is lost, damaged
+    or unavailable, and continues with the others.
+    """
+    tables = index.list() + index.list(TableState.DELETING)
+    selected = tuple(t for t in tables if table_id is None or t.id == table_id)
+    shown = []
+    for table in selected[:limit]:
+        totals, is_unreadable = None, False
+        if read_totals is not None and table.state is TableState.ACTIVE:
+            try:
+                totals = read_totals(table.id)
+            except SleeperError as error:
+                logger.warning("could not read table %s: %s", table.name, error)
+                is_unreadable = True
+        shown.append(ReportedTable(table, totals, is_unreadable))
+    return describe_tables(shown, len(selected))
+
+
+def describe_tables(tables: Sequence[ReportedTable], total: int) -> Listing:
+    """Describes tables, of `total` that exist."""
+    deleting = sum(each.table.state is TableState.DELETING for each in tables)
+    summary = pluralize(len(tables) - deleting, "table")
+    return Listing.describe(
+        "tables",
+        f"{summary}, {deleting:,} being deleted" if deleting else summary,
+        (*_NAME_COLUMNS, Column("state", "State"), *_SIZE_COLUMNS, _LEAVES),
+        tables,
+        describe_omission(total, len(tables), "table"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,39 +116,30 @@ class TableReport:
 
     def listings(self) -> tuple[Listing, Listing, Listing]:
         """Returns listings of the table, of its fields and of its properties."""
-        name = self.table.name
-        fields = self._fields()
+        version = Column("version", "Version", ColumnKind.COUNT, lambda _: self.version)
+        fields = [
+            *(("row key", field) for field in self.schema.row_keys),
+            *(("sort key", field) for field in self.schema.sort_keys),
+            *(("value", field) for field in self.schema.values),
+        ]
         return (
-            Listing("table", f"table {name}", _TABLE_COLUMNS, (self._row(),)),
-            Listing("schema", pluralize(len(fields), "field"), _FIELD_COLUMNS, fields),
+            Listing.describe(
+                "table",
+                f"table {self.table.name}",
+                (*_NAME_COLUMNS, version, *_SIZE_COLUMNS, _PARTITIONS, _LEAVES),
+                [ReportedTable(self.table, self.totals)],
+            ),
+            Listing.describe("schema", pluralize(len(fields), "field"), _FIELD_COLUMNS, fields),
             self.properties.listing(),
         )
 
-    def _row(self) -> tuple[str | int | bool, ...]:
-        totals = self.totals
-        return (
-            self.table.name,
-            self.table.id,
-            self.table.online,
-            self.version,
-            totals.rows,
-            totals.files,
-            totals.bytes,
-            totals.partitions,
-            totals.leaves,
-        )
 
-    def _fields(self) -> tuple[tuple[str | bool, ...], ...]:
-        roles = (
-            ("row key", self.schema.row_keys),
-            ("sort key", self.schema.sort_keys),
-            ("value", self.schema.values),
-        )
-        return tuple(
-            (field.name, role, type_name(field.type), field.nullable)
-            for role, fields in roles
-            for field in fields
-        )
+_FIELD_COLUMNS = (
+    Column("field", "Field", value=lambda each: each[1].name),
+    Column("role", "Role", value=lambda each: each[0]),
+    Column("type", "Type", value=lambda each: type_name(each[1].type)),
+    Column("nullable", "Nullable", value=lambda each: each[1].nullable),
+)
 
 
 def gather_table(table: TableRef, store: StateStore, properties: TableProperties) -> TableReport:
@@ -106,60 +154,133 @@ def gather_table(table: TableRef, store: StateStore, properties: TableProperties
         )
 
 
+_STATE_COLUMNS = (
+    Column("table", "Table", value=lambda report: report.table_name),
+    Column("number", "Number", ColumnKind.COUNT),
+    Column("horizon", "Horizon", ColumnKind.COUNT),
+    # After a split, a reference has an estimate of its rows.
+    Column("rows", "Rows (estimate)", ColumnKind.COUNT, lambda report: report.totals.rows),
+    Column("files", "Files", ColumnKind.COUNT, lambda report: report.totals.files),
+    Column("bytes", "Bytes", ColumnKind.BYTES, lambda report: report.totals.bytes),
+    Column("partitions", "Partitions", ColumnKind.COUNT, lambda report: report.totals.partitions),
+    Column("leaves", "Leaves", ColumnKind.COUNT, lambda report: report.totals.leaves),
+    Column("compaction_jobs", "Jobs", ColumnKind.COUNT),
+    Column(
+        "waiting_for_collection",
+        "To collect",
+        ColumnKind.COUNT,
+        lambda report: report.totals.unreferenced_files,
+    ),
+    Column("holds", "Holds", ColumnKind.COUNT, lambda report: len(report.holds)),
+    Column("followers", "Followers", ColumnKind.COUNT, lambda report: len(report.followers)),
+    Column(
+        "lag",
+        "Largest lag",
+        ColumnKind.COUNT,
+        lambda report: max((f.lag for f in report.followers), default=None),
+    ),
+    Column("snapshots", "Snapshots"),
+)
+_HOLD_COLUMNS = (
+    Column("hold", "Hold", value=lambda hold: hold.id),
+    Column("owner", "Owner"),
+    Column("version", "Version", ColumnKind.COUNT),
+    Column("expires", "Expires", ColumnKind.TIME, lambda hold: hold.expiry_ms),
+)
+_FOLLOWER_COLUMNS = (
+    Column("follower", "Follower", value=lambda follower: follower.name),
+    Column("start", "Start", ColumnKind.COUNT),
+    Column("position", "Position", ColumnKind.COUNT),
+    Column("lag", "Lag", ColumnKind.COUNT),
+)
+
+
 @dataclass(frozen=True, slots=True)
-class TablesReport:
-    """Active tables, then tables that are being deleted; `more` were omitted.
+class StateReport:
+    """A table's state at its newest transaction. `snapshots` are numbers, newest first."""
 
-    `totals` has the contents of active tables. The state of `unreadable` tables is lost, damaged
-    or unavailable.
-    """
-
-    tables: tuple[TableRef, ...]
-    more: int = 0
-    totals: Mapping[TableId, Totals] = field(default_factory=dict)
-    unreadable: frozenset[TableId] = frozenset()
+    table_name: str
+    number: int
+    horizon: int
+    totals: Totals
+    compaction_jobs: int
+    holds: tuple[Hold, ...]
+    followers: tuple[Follower, ...]
+    snapshots: tuple[int, ...]
 
     def listing(self) -> Listing:
-        """Returns a row per table."""
-        deleting = sum(table.state is TableState.DELETING for table in self.tables)
-        shown = len(self.tables)
-        summary = pluralize(shown - deleting, "table")
-        return Listing(
-            name="tables",
-            summary=f"{summary}, {deleting:,} being deleted" if deleting else summary,
-            columns=_TABLES_COLUMNS,
-            rows=tuple(self._row(table) for table in self.tables),
-            note=describe_omission(shown + self.more, shown, "table"),
+        """Returns one row."""
+        summary = f"table {self.table_name} at transaction {self.number:,}"
+        return Listing.describe("state", summary, _STATE_COLUMNS, [self])
+
+    def holds_listing(self) -> Listing:
+        """Returns a row per hold, oldest version first."""
+        summary = f"table {self.table_name}: {pluralize(len(self.holds), 'hold')}"
+        return Listing.describe("holds", summary, _HOLD_COLUMNS, self.holds)
+
+    def followers_listing(self) -> Listing:
+        """Returns a row per follower."""
+        summary = f"table {self.table_name}: {pluralize(len(self.followers), 'follower')}"
+        return Listing.describe("followers", summary, _FOLLOWER_COLUMNS, self.followers)
+
+
+def gather_state(store: StateStore, table_name: str) -> StateReport:
+    """Reads the newest version of the state, the followers and the snapshots."""
+    followers, snapshots = store.followers(), store.snapshots()
+    with store.reading() as state:
+        return StateReport(
+            table_name,
+            state.number,
+            state.horizon,
+            state.files.totals(),
+            sum(1 for _ in state.jobs.assigned()),
+            tuple(state.collection.holds()),
+            tuple(followers),
+            tuple(s.number for s in snapshots),
         )
 
-    def _row(self, table: TableRef) -> tuple[Value, ...]:
-        totals = self.totals.get(table.id)
-        counts = (totals.rows, totals.files, totals.bytes, totals.leaves) if totals else (None,) * 4
-        state = "unreadable" if table.id in self.unreadable else table.state.value
-        return (table.name, table.id, table.online, state, *counts)
+
+_FILE_COLUMNS = (
+    Column("file", "File", ColumnKind.PATH, lambda each: each[0].path),
+    Column("partitions", "Partitions", value=lambda each: [r.partition_id for r in each[1]]),
+    Column("rows", "Rows", ColumnKind.COUNT, lambda each: each[0].rows),
+    Column("bytes", "Bytes", ColumnKind.BYTES, lambda each: each[0].bytes),
+    Column("smallest_key", "Smallest key", value=lambda each: _format_key(each[0].smallest_key)),
+    Column("largest_key", "Largest key", value=lambda each: _format_key(each[0].largest_key)),
+    Column("smallest_number", "From", ColumnKind.COUNT, lambda each: each[0].smallest_number),
+    Column("largest_number", "To", ColumnKind.COUNT, lambda each: each[0].largest_number),
+    Column(
+        "jobs", "Compaction job", value=lambda each: sorted({r.job_id for r in each[1] if r.job_id})
+    ),
+)
 
 
-def gather_tables(
-    index: TableIndex,
-    table_id: TableId | None = None,
-    limit: int | None = None,
-    read_totals: Callable[[TableId], Totals] | None = None,
-) -> TablesReport:
-    """Lists all tables, or the one with `table_id`, with the totals that `read_totals` returns.
+def list_files(store: StateStore, table_name: str, limit: int) -> Listing:
+    """Lists files of the newest version, oldest first, up to `limit`."""
+    with store.reading() as state:
+        files = list(islice(state.files.all(), limit))
+        references: defaultdict[str, list[FileReference]] = defaultdict(list)
+        for reference in state.files.references_to([f.path for f in files]):
+            references[reference.path].append(reference)
+        total = state.files.totals().files
+    return describe_files(table_name, [(f, references[f.path]) for f in files], total)
 
-    Logs a table whose state is unreadable and continues with the others.
+
+def describe_files(
+    table_name: str, files: Sequence[tuple[DataFile, Sequence[FileReference]]], total: int
+) -> Listing:
+    """Describes files with the references to them, of `total` files of the table.
+
+    `From` and `To` are the transactions that wrote a file's rows.
     """
-    tables = index.list() + index.list(TableState.DELETING)
-    selected = tuple(t for t in tables if table_id is None or t.id == table_id)
-    shown = selected[:limit]
-    totals: dict[TableId, Totals] = {}
-    unreadable: set[TableId] = set()
-    for table in shown:
-        if read_totals is None or table.state is not TableState.ACTIVE:
-            continue
-        try:
-            totals[table.id] = read_totals(table.id)
-        except SleeperError as error:
-            logger.warning("could not read table %s: %s", table.name, error)
-            unreadable.add(table.id)
-    return TablesReport(shown, len(selected) - len(shown), totals, frozenset(unreadable))
+    return Listing.describe(
+        "files",
+        f"table {table_name}: {pluralize(total, 'file')}",
+        (Column("table", "Table", value=lambda _: table_name), *_FILE_COLUMNS),
+        files,
+        describe_omission(total, len(files), "file"),
+    )
+
+
+def _format_key(key: Key) -> list[int | str]:
+    return [key_value_to_json(value) for value in key]

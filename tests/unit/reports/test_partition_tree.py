@@ -1,27 +1,17 @@
 import itertools
-from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sleeper.partitions.partition import Partition, tree_from_split_points
-from sleeper.reports.partitions import draw_tree, walk_tree
+from sleeper.reports.partitions import ReportedPartition, draw_tree, walk_tree
 from sleeper.schema.model import Field, PrimitiveType, Schema
 
 SCHEMA = Schema((Field("k", PrimitiveType.LONG),))
 
 
-@dataclass(frozen=True)
-class Drawn:
-    partition: Partition
-    depth: int
-    rows: int = 0
-    rows_above: int = 0
-    files: int = 0
-
-
-def drawn(partitions: list[Partition]) -> list[Drawn]:
-    return [Drawn(p, depth) for depth, p in walk_tree(partitions)]
+def drawn(partitions: list[Partition]) -> list[ReportedPartition]:
+    return [ReportedPartition(p, depth) for depth, p in walk_tree(partitions)]
 
 
 @given(st.sets(st.integers(-1000, 1000), max_size=40), st.randoms())
@@ -70,7 +60,7 @@ def test_bar_lengths_are_proportional_to_rows() -> None:
     leaves = [p for _, p in walk_tree(partitions) if p.is_leaf]
     rows = dict(zip((p.id for p in leaves), (100, 50, 1), strict=True))
     tree = [
-        Drawn(p, depth, rows.get(p.id, 0), 0, 1 if p.is_leaf else 0)
+        ReportedPartition(p, depth, rows.get(p.id, 0), 0, 1 if p.is_leaf else 0)
         for depth, p in walk_tree(partitions)
     ]
     assert [line.count("█") for line in draw_tree(SCHEMA, tree) if "█" in line] == [20, 10, 1]
