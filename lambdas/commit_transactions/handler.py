@@ -5,7 +5,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSEvent
 
-from sleeper.committer.service import commit_messages
+from sleeper.committer import commit_messages
 from sleeper.instance import Instance
 from sleeper.reports.metric import Metric
 from sleeper.workers.lambda_function import Event, lambda_function, put_metrics

@@ -12,7 +12,7 @@ from sleeper.statestore.commit_message import CommitEvent, CommitMessage, commit
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
-from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
+from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import (
     AssignFiles,
     CommitCompaction,
@@ -28,10 +28,13 @@ from sleeper.statestore.transactions.holds import (
     ReleaseHold,
     RenewHold,
 )
-from sleeper.statestore.transactions.log_time import AcceptTime, BarRuns
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
-from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
+from sleeper.statestore.transactions.table_definition import (
+    AcceptTime,
+    ChangeProcessing,
+    InitialiseTable,
+)
 from sleeper.tables import TableId
 from tests.approved.approval import check_approved
 

@@ -23,7 +23,7 @@ from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, new_run_id
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.jobs.status import JobState, JobStatus
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
-from sleeper.runs.commit_route import commit_later, has_committer
+from sleeper.runs.commit import commit_later, has_committer
 from sleeper.statestore.fold import DAY_MS
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import encode

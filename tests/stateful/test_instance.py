@@ -60,7 +60,7 @@ from sleeper.statestore.transactions.holds import (
     ReleaseHold,
     RenewHold,
 )
-from sleeper.statestore.transactions.log_time import AcceptTime
+from sleeper.statestore.transactions.table_definition import AcceptTime
 from sleeper.workers.worker import Worker
 from tests.clock import FakeClock
 from tests.stateful.crashing import Crash, CrashPlan, crashing

@@ -20,7 +20,7 @@ from sleeper.aws.clients import aws_client
 from sleeper.aws.instance import open_aws_instance
 from sleeper.cli.main import app
 from sleeper.clock import system_clock
-from sleeper.committer.service import commit_messages
+from sleeper.committer import commit_messages
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.garbage_collection.service import (
     collect_table_orphans,

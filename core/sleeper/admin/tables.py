@@ -43,8 +43,7 @@ from sleeper.properties.values import TableProperties, check_set_by_user, table_
 from sleeper.schema.json import schema_from_json, schema_to_json
 from sleeper.schema.model import INT_RANGES, KeyValue, PrimitiveType, Schema
 from sleeper.statestore.transactions.holds import CreateFollower, DeleteFollower, ReleaseHold
-from sleeper.statestore.transactions.log_time import AcceptTime
-from sleeper.statestore.transactions.table_definition import InitialiseTable
+from sleeper.statestore.transactions.table_definition import AcceptTime, InitialiseTable
 from sleeper.tables import (
     TableRef,
     check_table_name,

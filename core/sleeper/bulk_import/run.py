@@ -23,8 +23,8 @@ from sleeper.datafiles.sidecars.sketches import distinct_inside, weighted_quanti
 from sleeper.datafiles.write.file import FileSettings
 from sleeper.errors import UnavailableError
 from sleeper.partitions.partition import MOST_LEVELS, Partition, subtree
+from sleeper.runs.commit import commit_files, commit_until_known, find_earlier_commit
 from sleeper.schema.model import Key, Schema
-from sleeper.statestore.commit_message import commit_files, commit_until_known, find_earlier_commit
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.split_partition import SplitPartition

@@ -24,7 +24,7 @@ from sleeper.partitions.region import Range, Region
 from sleeper.properties.instance import COMPACTION_LEASE_SECONDS
 from sleeper.properties.table import COMPACTION_JOBS_MAX
 from sleeper.properties.values import TableProperties
-from sleeper.runs.commit_route import is_committer_behind
+from sleeper.runs.commit import is_committer_behind
 from sleeper.schema.model import Schema, next_key_value
 from sleeper.statestore.reading.newest_queries import AssignedJob
 from sleeper.statestore.reading.table_state import TableState

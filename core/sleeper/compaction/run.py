@@ -27,11 +27,12 @@ from sleeper.jobs.event import JobKind, JobRunRef, new_run_id
 from sleeper.jobs.tracker import JobTracker
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Region
+from sleeper.runs.commit import CommitRun, commit_now
 from sleeper.runs.tracking import RunTracker
 from sleeper.schema.model import Schema
-from sleeper.statestore.commit_message import CommitRun, check_outcome, commit_now
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, ShortenLeases
+from sleeper.statestore.transactions.transaction import check_outcome
 from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
@@ -102,7 +103,9 @@ def run_compaction(
                 job.id, merge.partition.id, inputs, output, merge.run_start_ms
             )
             outcome = (commit or commit_now(store))(run, transaction)
-            is_queued = check_outcome(transaction, outcome) is None
+            is_queued = outcome is None
+            if outcome is not None:
+                check_outcome(transaction, outcome)
     except StateMovedOnError as error:
         if _is_committed(store, job.id, run_tracker):
             return CompactionResult(already_done=True)

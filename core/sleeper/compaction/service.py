@@ -6,7 +6,7 @@ from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.instance import Instance, OpenTable
 from sleeper.properties.instance import COMPACTION_LEASE_SECONDS, MERGE_MEMORY_BYTES
 from sleeper.properties.table import COMPACTION_COMMIT_ASYNC, ITERATOR_GROUP_ROWS_MAX
-from sleeper.runs.commit_route import choose_commit
+from sleeper.runs.commit import choose_commit
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.tables import find_table
 

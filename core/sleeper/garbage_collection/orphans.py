@@ -13,7 +13,7 @@ from sleeper.properties.instance import COLLECTION_BATCH_SIZE
 from sleeper.properties.values import TableProperties
 from sleeper.statestore.fold import DAY_MS
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.log_time import BarRuns
+from sleeper.statestore.transactions.collection import BarRuns
 from sleeper.tables import TableId
 
 logger = logging.getLogger(__name__)

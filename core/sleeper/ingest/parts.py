@@ -22,10 +22,10 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, JobStep
 from sleeper.partitions.partition import Partition
 from sleeper.properties.instance import SORT_MEMORY_BYTES
+from sleeper.runs.commit import commit_until_known, find_earlier_commit
 from sleeper.runs.engine import engine_settings
 from sleeper.runs.tracking import track_run
 from sleeper.schema.model import Schema
-from sleeper.statestore.commit_message import commit_until_known, find_earlier_commit
 from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.storage.location import DataRoot
 from sleeper.tables import TableRef

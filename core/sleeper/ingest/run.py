@@ -31,13 +31,12 @@ from sleeper.datafiles.write.partitioned import (
     write_sorted,
 )
 from sleeper.errors import DataError, InvalidRequestError
-from sleeper.schema.model import Schema
-from sleeper.statestore.commit_message import (
+from sleeper.runs.commit import (
     check_file_outcome,
-    commit_files,
     commit_until_known,
     find_earlier_commit,
 )
+from sleeper.schema.model import Schema
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.transaction import Outcome, Status
@@ -193,16 +192,11 @@ def commit_new_files(
     """Adds a job's files to the table. They become orphans if the job was done before."""
     rows = sum(new.file.rows for new in files)
     added = AddFiles(job_id, run_start_ms, files, request)
-    outcome: Outcome | None
-    if table.commit is None:
-        outcome = commit_files(table.state, added)
-    else:
-        commit = table.commit
-        outcome = commit_until_known(lambda: commit(added))
-        if outcome is not None:
-            outcome = check_file_outcome(table.state, added, outcome)
+    commit = table.commit or (lambda files: table.state.commit(files)[0])
+    outcome = commit_until_known(lambda: commit(added))
     if outcome is None:
         return IngestResult(job_id, rows, len(files), None, queued=True)
+    check_file_outcome(table.state, added, outcome)
     if outcome.status is Status.ALREADY_DONE:
         return IngestResult(job_id, 0, 0, outcome.number, done_before=True)
     return IngestResult(job_id, rows, len(files), outcome.number)

@@ -33,7 +33,7 @@ from sleeper.properties.table import (
     FILE_WRITING_STRATEGY,
     INGEST_COMMIT_ASYNC,
 )
-from sleeper.runs.commit_route import choose_commit
+from sleeper.runs.commit import choose_commit
 from sleeper.runs.engine import engine_settings, file_settings
 from sleeper.runs.task import record_task
 from sleeper.runs.tracking import RunResult, find_job_table, parse_file_job, track_run

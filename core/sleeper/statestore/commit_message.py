@@ -1,70 +1,18 @@
-"""Commits of a run, by this process or by a message to the committer.
-
-Each job id commits once. Ingests, bulk imports and other writers share the ids, and an id that was
-used for other input is rejected. Messages: docs/formats.md, "Commit messages".
-"""
+"""Messages to the committer. Format: docs/formats.md, "Commit messages"."""
 
 import json
-import logging
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from sleeper.errors import ConflictError, InvalidRequestError, StateMovedOnError, UnavailableError
+from sleeper.errors import InvalidRequestError
 from sleeper.jobs.event import JobKind, JobRunRef
 from sleeper.json_codec import JsonCodec, Member, camel_case
-from sleeper.retries import Backoff, retry
-from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.add_files import AddFiles
-from sleeper.statestore.transactions.codec import decode_line, encode, hash_request
-from sleeper.statestore.transactions.transaction import Outcome, Status, Transaction
+from sleeper.statestore.transactions.codec import decode_line, encode
+from sleeper.statestore.transactions.transaction import Transaction
 from sleeper.tables import TableId
-
-logger = logging.getLogger(__name__)
-R = TypeVar("R")
-CommitRun = Callable[[JobRunRef, Transaction], Outcome | None]
-"""Commits a run's transaction. Returns None if the commit is durably queued: the committer then
-records the outcome with the job tracker, and the run's message may be deleted.
-
-UnavailableError if it is unknown whether it was committed or queued. Both are idempotent.
-"""
-_BACKOFF = Backoff(seconds_first=0.25, seconds_max=10.0, jitter=0.5, seconds_total=60.0)
-
-
-def commit_until_known(commit: Callable[[], R]) -> R:
-    """Retries a commit after an UnavailableError or ConflictError, for a minute.
-
-    `commit` sends the same transaction each time, and the log applies it once. Raises the last
-    error.
-    """
-    return retry(
-        commit,
-        on=(ConflictError, UnavailableError),
-        backoff=_BACKOFF,
-        on_retry=lambda error, wait_seconds: logger.warning(
-            "commit failed, retrying in %.1f s: %s", wait_seconds, error
-        ),
-    )
-
-
-def commit_now(store: StateStore) -> CommitRun:
-    """Returns a function that commits in this process."""
-
-    def commit(_: JobRunRef, transaction: Transaction) -> Outcome:
-        (outcome,) = store.commit(transaction)
-        return outcome
-
-    return commit
-
-
-def check_outcome(transaction: Transaction, outcome: Outcome | None) -> Outcome | None:
-    """Returns the outcome. StateMovedOnError with the reason if it is a refusal."""
-    if outcome is not None and outcome.refused:
-        raise StateMovedOnError(f"{transaction.kind} {transaction.id}: {outcome.reason}")
-    return outcome
-
 
 MESSAGE_BYTES_MAX = 200 * 1024
 
@@ -151,40 +99,3 @@ def _parse_json(body: str | bytes) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"commit message is not JSON: {error}") from error
-
-
-def find_earlier_commit(state: StateStore, job_id: str, request: str) -> Outcome | None:
-    """Returns the outcome of an earlier commit of the job; None if there is none.
-
-    InvalidRequestError if the id was used for another request.
-    """
-    with state.reading() as now:
-        applied = now.jobs.applied(job_id, AddFiles.kind)
-    if applied is None:
-        return None
-    if applied.fingerprint != hash_request(request):
-        raise InvalidRequestError(
-            f"ingest job id {job_id} was used by transaction {applied.number} for other files"
-        )
-    logger.info("job is committed already", extra={"job_id": job_id})
-    return Outcome(Status.ALREADY_DONE, applied.number)
-
-
-def commit_files(state: StateStore, files: AddFiles) -> Outcome:
-    """Commits the files. The outcome shows whether another run of the job committed first.
-
-    Retries unavailable stores. After UnavailableError the outcome is unknown: retry the job under
-    its id. StateMovedOnError if the commit is refused, InvalidRequestError if the id was used
-    meanwhile for another request.
-    """
-    (outcome,) = commit_until_known(lambda: state.commit(files))
-    return check_file_outcome(state, files, outcome)
-
-
-def check_file_outcome(state: StateStore, files: AddFiles, outcome: Outcome) -> Outcome:
-    """Returns the outcome. Raises the errors of `commit_files` if it is a refusal."""
-    if outcome.refused:
-        if files.request is not None:
-            find_earlier_commit(state, files.id, files.request)
-        raise StateMovedOnError(f"ingest job {files.id} came too late: {outcome.reason}")
-    return outcome

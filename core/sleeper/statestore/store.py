@@ -7,18 +7,17 @@ from contextlib import closing, contextmanager
 from typing import TypeVar
 
 from sleeper.clock import Clock, system_clock
-from sleeper.errors import DataError, NotFoundError, StateMovedOnError
-from sleeper.statestore.committer import Committer
+from sleeper.errors import DataError, NotFoundError
 from sleeper.statestore.database import Database
 from sleeper.statestore.fold import Fold
+from sleeper.statestore.group_commit import GroupCommitter, catch_up
 from sleeper.statestore.log import TransactionLog
 from sleeper.statestore.reading.newest_queries import Follower
 from sleeper.statestore.reading.table_state import TableState
-from sleeper.statestore.replay import catch_up
 from sleeper.statestore.snapshots import Snapshot, SnapshotStore
 from sleeper.statestore.tables import create_tables, has_tables
 from sleeper.statestore.transactions.codec import encode
-from sleeper.statestore.transactions.transaction import Outcome, Transaction
+from sleeper.statestore.transactions.transaction import Outcome, Transaction, check_outcome
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ class StateStore:
         if not is_current:
             with database.writing() as connection:
                 create_tables(connection)
-        self._committer = Committer(database, log, clock)
+        self._committer = GroupCommitter(database, log, clock)
 
     def commit(self, *transactions: Transaction) -> list[Outcome]:
         """Commits each valid transaction, in order. Returns one outcome each. Durable on return.
@@ -72,8 +71,7 @@ class StateStore:
         Returns its number; None if it was already done by other means.
         """
         (outcome,) = self.commit(transaction)
-        if outcome.refused:
-            raise StateMovedOnError(f"{transaction.kind} {transaction.id}: {outcome.reason}")
+        check_outcome(transaction, outcome)
         return outcome.number
 
     @contextmanager

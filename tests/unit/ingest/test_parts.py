@@ -10,7 +10,7 @@ from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.ingest.parts import PartTarget, begin_parts, write_part
 from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files
-from sleeper.statestore.commit_message import find_earlier_commit
+from sleeper.runs.commit import find_earlier_commit
 from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.storage.location import DataRoot
 from tests.clock import DAY_MS

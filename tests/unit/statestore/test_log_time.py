@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sleeper.errors import UnavailableError
-from sleeper.statestore.transactions.log_time import AcceptTime
+from sleeper.statestore.transactions.table_definition import AcceptTime
 from tests.clock import DAY_MS, START_MS
 from tests.table_fixture import TableUnderTest
 

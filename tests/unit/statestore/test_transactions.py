@@ -17,7 +17,7 @@ from sleeper.schema.json import schema_to_json
 from sleeper.statestore.log import LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.codec import KINDS, decode_entry, encode
-from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
+from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import (
     AssignFiles,
     CommitCompaction,
@@ -33,10 +33,13 @@ from sleeper.statestore.transactions.holds import (
     ReleaseHold,
     RenewHold,
 )
-from sleeper.statestore.transactions.log_time import AcceptTime, BarRuns
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
-from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
+from sleeper.statestore.transactions.table_definition import (
+    AcceptTime,
+    ChangeProcessing,
+    InitialiseTable,
+)
 from sleeper.statestore.transactions.transaction import Status
 from tests.clock import DAY_MS, START_MS
 from tests.table_fixture import ROOT, SCHEMA, TableUnderTest, data_file

@@ -9,7 +9,7 @@ from sleeper.errors import DataError, InvalidRequestError
 from sleeper.json_codec import JsonCodec
 from sleeper.statestore.log import ENTRY_FORMAT_VERSION, LogEntry
 from sleeper.statestore.transactions.add_files import AddFiles
-from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
+from sleeper.statestore.transactions.collection import BarRuns, CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import (
     AssignFiles,
     CommitCompaction,
@@ -24,10 +24,13 @@ from sleeper.statestore.transactions.holds import (
     ReleaseHold,
     RenewHold,
 )
-from sleeper.statestore.transactions.log_time import AcceptTime, BarRuns
 from sleeper.statestore.transactions.push_down import PushDownReferences
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
-from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
+from sleeper.statestore.transactions.table_definition import (
+    AcceptTime,
+    ChangeProcessing,
+    InitialiseTable,
+)
 from sleeper.statestore.transactions.transaction import Transaction
 
 KINDS: dict[str, type[Transaction]] = {

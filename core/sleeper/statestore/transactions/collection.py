@@ -1,8 +1,9 @@
-"""The collection of unreferenced files: two steps, with the deletion of objects between them."""
+"""Garbage collection: two steps around the deletion of objects, and a bar for orphans."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from sleeper.json_codec import Member
 from sleeper.statestore.fold import Fold
 from sleeper.statestore.rows import find_file
 from sleeper.statestore.transactions.transaction import (
@@ -104,3 +105,32 @@ class FilesCollected(Transaction):
             file = find_file(fold, path)
             if file is not None:
                 fold.run("DELETE FROM files WHERE key = ?", (file.key,))
+
+
+@dataclass(frozen=True, slots=True)
+class BarRuns(Transaction):
+    """Refuses every later commit of a run that began before `before_ms`.
+
+    The orphan collector commits it before it deletes files of such runs. Whether a file can
+    still be committed then depends on the log alone, and not on the clocks of the collector
+    and of the run. The bar only rises.
+    """
+
+    kind: ClassVar[str] = "bar_runs"
+    remembered: ClassVar[bool] = False
+    before_ms: Annotated[int, Member("before")]
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:
+        if self.before_ms <= fold.run_bar_ms:
+            return already_done(f"runs that began before {fold.run_bar_ms} are barred already")
+        newest_ms = fold.time_ms - fold.orphan_age_ms
+        if self.before_ms > newest_ms:
+            return refused(
+                f"runs are barred up to {self.before_ms}, which is younger than the orphan age "
+                f"(expected at most {newest_ms})"
+            )
+        return APPLY
+
+    def apply(self, fold: Fold) -> None:
+        fold.run_bar_ms = self.before_ms

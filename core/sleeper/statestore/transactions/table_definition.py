@@ -1,4 +1,4 @@
-"""A table's schema, initial partitions, filters, aggregations and iterator."""
+"""A table's schema, initial partitions, filters, aggregations, iterator, and time."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
@@ -125,6 +125,26 @@ class ChangeProcessing(Transaction):
             else parse_aggregations(self.aggregations),
             iterator_call(name, config),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptTime(Transaction):
+    """Accepts a jump of many days of the log's time.
+
+    `time_ms` is the time that an operator confirmed. The committer refuses such jumps in other
+    entries, because a wrong clock would drop the ids of jobs and age off rows.
+    """
+
+    kind: ClassVar[str] = "accept_time"
+    remembered: ClassVar[bool] = False
+    time_ms: Annotated[int, Member("time")]
+    id: str = field(default_factory=new_transaction_id)
+
+    def validate(self, fold: Fold) -> Verdict:  # noqa: ARG002 (any state will do)
+        return APPLY
+
+    def apply(self, fold: Fold) -> None:
+        """Changes nothing: the entry has a time, as every entry has."""
 
 
 def _current_processing(fold: Fold) -> Processing:

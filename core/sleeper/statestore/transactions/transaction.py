@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
+from sleeper.errors import StateMovedOnError
 from sleeper.statestore.fold import Fold
 
 
@@ -81,3 +82,9 @@ class Transaction(ABC):
     @abstractmethod
     def apply(self, fold: Fold) -> None:
         """Changes the fold, after a successful `validate` here or by the writer of the log."""
+
+
+def check_outcome(transaction: Transaction, outcome: Outcome) -> None:
+    """Raises StateMovedOnError with the reason if the outcome is a refusal."""
+    if outcome.refused:
+        raise StateMovedOnError(f"{transaction.kind} {transaction.id}: {outcome.reason}")

@@ -13,15 +13,26 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sleeper.clock import Clock, iso_time
-from sleeper.errors import ConflictError, NotFoundError, UnavailableError
+from sleeper.errors import (
+    ConflictError,
+    DataError,
+    InvalidRequestError,
+    NotFoundError,
+    UnavailableError,
+)
 from sleeper.retries import Backoff, retry
 from sleeper.statestore.database import Database
 from sleeper.statestore.fold import Fold, days, is_jump, jump_error
 from sleeper.statestore.log import LogEntry, TransactionLog
-from sleeper.statestore.replay import apply_if_valid, catch_up
-from sleeper.statestore.transactions.codec import EncodedTransaction
-from sleeper.statestore.transactions.log_time import AcceptTime
-from sleeper.statestore.transactions.transaction import Outcome, Status
+from sleeper.statestore.transactions.codec import EncodedTransaction, decode_entry
+from sleeper.statestore.transactions.table_definition import AcceptTime
+from sleeper.statestore.transactions.transaction import (
+    Outcome,
+    Status,
+    Verdict,
+    already_done,
+    refused,
+)
 
 _TRANSACTIONS_PER_ENTRY_MAX = 1_000
 _CONFLICT_BACKOFF = Backoff(retries=19, seconds_first=0.01, seconds_max=1.0)
@@ -46,7 +57,7 @@ class _NotAllAppliedError(Exception):
     """A copy of the state that may be stale rejected a transaction."""
 
 
-class Committer:
+class GroupCommitter:
     """Commits to the log and state of one table. Thread-safe; processes queue at the database."""
 
     def __init__(self, database: Database, log: TransactionLog, clock: Clock) -> None:
@@ -204,3 +215,70 @@ def _fail(group: list[_Request], error: Exception) -> None:
     for request in group:
         request.error = error
         request.done = True
+
+
+_ENTRIES_PER_READ = 100
+
+
+def catch_up(fold: Fold, log: TransactionLog) -> None:
+    """Applies every entry after the fold's number.
+
+    NotFoundError if some were trimmed, or if the fold is of another history than the log.
+    """
+    while entries := log.read(fold.number, _ENTRIES_PER_READ):
+        for entry in entries:
+            apply_entry(fold, entry)
+
+
+def apply_entry(fold: Fold, entry: LogEntry) -> None:
+    """Applies a logged entry without validation: it was valid when it was logged."""
+    if entry.first_number != fold.next_number:
+        raise DataError(
+            f"log entry {entry.first_number} follows transaction {fold.number}: some are missing"
+        )
+    if fold.write_id and entry.previous_write_id not in (None, fold.write_id):
+        raise NotFoundError(
+            f"log entry {entry.first_number} follows write {entry.previous_write_id}, the state "
+            f"write {fold.write_id}: the log was restored from a backup"
+        )
+    fold.time_ms = entry.time_ms
+    fold.write_id = entry.write_id
+    for encoded in decode_entry(entry):
+        apply_transaction(fold, encoded)
+    fold.finish_entry()
+
+
+def apply_if_valid(fold: Fold, encoded: EncodedTransaction) -> Outcome:
+    """Applies the transaction if it is valid on the fold."""
+    verdict, earlier = _validate(fold, encoded)
+    if verdict.status is not Status.APPLIED:
+        return Outcome(verdict.status, earlier, verdict.reason)
+    apply_transaction(fold, encoded)
+    return Outcome(Status.APPLIED, fold.number)
+
+
+def apply_transaction(fold: Fold, encoded: EncodedTransaction) -> None:
+    """Applies the transaction under the next number, and stores its id."""
+    transaction = encoded.transaction
+    transaction.apply(fold)
+    if transaction.remembered:
+        fold.remember(transaction.id, transaction.kind, encoded.fingerprint)
+    fold.number += 1
+
+
+def _validate(fold: Fold, encoded: EncodedTransaction) -> tuple[Verdict, int | None]:
+    transaction = encoded.transaction
+    if transaction.remembered:
+        earlier = fold.applied(transaction.id, transaction.kind)
+        if earlier is not None and earlier.fingerprint == encoded.fingerprint:
+            return already_done(f"applied as transaction {earlier.number}"), earlier.number
+        if earlier is not None:
+            return refused(
+                f"id {transaction.id} was used by transaction {earlier.number} with other content"
+            ), None
+    if not fold.initialised and transaction.kind != "initialise_table":
+        return refused("the table is not initialised"), None
+    try:
+        return transaction.validate(fold), None
+    except (InvalidRequestError, OverflowError, UnicodeEncodeError) as error:
+        return refused(f"a value does not fit the state store: {error}"), None

@@ -1,1 +1,0 @@
-"""Applies queued commits to tables: durable messages become transactions, in order."""
