@@ -8,14 +8,17 @@ value, and bytes are `{"b": <base64>}`. `Member` in an annotation changes how a 
         job_ids: Annotated[tuple[str, ...], Member("jobs")]
         owner: Annotated[str | None, Member(optional=True)] = None
 
-Readers ignore unknown members, so that newer versions can add some.
+A mapping is an object; its null members are left out, unless its values may be anything. Readers
+ignore unknown members, so that newer versions can add some. `Conversion` reads and writes a value
+by functions, such as those of `sleeper.lenient_json`.
 """
 
 import base64
 import dataclasses
 import itertools
+import json
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Annotated, Any, Generic, NewType, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as type_hints
@@ -33,15 +36,28 @@ class Member:
     """How a field is stored, if not under its own name at its own place.
 
     An `optional` member is left out if it has the field's default, and may be missing or null.
-    A `flat` dataclass puts its members into the enclosing object. A `last` member follows all
-    others. A field that is not `stored` always has its default when read.
+    A default that a factory makes is not left out. A member that is missing, null or empty is read
+    under its other names. A `flat` dataclass puts its members into the enclosing object. A `last`
+    member follows all others. A field that is not `stored` always has its default when read.
     """
 
     name: str | None = None
+    other_names: tuple[str, ...] = ()
     optional: bool = False
     flat: bool = False
     last: bool = False
     stored: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Conversion:
+    """How a value is read and written, instead of by its type.
+
+    `decode` raises MismatchError or InvalidRequestError. That of a `flat` member gets the object.
+    """
+
+    decode: Decoder
+    encode: Encoder = lambda value: value
 
 
 class AsList:
@@ -53,6 +69,16 @@ class JsonCodec(Generic[T]):
 
     def __init__(self, cls: type[T], rename: Callable[[str], str] = str) -> None:
         self._encode, self._decode = _object_codec(cls, rename)
+
+    def format(self, value: T) -> str:
+        """Returns compact JSON text."""
+        return json.dumps(self._encode(value), separators=(",", ":"))
+
+    def parse(
+        self, text: str, what: str, error_type: type[SleeperError] = InvalidRequestError
+    ) -> T:
+        """Returns the instance of JSON text, or raises an error as `from_json` does."""
+        return self.from_json(parse_json(text, what, error_type), what, error_type)
 
     def to_json(self, value: T) -> dict[str, Any]:
         """Returns the members in their order."""
@@ -68,9 +94,27 @@ class JsonCodec(Generic[T]):
         """
         try:
             decoded: T = self._decode(raw)
-        except _MismatchError as error:
+        except MismatchError as error:
             raise error_type(f"{what}: {error}") from None
         return decoded
+
+
+def parse_json(
+    text: str | bytes, what: str, error_type: type[SleeperError] = InvalidRequestError
+) -> Any:
+    """Returns the JSON value. An error names `what`."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise error_type(f"{what} is not JSON: {error}") from error
+
+
+def parse_object(text: str, what: str) -> dict[str, Any]:
+    """Returns the members of a JSON object. InvalidRequestError names `what`."""
+    raw = parse_json(text, what)
+    if not isinstance(raw, dict):
+        raise InvalidRequestError(f"{what}: {MismatchError(raw, 'an object')}")
+    return raw
 
 
 def camel_case(name: str) -> str:
@@ -79,24 +123,37 @@ def camel_case(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-class _MismatchError(Exception):
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.path: list[str] = []
-
-    def __str__(self) -> str:
-        path = "".join(reversed(self.path)).removeprefix(".")
-        return f'"{path}" {self.problem}' if path else f"it {self.problem}"
-
-
 _MISSING: Any = object()
 
 
-def _mismatch(raw: Any, expected: str) -> _MismatchError:
-    if raw is _MISSING:
-        return _MismatchError(f"is missing (expected {expected})")
-    return _MismatchError(f"is {repr(raw)[:_SHOWN_CHARACTERS_MAX]} (expected {expected})")
+class MismatchError(Exception):
+    """A value in JSON is not the expected one. The codec adds the path of its member."""
+
+    def __init__(self, raw: Any, expected: str) -> None:
+        self.expected = expected
+        self.path: list[str] = []
+        shown = "missing" if raw is _MISSING else _show(raw)
+        self.problem = f" is {shown} (expected {expected})"
+
+    def __str__(self) -> str:
+        path = "".join(reversed(self.path)).removeprefix(".")
+        subject = f'"{path}"' if path else "it" if self.problem[0] == " " else ""
+        return (subject + self.problem).removeprefix(": ")
+
+
+class _InvalidError(MismatchError):
+    """A conversion found the value invalid for a reason of its own."""
+
+    def __init__(self, error: InvalidRequestError) -> None:
+        super().__init__(None, "")
+        self.problem = f": {error}"
+
+
+def _show(raw: Any) -> str:
+    try:
+        return repr(raw)[:_SHOWN_CHARACTERS_MAX]
+    except RecursionError:
+        return "a deeply nested value"
 
 
 def _unchanged(value: Any) -> Any:
@@ -105,30 +162,47 @@ def _unchanged(value: Any) -> Any:
 
 def _present(raw: Any) -> Any:
     if raw is _MISSING:
-        raise _mismatch(raw, "any value")
+        raise MismatchError(raw, "any value")
     return raw
 
 
 def _codec(hint: Any, rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
+    while isinstance(hint, NewType):
+        hint = hint.__supertype__
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        codec = _list_codec if AsList in hint.__metadata__ else _codec
-        return codec(arguments[0], rename)
+        return _annotated_codec(hint, rename)
     if origin is tuple:
         return _tuple_codec(arguments, rename)
+    if origin is Mapping:
+        return _mapping_codec(arguments[1], rename)
     if origin in (Union, types.UnionType):
         return _union_codec(arguments, rename)
-    if isinstance(hint, NewType):
-        return _codec(hint.__supertype__, rename)
     if hint is Any:
         return _unchanged, _present
     if hint is bytes:
         return (lambda value: {"b": base64.b64encode(value).decode()}), _decode_bytes
     if dataclasses.is_dataclass(hint):
         return _object_codec(hint, rename)
-    if issubclass(hint, Enum):
-        return _enum_codec(hint)
-    return _unchanged, _scalar_decoder(hint)
+    return _enum_codec(hint) if issubclass(hint, Enum) else (_unchanged, _scalar_decoder(hint))
+
+
+def _annotated_codec(hint: Any, rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
+    for mark in hint.__metadata__:
+        if isinstance(mark, Conversion):
+            return mark.encode, _conversion_decoder(mark)
+    codec = _list_codec if AsList in hint.__metadata__ else _codec
+    return codec(hint.__origin__, rename)
+
+
+def _conversion_decoder(conversion: Conversion) -> Decoder:
+    def decode(raw: Any) -> Any:
+        try:
+            return conversion.decode(raw)
+        except InvalidRequestError as error:
+            raise _InvalidError(error) from None
+
+    return decode
 
 
 _SCALARS = {str: "text", int: "a whole number", bool: "true or false", type(None): "null"}
@@ -140,7 +214,7 @@ def _scalar_decoder(scalar: type) -> Decoder:
     def decode(raw: Any) -> Any:
         # bool is a subclass of int.
         if type(raw) is not scalar:
-            raise _mismatch(raw, expected)
+            raise MismatchError(raw, expected)
         return raw
 
     return decode
@@ -150,7 +224,7 @@ def _decode_bytes(raw: Any) -> bytes:
     try:
         return base64.b64decode(raw["b"], validate=True)
     except (TypeError, KeyError, ValueError):
-        raise _mismatch(raw, 'an object with base64 as "b"') from None
+        raise MismatchError(raw, 'an object with base64 as "b"') from None
 
 
 def _enum_codec(enum: type[Enum]) -> tuple[Encoder, Decoder]:
@@ -160,7 +234,7 @@ def _enum_codec(enum: type[Enum]) -> tuple[Encoder, Decoder]:
         try:
             return by_value[raw]
         except (KeyError, TypeError):
-            raise _mismatch(raw, f"one of {', '.join(map(str, by_value))}") from None
+            raise MismatchError(raw, f"one of {', '.join(map(str, by_value))}") from None
 
     return (lambda value: value.value), decode
 
@@ -180,9 +254,9 @@ def _union_codec(choices: tuple[Any, ...], rename: Callable[[str], str]) -> tupl
         for _, decode_choice in codecs.values():
             try:
                 return decode_choice(raw)
-            except _MismatchError as error:
-                problems.append(error.problem.rpartition("(expected ")[2].removesuffix(")"))
-        raise _mismatch(raw, " or ".join(problems))
+            except MismatchError as error:
+                problems.append(error.expected)
+        raise MismatchError(raw, " or ".join(problems))
 
     return (lambda value: codecs[type(value)][0](value)), decode
 
@@ -210,18 +284,38 @@ def _sequence_decoder(decoders: Iterable[Decoder], length: int | None) -> Decode
 
     def decode(raw: Any) -> Any:
         if type(raw) is not list or length not in (None, len(raw)):
-            raise _mismatch(raw, expected)
+            raise MismatchError(raw, expected)
         values: list[Any] = []
         try:
             # The length of `values` is the place of an error.
             for each, decode_each in zip(raw, decoders, strict=False):
                 values.append(decode_each(each))
-        except _MismatchError as error:
+        except MismatchError as error:
             error.path.append(f"[{len(values)}]")
             raise
         return tuple(values)
 
     return decode
+
+
+def _mapping_codec(hint: Any, rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
+    encode_each, decode_each = _codec(hint, rename)
+
+    def decode(raw: Any) -> Any:
+        if type(raw) is not dict:
+            raise MismatchError(raw, "an object")
+        values = {}
+        for name, each in raw.items():
+            if each is None and hint is not Any:
+                continue
+            try:
+                values[name] = decode_each(each)
+            except MismatchError as error:
+                error.path.append(f"[{_show(name)}]")
+                raise
+        return values
+
+    return (lambda value: {name: encode_each(value[name]) for name in value}), decode
 
 
 def _list_codec(cls: Any, rename: Callable[[str], str]) -> tuple[Encoder, Decoder]:
@@ -278,18 +372,22 @@ def _object_codec(cls: Any, rename: Callable[[str], str]) -> tuple[Encoder, Deco
 def _object_decoder(cls: Any, codecs: list[_FieldCodec]) -> Decoder:
     def decode(raw: Any) -> Any:
         if type(raw) is not dict:
-            raise _mismatch(raw, "an object")
+            raise MismatchError(raw, "an object")
         values: dict[str, Any] = {}
         for codec in codecs:
             if codec.member.flat:
                 values[codec.attribute] = codec.decode(raw)
                 continue
             content = raw.get(codec.name, _MISSING)
+            if codec.member.other_names:
+                names = (codec.name, *codec.member.other_names)
+                given = (raw[name] for name in names if raw.get(name) not in (None, ""))
+                content = next(given, content)
             if codec.member.optional and (content is None or content is _MISSING):
                 continue
             try:
                 values[codec.attribute] = codec.decode(content)
-            except _MismatchError as error:
+            except MismatchError as error:
                 error.path.append(f".{codec.name}")
                 raise
         return cls(**values)

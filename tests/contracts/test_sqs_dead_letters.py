@@ -7,7 +7,7 @@ import pytest
 
 from sleeper.aws.dead_letters import SqsDeadLetters
 from sleeper.errors import NotFoundError, UnavailableError
-from sleeper.jobs.ingest_job import body_with_id
+from sleeper.jobs.ingest_job import add_id
 from sleeper.jobs.queue import QueueSettings
 from tests.contracts.sqs_queues import SqsServer, ministack_queues, sqs_queue
 from tests.servers.ministack import Ministack
@@ -16,7 +16,7 @@ from tests.servers.sqs import QueuePair
 
 def redriven(body: str, message_id: str, sender: str) -> str:
     assert sender, "the queue says who has sent the message"
-    return body_with_id(body, "id", message_id)
+    return add_id(body, "id", message_id)
 
 
 class Letters:

@@ -166,12 +166,12 @@ def test_an_unresponsive_platform_returns_the_message(
 
 POISON = {
     "": "not JSON",
-    "[]": "JSON object",
+    "[]": "expected an object",
     '{"tableName":"t"}': '"files"',
     body(files=["s3://b/f", "s3://other/f"]): "bucket other is not among those",
-    body(sparkConf={"spark.executor.cores": [4]}): '"sparkConf" must be a map of texts',
-    body(platformSpec=[]): '"platformSpec" must be a map of texts',
-    body(className=[1]): '"className" must be text',
+    body(sparkConf={"spark.executor.cores": [4]}): "sparkConf['spark.executor.cores']",
+    body(platformSpec=[]): '"platformSpec" is [] (expected an object)',
+    body(className=[1]): '"className" is [1] (expected text)',
     body(sparkConf={"spark.jars": "s3://b/evil.jar"}): "may not set 'spark.jars'",
     body(sparkConf={"spark.driver.extraJavaOptions": "-Dx"}): "only what sizes a job",
     body(sparkConf={"spark.executorEnv.PYTHONPATH": "x"}): "only what sizes a job",

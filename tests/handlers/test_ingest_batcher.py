@@ -11,7 +11,7 @@ import pytest
 from sleeper.errors import UnavailableError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
-from sleeper.jobs.ingest_job import ingest_job_from_message
+from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.jobs.queue import MESSAGE_BYTES_MAX, Message, QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.file_requests import LocalFileRequests
@@ -55,7 +55,7 @@ def create(aws: Lambda) -> dict[str, int]:
 
 def jobs_sent(instance: Instance) -> list[tuple[str, tuple[str, ...]]]:
     messages = instance.jobs.queue(QueueName.INGEST).receive(10)
-    jobs = (ingest_job_from_message(m.body, m.message_id) for m in messages)
+    jobs = (INGEST_JOBS.parse(m.body, m.message_id) for m in messages)
     return [(job.id, job.files) for job in jobs]
 
 
@@ -105,11 +105,11 @@ def test_a_function_that_died_after_sending_sends_the_same_job_again(
 NEVER = {
     "": "not JSON",
     "[" * 100_000: "not JSON",
-    "[]": "JSON object",
+    "[]": "expected an object",
     '{"tableName":"t"}': '"files"',
     '{"files":["a.parquet"]}': '"tableName" or "tableId" is missing',
-    submission("a\0.parquet"): "a path has a character that is no text",
-    submission("a.parquet", tableName="t\0"): '"tableName" has a character that is no text',
+    submission("a\0.parquet"): '"files[0]" is',
+    submission("a.parquet", tableName="t\0"): '"tableName" is',
     submission("a.parquet", tableName="unknown"): "'unknown'",
     submission("a.parquet", tableName="unknown" * 10_000): "unknownunknown",
     submission("a.parquet", tableName=None, tableId="0a1b2c3d"): "0a1b2c3d",

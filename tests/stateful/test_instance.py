@@ -45,7 +45,7 @@ from sleeper.garbage_collection.service import (
 from sleeper.ingest.run import IngestProgress
 from sleeper.ingest.service import ingest_paths, ingest_rows, run_ingest_job, submit_ingest
 from sleeper.instance import Instance
-from sleeper.jobs.ingest_job import ingest_job_from_message
+from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.jobs.queue import QueueName
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.query.request import Query
@@ -326,7 +326,7 @@ class InstanceMachine(RuleBasedStateMachine):
         if queue == "ingest" and json.loads(body)["id"] not in self.file_jobs():
             return
         run: Callable[[Instance], Any] = {
-            "ingest": lambda i: run_ingest_job(i, ingest_job_from_message(body, "m")),
+            "ingest": lambda i: run_ingest_job(i, INGEST_JOBS.parse(body, "m")),
             "compaction": lambda i: run_compaction_message(i, body),
             "splitting": lambda i: run_split_message(i, body),
         }[queue]

@@ -216,7 +216,7 @@ def files_are_taken_in(user: AwsUser) -> list[pa.Table]:
 
 BAD: dict[str, tuple[str, str]] = {
     "no JSON": ("hello", "not JSON"),
-    "no files": ('{"tableName":"events"}', '"files" must be a list'),
+    "no files": ('{"tableName":"events"}', '"files" is missing'),
     "no table": ('{"files":["uploads/in/0.parquet"]}', '"tableId" is missing'),
     "unknown table": (
         '{"tableName":"unknown","files":["uploads/in/0.parquet"]}',

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sleeper.bulk_export.run import parse_bulk_export_job
-from sleeper.bulk_import.start import spark_request_from_message
+from sleeper.bulk_export.run import EXPORT_JOBS
+from sleeper.bulk_import.start import parse_spark_request
 from sleeper.compaction.job import compaction_job_from_json
 from sleeper.datafiles.arrow import arrow_schema
-from sleeper.jobs.file_requests import submission_from_message
-from sleeper.jobs.ingest_job import ingest_job_from_message
+from sleeper.jobs.file_requests import SUBMISSIONS
+from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.partitions.json import region_from_json
 from sleeper.properties import deployed
 from sleeper.properties.deployed import DEPLOYED_QUEUES, DeployedBucket, DeployedTable
@@ -56,10 +56,10 @@ def _commit(body: str) -> None:
 _READERS: dict[str, Callable[[str], Any]] = {
     "Schema JSON": schema_from_json,
     "Regions and ranges": lambda body: region_from_json(_schema(), json.loads(body)),
-    "Ingest messages": lambda body: ingest_job_from_message(body, "default"),
-    "Bulk import messages": spark_request_from_message,
-    "Ingest batcher messages": submission_from_message,
-    "Bulk export messages": lambda body: parse_bulk_export_job(body, "default"),
+    "Ingest messages": lambda body: INGEST_JOBS.parse(body, "default"),
+    "Bulk import messages": parse_spark_request,
+    "Ingest batcher messages": lambda body: SUBMISSIONS.parse(body, "default"),
+    "Bulk export messages": lambda body: EXPORT_JOBS.parse(body, "default"),
     "Query messages": _query,
     "Results destinations": lambda body: results_destination_from_json(json.loads(body)),
     "Leaf query messages": _leaf_query,

@@ -30,7 +30,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import AWS_PREFIX, Instance, Jobs, Queries, Storage, Tables
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.file_requests import FIRST_MESSAGE_ID
-from sleeper.jobs.ingest_job import body_with_id
+from sleeper.jobs.ingest_job import add_id
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.spark_platform import PlatformName, SparkPlatform
 from sleeper.properties.declaration import Property
@@ -261,7 +261,7 @@ def body_rewriter(name: QueueName) -> BodyRewriter:
         return rewrite_query_body
     if name in _ID_MEMBERS:
         member = _ID_MEMBERS[name]
-        return lambda body, message_id, _sender: body_with_id(body, member, message_id)
+        return lambda body, message_id, _sender: add_id(body, member, message_id)
     return lambda body, _message_id, _sender: body
 
 

@@ -3,15 +3,15 @@
 import json
 import logging
 import re
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 from sleeper.errors import DataError, InvalidRequestError, NotFoundError
-from sleeper.jobs.ingest_job import optional_text, parse_object
-from sleeper.json_codec import JsonCodec
+from sleeper.jobs.ingest_job import MessageCodec
+from sleeper.json_codec import JsonCodec, Member, parse_json
+from sleeper.lenient_json import LenientText, OptionalText
 from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Region
 from sleeper.statestore.store import StateStore
@@ -69,11 +69,10 @@ class ExportFolder:
     def read_json(self, name: str) -> Any:
         """Returns the object's JSON, None if there is no object. DataError if it is not JSON."""
         try:
-            return json.loads(self.root.read(self.path(name)))
+            text = self.root.read(self.path(name))
         except NotFoundError:
             return None
-        except ValueError as error:
-            raise DataError(f"{self.path(name)} is not JSON: {error}") from error
+        return parse_json(text, self.path(name), DataError)
 
 
 def read_finished_export(folder: ExportFolder) -> BulkExportResult | None:
@@ -130,52 +129,27 @@ def _map_in_threads(
         executor.shutdown(cancel_futures=True)
 
 
-_WHAT = "bulk export message"
 # The id is also a folder's name.
 _EXPORT_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
 class BulkExportJob:
-    """The export of a table, given by `table_name` or `table_id`, under an id."""
+    """The export of a table, given by `table_name` or `table_id`, under an id.
 
-    id: str
-    table_name: str | None = None
-    table_id: str | None = None
-
-    def to_message(self) -> str:
-        """Returns the message's body."""
-        raw = {"exportId": self.id}
-        if self.table_name is not None:
-            raw["tableName"] = self.table_name
-        if self.table_id is not None:
-            raw["tableId"] = self.table_id
-        return json.dumps(raw, separators=(",", ":"))
-
-
-def new_export_id() -> str:
-    """Returns a new id for an export without one."""
-    return uuid.uuid4().hex
-
-
-def check_export_id(export_id: str) -> str:
-    """Returns the id. InvalidRequestError if it is not a valid folder name."""
-    if not _EXPORT_ID.fullmatch(export_id):
-        raise InvalidRequestError(
-            f"export id {export_id[:200]!r}: expected at most 128 letters, digits, '-', '_' or '.'"
-        )
-    return export_id
-
-
-def parse_bulk_export_job(body: str, message_id: str) -> BulkExportJob:
-    """Parses a message. The default export id is the message's id; ignores unknown members.
-
-    InvalidRequestError names the invalid member.
+    InvalidRequestError if the id is not a valid folder name.
     """
-    raw = parse_object(body, _WHAT)
-    export_id, table_name, table_id = (
-        optional_text(raw, member, _WHAT) for member in ("exportId", "tableName", "tableId")
-    )
-    if table_name is None and table_id is None:
-        raise InvalidRequestError(f'{_WHAT}: "tableName" or "tableId" is missing')
-    return BulkExportJob(check_export_id(export_id or message_id), table_name, table_id)
+
+    id: Annotated[LenientText, Member("exportId")]
+    table_name: OptionalText = None
+    table_id: OptionalText = None
+
+    def __post_init__(self) -> None:
+        if not _EXPORT_ID.fullmatch(self.id):
+            raise InvalidRequestError(
+                f"export id {self.id[:200]!r}: expected at most 128 letters, digits, '-', '_' or "
+                "'.'"
+            )
+
+
+EXPORT_JOBS = MessageCodec(BulkExportJob, "bulk export message", "exportId")

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sleeper.bulk_export.run import (
+    EXPORT_JOBS,
     BulkExportJob,
     BulkExportResult,
     ExportFolder,
-    check_export_id,
-    new_export_id,
-    parse_bulk_export_job,
     plan_export,
     read_finished_export,
     write_export,
@@ -20,6 +18,7 @@ from sleeper.bulk_export.run import (
 from sleeper.errors import DataError, InvalidRequestError, StateMovedOnError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, JobRunRef
+from sleeper.jobs.ingest_job import new_job_id
 from sleeper.jobs.queue import Message
 from sleeper.partitions.region import Region
 from sleeper.query.engine import QueryEngine
@@ -47,7 +46,7 @@ def export_table(
     NotFoundError if the table does not exist.
     """
     instance.tables.index.find(table_name)
-    job = BulkExportJob(check_export_id(export_id or new_export_id()), table_name)
+    job = BulkExportJob(export_id or new_job_id(), table_name)
     with record_task(instance, JobKind.BULK_EXPORT) as (task_id, done):
         root = instance.storage.exports() if output is None else _open_root(instance, str(output))
         result = _run(instance, job, root, task_id)
@@ -60,7 +59,7 @@ def run_bulk_export_message(
 ) -> BulkExportResult:
     """Runs the export of a message. Records an invalid message as rejected under its own id."""
     try:
-        job = parse_bulk_export_job(message.body, message.message_id)
+        job = EXPORT_JOBS.parse(message.body, message.message_id)
     except InvalidRequestError as error:
         track_run(instance, JobKind.BULK_EXPORT, TableId(""), message.message_id).reject(error)
         raise

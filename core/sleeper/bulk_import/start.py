@@ -8,19 +8,13 @@ platform starts nothing twice. The driver records the rest in the tracker.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
 from sleeper.bulk_import.watch import AcceptedRun, BulkImportRuns, open_platform
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, JobRunRef
-from sleeper.jobs.ingest_job import (
-    body_with_id,
-    ingest_job_from_message,
-    optional_text,
-    parse_object,
-    text_of,
-)
+from sleeper.jobs.ingest_job import INGEST_JOBS, add_id
 from sleeper.jobs.queue import Message
 from sleeper.jobs.spark_platform import (
     PlatformJob,
@@ -29,6 +23,8 @@ from sleeper.jobs.spark_platform import (
     spark_settings,
 )
 from sleeper.jobs.status import JobState
+from sleeper.json_codec import JsonCodec, Member, camel_case
+from sleeper.lenient_json import LenientText, OptionalText
 from sleeper.properties.deployed import CONFIG_BUCKET
 from sleeper.properties.instance import REGION
 from sleeper.runs.tracking import RunTracker, find_job_table, parse_file_job
@@ -99,11 +95,11 @@ def platform_job(
 
     InvalidRequestError if the message has settings or files that are not allowed.
     """
-    for file in ingest_job_from_message(message.body, message.message_id).files:
+    for file in INGEST_JOBS.parse(message.body, message.message_id).files:
         instance.storage.sources.open(file)
-    request = spark_request_from_message(message.body)
+    request = parse_spark_request(message.body)
     settings = spark_settings(name, instance.properties(), request.spark_conf)
-    body = body_with_id(message.body, "id", message.message_id)
+    body = add_id(message.body, "id", message.message_id)
     where = BulkImportRuns(instance, name).keep_message(run.run_id, body)
     arguments = (instance.where, where, "--sent-ms", str(message.sent_ms), "--run-id", run.run_id)
     return PlatformJob(
@@ -131,34 +127,21 @@ def _extra(run: JobRunRef) -> dict[str, str]:
     return {"table": run.table_id, "job_id": run.job_id}
 
 
-_WHAT = "bulk import message"
+Settings = Annotated[Mapping[str, LenientText], Member(optional=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class SparkRequest:
     """The optional members of the message in addition to those of an ingest job."""
 
-    platform_spec: Mapping[str, str] = field(default_factory=dict)
-    spark_conf: Mapping[str, str] = field(default_factory=dict)
-    class_name: str | None = None
+    platform_spec: Settings = field(default_factory=dict)
+    spark_conf: Settings = field(default_factory=dict)
+    class_name: OptionalText = None
 
 
-def spark_request_from_message(body: str) -> SparkRequest:
+_REQUESTS = JsonCodec(SparkRequest, camel_case)
+
+
+def parse_spark_request(body: str) -> SparkRequest:
     """Parses a message. InvalidRequestError names the invalid member."""
-    raw = parse_object(body, _WHAT)
-    class_name = optional_text(raw, "className", _WHAT)
-    return SparkRequest(_texts(raw, "platformSpec"), _texts(raw, "sparkConf"), class_name)
-
-
-def _texts(raw: Mapping[str, Any], member: str) -> Mapping[str, str]:
-    """Returns a map of texts without its null members."""
-    texts = raw.get(member)
-    if texts is None:
-        return {}
-    if not isinstance(texts, dict):
-        raise InvalidRequestError(f'{_WHAT}: "{member}" must be a map of texts')
-    return {
-        name: text_of(value, f'{_WHAT}: "{member}" must be a map of texts: {name[:200]!r}')
-        for name, value in texts.items()
-        if value is not None
-    }
+    return _REQUESTS.parse(body, "bulk import message")

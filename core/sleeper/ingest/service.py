@@ -25,7 +25,7 @@ from sleeper.ingest.run import (
 )
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep
-from sleeper.jobs.ingest_job import IngestJob, new_job_id
+from sleeper.jobs.ingest_job import INGEST_JOBS, IngestJob, new_job_id
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.properties.instance import SORT_MEMORY_BYTES
 from sleeper.properties.table import (
@@ -88,7 +88,7 @@ def submit_ingest(
         tuple(map(instance.storage.sources.job_name, paths)),
         table_id=ref.id,
     )
-    instance.jobs.queue(QueueName.INGEST).send(job.to_message())
+    instance.jobs.queue(QueueName.INGEST).send(INGEST_JOBS.format(job))
     event = JobEvent(
         ref.id,
         job.id,

@@ -8,8 +8,8 @@ from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.ingest_batcher.plan import BatchJob, batch_limits, create_batches
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, new_run_id
-from sleeper.jobs.file_requests import FileRequest, Submission, submission_from_message
-from sleeper.jobs.ingest_job import IngestJob
+from sleeper.jobs.file_requests import SUBMISSIONS, FileRequest, Submission
+from sleeper.jobs.ingest_job import INGEST_JOBS, IngestJob
 from sleeper.jobs.queue import Message, QueueName
 from sleeper.properties.table import BATCHER_QUEUE, IngestQueue
 from sleeper.runs.tracking import track_run, unknown_table_id
@@ -34,7 +34,7 @@ def submit_to_batcher(instance: Instance, name: str, files: Sequence[str]) -> in
     """
     ref = instance.tables.index.find(name)
     if QueueName.INGEST_BATCHER in instance.jobs.queues:
-        body = Submission(tuple(files), None, ref.id).to_message()
+        body = SUBMISSIONS.format(Submission(tuple(files), table_id=ref.id))
         instance.jobs.queue(QueueName.INGEST_BATCHER).send(body)
         return len(files)
     return _keep(instance, ref, new_run_id(), files, instance.clock())
@@ -48,8 +48,8 @@ def receive_batch_message(instance: Instance, message: Message) -> int:
     """
     table_id, message_id = TableId(""), message.message_id
     try:
-        submission = submission_from_message(message.body)
-        message_id = submission.message_id or message_id
+        submission = SUBMISSIONS.parse(message.body, message_id)
+        message_id = submission.first_message_id or message_id
         table_id = unknown_table_id(submission.table_name, submission.table_id)
         ref = find_table(instance.tables.index, submission.table_name, submission.table_id)
         table_id = ref.id
@@ -67,7 +67,7 @@ def create_ingest_batches(instance: Instance, ref: TableRef) -> list[BatchJob]:
     queue = _QUEUES[properties.get(BATCHER_QUEUE)] if has_platforms else QueueName.INGEST
 
     def send(job: BatchJob) -> None:
-        body = IngestJob(job.id, job.files, table_id=job.table_id).to_message()
+        body = INGEST_JOBS.format(IngestJob(job.id, job.files, table_id=job.table_id))
         instance.jobs.queue(queue).send(body)
         kind = JobKind.INGEST if queue is QueueName.INGEST else JobKind.BULK_IMPORT
         instance.jobs.tracker.record(

@@ -1,18 +1,18 @@
 """The ingest batcher's requests: files that wait for a job, their message and their store."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from sleeper.jobs.ingest_job import check_id, check_message_size, parse_files_message
+from sleeper.jobs.ingest_job import MessageCodec, MessageId
+from sleeper.json_codec import Member
+from sleeper.lenient_json import LenientText, OptionalText
 from sleeper.tables import TableId
 
 FILES_PER_JOB_MAX = 100
 """The number of requests that can be assigned at once, the limit of DynamoDB's transactions."""
 FIRST_MESSAGE_ID = "firstMessageId"
 """The member of a redriven message with its original message id."""
-_WHAT = "ingest batcher message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +67,15 @@ class FileRequests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """Files of a table with a name or an id.
+    """Files of a table with a name or an id (docs/formats.md, "Ingest batcher messages").
 
-    `message_id` is the original id of a redriven message.
+    `first_message_id` is the id of the message, or that of the message before a redrive.
     """
 
-    files: tuple[str, ...]
-    table_name: str | None
-    table_id: str | None
-    message_id: str | None = None
-
-    def to_message(self) -> str:
-        """Returns the message's body. InvalidRequestError if it is too large."""
-        raw: dict[str, object] = {"files": list(self.files)}
-        if self.table_name is not None:
-            raw["tableName"] = self.table_name
-        if self.table_id is not None:
-            raw["tableId"] = self.table_id
-        body = json.dumps(raw, separators=(",", ":"))
-        check_message_size(body, _WHAT)
-        return body
+    files: tuple[LenientText, ...]
+    table_name: OptionalText = None
+    table_id: OptionalText = None
+    first_message_id: Annotated[MessageId | None, Member(optional=True)] = None
 
 
-def submission_from_message(body: str) -> Submission:
-    """Parses a message (docs/formats.md, "Ingest batcher messages"). Ignores unknown members.
-
-    InvalidRequestError names an invalid member.
-    """
-    parsed = parse_files_message(body, _WHAT, FIRST_MESSAGE_ID)
-    check_id(parsed.id or "", f'{_WHAT}: "{FIRST_MESSAGE_ID}"')
-    return Submission(parsed.files, parsed.table_name, parsed.table_id, parsed.id)
+SUBMISSIONS = MessageCodec(Submission, "ingest batcher message", FIRST_MESSAGE_ID)

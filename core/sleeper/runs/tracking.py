@@ -9,7 +9,7 @@ from sleeper.clock import Clock
 from sleeper.errors import InvalidRequestError, NotFoundError, SleeperError
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobRunRef, JobStep, new_run_id
-from sleeper.jobs.ingest_job import IngestJob, ingest_job_from_message
+from sleeper.jobs.ingest_job import INGEST_JOBS, IngestJob
 from sleeper.jobs.queue import Message
 from sleeper.jobs.tracker import JobTracker
 from sleeper.statestore.fold import APPLIED_ID_DAYS, DAY_MS
@@ -146,7 +146,7 @@ def parse_file_job(instance: Instance, message: Message, kind: JobKind) -> Inges
     dead letters): its commit could not be recognized as a repetition.
     """
     try:
-        job = ingest_job_from_message(message.body, message.message_id)
+        job = INGEST_JOBS.parse(message.body, message.message_id)
         instance.storage.sources.check_message(job.files)
     except InvalidRequestError as error:
         track_run(instance, kind, _UNKNOWN_TABLE, message.message_id).reject(error)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sleeper.bulk_import.run import BulkImportResult, Cluster, OnStage
 from sleeper.bulk_import.service import bulk_import_paths, run_bulk_import_message
-from sleeper.bulk_import.start import spark_request_from_message
+from sleeper.bulk_import.start import parse_spark_request
 from sleeper.errors import InvalidRequestError, SleeperError, classify_error
 from sleeper.instance import Instance
 from sleeper.jobs.process import interrupted_by_sigterm
@@ -59,7 +59,7 @@ def run_message(
 ) -> BulkImportResult:
     """Runs a message's job on the Spark of spark-submit."""
     job_id = _read_job_id(body)
-    spark_request_from_message(body)
+    parse_spark_request(body)
     message = Message(job_id, body, "", 1, sent_ms)
     with ExitStack() as stack:
 

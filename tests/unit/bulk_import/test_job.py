@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sleeper.bulk_import.start import SparkRequest, spark_request_from_message
+from sleeper.bulk_import.start import SparkRequest, parse_spark_request
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.spark_platform import PlatformName, spark_settings
 from sleeper.properties.deployment import SPARK_ON_CLUSTERS, SPARK_ON_SERVERLESS
@@ -20,8 +20,8 @@ def test_spark_members_are_optional() -> None:
         "platformSpec": {"sleeper.bulk.import.emr.max.executors": "20"},
         "sparkConf": {"spark.executor.memory": "8g"},
     }
-    assert spark_request_from_message(json.dumps(job)) == SparkRequest()
-    assert spark_request_from_message(json.dumps(job | more)) == SparkRequest(
+    assert parse_spark_request(json.dumps(job)) == SparkRequest()
+    assert parse_spark_request(json.dumps(job | more)) == SparkRequest(
         more["platformSpec"],  # type: ignore[arg-type]
         more["sparkConf"],  # type: ignore[arg-type]
         "sleeper.Main",
@@ -32,15 +32,15 @@ def test_spark_members_are_optional() -> None:
     ("body", "message"),
     [
         ("nothing", "is not JSON"),
-        ("[]", "must be a JSON object"),
-        ('{"sparkConf":{"a":[1]}}', '"sparkConf" must be a map of texts'),
-        ('{"platformSpec":"a"}', '"platformSpec" must be a map of texts'),
-        ('{"className":[]}', '"className" must be text'),
+        ("[]", r"it is \[\] \(expected an object\)"),
+        ('{"sparkConf":{"a":[1]}}', r'"sparkConf\[.a.\]" is \[1\] \(expected text\)'),
+        ('{"platformSpec":"a"}', r'"platformSpec" is .a. \(expected an object\)'),
+        ('{"className":[]}', r'"className" is \[\] \(expected text\)'),
     ],
 )
 def test_error_names_the_invalid_member(body: str, message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
-        spark_request_from_message(body)
+        parse_spark_request(body)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from sleeper.datafiles.sources.files import Rejects
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError, UnavailableError
 from sleeper.ingest.run import IngestProgress, IngestTable, ingest_batches, ingest_files
-from sleeper.jobs.ingest_job import IngestJob, ingest_job_from_message
+from sleeper.jobs.ingest_job import INGEST_JOBS, IngestJob
 from sleeper.local.state_store import open_state_store
 from sleeper.partitions.partition import tree_from_split_points
 from sleeper.schema.json import schema_to_json
@@ -189,10 +189,10 @@ def test_batches_may_come_from_a_generator(table: IngestTable) -> None:
 
 
 def test_messages_follow_the_specification() -> None:
-    job = ingest_job_from_message('{"tableName":"t","files":["b/k.parquet"],"extra":1}', "m1")
+    job = INGEST_JOBS.parse('{"tableName":"t","files":["b/k.parquet"],"extra":1}', "m1")
     assert job == IngestJob("m1", ("b/k.parquet",), table_name="t")
-    assert ingest_job_from_message(job.to_message(), "m2") == job
-    by_id = ingest_job_from_message('{"id":"j","tableId":"0a","files":["x"]}', "m")
+    assert INGEST_JOBS.parse(INGEST_JOBS.format(job), "m2") == job
+    by_id = INGEST_JOBS.parse('{"id":"j","tableId":"0a","files":["x"]}', "m")
     assert by_id == IngestJob("j", ("x",), table_id="0a")
 
 
@@ -200,16 +200,16 @@ def test_messages_follow_the_specification() -> None:
     ("body", "reason"),
     [
         ("{", "not JSON"),
-        ("[]", "JSON object"),
+        ("[]", "expected an object"),
         (json.dumps({"tableName": "t"}), '"files"'),
         (json.dumps({"tableName": "t", "files": "x"}), '"files"'),
         (json.dumps({"files": ["x"]}), '"tableName" or "tableId"'),
-        (json.dumps({"id": {}, "tableName": "t", "files": ["x"]}), '"id" must be text'),
+        (json.dumps({"id": {}, "tableName": "t", "files": ["x"]}), r'"id" is {} \(expected text\)'),
     ],
 )
 def test_invalid_message_is_refused_with_its_reason(body: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
-        ingest_job_from_message(body, "m1")
+        INGEST_JOBS.parse(body, "m1")
 
 
 def test_rejects_are_durable_before_the_commit(

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sleeper.bulk_export.run import parse_bulk_export_job
-from sleeper.bulk_import.start import spark_request_from_message
+from sleeper.bulk_export.run import EXPORT_JOBS
+from sleeper.bulk_import.start import parse_spark_request
 from sleeper.errors import InvalidRequestError, SleeperError
-from sleeper.jobs.file_requests import submission_from_message
-from sleeper.jobs.ingest_job import ingest_job_from_message
+from sleeper.jobs.file_requests import SUBMISSIONS
+from sleeper.jobs.ingest_job import INGEST_JOBS
 from sleeper.jobs.spark_platform import PlatformName, spark_settings
 from sleeper.properties.java_text import read_properties_text
 from sleeper.properties.values import (
@@ -26,16 +26,16 @@ INSTANCE = instance_properties({"sleeper.id": "a"})
 
 
 def _start_bulk_import(body: str) -> object:
-    job = ingest_job_from_message(body, "m")
-    request = spark_request_from_message(body)
+    job = INGEST_JOBS.parse(body, "m")
+    request = parse_spark_request(body)
     return job, spark_settings(PlatformName.EMR_SERVERLESS, INSTANCE, request.spark_conf)
 
 
 PARSERS: dict[str, Callable[[str], object]] = {
-    "ingest": lambda body: ingest_job_from_message(body, "m"),
-    "ingest batcher": submission_from_message,
+    "ingest": lambda body: INGEST_JOBS.parse(body, "m"),
+    "ingest batcher": lambda body: SUBMISSIONS.parse(body, "m"),
     "bulk import": _start_bulk_import,
-    "bulk export": lambda body: parse_bulk_export_job(body, "m"),
+    "bulk export": lambda body: EXPORT_JOBS.parse(body, "m"),
     "instance properties": instance_properties_from_text,
     "table properties": lambda text: table_properties_from_text(text, INSTANCE),
     "properties": read_properties_text,
@@ -45,16 +45,16 @@ MESSAGES = tuple(PARSERS)[:4]
 
 def test_message_without_files_is_an_empty_job() -> None:
     body = '{"id":"j","tableName":"t","files":[]}'
-    assert ingest_job_from_message(body, "m").files == ()
-    assert submission_from_message(body).files == ()
+    assert INGEST_JOBS.parse(body, "m").files == ()
+    assert SUBMISSIONS.parse(body, "m").files == ()
 
 
 def test_numbers_and_booleans_are_read_as_text() -> None:
     body = '{"id":7,"tableName":5.0,"files":["b/k"],"className":true}'
-    job = ingest_job_from_message(body, "m")
+    job = INGEST_JOBS.parse(body, "m")
     assert (job.id, job.table_name) == ("7", "5")
-    assert spark_request_from_message(body).class_name == "true"
-    export = parse_bulk_export_job('{"exportId":12,"tableId":12345678}', "m")
+    assert parse_spark_request(body).class_name == "true"
+    export = EXPORT_JOBS.parse('{"exportId":12,"tableId":12345678}', "m")
     assert (export.id, export.table_id) == ("12", "12345678")
 
 
@@ -67,7 +67,7 @@ def test_spark_settings_may_be_numbers_and_booleans() -> None:
         "spark.driver.memory": "2g",
     }
     body = json.dumps({"sparkConf": conf, "platformSpec": {"a": 1, "b": False, "c": None}})
-    request = spark_request_from_message(body)
+    request = parse_spark_request(body)
     assert request.spark_conf == {
         "spark.executor.cores": "8",
         "spark.executor.instances": "3",
@@ -81,10 +81,12 @@ def test_spark_settings_may_be_numbers_and_booleans() -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "1e999", "[1]", "{}"])
 def test_values_other_than_text_are_refused(value: str) -> None:
-    with pytest.raises(InvalidRequestError, match='"id" must be text'):
-        ingest_job_from_message(f'{{"id":{value},"tableName":"t","files":[]}}', "m")
-    with pytest.raises(InvalidRequestError, match='"sparkConf" must be a map of texts'):
-        spark_request_from_message(f'{{"sparkConf":{{"spark.a":{value}}}}}')
+    with pytest.raises(InvalidRequestError, match=r'"id" is .* \(expected text\)'):
+        INGEST_JOBS.parse(f'{{"id":{value},"tableName":"t","files":[]}}', "m")
+    with pytest.raises(
+        InvalidRequestError, match=r'"sparkConf\[.spark.a.\]" is .* \(expected text\)'
+    ):
+        parse_spark_request(f'{{"sparkConf":{{"spark.a":{value}}}}}')
 
 
 @pytest.mark.parametrize("kind", MESSAGES)

@@ -9,7 +9,7 @@ import pytest
 
 from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.ingest_batcher.plan import BatchJob, BatchLimits, create_batches
-from sleeper.jobs.file_requests import FileRequest, FileRequests, submission_from_message
+from sleeper.jobs.file_requests import SUBMISSIONS, FileRequest, FileRequests
 from sleeper.local.file_requests import LocalFileRequests
 from sleeper.local.folder import create_instance_folder
 from sleeper.tables import TableId
@@ -141,13 +141,13 @@ def test_requests_are_assigned_all_or_none(store: FileRequests) -> None:
     ("body", "reason"),
     [
         ("{", "not JSON"),
-        ("[]", "must be a JSON object"),
-        ('{"tableName":"t"}', '"files" must be a list'),
-        ('{"tableName":"t","files":{}}', '"files" must be a list'),
+        ("[]", r"it is \[\] \(expected an object\)"),
+        ('{"tableName":"t"}', r'"files" is missing \(expected a list\)'),
+        ('{"tableName":"t","files":{}}', r'"files" is {} \(expected a list\)'),
         ('{"files":["a/b"]}', '"tableName" or "tableId" is missing'),
-        ('{"tableName":[7],"files":["a/b"]}', '"tableName" must be text'),
+        ('{"tableName":[7],"files":["a/b"]}', r'"tableName" is \[7\] \(expected text\)'),
     ],
 )
 def test_an_invalid_message_is_rejected_with_its_reason(body: str, reason: str) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
-        submission_from_message(body)
+        SUBMISSIONS.parse(body, "m")

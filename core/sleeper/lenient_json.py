@@ -1,0 +1,61 @@
+"""Values in the messages of clients, read as leniently as Gson reads them.
+
+Format: docs/formats.md, "Message conventions". Each function converts a value in JSON;
+MismatchError states the expected value.
+"""
+
+import math
+import re
+from typing import Annotated, Any
+
+from sleeper.json_codec import Conversion, Member, MismatchError
+
+# A float holds every whole number up to here exactly.
+_EXACT_MAX = 2**53
+_WHOLE_NUMBER = re.compile(r"([+-]?[0-9]{1,40})(\.0{0,40})?")
+_FLAGS = {"true": True, "false": False}
+
+
+def is_unicode(text: str) -> bool:
+    """Returns whether the text has no unpaired surrogate, which UTF-8 cannot encode."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def to_text(raw: Any) -> str:
+    """Returns text that a path, name or key can have, also of `5.0` or `true`."""
+    match raw:
+        case str() if "\0" in raw or not is_unicode(raw):
+            raise MismatchError(raw, "Unicode text without NUL")
+        case str():
+            return raw
+        case bool():
+            return str(raw).lower()
+        case int():
+            return str(raw)
+        case float() if math.isfinite(raw):
+            return str(int(raw)) if raw.is_integer() else repr(raw)
+    raise MismatchError(raw, "text")
+
+
+def to_whole_number(raw: Any) -> int:
+    """Returns the number, also of `5.0`, `"5"` or `"5.0"`."""
+    if isinstance(raw, float) and raw.is_integer() and abs(raw) <= _EXACT_MAX:
+        return int(raw)
+    if isinstance(raw, str) and (match := _WHOLE_NUMBER.fullmatch(raw)):
+        return int(match[1])
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return raw
+    raise MismatchError(raw, "a whole number")
+
+
+def to_flag(raw: Any) -> bool:
+    """Returns the flag, also of text in any case."""
+    flag = _FLAGS.get(raw.lower()) if isinstance(raw, str) else raw
+    if not isinstance(flag, bool):
+        raise MismatchError(raw, "true or false")
+    return flag
+
+
+LenientText = Annotated[str, Conversion(to_text)]
+OptionalText = Annotated[LenientText | None, Member(optional=True)]
+LenientFlag = Annotated[bool, Conversion(to_flag), Member(optional=True)]
