@@ -2,7 +2,6 @@
 
 import base64
 import json
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -219,19 +218,18 @@ def test_too_many_queries_on_a_connection_are_refused(server: Serving) -> None:
 
 
 def test_a_waiting_query_sends_keep_alive_frames(numbers: Instance) -> None:
-    endless = {"statement": "SELECT count(*) FROM generate_series(1, 1000000000000)"}
-    limits = ServerLimits(queries_max=1, seconds_max=2, keep_alive_seconds=0.3)
-    with serving(numbers, limits) as slow, slow.live() as live:
-        busy = threading.Thread(target=slow.post, args=("/sql", endless))
-        busy.start()
-        time.sleep(0.5)
+    limits = ServerLimits(queries_max=1, keep_alive_seconds=0.1)
+    with serving(numbers, limits) as slow, slow.live(max_queue=1) as busy, slow.live() as live:
+        busy.send(query(0, WIDE_ROWS, tableName="wide"))
+        # With its first frame it has the slot, and keeps it until the rest is read.
+        busy.recv(timeout=30)
         live.send(query(0, 3))
-        frames = frames_of(live, seconds=10)
-        busy.join()
-    assert frames[0] == {"message": "rows", "queryId": "q", "rows": []}
-    assert frames[1] == frames[0]
-    said = [f["message"] for f in frames if f.get("rows") != []]
-    assert said == ["rows", "completed"]
+        for _ in range(2):
+            frame = json.loads(live.recv(timeout=30))
+            assert frame == {"message": "rows", "queryId": "q", "rows": []}
+        frames_of(busy)
+        frames = frames_of(live)
+    assert [f["message"] for f in frames if f.get("rows") != []] == ["rows", "completed"]
     assert ids_in(frames) == [0, 1, 2]
 
 
