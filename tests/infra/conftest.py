@@ -1,11 +1,36 @@
-"""One synthesis of the example for all tests of a process: it takes seconds."""
+"""Syntheses that tests of several files read: each takes seconds."""
 
 import pytest
 
-from tests.infra.synthesis import Synthesis, synthesise
+from sleeper.properties.instance import OptionalStack
+from tests.infra.synthesis import PLATFORM_STACKS, Synthesis, synthesise
 
 
 @pytest.fixture(scope="session")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
     """The templates of `docs/examples/deploy`."""
     return synthesise(tmp_path_factory.mktemp("cdk") / "out")
+
+
+@pytest.fixture(scope="session")
+def platforms(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    """The templates of all platforms of bulk imports, and of bulk export."""
+    folder = tmp_path_factory.mktemp("platforms")
+    file = folder / "instance.properties"
+    file.write_text(
+        f"sleeper.id=example\nsleeper.optional.stacks={','.join(PLATFORM_STACKS.values())}\n"
+        "sleeper.ingest.source.bucket=my-bucket\n"
+    )
+    return synthesise(folder / "out", file)
+
+
+@pytest.fixture(scope="session")
+def with_athena(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
+    """The templates of an instance that Athena queries."""
+    folder = tmp_path_factory.mktemp("athena")
+    file = folder / "instance.properties"
+    file.write_text(
+        f"sleeper.id=Lake.1\nsleeper.optional.stacks={OptionalStack.ATHENA.value}\n"
+        "sleeper.athena.spill.bucket.ageoff.days=3\nsleeper.athena.handler.memory.mb=3008\n"
+    )
+    return synthesise(folder / "out", file)

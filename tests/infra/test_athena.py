@@ -1,26 +1,8 @@
 """The stack for Athena, which is deployed if the properties name it."""
 
-import subprocess
-import sys
-from pathlib import Path
-
-import pytest
-
-from sleeper.properties.instance import OptionalStack
-from tests.infra.synthesis import Resource, Synthesis, as_list, synthesise
+from tests.infra.synthesis import Resource, Synthesis, as_list
 
 SPILL = "sleeper-lake-1-athena-spill-"
-
-
-@pytest.fixture(scope="module")
-def with_athena(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    folder = tmp_path_factory.mktemp("athena")
-    file = folder / "instance.properties"
-    file.write_text(
-        f"sleeper.id=Lake.1\nsleeper.optional.stacks={OptionalStack.ATHENA.value}\n"
-        "sleeper.athena.spill.bucket.ageoff.days=3\nsleeper.athena.handler.memory.mb=3008\n"
-    )
-    return synthesise(folder / "out", file)
 
 
 def resources(with_athena: Synthesis, kind: str) -> dict[str, Resource]:
@@ -89,12 +71,3 @@ def test_the_bucket_and_the_catalog_are_properties(with_athena: Synthesis) -> No
     (written,) = with_athena.properties("Custom::SleeperProperties")
     assert written["Deployed"]["sleeper.athena.catalog"] == "sleeper_lake_1"
     assert SPILL in str(written["Deployed"]["sleeper.athena.spill.bucket"])
-
-
-def test_cfn_lint_finds_nothing(with_athena: Synthesis) -> None:
-    program = [Path(sys.executable).with_name("cfn-lint"), "--ignore-checks", "W3005"]
-    templates = map(str, with_athena.folder.glob("*Athena*.template.json"))
-    command = [*program, "--format", "parseable", "--", *templates]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout == ""
-    assert done.returncode == 0

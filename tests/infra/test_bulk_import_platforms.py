@@ -1,37 +1,14 @@
 """The stacks of bulk import's platforms, and of bulk export, which the example leaves out."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sleeper.properties.deployment import EMR_RELEASE
 from tests.approved.approval import check_approved
-from tests.infra.synthesis import ROOT, Synthesis, as_list, synthesise
+from tests.infra.synthesis import PLATFORM_STACKS, ROOT, Synthesis, as_list
 from tests.infra.test_templates import resource_lines
-
-STACKS = {
-    "EmrServerless": "EmrServerlessBulkImportStack",
-    "Emr": "EmrBulkImportStack",
-    "PersistentEmr": "PersistentEmrBulkImportStack",
-    "Eks": "EksBulkImportStack",
-    "BulkExport": "BulkExportStack",
-}
-
-
-@pytest.fixture(scope="module")
-def platforms(tmp_path_factory: pytest.TempPathFactory) -> Synthesis:
-    folder = tmp_path_factory.mktemp("platforms")
-    file = folder / "instance.properties"
-    chosen = ",".join(STACKS.values())
-    file.write_text(
-        f"sleeper.id=example\nsleeper.optional.stacks={chosen}\n"
-        "sleeper.ingest.source.bucket=my-bucket\n"
-    )
-    return synthesise(folder / "out", file)
 
 
 def _only(synthesis: Synthesis, kind: str) -> dict[str, Any]:
@@ -49,7 +26,7 @@ def _allowed(synthesis: Synthesis, concern: str) -> set[str]:
 
 
 def test_each_platform_is_a_separate_stack(platforms: Synthesis) -> None:
-    lines = resource_lines(platforms, {*STACKS, "BulkImport"})
+    lines = resource_lines(platforms, {*PLATFORM_STACKS, "BulkImport"})
     check_approved("infra-bulk-import.txt", "\n".join(lines) + "\n")
 
 
@@ -82,7 +59,7 @@ def test_only_actions_without_resources_are_allowed_on_all_resources(platforms: 
     on_all = {
         action
         for where, statement in platforms.statements()
-        if where.split("/")[0] in STACKS
+        if where.split("/")[0] in PLATFORM_STACKS
         and statement["Effect"] == "Allow"
         and "*" in as_list(statement.get("Resource", ""))
         for action in as_list(statement["Action"])
@@ -144,7 +121,9 @@ def test_the_watcher_may_describe_and_the_starter_may_start_runs(
 
 def test_no_role_of_a_bulk_import_deletes_data(platforms: Synthesis) -> None:
     for where, statement in platforms.statements():
-        if where.split("/")[0] in STACKS and "s3:DeleteObject" in as_list(statement["Action"]):
+        if where.split("/")[0] in PLATFORM_STACKS and "s3:DeleteObject" in as_list(
+            statement["Action"]
+        ):
             for resource in as_list(statement["Resource"]):
                 assert "/runs/" in json.dumps(resource), where
 
@@ -215,14 +194,6 @@ def test_logs_of_eks_have_the_common_retention(platforms: Synthesis) -> None:
 def test_the_image_is_made_from_the_release_that_is_the_default() -> None:
     said = (ROOT / "containers" / "bulk_import" / "Dockerfile").read_text()
     assert f"ARG RELEASE={EMR_RELEASE.default}\n" in said
-
-
-def test_cfn_lint_finds_nothing(platforms: Synthesis) -> None:
-    program = [Path(sys.executable).with_name("cfn-lint"), "--ignore-checks", "W3005"]
-    program += ["--format", "parseable", "--"]
-    templates = map(str, platforms.folder.glob("*.template.json"))
-    done = subprocess.run([*program, *templates], capture_output=True, text=True, check=False)
-    assert done.stdout == ""
 
 
 def test_nag_finds_nothing(platforms: Synthesis) -> None:
