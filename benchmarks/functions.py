@@ -17,7 +17,7 @@ from sleeper.jobs.queue import QueueName, QueueSettings
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.deployed import TABLE_ID_INDEX, TABLE_NAME_INDEX, TABLE_ONLINE_INDEX
 from sleeper.tables import TableRef, new_table_id
-from sleeper.workers.table_operations import fan_out_tables
+from sleeper.workers.schedule import fan_out_tables
 from tests.handlers.fresh_process import EVENT_OF, measure_start
 from tests.servers.dynoxide import dynoxide
 from tests.servers.ministack import ministack

@@ -5,7 +5,7 @@ import os
 from sleeper.instance import Instance
 from sleeper.jobs.queue import QueueName
 from sleeper.workers.lambda_function import Event, lambda_function
-from sleeper.workers.table_operations import fan_out_tables
+from sleeper.workers.schedule import fan_out_tables
 
 
 @lambda_function

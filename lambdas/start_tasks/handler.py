@@ -6,7 +6,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.reports.metric import Metric
 from sleeper.workers.lambda_function import Event, lambda_function, put_task_metrics
-from sleeper.workers.task_start import start_tasks
+from sleeper.workers.schedule import start_tasks
 
 
 @lambda_function

@@ -25,7 +25,7 @@ from stacks.constructs.permissions import receive
 from stacks.deployment import Deployment
 from stacks.network import NetworkStack
 
-_MODULE = "sleeper.workers.persistent_bulk_import"
+_MODULE = "sleeper.workers.task"
 _STOP_SECONDS = 60
 
 

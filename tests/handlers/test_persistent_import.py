@@ -84,7 +84,7 @@ def start(instance: Instance, submitter: Submitter) -> Iterator[Start]:
     def begin() -> "subprocess.Popen[str]":
         path = f"{submitter.folder}:/usr/bin:/bin"
         settings = {**os.environ, "PATH": path, "SLEEPER_INSTANCE": instance.where}
-        command = [sys.executable, "-m", "sleeper.workers.persistent_bulk_import"]
+        command = [sys.executable, "-m", "sleeper.workers.task"]
         process = subprocess.Popen(
             command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

@@ -18,7 +18,7 @@ from sleeper.jobs.queue import Message, QueueName
 from sleeper.local.instance import open_local_instance
 from sleeper.runs.retry_policy import RETRY_POLICIES, RetryPolicy
 from sleeper.tables import TableState
-from sleeper.workers import message_batch, table_operations
+from sleeper.workers import message_batch, schedule
 from tests.clock import FakeClock
 from tests.handlers import functions
 from tests.handlers.conftest import (
@@ -220,7 +220,7 @@ def test_a_failed_operation_is_retried_before_its_visibility_timeout_expires(
         make_table(opened, "t")
         queue = opened.jobs.queue(QueueName.GARBAGE_COLLECTION)
         for _ in range(2):
-            table_operations.fan_out_tables(opened, QueueName.GARBAGE_COLLECTION)
+            schedule.fan_out_tables(opened, QueueName.GARBAGE_COLLECTION)
         first, second = queue.receive(10)
         fails = Operation(t=UnavailableError("no answer"))
         assert operate(opened, fails, [first, second]) == [first.message_id]

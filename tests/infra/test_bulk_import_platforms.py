@@ -149,7 +149,7 @@ def test_the_persistent_cluster_runs_a_worker_per_concurrent_job(platforms: Synt
     cluster = _only(platforms, "AWS::EMR::Cluster")
     (step,) = cluster["Steps"]
     said = json.dumps(step)
-    assert "-m sleeper.workers.persistent_bulk_import" in said
+    assert "-m sleeper.workers.task" in said
     assert "seq 1)" in said
     assert cluster["Instances"]["KeepJobFlowAliveWhenNoSteps"]
     concern = "PersistentEmr"

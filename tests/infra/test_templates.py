@@ -6,7 +6,7 @@ from typing import Any
 from sleeper.properties.deployed import DEPLOYED_QUEUES
 from sleeper.properties.dynamo_tables import DYNAMO_TABLES
 from sleeper.retries import JOB_RETRY_SECONDS, RETRY_VARIABLE
-from sleeper.workers.table_operations import TABLE_OPERATIONS
+from sleeper.workers.schedule import TABLE_OPERATIONS
 from tests.approved.approval import check_approved
 from tests.infra.synthesis import Synthesis, as_list
 

@@ -18,7 +18,7 @@ from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.tables import TableRef, new_table_id
-from sleeper.workers.table_operations import fan_out_tables
+from sleeper.workers.schedule import fan_out_tables
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, make_table
 from tests.ports import with_ports

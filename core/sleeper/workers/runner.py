@@ -7,12 +7,15 @@ receiver's process.
 """
 
 import logging
+import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from sleeper.compaction.plan import create_table_jobs
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
@@ -26,6 +29,7 @@ from sleeper.garbage_collection.service import (
 from sleeper.ingest_batcher.service import create_all_ingest_batches
 from sleeper.instance import BackgroundWork, Instance
 from sleeper.jobs.queue import QueueName
+from sleeper.properties.declaration import Property
 from sleeper.properties.instance import (
     COLLECTION_PERIOD_MINUTES,
     COMPACTION_CREATION_PERIOD_MINUTES,
@@ -38,7 +42,8 @@ from sleeper.properties.instance import (
 from sleeper.query_service.service import remove_old_queries
 from sleeper.runs.engine import worker_count
 from sleeper.splitting.find import send_splits
-from sleeper.tables import TableId, TableRef, TableState
+from sleeper.statestore.fold import DAY_MS
+from sleeper.tables import TableId, TableRef
 
 _FIRST_PAUSE_SECONDS = 0.1
 _PAUSE_SECONDS_MAX = 5.0
@@ -70,23 +75,23 @@ class WorkerPool:
         queues, and returns their number. A worker that dies with a message counts as a failure of
         the message, which becomes a dead letter if it repeats, and not as a failed start.
         """
-        died = [w for w in self._workers if w.process.poll() is not None]
-        released = release_messages() if died else 0
-        self._workers = [w for w in self._workers if w not in died]
-        for worker in died:
-            worker.let_go()
+        dead = [w for w in self._workers if w.process.poll() is not None]
+        released = release_messages() if dead else 0
+        self._workers = [w for w in self._workers if w not in dead]
+        for worker in dead:
+            worker.close_input()
             if not released:
                 self._pause_after(worker)
         if released:
             self._early_deaths = 0
         while len(self._workers) < self._count and time.monotonic() >= self._no_start_before:
             self._workers.append(_start_worker(self._folder))
-        return len(died)
+        return len(dead)
 
     def stop(self) -> None:
         """Stops the workers. Their jobs have a limited time to finish."""
         for worker in self._workers:
-            worker.let_go()
+            worker.close_input()
         deadline = time.monotonic() + _STOP_SECONDS
         for worker in self._workers:
             worker.end(max(0.0, deadline - time.monotonic()))
@@ -111,7 +116,7 @@ class _Worker:
     process: subprocess.Popen[bytes]
     started: float
 
-    def let_go(self) -> None:
+    def close_input(self) -> None:
         """Closes its standard input, which ends it after its current job."""
         if self.process.stdin is not None:
             self.process.stdin.close()
@@ -142,9 +147,17 @@ def _start_worker(folder: Path) -> _Worker:
 logger = logging.getLogger(__name__)
 _TICK_SECONDS = 0.1
 _UNAVAILABLE_WAIT_SECONDS = 5.0
-_DAY_MS = 86_400_000
-_MINUTE_SECONDS = 60.0
-_BATCH_PERIOD_MINUTES = 1 / 12
+_PROBLEMS_MAX = 20
+_PERIODS: dict[str, tuple[Property[int] | None, float]] = {
+    "batches": (None, 5.0),
+    "deletions": (COLLECTION_PERIOD_MINUTES, 60.0),
+    "housekeeping": (ORPHAN_PERIOD_HOURS, 3600.0),
+    "compaction": (COMPACTION_CREATION_PERIOD_MINUTES, 60.0),
+    "splitting": (SPLITTING_PERIOD_MINUTES, 60.0),
+    "collection": (COLLECTION_PERIOD_MINUTES, 60.0),
+    "snapshot": (SNAPSHOT_PERIOD_MINUTES, 60.0),
+}
+"""The property with each operation's period, if it is not fixed, and its unit in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +184,10 @@ Listener = Callable[[RunStatus], None]
 
 
 @dataclass(slots=True)
-class _TableMemory:
-    """The times of a table's latest operations, and its version then."""
+class _TableProgress:
+    """The version at which a table was last examined, and the times of its operations."""
 
-    looked_at: int = -1
+    examined_number: int = -1
     done_at: dict[str, float] = field(default_factory=dict)
     splits_sent_at: dict[str, int] = field(default_factory=dict)
 
@@ -210,8 +223,8 @@ class _Runner:
         self._background = background
         self._listener = listener
         self._workers = WorkerPool(background.folder, workers)
-        self._tables: dict[TableId, _TableMemory] = {}
-        self._instance_done_at: dict[str, float] = {}
+        self._tables: dict[TableId, _TableProgress] = {}
+        self._done_at: dict[str, float] = {}
         self._is_first_round = True
         self._status = RunStatus()
         self._start = time.monotonic()
@@ -219,160 +232,144 @@ class _Runner:
     def run(self, until_idle: bool) -> RunStatus:
         while True:
             try:
-                is_idle = self._round(until_idle)
+                is_idle = self._run_round(until_idle)
             except UnavailableError as error:
                 if until_idle:
                     raise
                 # For example a full disk, which may get space again.
-                self._problem(str(error))
+                self._add_problem(str(error))
                 is_idle = False
                 time.sleep(_UNAVAILABLE_WAIT_SECONDS)
-            self._tell(is_idle)
+            seconds = time.monotonic() - self._start
+            self._update(workers=len(self._workers), seconds=seconds, idle=is_idle)
+            self._listener(self._status)
             if is_idle and until_idle:
                 return self._status
             time.sleep(_TICK_SECONDS)
 
-    def _round(self, until_idle: bool) -> bool:
-        self._keep_workers()
-        was_busy = self._is_busy()
-        found_work = self._look_at_everything(is_last_look=until_idle and not was_busy)
-        return not was_busy and not found_work and not self._is_busy()
-
     def stop(self) -> None:
         """Stops the workers. Their jobs have a limited time to finish."""
         self._workers.stop()
+
+    def _run_round(self, until_idle: bool) -> bool:
+        """Returns whether no work is left."""
+        self._keep_workers()
+        was_busy = self._is_busy()
+        found_work = self._create_work(is_final=until_idle and not was_busy)
+        return not was_busy and not found_work and not self._is_busy()
 
     def _keep_workers(self) -> None:
         if self._is_first_round:
             self._background.recover()
             self._is_first_round = False
         died = self._workers.keep_up(self._background.recover)
-        self._status = replace(self._status, workers_died=self._status.workers_died + died)
+        self._update(workers_died=self._status.workers_died + died)
 
     def _is_busy(self) -> bool:
-        counts = {
-            name: self._instance.jobs.queue(name).counts() for name in self._instance.jobs.queues
-        }
-        self._status = replace(
-            self._status,
-            waiting={n.value: c.visible + c.delayed for n, c in counts.items()},
-            running={n.value: c.in_flight for n, c in counts.items()},
+        jobs = self._instance.jobs
+        counts = {name.value: jobs.queue(name).counts() for name in jobs.queues}
+        self._update(
+            waiting={name: c.visible + c.delayed for name, c in counts.items()},
+            running={name: c.in_flight for name, c in counts.items()},
         )
         return any(c.unfinished for c in counts.values())
 
-    def _look_at_everything(self, is_last_look: bool) -> bool:
+    def _create_work(self, is_final: bool) -> bool:
+        """Runs the operations that are due, or every one that may find work. True if one does."""
         found = False
-        if self._is_due("batches", _BATCH_PERIOD_MINUTES) or is_last_look:
+        if self._is_due(self._done_at, "batches") or is_final:
             found |= self._create_batches()
         for ref in self._instance.tables.index.list():
-            try:
-                found |= self._look_at_table(ref, is_last_look)
-            except SleeperError as error:
-                self._problem(f"table {ref.name}: {error}")
-        if self._is_due("deletions", self._minutes_of(COLLECTION_PERIOD_MINUTES)) or is_last_look:
+            with self._problems_logged(f"table {ref.name}"):
+                found |= self._maintain_table(ref, is_final)
+        if self._is_due(self._done_at, "deletions") or is_final:
             found |= self._finish_deletions()
-        if self._is_due("housekeeping", self._minutes_of(ORPHAN_PERIOD_HOURS) * 60):
-            self._collect_orphans()
-            sweep_abandoned(self._instance)
-            days = self._instance.properties().get(TRACKER_DAYS)
-            before = self._instance.clock() - days * _DAY_MS
-            self._instance.jobs.tracker.remove_before(before)
-            self._instance.jobs.tasks.remove_before(before)
-            self._instance.jobs.file_requests().remove_before(before)
-            remove_old_queries(self._instance)
+        if self._is_due(self._done_at, "housekeeping"):
+            self._keep_house()
         return found
+
+    def _keep_house(self) -> None:
+        instance = self._instance
+        for ref in instance.tables.index.list():
+            with self._problems_logged(f"table {ref.name}: orphans"):
+                collect_table_orphans(instance, ref.name)
+        sweep_abandoned(instance)
+        before_ms = instance.clock() - instance.properties().get(TRACKER_DAYS) * DAY_MS
+        instance.jobs.tracker.remove_before(before_ms)
+        instance.jobs.tasks.remove_before(before_ms)
+        instance.jobs.file_requests().remove_before(before_ms)
+        remove_old_queries(instance)
 
     def _create_batches(self) -> bool:
         sent, problems = create_all_ingest_batches(self._instance)
         for problem in problems:
-            self._problem(problem)
+            self._add_problem(problem)
         return sent > 0
 
-    def _collect_orphans(self) -> None:
-        for ref in self._instance.tables.index.list():
-            try:
-                collect_table_orphans(self._instance, ref.name)
-            except SleeperError as error:
-                self._problem(f"table {ref.name}: orphans: {error}")
-
     def _finish_deletions(self) -> bool:
-        try:
-            deleting = self._instance.tables.index.list(TableState.DELETING)
-            return bool(deleting) and finish_deletions(self._instance) > 0
-        except SleeperError as error:
-            # A worker may still write to the table's folder. The next period retries.
-            self._problem(f"deletion of tables: {error}")
-            return False
+        # A worker may still write to the table's folder. The next period retries.
+        with self._problems_logged("deletion of tables"):
+            return finish_deletions(self._instance) > 0
+        return False
 
-    def _look_at_table(self, ref: TableRef, is_last_look: bool) -> bool:
-        memory = self._tables.setdefault(ref.id, _TableMemory())
+    def _maintain_table(self, ref: TableRef, is_final: bool) -> bool:
+        progress = self._tables.setdefault(ref.id, _TableProgress())
         with self._instance.tables.state(ref.id).reading() as state:
             number = state.number
-        has_changed = number != memory.looked_at
         found = False
-        if ref.online and (has_changed or is_last_look or self._is_period_over(memory)):
-            memory.looked_at = number
-            found |= self._shape(ref, memory, number)
-        if self._table_is_due(memory, "collection", COLLECTION_PERIOD_MINUTES) or is_last_look:
+        if ref.online and (
+            number != progress.examined_number or is_final or self._are_jobs_due(progress)
+        ):
+            progress.examined_number = number
+            found = self._split_or_compact(ref, progress, number)
+        if self._is_due(progress.done_at, "collection") or is_final:
             collected = collect_table(self._instance, ref.name).files
-            self._status = replace(
-                self._status, files_collected=self._status.files_collected + collected
-            )
-        if _is_due(memory.done_at, "orphans", self._minutes_of(ORPHAN_PERIOD_HOURS) * 60):
-            collect_table_orphans(self._instance, ref.name)
-        if self._table_is_due(memory, "snapshot", SNAPSHOT_PERIOD_MINUTES):
+            self._update(files_collected=self._status.files_collected + collected)
+        if self._is_due(progress.done_at, "snapshot"):
             snapshot_table(self._instance, ref)
         return found
 
-    def _shape(self, ref: TableRef, memory: _TableMemory, number: int) -> bool:
+    def _are_jobs_due(self, progress: _TableProgress) -> bool:
+        due = [self._is_due(progress.done_at, name) for name in ("compaction", "splitting")]
+        return any(due)
+
+    def _split_or_compact(self, ref: TableRef, progress: _TableProgress, number: int) -> bool:
         splitting = QueueName.SPLITTING.value
         if self._status.waiting.get(splitting) or self._status.running.get(splitting):
             # Repeat after the splits.
-            memory.looked_at = -1
+            progress.examined_number = -1
             return True
-        splits = send_splits(self._instance, ref, memory.splits_sent_at, number)
+        splits = send_splits(self._instance, ref, progress.splits_sent_at, number)
         if splits:
             # After the splits, smaller jobs on the new leaves run in parallel.
-            self._status = replace(self._status, splits_sent=self._status.splits_sent + splits)
-            memory.looked_at = -1
+            self._update(splits_sent=self._status.splits_sent + splits)
+            progress.examined_number = -1
             return True
         jobs = create_table_jobs(self._instance, ref)
-        self._status = replace(
-            self._status, compactions_created=self._status.compactions_created + jobs.created
-        )
+        self._update(compactions_created=self._status.compactions_created + jobs.created)
         return jobs.did_anything
 
-    def _is_period_over(self, memory: _TableMemory) -> bool:
-        over = self._table_is_due(memory, "creation", COMPACTION_CREATION_PERIOD_MINUTES)
-        return self._table_is_due(memory, "splitting", SPLITTING_PERIOD_MINUTES) or over
+    def _is_due(self, done_at: dict[str, float], operation: str) -> bool:
+        """Returns whether the operation's period is over, and then begins its next one."""
+        period, unit_seconds = _PERIODS[operation]
+        count = 1 if period is None else self._instance.properties().get(period)
+        now = time.monotonic()
+        if now - done_at.get(operation, -math.inf) < count * unit_seconds:
+            return False
+        done_at[operation] = now
+        return True
 
-    def _table_is_due(self, memory: _TableMemory, what: str, period: object) -> bool:
-        return _is_due(memory.done_at, what, self._minutes_of(period))
+    @contextmanager
+    def _problems_logged(self, place: str) -> Iterator[None]:
+        try:
+            yield
+        except SleeperError as error:
+            self._add_problem(f"{place}: {error}")
 
-    def _is_due(self, what: str, minutes: float) -> bool:
-        return _is_due(self._instance_done_at, what, minutes)
-
-    def _minutes_of(self, period: object) -> float:
-        return float(self._instance.properties().get(period))  # type: ignore[arg-type]
-
-    def _problem(self, text: str) -> None:
+    def _add_problem(self, text: str) -> None:
         logger.warning("%s", text)
         if text not in self._status.problems:
-            self._status = replace(self._status, problems=(*self._status.problems, text)[-20:])
+            self._update(problems=(*self._status.problems, text)[-_PROBLEMS_MAX:])
 
-    def _tell(self, is_idle: bool) -> None:
-        self._status = replace(
-            self._status,
-            workers=len(self._workers),
-            seconds=time.monotonic() - self._start,
-            idle=is_idle,
-        )
-        self._listener(self._status)
-
-
-def _is_due(done_at: dict[str, float], what: str, minutes: float) -> bool:
-    now = time.monotonic()
-    if what in done_at and now - done_at[what] < minutes * _MINUTE_SECONDS:
-        return False
-    done_at[what] = now
-    return True
+    def _update(self, **changes: Any) -> None:
+        self._status = replace(self._status, **changes)

@@ -1,8 +1,14 @@
-"""A task on AWS: a container that runs the jobs of one queue until the queue is empty."""
+"""Tasks on AWS: processes that run the jobs of one queue, and log JSON to standard output.
+
+A container runs jobs until its queue is empty. `python -m sleeper.workers.task`, on the main node
+of a persistent cluster, runs bulk imports until SIGTERM, one at a time, so the node runs one
+process per parallel job. Each opens the instance in SLEEPER_INSTANCE.
+"""
 
 import threading
 
 from sleeper.errors import InvalidRequestError
+from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind, new_task_id
 from sleeper.jobs.queue import QueueName
 from sleeper.opening import open_instance
@@ -21,7 +27,7 @@ _WAIT_SECONDS_MAX = 10.0
 
 
 def run_task(kind: JobKind) -> None:
-    """Runs jobs of the instance in SLEEPER_INSTANCE. Logs JSON to standard output."""
+    """Runs jobs of the kind until there is none."""
     if kind not in _QUEUES:
         raise InvalidRequestError(f"no tasks of kind {kind.value} exist")
     log_as_json(f"{kind.value}-task")
@@ -29,8 +35,22 @@ def run_task(kind: JobKind) -> None:
     instance = open_instance()
     idle_seconds = instance.properties().get(TASK_IDLE_STOP_SECONDS)
     wait_seconds = min(_WAIT_SECONDS_MAX, idle_seconds)
-    settings = WorkerSettings(kind.value, (_QUEUES[kind],), wait_seconds, idle_seconds)
+    _run(instance, WorkerSettings(kind.value, (_QUEUES[kind],), wait_seconds, idle_seconds))
+
+
+def run_bulk_imports() -> None:
+    """Runs bulk imports of the persistent cluster until SIGTERM."""
+    log_as_json("persistent-bulk-import")
+    queues = (QueueName.BULK_IMPORT_PERSISTENT_EMR,)
+    _run(open_instance(), WorkerSettings(JobKind.BULK_IMPORT.value, queues, _WAIT_SECONDS_MAX))
+
+
+def _run(instance: Instance, settings: WorkerSettings) -> None:
     try:
         run_worker_process(Worker(instance, new_task_id(), threading.Event(), settings))
     finally:
         instance.close()
+
+
+if __name__ == "__main__":
+    run_bulk_imports()

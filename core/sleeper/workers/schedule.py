@@ -1,4 +1,8 @@
-"""Starts the tasks that a queue's messages need."""
+"""Scheduled work on AWS.
+
+Starts the tasks that the messages of a queue need, and sends a message per table to the FIFO queue
+of an operation.
+"""
 
 import logging
 from dataclasses import dataclass
@@ -56,3 +60,35 @@ def start_tasks(instance: Instance, kind: JobKind) -> StartReport:
     for failure in launch.failures:
         logger.warning("could not start %s task: %s", kind.value, failure)
     return StartReport(counts.visible, counts.in_flight, running, launch.started, launch.failures)
+
+
+_ONLINE_TABLES = (QueueName.COMPACTION_JOB_CREATION, QueueName.FIND_PARTITIONS_TO_SPLIT)
+_ALL_TABLES = (
+    QueueName.GARBAGE_COLLECTION,
+    QueueName.ORPHAN_COLLECTION,
+    QueueName.STATE_SNAPSHOTS,
+    QueueName.TABLE_METRICS,
+)
+TABLE_OPERATIONS = _ONLINE_TABLES + _ALL_TABLES
+_ROUNDS_WAITING_MAX = 10
+
+
+def fan_out_tables(instance: Instance, operation: QueueName) -> int:
+    """Sends the id of each table of the operation. Returns the number of messages.
+
+    Sends nothing while messages of ten rounds are waiting, because the handlers do not keep up.
+    """
+    if operation not in TABLE_OPERATIONS:
+        raise InvalidRequestError(f"queue {operation.value} is not an operation on tables")
+    ids = [
+        ref.id
+        for ref in instance.tables.index.list()
+        if ref.online or operation not in _ONLINE_TABLES
+    ]
+    queue = instance.jobs.queue(operation)
+    waiting = queue.counts().visible
+    if waiting >= _ROUNDS_WAITING_MAX * max(len(ids), 1):
+        logger.warning("%d messages already wait in queue %s", waiting, operation.value)
+        return 0
+    queue.send_all(ids, groups=ids)
+    return len(ids)
