@@ -2,7 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from sleeper.reports.output import Column, ColumnKind, Listing, Value, format_table
+from sleeper.reports.output import Column, ColumnKind, Listing, Value
+from sleeper.reports.text_table import format_table
 
 WIDE = 1000
 _VALUES: dict[ColumnKind, st.SearchStrategy[Value]] = {
