@@ -13,24 +13,24 @@ from sleeper.statestore.transactions.holds import CreateFollower, CreateHold
 from sleeper.statestore.transactions.transaction import Outcome, Status
 from tests.clock import START_MS
 from tests.servers.dynoxide import DynamoServer
-from tests.table_fixture import TableUnderTest
+from tests.tables.state_table import StateTable
 
 
 @pytest.fixture(params=["embedded", "remote", "dynoxide"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> TableUnderTest:
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> StateTable:
     if request.param == "dynoxide":
         return on_dynamo(request, tmp_path)
-    return TableUnderTest(tmp_path, request.param).initialise()
+    return StateTable(tmp_path, request.param).initialise()
 
 
 @pytest.fixture(params=["sqlite", "dynoxide"])
-def remote(request: pytest.FixtureRequest, tmp_path: Path) -> TableUnderTest:
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> StateTable:
     if request.param == "dynoxide":
         return on_dynamo(request, tmp_path)
-    return TableUnderTest(tmp_path, "remote").initialise()
+    return StateTable(tmp_path, "remote").initialise()
 
 
-def on_dynamo(request: pytest.FixtureRequest, folder: Path) -> TableUnderTest:
+def on_dynamo(request: pytest.FixtureRequest, folder: Path) -> StateTable:
     server: DynamoServer = request.getfixturevalue("dynamo_server")
     tables = server.make_tables()
     name = tables.name(TRANSACTION_LOG_TABLE)
@@ -38,7 +38,7 @@ def on_dynamo(request: pytest.FixtureRequest, folder: Path) -> TableUnderTest:
     def make_log(objects: ObjectStore) -> DynamoTransactionLog:
         return DynamoTransactionLog(tables.client, name, "table", objects)
 
-    return TableUnderTest(folder, "remote", make_log=make_log).initialise()
+    return StateTable(folder, "remote", make_log=make_log).initialise()
 
 
 def test_every_store_reads_a_commit_at_once(table):
@@ -47,7 +47,7 @@ def test_every_store_reads_a_commit_at_once(table):
     with other.reading() as state:
         assert [f.path for f in state.files.all()] == ["a"]
     other.commit(table.ingest_job("b"))
-    assert table.paths_in("root") == ["a", "b"]
+    assert table.leaf_paths("root") == ["a", "b"]
 
 
 def test_a_reader_sees_one_version_during_commits(table):
@@ -90,7 +90,7 @@ def test_concurrent_commits_have_distinct_numbers(table):
     for thread in threads:
         thread.join()
     assert sorted(numbers) == list(range(2, 82))
-    assert len(table.paths_in("root")) == 80
+    assert len(table.leaf_paths("root")) == 80
 
 
 def test_a_commit_that_cannot_be_validated_fails_alone(table):
@@ -107,7 +107,7 @@ def test_a_snapshot_and_a_trim_keep_the_state(table):
     table.store.save_snapshot()
     table.ingest("c")
     assert table.store.trim() == 2
-    assert table.paths_in("root") == ["a", "b", "c"]
+    assert table.leaf_paths("root") == ["a", "b", "c"]
     fresh = table.another_store()
     with fresh.reading() as state:
         assert [f.path for f in state.files.all()] == ["a", "b", "c"]
@@ -155,7 +155,7 @@ def test_a_commit_that_loses_a_race_is_validated_again(remote):
     assert remote.ingest("a").refused
     remote.log.before_next_append = lambda: other.commit(remote.ingest_job("b"))
     assert remote.ingest("c").number == 4
-    assert remote.paths_in("root") == ["a", "b", "c"]
+    assert remote.leaf_paths("root") == ["a", "b", "c"]
 
 
 def test_a_writer_without_competitors_appends_without_reading_the_log(remote):
@@ -184,7 +184,7 @@ def test_a_stale_copy_never_reuses_a_number(remote):
     other.commit(remote.ingest_job("b"), remote.ingest_job("c"))
     outcomes = remote.store.commit(remote.ingest_job("d"), remote.ingest_job("c"))
     assert [o.number for o in outcomes] == [5, None]
-    assert remote.paths_in("root") == ["a", "b", "c", "d"]
+    assert remote.leaf_paths("root") == ["a", "b", "c", "d"]
 
 
 def test_a_file_assigned_by_another_writer_is_not_assigned_twice(remote):
@@ -202,10 +202,10 @@ def test_a_file_assigned_by_another_writer_is_not_assigned_twice(remote):
 
 
 def test_an_append_with_a_lost_response_is_recognised(remote):
-    remote.log.lose_next_answer = True
+    remote.log.lose_next_response = True
     assert remote.ingest("a") == Outcome(Status.APPLIED, 2)
     assert remote.ingest("b").number == 3
-    assert remote.paths_in("root") == ["a", "b"]
+    assert remote.leaf_paths("root") == ["a", "b"]
     assert [e.first_number for e in remote.log.read(0)] == [1, 2, 3]
 
 
@@ -224,7 +224,7 @@ def test_a_commit_with_an_unknown_outcome_can_be_repeated(remote, monkeypatch):
         remote.commit(job)
     monkeypatch.undo()
     assert remote.commit(job).status is Status.ALREADY_DONE
-    assert remote.paths_in("root") == ["a"]
+    assert remote.leaf_paths("root") == ["a"]
 
 
 def test_a_writer_that_always_conflicts_is_unavailable(remote, monkeypatch):
@@ -240,7 +240,7 @@ def test_a_writer_that_always_conflicts_is_unavailable(remote, monkeypatch):
         assert state.number == 1
 
 
-def trimmed_behind(remote: TableUnderTest):
+def trimmed_behind(remote: StateTable):
     """A store at version 1 of a log that is at 4 and trimmed to 3."""
     asleep = remote.another_store()
     with asleep.reading():
@@ -264,7 +264,7 @@ def test_a_writer_paused_across_a_trim_conflicts_and_resumes_from_a_snapshot(rem
     asleep = trimmed_behind(remote)
     assert asleep.commit(remote.ingest_job("a"))[0].refused
     assert asleep.commit(remote.ingest_job("d"))[0].number == 5
-    assert remote.paths_in("root") == ["a", "b", "c", "d"]
+    assert remote.leaf_paths("root") == ["a", "b", "c", "d"]
 
 
 def damage(path: Path, how: str) -> None:
@@ -309,7 +309,7 @@ def test_a_stale_read_does_not_read_the_log(remote):
 def test_a_file_that_is_not_a_database_is_a_data_error(tmp_path):
     (tmp_path / "state.db").write_bytes(b"this is no database, whatever its name says" * 100)
     with pytest.raises(DataError, match="not a database"):
-        TableUnderTest(tmp_path, "embedded")
+        StateTable(tmp_path, "embedded")
 
 
 def test_unfinished_results_do_not_block_later_readers(table):

@@ -17,7 +17,7 @@ from sleeper.reports.metric import NAMESPACE, TASK_METRICS, Metric, gather_table
 from stacks.dashboard import DashboardStack
 from stacks.deployment import Deployment
 from tests.infra.synthesis import ROOT, Synthesis, synthesise
-from tests.real_table import RealTable
+from tests.tables.data_table import DataTable
 
 _SEARCHED = re.compile(
     r"SEARCH\('\{([^}]*)\} MetricName=\"(\w+)\" instance=\"(\w+)\"', '(\w+)', (\d+)\)"
@@ -118,7 +118,7 @@ def test_dashboard_searches_cover_all_table_metrics(body: dict[str, Any]) -> Non
 
 
 def test_table_charts_match_the_recorded_metrics(body: dict[str, Any], tmp_path: Path) -> None:
-    gathered = {metric.value for metric in gather_table_metrics(RealTable(tmp_path).store)}
+    gathered = {metric.value for metric in gather_table_metrics(DataTable(tmp_path).store)}
     held = {name for _, name, _, statistic, _ in searched(body) if statistic == "Maximum"}
     assert held == gathered
 

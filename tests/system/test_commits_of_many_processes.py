@@ -9,7 +9,7 @@ from pathlib import Path
 from sleeper.local.state_store import open_state_store
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from tests.clock import FakeClock
-from tests.table_fixture import ROOT, TableUnderTest, data_file
+from tests.tables.state_table import ROOT, StateTable, data_file
 
 PROCESSES, COMMITS = 8, 40
 
@@ -25,10 +25,10 @@ def commit_many(path: Path, worker: int, said: Path, count: int) -> None:
             out.write(f"{name} {outcome.number}\n")
 
 
-def new_table(folder: Path) -> TableUnderTest:
+def new_table(folder: Path) -> StateTable:
     """A table made now: its log refuses commits of processes whose clocks are far ahead."""
     clock = FakeClock(time.time_ns() // 1_000_000)
-    return TableUnderTest(folder, "embedded", clock=clock).initialise()
+    return StateTable(folder, "embedded", clock=clock).initialise()
 
 
 def start(folder: Path, worker: int, count: int):

@@ -40,15 +40,16 @@ from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.storage.bucket import Bucket, Credentials, open_bucket
 from sleeper.storage.location import DataRoot
 from sleeper.storage.s3_file import s3_file
-from tests.real_table import LONG_SCHEMA, OBJECTS_PER_FILE, TABLE_ID, RealTable
+from tests.tables.data_table import LONG_SCHEMA, OBJECTS_PER_FILE, DataTable
+from tests.tables.watched_ports import TABLE_ID
 
 SHARED = FileStrategy.ONE_REFERENCE_PER_LEAF
 BY_LEAF = FileStrategy.ONE_FILE_PER_LEAF
 
 
 @pytest.fixture
-def table(tmp_path: Path, data_bucket: Bucket) -> Iterator[RealTable]:
-    made = RealTable(tmp_path, bucket=data_bucket)
+def table(tmp_path: Path, data_bucket: Bucket) -> Iterator[DataTable]:
+    made = DataTable(tmp_path, bucket=data_bucket)
     yield made
     made.close()
     # The session of an open engine has a folder and a marker of its own.
@@ -57,23 +58,23 @@ def table(tmp_path: Path, data_bucket: Bucket) -> Iterator[RealTable]:
 
 
 @pytest.fixture
-def engine(table: RealTable) -> QueryEngine:
+def engine(table: DataTable) -> QueryEngine:
     return QueryEngine(QuerySettings(table.engine))
 
 
-def opened(table: RealTable) -> QueryTable:
+def opened(table: DataTable) -> QueryTable:
     return QueryTable("t", table.store, table.root)
 
 
-def keys(table: RealTable, engine: QueryEngine, query: Query) -> list[int]:
+def keys(table: DataTable, engine: QueryEngine, query: Query) -> list[int]:
     return run_query(query, opened(table), engine).read_all().column(0).to_pylist()
 
 
-def sql(table: RealTable, engine: QueryEngine, statement: str) -> list[dict]:
+def sql(table: DataTable, engine: QueryEngine, statement: str) -> list[dict]:
     return run_sql(statement, {"t": lambda: opened(table)}, engine).read_all().to_pylist()
 
 
-def faults(table: RealTable) -> list[object]:
+def faults(table: DataTable) -> list[object]:
     return [f for file in table.files() for f in verify_file(table.root, LONG_SCHEMA, _of(file))]
 
 
@@ -81,7 +82,7 @@ def _of(file: DataFile) -> ExpectedFile:
     return ExpectedFile(file)
 
 
-def test_a_table_lives_from_ingest_to_collection(table: RealTable, engine: QueryEngine) -> None:
+def test_a_table_lives_from_ingest_to_collection(table: DataTable, engine: QueryEngine) -> None:
     for start in range(4):
         table.ingest(range(start, 4000, 4), strategy=(SHARED, BY_LEAF)[start % 2])
     assert keys(table, engine, Query(make_key_regions(LONG_SCHEMA, [(7,), (3999,), (5000,)]))) == [
@@ -107,7 +108,7 @@ def test_a_table_lives_from_ingest_to_collection(table: RealTable, engine: Query
 
 
 def test_a_statement_is_explained_by_the_table_that_it_reads(
-    table: RealTable, engine: QueryEngine
+    table: DataTable, engine: QueryEngine
 ) -> None:
     for start in (0, 1000, 2000):
         table.ingest(range(start, start + 1000))
@@ -120,7 +121,7 @@ def test_a_statement_is_explained_by_the_table_that_it_reads(
 def test_many_files_are_merged_in_passes_through_local_disk(
     tmp_path: Path, data_bucket: Bucket
 ) -> None:
-    table = RealTable(tmp_path, bucket=data_bucket, engine_changes={"merge_files_max": 3})
+    table = DataTable(tmp_path, bucket=data_bucket, engine_changes={"merge_files_max": 3})
     for start in range(10):
         table.ingest(range(start, 1000, 10))
     assert [row[0] for row in table.rows()] == [*range(1000)]
@@ -128,7 +129,7 @@ def test_many_files_are_merged_in_passes_through_local_disk(
 
 
 def test_merged_files_of_fetched_inputs_are_uploaded_atomically(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     for start in range(2):
         table.ingest(range(start, 60_000, 2))
@@ -144,7 +145,7 @@ def test_merged_files_of_fetched_inputs_are_uploaded_atomically(
     assert table.paths_on_disk() == before
 
 
-def test_missing_sketches_are_replaced_by_samples(table: RealTable) -> None:
+def test_missing_sketches_are_replaced_by_samples(table: DataTable) -> None:
     (file,) = table.ingest(range(1000))
     table.root.delete([file.path + ".sketches"])
     table.split(threshold=500)
@@ -152,7 +153,7 @@ def test_missing_sketches_are_replaced_by_samples(table: RealTable) -> None:
 
 
 def test_a_missing_object_moves_the_state_on_and_is_named(
-    table: RealTable, engine: QueryEngine
+    table: DataTable, engine: QueryEngine
 ) -> None:
     first, second = (table.ingest(range(n, 100, 2))[0] for n in (0, 1))
     table.root.delete([second.path])
@@ -170,7 +171,7 @@ def test_a_missing_object_moves_the_state_on_and_is_named(
 
 @pytest.mark.parametrize("damage", ["empty", "torn", "other"])
 def test_a_torn_object_is_a_data_error_that_names_it(
-    table: RealTable, engine: QueryEngine, damage: str
+    table: DataTable, engine: QueryEngine, damage: str
 ) -> None:
     (file,) = table.ingest(range(100))
     content = table.root.read(file.path)
@@ -181,7 +182,7 @@ def test_a_torn_object_is_a_data_error_that_names_it(
     assert verify_file(table.root, LONG_SCHEMA, _of(file))
 
 
-def test_an_unresponsive_bucket_is_unavailable_and_not_damaged(table: RealTable) -> None:
+def test_an_unresponsive_bucket_is_unavailable_and_not_damaged(table: DataTable) -> None:
     (file,) = table.ingest(range(100))
     (known,) = table.root.buckets
     lost = Bucket(known.name, known.prefix, "us-east-1", "http://127.0.0.1:9", known.credentials)
@@ -190,7 +191,7 @@ def test_an_unresponsive_bucket_is_unavailable_and_not_damaged(table: RealTable)
         list(merge(MergeRequest(LONG_SCHEMA, inputs(table, file.path)), settings))
 
 
-def test_refused_credentials_are_not_reported_as_damage(table: RealTable) -> None:
+def test_refused_credentials_are_not_reported_as_damage(table: DataTable) -> None:
     (file,) = table.ingest(range(100))
     (known,) = table.root.buckets
     wrong = replace(known, credentials=Credentials("key", "wrong"))
@@ -200,7 +201,7 @@ def test_refused_credentials_are_not_reported_as_damage(table: RealTable) -> Non
 
 
 def test_default_credentials_come_from_the_environment(
-    table: RealTable, monkeypatch: pytest.MonkeyPatch
+    table: DataTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file,) = table.ingest(range(10))
     (known,) = table.root.buckets
@@ -228,7 +229,7 @@ def test_snapshots_of_the_state_are_kept_beside_the_data(
     store.close()
 
 
-def test_orphans_are_listed_and_deleted(table: RealTable) -> None:
+def test_orphans_are_listed_and_deleted(table: DataTable) -> None:
     (kept,) = table.ingest(range(10))
     orphan = kept.path.replace("/1", "/0", 1)
     with table.root.sink(orphan) as sink:
@@ -241,7 +242,7 @@ def test_orphans_are_listed_and_deleted(table: RealTable) -> None:
 
 
 def test_a_process_that_only_reads_and_writes_data_opens_no_state(
-    table: RealTable, engine: QueryEngine
+    table: DataTable, engine: QueryEngine
 ) -> None:
     ingest_table = IngestTable(
         TABLE_ID, LONG_SCHEMA, table.store, table.root, table.engine, table.clock
@@ -262,7 +263,7 @@ def test_a_process_that_only_reads_and_writes_data_opens_no_state(
 # Files that users bring
 
 
-def ingest(table: RealTable, source: Bucket, *names: str, job: str = "job") -> IngestResult:
+def ingest(table: DataTable, source: Bucket, *names: str, job: str = "job") -> IngestResult:
     buckets = (*table.root.buckets, source)
     target = IngestTable(
         TABLE_ID,
@@ -286,7 +287,7 @@ def bring(source: Bucket, folder: str, name: str, first: int, kind: pa.DataType)
 
 
 def test_files_of_another_bucket_are_ingested_by_every_form_of_name(
-    table: RealTable, source_bucket: Bucket
+    table: DataTable, source_bucket: Bucket
 ) -> None:
     folder = f"in-{uuid.uuid4().hex}"
     bring(source_bucket, folder, "plain.parquet", 0, pa.int64())
@@ -309,7 +310,7 @@ def test_files_of_another_bucket_are_ingested_by_every_form_of_name(
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz", "rows.jsonl", "rows.jsonl.gz"])
 def test_text_files_of_a_bucket_are_ingested(
-    table: RealTable, source_bucket: Bucket, name: str
+    table: DataTable, source_bucket: Bucket, name: str
 ) -> None:
     rows = [(n, f"v{n}") for n in range(5000)]
     if "csv" in name:
@@ -336,7 +337,7 @@ def test_text_files_of_a_bucket_are_ingested(
     ],
 )
 def test_an_invalid_file_is_refused_by_name(
-    table: RealTable, source_bucket: Bucket, name: str, reason: str
+    table: DataTable, source_bucket: Bucket, name: str, reason: str
 ) -> None:
     obstore.put(open_bucket(source_bucket), "torn.parquet", b"PAR1 no more")
     with pytest.raises(InvalidRequestError, match=reason):
@@ -344,5 +345,5 @@ def test_an_invalid_file_is_refused_by_name(
     assert table.files() == []
 
 
-def inputs(table: RealTable, *paths: str) -> tuple[MergeInput, ...]:
+def inputs(table: DataTable, *paths: str) -> tuple[MergeInput, ...]:
     return tuple(MergeInput(table.root.url_of(p)) for p in paths)

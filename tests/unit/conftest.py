@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.real_table import RealTable
+from tests.tables.data_table import DataTable
 
-MakeTable = Callable[..., RealTable]
+MakeTable = Callable[..., DataTable]
 
 
 @pytest.fixture
 def make_table(tmp_path: Path) -> Iterator[MakeTable]:
     """Makes tables of real files, each in a folder of its own."""
-    made: list[RealTable] = []
+    made: list[DataTable] = []
 
-    def make(**settings: Any) -> RealTable:
+    def make(**settings: Any) -> DataTable:
         folder = tmp_path / f"table-{len(made)}"
         folder.mkdir()
-        made.append(RealTable(folder, **settings))
+        made.append(DataTable(folder, **settings))
         return made[-1]
 
     yield make
@@ -28,6 +28,6 @@ def make_table(tmp_path: Path) -> Iterator[MakeTable]:
 
 
 @pytest.fixture
-def table(make_table: MakeTable) -> RealTable:
+def table(make_table: MakeTable) -> DataTable:
     """A table of one long key, not split."""
     return make_table()

@@ -25,7 +25,7 @@ from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.tables import TableId
 from tests.clock import DAY_MS
 from tests.servers.dynoxide import DynamoTables
-from tests.table_fixture import SCHEMA as TEST_SCHEMA
+from tests.tables.state_table import SCHEMA as TEST_SCHEMA
 from tests.unit.aws.conftest import FaultyClient
 
 TABLE = TableId("0000000a")

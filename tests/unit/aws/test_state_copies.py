@@ -17,7 +17,7 @@ from sleeper.statestore.transactions.holds import CreateFollower
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.tables import TableId
 from tests.clock import FakeClock
-from tests.table_fixture import SCHEMA
+from tests.tables.state_table import SCHEMA
 
 
 class Tables:

@@ -8,14 +8,14 @@ from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition
 from sleeper.partitions.region import whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.store import StateStore
-from tests.table_fixture import TableUnderTest
+from tests.tables.state_table import StateTable
 
 TWO_KEYS = Schema((Field("a", PrimitiveType.LONG), Field("b", PrimitiveType.STRING)))
 
 
 @pytest.fixture
-def table(tmp_path) -> TableUnderTest:
-    return TableUnderTest(tmp_path, "remote").initialise()
+def table(tmp_path) -> StateTable:
+    return StateTable(tmp_path, "remote").initialise()
 
 
 def sample_of(keys: range, rows_each: float = 1000.0) -> KeySample:
@@ -27,20 +27,20 @@ def counts(state: StateStore, keys: range) -> list[int]:
     return [sum(leaf.region.contains((k,)) for k in keys) for leaf in read_leaves(state)]
 
 
-def test_presplit_makes_leaves_of_equal_numbers_of_keys(table: TableUnderTest) -> None:
+def test_presplit_makes_leaves_of_equal_numbers_of_keys(table: StateTable) -> None:
     keys = range(0, 4096)
     leaves = presplit(table.store, sample_of(keys), 256)
     assert len(leaves) == 256
     assert set(counts(table.store, keys)) == {16}
 
 
-def test_many_leaves_need_several_rounds(table: TableUnderTest) -> None:
+def test_many_leaves_need_several_rounds(table: StateTable) -> None:
     keys = range(0, 1000)
     assert len(presplit(table.store, sample_of(keys), 500)) >= 500
     assert max(counts(table.store, keys)) <= 4
 
 
-def test_leaves_are_split_by_their_share_of_the_keys(table: TableUnderTest) -> None:
+def test_leaves_are_split_by_their_share_of_the_keys(table: StateTable) -> None:
     table.split(ROOT_PARTITION_ID, 100, "left", "right")
     leaves = presplit(table.store, sample_of(range(90, 190)), 10)
     assert {leaf.region.ranges[0].max for leaf in leaves} >= {100}
@@ -48,22 +48,22 @@ def test_leaves_are_split_by_their_share_of_the_keys(table: TableUnderTest) -> N
     assert 9 <= len(leaves) <= 11
 
 
-def test_enough_leaves_are_not_split(table: TableUnderTest) -> None:
+def test_enough_leaves_are_not_split(table: StateTable) -> None:
     table.split(ROOT_PARTITION_ID, 5, "left", "right")
     assert len(presplit(table.store, sample_of(range(100)), 2)) == 2
 
 
-def test_few_rows_make_few_leaves(table: TableUnderTest) -> None:
+def test_few_rows_make_few_leaves(table: StateTable) -> None:
     assert len(presplit(table.store, sample_of(range(4096), rows_each=1.0), 256)) == 4
     assert len(read_leaves(table.store)) == 4
 
 
-def test_a_single_key_cannot_be_split(table: TableUnderTest) -> None:
+def test_a_single_key_cannot_be_split(table: StateTable) -> None:
     assert len(presplit(table.store, sample_of(range(7, 8), rows_each=1e6), 256)) == 1
 
 
 @pytest.mark.parametrize("other", ["split", "import"])
-def test_concurrent_split_is_continued(table: TableUnderTest, other: str) -> None:
+def test_concurrent_split_is_continued(table: StateTable, other: str) -> None:
     rival = table.another_store()
     keys = range(0, 1024)
 
@@ -71,7 +71,7 @@ def test_concurrent_split_is_continued(table: TableUnderTest, other: str) -> Non
         if other == "import":
             presplit(rival, sample_of(range(0, 512)), 16)
         else:
-            rival.commit(table.split_of(ROOT_PARTITION_ID, 300, "left", "right"))
+            rival.commit(table.make_split(ROOT_PARTITION_ID, 300, "left", "right"))
 
     table.log.before_next_append = win
     leaves = presplit(table.store, sample_of(keys), 16)

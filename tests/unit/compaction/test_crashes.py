@@ -5,14 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
-from tests.real_table import OBJECTS_PER_FILE, Killed, RealTable
+from tests.tables.data_table import OBJECTS_PER_FILE, DataTable
+from tests.tables.watched_ports import Killed
 from tests.unit.conftest import MakeTable
 
 CALLS_MAX = 300
 
 
 def kill_at_each_call(
-    make_table: MakeTable, prepare: Callable[[RealTable], None], work: Callable[[RealTable], object]
+    make_table: MakeTable, prepare: Callable[[DataTable], None], work: Callable[[DataTable], object]
 ):
     """Yields the table after the work died at its first port call, its second, and so on."""
     for die_at in range(CALLS_MAX):
@@ -22,7 +23,7 @@ def kill_at_each_call(
         try:
             work(table)
         except Killed:
-            table.open_again()
+            table.reopen()
             yield table
         else:
             assert die_at > 3, "nothing was killed"
@@ -30,7 +31,7 @@ def kill_at_each_call(
     pytest.fail(f"there are more than {CALLS_MAX} port calls")
 
 
-def prepare_split_partition(table: RealTable) -> None:
+def prepare_split_partition(table: DataTable) -> None:
     table.set(
         sleeper__table__compaction__strategy__class="BasicCompactionStrategy",
         sleeper__table__compaction__files__batch__size=2,
@@ -44,7 +45,7 @@ def prepare_split_partition(table: RealTable) -> None:
 EXPECTED_KEYS = sorted([(k,) for k in range(10)] * 2)
 
 
-def check_recovery(table: RealTable) -> None:
+def check_recovery(table: DataTable) -> None:
     """Checks that the next creation completes the work without lost, duplicate or locked rows."""
     assert table.row_keys() == EXPECTED_KEYS
     table.create_jobs()
@@ -62,30 +63,30 @@ def check_recovery(table: RealTable) -> None:
 
 def test_killed_creation_loses_no_rows_and_locks_no_files(make_table: MakeTable) -> None:
     deaths = 0
-    for table in kill_at_each_call(make_table, prepare_split_partition, RealTable.create_jobs):
+    for table in kill_at_each_call(make_table, prepare_split_partition, DataTable.create_jobs):
         deaths += 1
         check_recovery(table)
     assert deaths > 10
 
 
 def test_killed_run_loses_no_rows_and_locks_no_files(make_table: MakeTable) -> None:
-    def prepare(table: RealTable) -> None:
+    def prepare(table: DataTable) -> None:
         prepare_split_partition(table)
         table.create_jobs()
 
     deaths = 0
-    for table in kill_at_each_call(make_table, prepare, RealTable.run_all):
+    for table in kill_at_each_call(make_table, prepare, DataTable.run_all):
         deaths += 1
         check_recovery(table)
     assert deaths > 20
 
 
 def test_killed_release_loses_no_rows_and_locks_no_files(make_table: MakeTable) -> None:
-    def prepare(table: RealTable) -> None:
+    def prepare(table: DataTable) -> None:
         prepare_split_partition(table)
         table.create_jobs()
         table.messages.clear()
         table.clock.pass_minutes(61)
 
-    for table in kill_at_each_call(make_table, prepare, RealTable.create_jobs):
+    for table in kill_at_each_call(make_table, prepare, DataTable.create_jobs):
         check_recovery(table)

@@ -19,16 +19,17 @@ from sleeper.statestore.transactions.compaction_jobs import (
     RenewLeases,
 )
 from sleeper.statestore.transactions.push_down import PushDownReferences
-from tests.real_table import TABLE_ID, RealTable
+from tests.tables.data_table import DataTable
+from tests.tables.watched_ports import TABLE_ID
 from tests.unit.conftest import MakeTable
 
 
-def rows_of_leaves(table: RealTable) -> dict[str, list[int]]:
+def rows_of_leaves(table: DataTable) -> dict[str, list[int]]:
     with table.store.reading() as state:
         return {p: [f.rows for f in files] for p, files in state.files.group_by_leaf()}
 
 
-def set_basic_strategy(table: RealTable, files: int = 2) -> RealTable:
+def set_basic_strategy(table: DataTable, files: int = 2) -> DataTable:
     return table.set(
         sleeper__table__compaction__strategy__class="BasicCompactionStrategy",
         sleeper__table__compaction__files__batch__size=files,
@@ -36,7 +37,7 @@ def set_basic_strategy(table: RealTable, files: int = 2) -> RealTable:
 
 
 def test_push_down_moves_references_to_leaves_within_key_bounds(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     table.ingest(range(10))
     table.ingest(range(5, 8))
@@ -49,7 +50,7 @@ def test_push_down_moves_references_to_leaves_within_key_bounds(
     assert push_down_references(table.store) == 0
 
 
-def test_push_down_crosses_levels_with_at_least_one_row_each(table: RealTable) -> None:
+def test_push_down_crosses_levels_with_at_least_one_row_each(table: DataTable) -> None:
     table.ingest([1, 31])
     left, right = table.split_at(ROOT, 20)
     table.split_at(left, 10)
@@ -76,7 +77,7 @@ def test_push_down_uses_bounds_of_every_key_field(
     assert table.rows() == before
 
 
-def test_push_down_leaves_assigned_references(table: RealTable) -> None:
+def test_push_down_leaves_assigned_references(table: DataTable) -> None:
     set_basic_strategy(table)
     table.ingest(range(10))
     table.ingest(range(10))
@@ -105,7 +106,7 @@ def test_push_down_commits_bounded_entries(make_table: MakeTable) -> None:
     assert sum(map(len, rows_of_leaves(table).values())) == 30 * 121
 
 
-def test_concurrent_split_during_push_down_loses_no_row(table: RealTable) -> None:
+def test_concurrent_split_during_push_down_loses_no_row(table: DataTable) -> None:
     table.ingest(range(100))
     left, right = table.split_at(ROOT, 50)
     before = table.rows()
@@ -118,7 +119,7 @@ def test_concurrent_split_during_push_down_loses_no_row(table: RealTable) -> Non
 
 
 def test_concurrent_assignment_during_push_down_keeps_its_file(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     (file,) = table.ingest(range(100))
     table.split_at(ROOT, 50)
@@ -130,7 +131,7 @@ def test_concurrent_assignment_during_push_down_keeps_its_file(
     assert table.assigned() == ["other"]
 
 
-def test_jobs_are_assigned_then_sent_then_recorded(table: RealTable) -> None:
+def test_jobs_are_assigned_then_sent_then_recorded(table: DataTable) -> None:
     set_basic_strategy(table)
     paths = [f.path for _ in range(2) for f in table.ingest(range(10))]
     held_when_sent = []
@@ -142,7 +143,7 @@ def test_jobs_are_assigned_then_sent_then_recorded(table: RealTable) -> None:
 
     table.send = record_and_send  # type: ignore[method-assign]
     assert table.create_jobs() == CreationReport(0, 0, 1, 0)
-    (job,) = table.jobs_sent()
+    (job,) = table.sent_jobs()
     assert held_when_sent == [job.id]
     assert (job.table_id, job.partition_id, sorted(job.inputs)) == (TABLE_ID, ROOT, sorted(paths))
     status = table.tracker.job(TABLE_ID, job.id)
@@ -151,7 +152,7 @@ def test_jobs_are_assigned_then_sent_then_recorded(table: RealTable) -> None:
 
 
 def test_rule_4_next_creation_dispatches_assigned_jobs(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     set_basic_strategy(table)
     for _ in range(2):
@@ -165,16 +166,16 @@ def test_rule_4_next_creation_dispatches_assigned_jobs(
         table.create_jobs()
     table.send = send  # type: ignore[method-assign]
     assert table.create_jobs() == CreationReport(0, 0, 0, 1)
-    assert [job.id for job in table.jobs_sent()] == table.assigned()
-    assert table.jobs_sent()[0].inputs == tuple(f.path for f in table.files())
+    assert [job.id for job in table.sent_jobs()] == table.assigned()
+    assert table.sent_jobs()[0].inputs == tuple(f.path for f in table.files())
 
 
-def test_rule_4_expired_jobs_release_their_files_to_new_jobs(table: RealTable) -> None:
+def test_rule_4_expired_jobs_release_their_files_to_new_jobs(table: DataTable) -> None:
     set_basic_strategy(table)
     for _ in range(2):
         table.ingest(range(10))
     table.create_jobs()
-    (lost,) = table.jobs_sent()
+    (lost,) = table.sent_jobs()
     table.clock.pass_minutes(59)
     assert table.create_jobs() == CreationReport(0, 0, 0, 0)
     table.clock.pass_minutes(2)
@@ -182,19 +183,19 @@ def test_rule_4_expired_jobs_release_their_files_to_new_jobs(table: RealTable) -
     status = table.tracker.job(TABLE_ID, lost.id)
     assert status.state is JobState.FAILED
     assert "lease ran out at 2026-01-01T01:00:00.000Z" in status.reasons[0]
-    _, new = table.jobs_sent()
+    _, new = table.sent_jobs()
     assert new.id != lost.id
     with pytest.raises(StateMovedOnError, match="holds no files any more"):
         table.run(lost)
     assert table.run(new).rows_written == 20
 
 
-def test_concurrent_renewal_prevents_the_release(table: RealTable) -> None:
+def test_concurrent_renewal_prevents_the_release(table: DataTable) -> None:
     set_basic_strategy(table)
     for _ in range(2):
         table.ingest(range(10))
     table.create_jobs()
-    (job,) = table.jobs_sent()
+    (job,) = table.sent_jobs()
     table.clock.pass_minutes(61)
     renewal = RenewLeases((job.id,), table.clock() + 60_000)
     table.watched.before_commit.append((ReleaseJobs, lambda: table.store.commit_or_raise(renewal)))
@@ -203,12 +204,12 @@ def test_concurrent_renewal_prevents_the_release(table: RealTable) -> None:
     assert table.run(job).rows_written == 20
 
 
-def test_concurrent_commit_prevents_the_release(table: RealTable) -> None:
+def test_concurrent_commit_prevents_the_release(table: DataTable) -> None:
     set_basic_strategy(table)
     for _ in range(2):
         table.ingest(range(10))
     table.create_jobs()
-    (job,) = table.jobs_sent()
+    (job,) = table.sent_jobs()
     table.clock.pass_minutes(61)
     table.watched.before_commit.append((ReleaseJobs, lambda: table.run(job)))
     assert table.create_jobs() == CreationReport(0, 0, 0, 0)
@@ -229,7 +230,7 @@ def test_refused_assignment_does_not_refuse_other_jobs(
     assert len(table.assigned()) == 1
 
 
-def assign_one_file(table: RealTable) -> None:
+def assign_one_file(table: DataTable) -> None:
     with table.store.reading() as state:
         partition_id, files = next(state.files.group_by_leaf())
     claim = JobAssignment("other", partition_id, (files[0].path,), table.clock() + 10**6)
@@ -245,7 +246,7 @@ def test_creation_limit_counts_existing_jobs_and_prefers_full_leaves(
         table.ingest(keys, strategy=FileStrategy.ONE_FILE_PER_LEAF)
     leaf_of = {p.region.ranges[0].min: p.id for p in table.leaves()}
     assert table.create_jobs().created == 1
-    assert table.jobs_sent()[0].partition_id == leaf_of[10]
+    assert table.sent_jobs()[0].partition_id == leaf_of[10]
     assert table.create_jobs().created == 0
     table.run_all()
     assert table.create_jobs().created == 1
@@ -262,13 +263,13 @@ def test_full_compaction_leaves_one_file_in_every_leaf(make_table: MakeTable) ->
     assert table.rows() == before
 
 
-def test_empty_table_needs_no_jobs(table: RealTable) -> None:
+def test_empty_table_needs_no_jobs(table: DataTable) -> None:
     assert table.create_jobs() == CreationReport(0, 0, 0, 0)
     assert table.create_jobs(full=True) == CreationReport(0, 0, 0, 0)
 
 
 def test_size_ratio_jobs_per_partition_are_limited(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     most = "compaction__strategy__sizeratio__max__concurrent__jobs__per__partition"
     table.set(sleeper__table__compaction__files__batch__size=4, **{f"sleeper__table__{most}": 1})
@@ -280,9 +281,9 @@ def test_size_ratio_jobs_per_partition_are_limited(
     assert table.create_jobs().created == 1
 
 
-def test_messages_contain_partition_ids_of_the_tree(table: RealTable) -> None:
+def test_messages_contain_partition_ids_of_the_tree(table: DataTable) -> None:
     set_basic_strategy(table)
     for _ in range(2):
         table.ingest(range(10))
     table.create_jobs()
-    assert [j.partition_id for j in table.jobs_sent()] == [PartitionId("root")]
+    assert [j.partition_id for j in table.sent_jobs()] == [PartitionId("root")]

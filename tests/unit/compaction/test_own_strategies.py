@@ -11,7 +11,8 @@ from sleeper.errors import InvalidRequestError, UserCodeError
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles
 from sleeper.user_code.loading import BUILT_IN_CODE
 from sleeper.user_code.name import CodeKind
-from tests.real_table import TABLE_ID, RealTable
+from tests.tables.data_table import DataTable
+from tests.tables.watched_ports import TABLE_ID
 from tests.unit.conftest import MakeTable
 
 Files = Sequence[FileSize]
@@ -28,7 +29,7 @@ class OneStrategy:
         return self._strategy
 
 
-def create(table: RealTable, strategy: Callable[..., Any]) -> CreationReport:
+def create(table: DataTable, strategy: Callable[..., Any]) -> CreationReport:
     table.set(sleeper__table__compaction__strategy__class="mine")
     return create_compaction_jobs(
         TABLE_ID,
@@ -42,7 +43,7 @@ def create(table: RealTable, strategy: Callable[..., Any]) -> CreationReport:
 
 
 @pytest.fixture
-def table(make_table: MakeTable) -> RealTable:
+def table(make_table: MakeTable) -> DataTable:
     """Two leaves of four files each."""
     made = make_table(split_points=[10])
     for _ in range(4):
@@ -50,7 +51,7 @@ def table(make_table: MakeTable) -> RealTable:
     return made
 
 
-def test_groups_become_jobs(table: RealTable) -> None:
+def test_groups_become_jobs(table: DataTable) -> None:
     seen: list[tuple[int, int]] = []
 
     def pairs(files: Files, settings: StrategySettings) -> list[tuple[FileSize, ...]]:
@@ -59,7 +60,7 @@ def test_groups_become_jobs(table: RealTable) -> None:
 
     assert create(table, pairs).created == 4
     assert seen == [(4, 12), (4, 12)]
-    assert all(len(job.inputs) == 2 for job in table.jobs_sent())
+    assert all(len(job.inputs) == 2 for job in table.sent_jobs())
 
 
 def raises(files: Files, settings: StrategySettings) -> Any:
@@ -106,7 +107,7 @@ def returns_text(files: Files, settings: StrategySettings) -> Any:
     ],
 )
 def test_invalid_answer_for_one_leaf_assigns_nothing(
-    table: RealTable, strategy: Any, reason: str
+    table: DataTable, strategy: Any, reason: str
 ) -> None:
     calls: list[int] = []
 
@@ -123,7 +124,7 @@ def test_invalid_answer_for_one_leaf_assigns_nothing(
     assert not any(isinstance(t, AssignFiles) for t in table.watched.committed)
 
 
-def test_unregistered_strategy_assigns_nothing(table: RealTable) -> None:
+def test_unregistered_strategy_assigns_nothing(table: DataTable) -> None:
     table.set(sleeper__table__compaction__strategy__class="mine")
     with pytest.raises(InvalidRequestError, match="no compaction strategy 'mine' is registered"):
         table.create_jobs()

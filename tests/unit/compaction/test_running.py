@@ -30,25 +30,26 @@ from sleeper.statestore.transactions.compaction_jobs import (
     ReleaseJobs,
     RenewLeases,
 )
-from tests.real_table import TABLE_ID, RealTable
+from tests.tables.data_table import DataTable
+from tests.tables.watched_ports import TABLE_ID
 from tests.unit.conftest import MakeTable
 
 UNCHANGED = ProcessingStep(NO_PROCESSING, 0)
 
 
-def create_job(table: RealTable, files: int = 2, rows: int = 10) -> CompactionJob:
+def create_job(table: DataTable, files: int = 2, rows: int = 10) -> CompactionJob:
     """Ingests some files and creates one job for all of them."""
     for i in range(files):
         table.ingest(range(i, i + rows))
     table.create_jobs(full=True)
-    return table.jobs_sent()[-1]
+    return table.sent_jobs()[-1]
 
 
-def release(table: RealTable, job: CompactionJob) -> None:
+def release(table: DataTable, job: CompactionJob) -> None:
     table.store.commit_or_raise(ReleaseJobs((job.id,), given_up=True))
 
 
-def test_output_contains_the_rows_of_all_inputs_in_order(table: RealTable) -> None:
+def test_output_contains_the_rows_of_all_inputs_in_order(table: DataTable) -> None:
     job = create_job(table, files=5, rows=100)
     before = table.rows()
     result = table.run(job)
@@ -66,7 +67,7 @@ def test_output_contains_the_rows_of_all_inputs_in_order(table: RealTable) -> No
     assert status.last_run.task_id == "task"
 
 
-def test_redelivered_message_after_the_commit_is_already_done(table: RealTable) -> None:
+def test_redelivered_message_after_the_commit_is_already_done(table: DataTable) -> None:
     job = create_job(table)
     table.run(job)
     written = table.paths_on_disk()
@@ -78,12 +79,12 @@ def test_redelivered_message_after_the_commit_is_already_done(table: RealTable) 
 
 
 def test_redelivery_records_an_unrecorded_commit(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     job = create_job(table)
     table.tracker.record = lambda *_: None  # type: ignore[method-assign]
     table.run(job)
-    table.open_again()
+    table.reopen()
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.CREATED
     table.run(job)
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.COMMITTED
@@ -95,7 +96,7 @@ def test_only_rows_of_the_partition_are_compacted(make_table: MakeTable) -> None
         table.ingest(range(20))
     before = table.rows()
     table.create_jobs(full=True)
-    left, right = table.jobs_sent()
+    left, right = table.sent_jobs()
     assert table.run(left).rows_written == 30
     assert table.rows() == before
     assert len(table.files()) == 4
@@ -140,7 +141,7 @@ def test_many_files_are_merged_in_passes(make_table: MakeTable) -> None:
 
 
 def test_concurrent_split_leaves_the_output_until_push_down(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     job = create_job(table)
     before = table.rows()
@@ -155,7 +156,7 @@ def test_concurrent_split_leaves_the_output_until_push_down(
     assert table.rows() == before
 
 
-def test_job_released_before_its_commit_changes_nothing(table: RealTable) -> None:
+def test_job_released_before_its_commit_changes_nothing(table: DataTable) -> None:
     job = create_job(table)
     before, files = table.rows(), table.files()
     table.watched.before_commit.append((CommitCompaction, lambda: release(table, job)))
@@ -166,7 +167,7 @@ def test_job_released_before_its_commit_changes_nothing(table: RealTable) -> Non
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.FAILED
 
 
-def test_concurrent_runs_of_one_job_commit_once(table: RealTable) -> None:
+def test_concurrent_runs_of_one_job_commit_once(table: DataTable) -> None:
     job = create_job(table)
     before = table.rows()
     results = []
@@ -177,13 +178,13 @@ def test_concurrent_runs_of_one_job_commit_once(table: RealTable) -> None:
     assert table.rows() == before
 
 
-def test_expired_lease_without_release_commits(table: RealTable) -> None:
+def test_expired_lease_without_release_commits(table: DataTable) -> None:
     job = create_job(table)
     table.watched.before_commit.append((CommitCompaction, lambda: table.clock.pass_minutes(120)))
     assert table.run(job).rows_written == 20
 
 
-def test_run_renews_the_lease_first(table: RealTable) -> None:
+def test_run_renews_the_lease_first(table: DataTable) -> None:
     job = create_job(table)
     table.clock.pass_minutes(59)
     renewed = []
@@ -199,7 +200,7 @@ def test_run_renews_the_lease_first(table: RealTable) -> None:
     assert renewed == [3_600_000]
 
 
-def test_lease_is_renewed_periodically(table: RealTable) -> None:
+def test_lease_is_renewed_periodically(table: DataTable) -> None:
     job = create_job(table)
     with Lease(table.store, job.id, 0.06, table.clock) as lease:
         for _ in range(200):
@@ -220,7 +221,7 @@ def wait_briefly() -> None:
     time.sleep(0.01)
 
 
-def test_run_of_a_released_job_stops(table: RealTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_of_a_released_job_stops(table: DataTable, monkeypatch: pytest.MonkeyPatch) -> None:
     job = create_job(table)
     taken = []
 
@@ -238,7 +239,7 @@ def test_run_of_a_released_job_stops(table: RealTable, monkeypatch: pytest.Monke
     assert len(taken) < 400
 
 
-def test_lease_survives_one_failed_renewal(table: RealTable) -> None:
+def test_lease_survives_one_failed_renewal(table: DataTable) -> None:
     job = create_job(table)
     lease = Lease(table.store, job.id, 0.06, table.clock)
     commit = table.watched.commit_or_raise
@@ -263,7 +264,7 @@ def test_lease_survives_one_failed_renewal(table: RealTable) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone", "not parquet"])
-def test_error_names_the_damaged_input(table: RealTable, damage: str) -> None:
+def test_error_names_the_damaged_input(table: DataTable, damage: str) -> None:
     job = create_job(table, files=3, rows=2000)
     bad = table.files()[1].path
     damage_file(table.root.folder / bad, damage)
@@ -279,7 +280,7 @@ def test_error_names_the_damaged_input(table: RealTable, damage: str) -> None:
     assert table.create_jobs().released == 1
 
 
-def test_decodable_bit_flip_is_never_compacted(table: RealTable) -> None:
+def test_decodable_bit_flip_is_never_compacted(table: DataTable) -> None:
     job = create_job(table, rows=1000)
     bad = table.files()[1]
     before = table.rows()
@@ -316,7 +317,7 @@ def damage_file(path: Path, damage: str) -> None:
         path.write_text("a,b\n1,2\n")
 
 
-def test_input_with_missing_rows_is_not_compacted(table: RealTable) -> None:
+def test_input_with_missing_rows_is_not_compacted(table: DataTable) -> None:
     job = create_job(table)
     _, second = table.files()
     folder = table.root.folder
@@ -330,7 +331,7 @@ def test_input_with_missing_rows_is_not_compacted(table: RealTable) -> None:
 
 
 def test_files_collected_after_a_release_are_not_damage(
-    table: RealTable, monkeypatch: pytest.MonkeyPatch
+    table: DataTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = create_job(table)
     table.set(sleeper__table__gc__delay__minutes=0)
@@ -352,7 +353,7 @@ def test_files_collected_after_a_release_are_not_damage(
 
 
 def test_full_disk_is_unavailable_and_retried(
-    table: RealTable, monkeypatch: pytest.MonkeyPatch
+    table: DataTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = create_job(table)
 
@@ -368,7 +369,7 @@ def test_full_disk_is_unavailable_and_retried(
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.COMMITTED
 
 
-def test_failed_tracker_does_not_fail_the_run(table: RealTable) -> None:
+def test_failed_tracker_does_not_fail_the_run(table: DataTable) -> None:
     job = create_job(table)
 
     def fail(*_: Any) -> None:
@@ -378,7 +379,7 @@ def test_failed_tracker_does_not_fail_the_run(table: RealTable) -> None:
     assert table.run(job).rows_written == 20
 
 
-def test_inputs_without_rows_of_the_partition_leave_no_file(table: RealTable) -> None:
+def test_inputs_without_rows_of_the_partition_leave_no_file(table: DataTable) -> None:
     table.ingest([1, 31])
     table.ingest([2, 32])
     left, _ = table.split_at(ROOT, 20)
@@ -390,7 +391,7 @@ def test_inputs_without_rows_of_the_partition_leave_no_file(table: RealTable) ->
     assert table.assigned() == []
 
 
-def test_run_older_than_half_the_orphan_age_is_refused(table: RealTable) -> None:
+def test_run_older_than_half_the_orphan_age_is_refused(table: DataTable) -> None:
     job = create_job(table)
     days = 7 * 24 * 60
     table.watched.before_commit.append(

@@ -36,8 +36,7 @@ from sleeper.splitting.key_samples import sample_keys
 from sleeper.statestore.database import Database
 from sleeper.statestore.snapshots import SnapshotStore
 from tests.seeds import choose_seed
-from tests.unit.query import table_maker
-from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+from tests.tables.data_table import DataTable, list_rows, make_engine
 
 P = PrimitiveType
 SCHEMA = Schema((Field("s", P.STRING), Field("n", P.LONG)), (), (Field("v", P.STRING),))
@@ -77,14 +76,13 @@ def _until(end: float, chance: random.Random) -> Iterator[random.Random]:
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TableMaker:
-    monkeypatch.setattr(table_maker, "_FILE_SETTINGS", FileSettings(row_group_rows_max=100))
-    made = TableMaker(tmp_path, SCHEMA)
-    made.add(ROWS)
+def table(tmp_path: Path) -> DataTable:
+    made = DataTable(tmp_path, SCHEMA, file_settings=FileSettings(row_group_rows_max=100))
+    made.add_rows(ROWS)
     return made
 
 
-def file_of(table: TableMaker) -> DataFile:
+def file_of(table: DataTable) -> DataFile:
     with table.store.reading() as state:
         (file,) = state.files.all()
     return file
@@ -105,7 +103,7 @@ def test_damaged_sketch_is_a_data_error(chances: Iterator[random.Random]) -> Non
 
 @pytest.mark.parametrize("suffix", [FILTER_SUFFIX, CHECKSUM_SUFFIX])
 def test_damaged_filter_or_checksum_is_a_data_error(
-    table: TableMaker, chances: Iterator[random.Random], suffix: str
+    table: DataTable, chances: Iterator[random.Random], suffix: str
 ) -> None:
     content = table.root.read(file_of(table).path + suffix)
     read: Callable[[bytes, str], Any] = {
@@ -120,7 +118,7 @@ def test_damaged_filter_or_checksum_is_a_data_error(
 
 
 def test_damaged_sidecars_lose_no_rows(
-    table: TableMaker, tmp_path: Path, chances: Iterator[random.Random]
+    table: DataTable, tmp_path: Path, chances: Iterator[random.Random]
 ) -> None:
     path = Path(table.root.url_of(file_of(table).path))
     sidecars = {suffix: path.with_name(path.name + suffix) for suffix in SIDECAR_SUFFIXES}
@@ -131,11 +129,11 @@ def test_damaged_sidecars_lose_no_rows(
         engine = make_engine(tmp_path, verifies_checksums=True)
         key = chance.choice(ROWS)
         query = Query(make_key_regions(SCHEMA, [key[:2]]))
-        assert rows_of(run_query(query, table.table, engine).read_all()) == [key]
+        assert list_rows(run_query(query, table.query_table, engine).read_all()) == [key]
 
 
 def test_damaged_footer_raises_sleeper_errors(
-    table: TableMaker, chances: Iterator[random.Random]
+    table: DataTable, chances: Iterator[random.Random]
 ) -> None:
     file = file_of(table)
     path = Path(table.root.url_of(file.path))
@@ -152,7 +150,7 @@ def test_damaged_footer_raises_sleeper_errors(
 
 
 def test_query_of_a_damaged_footer_raises_sleeper_errors(
-    table: TableMaker, tmp_path: Path, chances: Iterator[random.Random]
+    table: DataTable, tmp_path: Path, chances: Iterator[random.Random]
 ) -> None:
     path = Path(table.root.url_of(file_of(table).path))
     content = path.read_bytes()
@@ -162,14 +160,14 @@ def test_query_of_a_damaged_footer_raises_sleeper_errors(
         for verifies in (False, True):
             engine = make_engine(tmp_path, verifies_checksums=verifies)
             try:
-                found = rows_of(run_query(Query(), table.table, engine).read_all())
+                found = list_rows(run_query(Query(), table.query_table, engine).read_all())
             except SleeperError:
                 continue
             assert found == ROWS or not verifies
 
 
 def test_key_sample_of_a_damaged_file_is_valid_or_raises(
-    table: TableMaker, chances: Iterator[random.Random]
+    table: DataTable, chances: Iterator[random.Random]
 ) -> None:
     file = file_of(table)
     path = Path(table.root.url_of(file.path))
@@ -181,7 +179,7 @@ def test_key_sample_of_a_damaged_file_is_valid_or_raises(
 
 
 def test_verification_of_a_damaged_file_finds_faults(
-    table: TableMaker, chances: Iterator[random.Random]
+    table: DataTable, chances: Iterator[random.Random]
 ) -> None:
     file = file_of(table)
     path = Path(table.root.url_of(file.path))
@@ -195,7 +193,7 @@ def test_verification_of_a_damaged_file_finds_faults(
 @pytest.mark.parametrize("is_renamed", [False, True])
 def test_damaged_snapshot_is_skipped(
     tmp_path: Path,
-    table: TableMaker,
+    table: DataTable,
     chances: Iterator[random.Random],
     caplog: pytest.LogCaptureFixture,
     is_renamed: bool,
@@ -205,7 +203,7 @@ def test_damaged_snapshot_is_skipped(
     folder = tmp_path / "snapshots"
     store = LocalStore(folder, mkdir=True)
     snapshots = SnapshotStore(store, "t")
-    number = snapshots.save(Database(tmp_path / "state.db"))
+    number = snapshots.save(Database(table.state_path))
     (path,) = (folder / "t" / "snapshots").iterdir()
     content = path.read_bytes()
     state = zstandard.ZstdDecompressor().decompress(content)

@@ -27,7 +27,7 @@ from sleeper.jobs.process import is_alive, this_process
 from sleeper.query.sql.text import planning_errors
 from sleeper.splitting.key_samples import sample_keys
 from sleeper.user_code.loading import BUILT_IN_CODE
-from tests.real_table import LONG_SCHEMA, RealTable
+from tests.tables.data_table import LONG_SCHEMA, DataTable
 from tests.wheels import make_wheel
 
 
@@ -111,7 +111,7 @@ def test_disk_error_during_a_read_of_text_is_unavailable(
             READERS[reader](files)
 
 
-def test_unopenable_data_file_is_unavailable(table: RealTable) -> None:
+def test_unopenable_data_file_is_unavailable(table: DataTable) -> None:
     (file,) = table.ingest(range(10))
     region = table.leaves()[0].region
     assert verify_file(table.root, table.schema, ExpectedFile(file)) == []
@@ -122,7 +122,7 @@ def test_unopenable_data_file_is_unavailable(table: RealTable) -> None:
             verify_file(table.root, table.schema, ExpectedFile(file))
 
 
-def test_engine_without_file_descriptors_is_unavailable(table: RealTable) -> None:
+def test_engine_without_file_descriptors_is_unavailable(table: DataTable) -> None:
     (file,) = table.ingest(range(10))
     request = MergeRequest(table.schema, (MergeInput(table.root.url_of(file.path)),))
     settings = EngineSettings(table.folder / "spill", threads=1)

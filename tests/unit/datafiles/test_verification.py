@@ -14,7 +14,7 @@ from sleeper.files import DataFile
 from sleeper.partitions.partition import ROOT_PARTITION_ID, Partition, tree_from_split_points
 from sleeper.partitions.region import whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from tests.real_table import RealTable
+from tests.tables.data_table import DataTable
 from tests.unit.conftest import MakeTable
 
 SCHEMA = Schema(
@@ -26,17 +26,17 @@ ROWS = [(i // 10, f"é{i:05d}") for i in range(1000)]
 
 
 @pytest.fixture
-def made(make_table: MakeTable) -> tuple[RealTable, DataFile]:
+def made(make_table: MakeTable) -> tuple[DataTable, DataFile]:
     table = make_table(schema=SCHEMA)
     (file,) = table.ingest(ROWS, row_group_rows=100)
     return table, file
 
 
-def verify(table: RealTable, file: DataFile, **expected: Any) -> list[FileFault]:
+def verify(table: DataTable, file: DataFile, **expected: Any) -> list[FileFault]:
     return verify_file(table.root, SCHEMA, ExpectedFile(file, **expected))
 
 
-def written(table: RealTable, file: DataFile, rows: list[tuple[int | None, str]]) -> None:
+def written(table: DataTable, file: DataFile, rows: list[tuple[int | None, str]]) -> None:
     """Puts other rows in the file's place, a hundred a row group."""
     columns = [list(c) for c in zip(*rows, strict=True)]
     values = ["v"] * len(rows)
@@ -46,7 +46,7 @@ def written(table: RealTable, file: DataFile, rows: list[tuple[int | None, str]]
 
 
 def test_whole_file_has_no_fault_and_all_rows_are_read(
-    made: tuple[RealTable, DataFile],
+    made: tuple[DataTable, DataFile],
 ) -> None:
     table, file = made
     row_counts: list[int] = []
@@ -59,7 +59,7 @@ def test_whole_file_has_no_fault_and_all_rows_are_read(
 @pytest.mark.parametrize("column", [0, 1, 2])
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.9])
 def test_flipped_bit_of_a_page_is_reported_with_its_row_group(
-    made: tuple[RealTable, DataFile], column: int, place: float
+    made: tuple[DataTable, DataFile], column: int, place: float
 ) -> None:
     table, file = made
     path = Path(table.root.url_of(file.path))
@@ -74,7 +74,7 @@ def test_flipped_bit_of_a_page_is_reported_with_its_row_group(
     assert "cannot be read" in fault.fault
 
 
-def test_wrong_row_count_is_reported(made: tuple[RealTable, DataFile]) -> None:
+def test_wrong_row_count_is_reported(made: tuple[DataTable, DataFile]) -> None:
     table, file = made
     written(table, file, ROWS[:-1])
     assert [f.fault for f in verify(table, file)] == ["it has 999 rows: the state says 1000"]
@@ -82,7 +82,7 @@ def test_wrong_row_count_is_reported(made: tuple[RealTable, DataFile]) -> None:
 
 @pytest.mark.parametrize(("at", "group"), [(0, 0), (99, 0), (100, 1), (550, 5), (998, 9)], ids=str)
 def test_rows_out_of_order_are_reported_with_their_row_group(
-    made: tuple[RealTable, DataFile], at: int, group: int
+    made: tuple[DataTable, DataFile], at: int, group: int
 ) -> None:
     table, file = made
     rows = list(ROWS)
@@ -93,7 +93,7 @@ def test_rows_out_of_order_are_reported_with_their_row_group(
     assert (fault.fault, fault.row_group) == ("its rows are not in key order", found)
 
 
-def test_keys_outside_the_bounds_are_reported(made: tuple[RealTable, DataFile]) -> None:
+def test_keys_outside_the_bounds_are_reported(made: tuple[DataTable, DataFile]) -> None:
     table, file = made
     narrow = replace(file, largest_key=(99, "é00998"))
     (fault,) = verify(table, narrow)
@@ -102,13 +102,13 @@ def test_keys_outside_the_bounds_are_reported(made: tuple[RealTable, DataFile]) 
     assert [f.row_group for f in verify(table, wide)] == [0]
 
 
-def test_null_keys_are_reported(made: tuple[RealTable, DataFile]) -> None:
+def test_null_keys_are_reported(made: tuple[DataTable, DataFile]) -> None:
     table, file = made
     written(table, file, [*ROWS[:500], (None, "é00500"), *ROWS[501:]])
     assert any("has nulls" in f.fault and f.row_group == 5 for f in verify(table, file))
 
 
-def test_rows_in_another_partition_are_reported(made: tuple[RealTable, DataFile]) -> None:
+def test_rows_in_another_partition_are_reported(made: tuple[DataTable, DataFile]) -> None:
     table, file = made
     leaves = [p for p in tree_from_split_points(SCHEMA, [50]) if p.is_leaf]
     good = tuple((leaf, 500) for leaf in leaves)
@@ -122,7 +122,7 @@ def test_rows_in_another_partition_are_reported(made: tuple[RealTable, DataFile]
 
 @pytest.mark.parametrize("damage", ["gone", "empty", "torn", "text"])
 def test_file_without_complete_footer_is_reported(
-    made: tuple[RealTable, DataFile], damage: str
+    made: tuple[DataTable, DataFile], damage: str
 ) -> None:
     table, file = made
     path = Path(table.root.url_of(file.path))
@@ -139,7 +139,7 @@ def test_file_without_complete_footer_is_reported(
 @pytest.mark.parametrize("damage", ["gone", "torn"])
 @pytest.mark.parametrize("suffix", [".sketches", ".filter"])
 def test_unreadable_sidecar_is_reported_by_name(
-    made: tuple[RealTable, DataFile], suffix: str, damage: str
+    made: tuple[DataTable, DataFile], suffix: str, damage: str
 ) -> None:
     table, file = made
     path = Path(table.root.url_of(file.path + suffix))
@@ -152,7 +152,7 @@ def test_unreadable_sidecar_is_reported_by_name(
 
 
 def test_key_filter_that_excludes_keys_is_reported(
-    made: tuple[RealTable, DataFile],
+    made: tuple[DataTable, DataFile],
 ) -> None:
     table, file = made
     assert ".filter" in file.sidecars
@@ -163,7 +163,7 @@ def test_key_filter_that_excludes_keys_is_reported(
     assert (fault.fault, fault.row_group) == ("its key filter denies keys that it holds", 0)
 
 
-def test_wrong_columns_are_reported(made: tuple[RealTable, DataFile]) -> None:
+def test_wrong_columns_are_reported(made: tuple[DataTable, DataFile]) -> None:
     table, file = made
     pq.write_table(pa.table({"a": [1], "b": [2]}), table.root.url_of(file.path))
     (fault,) = verify(table, file)

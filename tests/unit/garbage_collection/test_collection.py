@@ -9,11 +9,12 @@ from sleeper.errors import ConflictError, InvalidRequestError
 from sleeper.garbage_collection.collection import Claims
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.statestore.transactions.holds import CreateFollower, CreateHold, ReleaseHold
-from tests.real_table import OBJECTS_PER_FILE, Killed, RealTable
+from tests.tables.data_table import OBJECTS_PER_FILE, DataTable
+from tests.tables.watched_ports import Killed
 from tests.unit.conftest import MakeTable
 
 
-def compacted(table: RealTable, times: int = 1) -> RealTable:
+def compacted(table: DataTable, times: int = 1) -> DataTable:
     """The table after files were replaced, so that old ones wait for collection."""
     for _ in range(times):
         table.ingest(range(10))
@@ -22,13 +23,13 @@ def compacted(table: RealTable, times: int = 1) -> RealTable:
     return table
 
 
-def hold(table: RealTable, version: int, minutes: float = 60, name: str = "h") -> None:
+def hold(table: DataTable, version: int, minutes: float = 60, name: str = "h") -> None:
     expiry = table.clock() + int(minutes * 60_000)
     table.store.commit_or_raise(CreateHold(name, "a reader", version, expiry))
 
 
 def test_files_are_kept_for_the_tables_delay_and_then_deleted_with_their_sidecars(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     compacted(table)
     before = table.rows()
@@ -55,14 +56,14 @@ def test_rule_5_a_referenced_file_is_never_collected(
     for _ in range(2):
         table.ingest(range(10))
     table.create_jobs(full=True)
-    table.run(table.jobs_sent()[0])
+    table.run(table.sent_jobs()[0])
     table.clock.pass_minutes(60)
     before = table.rows()
     assert table.collect().files == 0
     assert table.rows() == before
 
 
-def test_rule_5_a_hold_keeps_its_files_until_it_ends(table: RealTable) -> None:
+def test_rule_5_a_hold_keeps_its_files_until_it_ends(table: DataTable) -> None:
     compacted(table)
     old = table.number() - 2
     hold(table, old)
@@ -75,7 +76,7 @@ def test_rule_5_a_hold_keeps_its_files_until_it_ends(table: RealTable) -> None:
     assert table.collect().files == 2
 
 
-def test_rule_5_an_expired_hold_does_not_limit_collection(table: RealTable) -> None:
+def test_rule_5_an_expired_hold_does_not_limit_collection(table: DataTable) -> None:
     compacted(table)
     hold(table, table.number() - 2, minutes=20)
     table.clock.pass_minutes(19)
@@ -84,7 +85,7 @@ def test_rule_5_an_expired_hold_does_not_limit_collection(table: RealTable) -> N
     assert table.collect().files == 2
 
 
-def test_rule_5_a_hold_keeps_only_the_files_of_its_version(table: RealTable) -> None:
+def test_rule_5_a_hold_keeps_only_the_files_of_its_version(table: DataTable) -> None:
     compacted(table)
     version = table.number()
     hold(table, version)
@@ -99,7 +100,7 @@ def test_rule_5_a_hold_keeps_only_the_files_of_its_version(table: RealTable) -> 
         table.rows(version - 1)
 
 
-def test_rule_5_a_follower_keeps_unread_files(table: RealTable) -> None:
+def test_rule_5_a_follower_keeps_unread_files(table: DataTable) -> None:
     start = table.number()
     table.store.commit_or_raise(CreateFollower("copy", start))
     compacted(table)
@@ -110,7 +111,7 @@ def test_rule_5_a_follower_keeps_unread_files(table: RealTable) -> None:
     assert table.collect().files == 2
 
 
-def test_rule_5_a_hold_created_just_before_the_entry_keeps_its_files(table: RealTable) -> None:
+def test_rule_5_a_hold_created_just_before_the_entry_keeps_its_files(table: DataTable) -> None:
     compacted(table)
     old = table.number() - 2
     held = table.rows(old)
@@ -121,7 +122,7 @@ def test_rule_5_a_hold_created_just_before_the_entry_keeps_its_files(table: Real
 
 
 def test_constantly_new_claims_end_in_a_conflict(
-    table: RealTable, monkeypatch: pytest.MonkeyPatch
+    table: DataTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compacted(table)
     hold(table, 1)
@@ -134,7 +135,7 @@ def test_constantly_new_claims_end_in_a_conflict(
 
 
 def test_rule_5_objects_are_deleted_after_the_entry_that_removes_the_files(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     compacted(table)
     table.clock.pass_minutes(30)
@@ -149,7 +150,7 @@ def test_rule_5_objects_are_deleted_after_the_entry_that_removes_the_files(
     assert seen == [3 * OBJECTS_PER_FILE, OBJECTS_PER_FILE]
 
 
-def test_files_are_collected_in_batches(table: RealTable) -> None:
+def test_files_are_collected_in_batches(table: DataTable) -> None:
     table.set(sleeper__gc__batch__size=3)
     compacted(table, times=4)
     table.clock.pass_minutes(30)
@@ -159,7 +160,7 @@ def test_files_are_collected_in_batches(table: RealTable) -> None:
     assert len(table.paths_on_disk()) == OBJECTS_PER_FILE
 
 
-def test_a_dry_run_lists_files_and_changes_nothing(table: RealTable) -> None:
+def test_a_dry_run_lists_files_and_changes_nothing(table: DataTable) -> None:
     compacted(table)
     table.clock.pass_minutes(30)
     number, on_disk = table.number(), table.paths_on_disk()
@@ -184,7 +185,7 @@ def test_an_interrupted_collection_can_be_repeated(make_table: MakeTable) -> Non
         try:
             table.collect()
         except Killed:
-            table.open_again()
+            table.reopen()
             assert table.rows() == before
             report = table.collect()
             assert report.finished <= report.files <= 2
@@ -199,7 +200,7 @@ def test_an_interrupted_collection_can_be_repeated(make_table: MakeTable) -> Non
 
 
 def test_an_interrupted_collection_is_finished_despite_a_newer_hold(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     compacted(table)
     table.clock.pass_minutes(30)
@@ -215,7 +216,7 @@ def test_an_interrupted_collection_is_finished_despite_a_newer_hold(
     assert (report.files, report.finished) == (2, 2)
 
 
-def test_two_collectors_at_once_delete_everything_once(table: RealTable) -> None:
+def test_two_collectors_at_once_delete_everything_once(table: DataTable) -> None:
     compacted(table)
     table.clock.pass_minutes(30)
     others = []
@@ -225,7 +226,7 @@ def test_two_collectors_at_once_delete_everything_once(table: RealTable) -> None
     assert len(table.paths_on_disk()) == OBJECTS_PER_FILE
 
 
-def test_missing_objects_are_no_error(table: RealTable) -> None:
+def test_missing_objects_are_no_error(table: DataTable) -> None:
     compacted(table)
     kept = table.files()[0].path
     folder: Path = table.root.folder

@@ -14,10 +14,11 @@ from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction
 from sleeper.tables import TableId
 from tests.clock import DAY_MS, START_MS
-from tests.real_table import OBJECTS_PER_FILE, TABLE_ID, Killed, RealTable
+from tests.tables.data_table import OBJECTS_PER_FILE, DataTable
+from tests.tables.watched_ports import TABLE_ID, Killed
 
 
-def left_behind(table: RealTable, began_ms: int, *suffixes: str) -> str:
+def left_behind(table: DataTable, began_ms: int, *suffixes: str) -> str:
     """A data file of a run that died, or what else the suffixes say. Modified just now."""
     path = new_data_path(TABLE_ID, ROOT, began_ms)
     for suffix in suffixes or ("",):
@@ -25,7 +26,7 @@ def left_behind(table: RealTable, began_ms: int, *suffixes: str) -> str:
     return path
 
 
-def put(table: RealTable, path: str, modified_ms: int = START_MS) -> str:
+def put(table: DataTable, path: str, modified_ms: int = START_MS) -> str:
     full = table.root.folder / path
     full.parent.mkdir(parents=True, exist_ok=True)
     full.write_bytes(b"12345")
@@ -37,12 +38,12 @@ def die() -> None:
     raise Killed
 
 
-def exists(table: RealTable, path: str) -> bool:
+def exists(table: DataTable, path: str) -> bool:
     return (table.root.folder / path).exists()
 
 
 def test_rule_3_only_objects_of_old_runs_are_deleted(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     old = left_behind(table, START_MS - 14 * DAY_MS - 1)
     young = left_behind(table, START_MS - 14 * DAY_MS)
@@ -52,7 +53,7 @@ def test_rule_3_only_objects_of_old_runs_are_deleted(
     assert exists(table, young)
 
 
-def test_rule_3_files_of_the_state_are_kept_at_any_age(table: RealTable) -> None:
+def test_rule_3_files_of_the_state_are_kept_at_any_age(table: DataTable) -> None:
     table.ingest(range(10))
     table.ingest(range(10))
     table.compact(full=True)
@@ -62,7 +63,7 @@ def test_rule_3_files_of_the_state_are_kept_at_any_age(table: RealTable) -> None
     assert table.paths_on_disk() == before
 
 
-def test_rule_3_a_file_committed_after_it_was_listed_is_kept(table: RealTable) -> None:
+def test_rule_3_a_file_committed_after_it_was_listed_is_kept(table: DataTable) -> None:
     """A commit so old is refused; the order of looking keeps the file even so."""
     (file,) = table.ingest(range(10))
     table.clock.pass_minutes(20 * 24 * 60)
@@ -87,7 +88,7 @@ def test_rule_3_a_file_committed_after_it_was_listed_is_kept(table: RealTable) -
 
 
 def test_rule_3_a_collector_with_a_jumped_clock_never_deletes_files_that_commit_later(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     """The run's own clock is right. Its commit is refused, because its files are gone."""
     running = left_behind(table, table.clock())
@@ -110,7 +111,7 @@ def test_rule_3_a_collector_with_a_jumped_clock_never_deletes_files_that_commit_
     assert table.row_keys() == []
 
 
-def test_rule_3_the_bar_is_committed_before_anything_is_deleted(table: RealTable) -> None:
+def test_rule_3_the_bar_is_committed_before_anything_is_deleted(table: DataTable) -> None:
     left_behind(table, START_MS)
     table.clock.pass_minutes(15 * 24 * 60)
     found = list(table.root.objects(TABLE_ID))
@@ -125,7 +126,7 @@ def test_rule_3_the_bar_is_committed_before_anything_is_deleted(table: RealTable
     assert bars == [table.clock() - 14 * DAY_MS]
 
 
-def test_rule_3_a_clock_that_is_implausibly_ahead_collects_nothing(table: RealTable) -> None:
+def test_rule_3_a_clock_that_is_implausibly_ahead_collects_nothing(table: DataTable) -> None:
     running = left_behind(table, table.clock())
     table.clock.pass_minutes(400 * 24 * 60)
     with pytest.raises(UnavailableError, match="accept-time"):
@@ -133,7 +134,7 @@ def test_rule_3_a_clock_that_is_implausibly_ahead_collects_nothing(table: RealTa
     assert exists(table, running)
 
 
-def test_collection_of_an_idle_table_keeps_its_log_time_current(table: RealTable) -> None:
+def test_collection_of_an_idle_table_keeps_its_log_time_current(table: DataTable) -> None:
     """Otherwise the first commit after a long time without any would be a jump."""
     for _ in range(5):
         table.clock.pass_minutes(20 * 24 * 60)
@@ -145,7 +146,7 @@ def test_collection_of_an_idle_table_keeps_its_log_time_current(table: RealTable
         assert state.number == 1 + 5 + 1
 
 
-def test_sidecars_follow_their_data_file(table: RealTable) -> None:
+def test_sidecars_follow_their_data_file(table: DataTable) -> None:
     (file,) = table.ingest(range(10))
     put(table, file.path + ".filter")
     alone = left_behind(table, START_MS, ".sketches", ".filter")
@@ -157,7 +158,7 @@ def test_sidecars_follow_their_data_file(table: RealTable) -> None:
     assert not exists(table, alone + ".filter")
 
 
-def test_objects_without_a_run_start_age_by_their_modification_time(table: RealTable) -> None:
+def test_objects_without_a_run_start_age_by_their_modification_time(table: DataTable) -> None:
     old = put(table, f"{TABLE_ID}/data/partition_root/what", START_MS - 15 * DAY_MS)
     young = put(table, f"{TABLE_ID}/data/partition_root/that", START_MS - 13 * DAY_MS)
     table.collect_orphans()
@@ -165,7 +166,7 @@ def test_objects_without_a_run_start_age_by_their_modification_time(table: RealT
     assert exists(table, young)
 
 
-def test_state_and_whole_snapshots_are_never_orphans_but_torn_ones_are(table: RealTable) -> None:
+def test_state_and_whole_snapshots_are_never_orphans_but_torn_ones_are(table: DataTable) -> None:
     whole = put(table, f"{TABLE_ID}/snapshots/{7:019d}-0a1b2c3d-0123456789abcdef.db.zst", 0)
     torn = put(table, whole + "#1", 0)
     stray = put(table, f"{TABLE_ID}/lost+found", 0)
@@ -177,7 +178,7 @@ def test_state_and_whole_snapshots_are_never_orphans_but_torn_ones_are(table: Re
     assert exists(table, f"{TABLE_ID}/state.db")
 
 
-def test_other_tables_are_unchanged(table: RealTable) -> None:
+def test_other_tables_are_unchanged(table: DataTable) -> None:
     other = put(table, "ffffffff/data/partition_root/x", 0)
     listing = [StoredObject(other, 5, 0)]
     report = collect_orphans(
@@ -187,7 +188,7 @@ def test_other_tables_are_unchanged(table: RealTable) -> None:
     assert exists(table, other)
 
 
-def test_a_dry_run_lists_orphans_and_deletes_none(table: RealTable) -> None:
+def test_a_dry_run_lists_orphans_and_deletes_none(table: DataTable) -> None:
     path = left_behind(table, START_MS, "", ".sketches")
     table.clock.pass_minutes(15 * 24 * 60)
     report = table.collect_orphans(dry_run=True)
@@ -196,7 +197,7 @@ def test_a_dry_run_lists_orphans_and_deletes_none(table: RealTable) -> None:
     assert table.collect_orphans().objects == 2
 
 
-def test_orphans_are_deleted_in_batches_and_may_be_interrupted(table: RealTable) -> None:
+def test_orphans_are_deleted_in_batches_and_may_be_interrupted(table: DataTable) -> None:
     table.set(sleeper__gc__batch__size=2)
     for _ in range(5):
         left_behind(table, START_MS)
@@ -205,21 +206,21 @@ def test_orphans_are_deleted_in_batches_and_may_be_interrupted(table: RealTable)
     table.ticks.count, table.ticks.die_at = 0, 14
     with pytest.raises(Killed):
         table.collect_orphans()
-    table.open_again()
+    table.reopen()
     left = len(table.paths_on_disk()) - OBJECTS_PER_FILE
     assert 0 < left < 5
     assert table.collect_orphans().objects == left
     assert table.row_keys() == [(k,) for k in range(10)]
 
 
-def test_files_of_a_killed_compaction_become_orphans(table: RealTable) -> None:
+def test_files_of_a_killed_compaction_become_orphans(table: DataTable) -> None:
     for _ in range(2):
         table.ingest(range(10))
     table.create_jobs(full=True)
     table.watched.before_commit.append((CommitCompaction, die))
     with pytest.raises(Killed):
         table.run_all()
-    table.open_again()
+    table.reopen()
     assert len(table.paths_on_disk()) > 2 * OBJECTS_PER_FILE
     assert table.collect_orphans().objects == 0
     table.clock.pass_minutes(15 * 24 * 60)

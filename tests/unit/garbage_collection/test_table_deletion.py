@@ -9,7 +9,7 @@ from sleeper.garbage_collection.service import finish_table_deletion
 from sleeper.local.folder import create_instance_folder
 from sleeper.local.table_index import LocalTableIndex
 from sleeper.tables import TableId, TableRef, mark_table_deleting, new_table_id
-from tests.real_table import Killed
+from tests.tables.watched_ports import Killed
 
 
 def test_an_interrupted_table_deletion_is_finished_by_the_next(tmp_path: Path) -> None:

@@ -14,29 +14,30 @@ from sleeper.runs.commit import find_earlier_commit
 from sleeper.statestore.transactions.add_files import NewFile
 from sleeper.storage.location import DataRoot
 from tests.clock import DAY_MS
-from tests.real_table import LONG_SCHEMA, TABLE_ID, RealTable
+from tests.tables.data_table import LONG_SCHEMA, DataTable
+from tests.tables.watched_ports import TABLE_ID
 from tests.unit.conftest import MakeTable
 
 KIND = pa.schema([("v", pa.string()), ("key", pa.int64())])
 
 
-def ingest_table(table: RealTable) -> IngestTable:
+def ingest_table(table: DataTable) -> IngestTable:
     return IngestTable(
         TABLE_ID, LONG_SCHEMA, table.store, table.root, table.engine, table.clock, FileSettings()
     )
 
 
-def begun(table: RealTable, kind: pa.Schema = KIND) -> PartTarget:
+def begun(table: DataTable, kind: pa.Schema = KIND) -> PartTarget:
     return pickle.loads(pickle.dumps(begin_parts(ingest_table(table), kind, "(rows)")))
 
 
-def part(table: RealTable, target: PartTarget, *keys: int | None) -> tuple[NewFile, ...]:
+def part(table: DataTable, target: PartTarget, *keys: int | None) -> tuple[NewFile, ...]:
     batch = pa.record_batch([pa.array([f"v{k}" for k in keys]), pa.array(keys)], schema=KIND)
     written = write_part(target, iter([batch]), "(part)", DataRoot(table.root.folder), table.engine)
     return pickle.loads(pickle.dumps(written))
 
 
-def commit(table: RealTable, target: PartTarget, *files: NewFile, job: str = "j") -> IngestResult:
+def commit(table: DataTable, target: PartTarget, *files: NewFile, job: str = "j") -> IngestResult:
     return commit_new_files(ingest_table(table), job, target.run_start_ms, files, f"rows of {job}")
 
 
@@ -51,19 +52,19 @@ def test_all_parts_are_committed_together_sorted_in_their_leaves(
     assert table.rows() == [(k, f"v{k}") for k in (1, 3, 4, 7, 9)]
 
 
-def test_part_without_rows_writes_nothing(table: RealTable) -> None:
+def test_part_without_rows_writes_nothing(table: DataTable) -> None:
     assert part(table, begun(table)) == ()
     assert table.paths_on_disk() == []
 
 
-def test_repeated_part_counts_once(table: RealTable) -> None:
+def test_repeated_part_counts_once(table: DataTable) -> None:
     target = begun(table)
     _, second = part(table, target, 1, 2), part(table, target, 1, 2)
     commit(table, target, *second)
     assert [row[0] for row in table.rows()] == [1, 2]
 
 
-def test_a_job_that_comes_again_changes_nothing(table: RealTable) -> None:
+def test_a_job_that_comes_again_changes_nothing(table: DataTable) -> None:
     target = begun(table)
     commit(table, target, *part(table, target, 1))
     again = begun(table)
@@ -71,14 +72,14 @@ def test_a_job_that_comes_again_changes_nothing(table: RealTable) -> None:
     assert (result.done_before, len(table.rows())) == (True, 1)
 
 
-def test_id_of_another_request_is_refused(table: RealTable) -> None:
+def test_id_of_another_request_is_refused(table: DataTable) -> None:
     target = begun(table)
     commit(table, target, *part(table, target, 1))
     with pytest.raises(InvalidRequestError, match="used by transaction"):
         find_earlier_commit(table.store, "j", "something else")
 
 
-def test_concurrently_split_leaves_keep_their_rows(table: RealTable) -> None:
+def test_concurrently_split_leaves_keep_their_rows(table: DataTable) -> None:
     target = begun(table)
     files = part(table, target, 1, 9)
     table.split_at(table.leaves()[0].id, 5)
@@ -86,7 +87,7 @@ def test_concurrently_split_leaves_keep_their_rows(table: RealTable) -> None:
     assert [row[0] for row in table.rows()] == [1, 9]
 
 
-def test_old_run_cannot_commit(table: RealTable) -> None:
+def test_old_run_cannot_commit(table: DataTable) -> None:
     target = begun(table)
     files = part(table, target, 1)
     table.clock.now_ms += 10 * DAY_MS
@@ -104,13 +105,13 @@ def test_old_run_cannot_commit(table: RealTable) -> None:
     ],
 )
 def test_rows_of_wrong_types_are_refused_before_reading(
-    table: RealTable, kind: pa.Schema, reason: str
+    table: DataTable, kind: pa.Schema, reason: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=reason):
         begun(table, kind)
 
 
-def test_error_names_the_row_that_does_not_fit(table: RealTable) -> None:
+def test_error_names_the_row_that_does_not_fit(table: DataTable) -> None:
     with pytest.raises(InvalidRequestError, match=r"\(part\), row 2: field 'key'.*null"):
         part(table, begun(table), 1, None)
     assert table.paths_on_disk() == []

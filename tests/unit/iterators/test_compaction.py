@@ -14,7 +14,8 @@ from sleeper.jobs.status import JobState
 from sleeper.processing.model import IteratorCall, Processing
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.table_definition import ChangeProcessing
-from tests.real_table import TABLE_ID, RealTable
+from tests.tables.data_table import DataTable
+from tests.tables.watched_ports import TABLE_ID
 from tests.unit.iterators import failing
 from tests.unit.iterators.failing import told
 from tests.unit.processing.test_any_history import arrow_table
@@ -25,9 +26,9 @@ MINUTE_MS = 60_000
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Iterator[RealTable]:
+def table(tmp_path: Path) -> Iterator[DataTable]:
     mine = Processing(iterator=IteratorCall("Mine"))
-    made = RealTable(tmp_path, SCHEMA, [500], processing=mine)
+    made = DataTable(tmp_path, SCHEMA, [500], processing=mine)
     for first in (0, 5):
         rows = [(k, k) for k in range(first, first + 20_000)]
         made.ingest_sorted(arrow_table(SCHEMA, rows))
@@ -35,13 +36,13 @@ def table(tmp_path: Path) -> Iterator[RealTable]:
     made.close()
 
 
-def create(table: RealTable) -> CompactionJob:
+def create(table: DataTable) -> CompactionJob:
     table.messages.clear()
     table.create_jobs(full=True)
-    return table.jobs_sent()[-1]
+    return table.sent_jobs()[-1]
 
 
-def run(table: RealTable, job: CompactionJob, iterators: TableIterators) -> CompactionResult:
+def run(table: DataTable, job: CompactionJob, iterators: TableIterators) -> CompactionResult:
     settings = CompactionSettings(table.engine, task_id="task", iterators=iterators)
     return run_compaction(job, table.store, table.root, table.tracker, settings, table.clock)
 
@@ -57,7 +58,7 @@ def run(table: RealTable, job: CompactionJob, iterators: TableIterators) -> Comp
     ],
 )
 def test_a_failure_is_recorded_and_the_files_are_released_in_five_minutes(
-    table: RealTable, act: Any, reason: str
+    table: DataTable, act: Any, reason: str
 ) -> None:
     before, files = table.rows(), table.files()
     job = create(table)
@@ -76,11 +77,11 @@ def test_a_failure_is_recorded_and_the_files_are_released_in_five_minutes(
     assert (report.released, report.created) == (1, 1)
     with pytest.raises(StateMovedOnError):
         run(table, job, told(failing.keeps))
-    assert run(table, table.jobs_sent()[-1], told(failing.keeps)).rows_written == 2 * 20_000 - 995
+    assert run(table, table.sent_jobs()[-1], told(failing.keeps)).rows_written == 2 * 20_000 - 995
     assert table.rows() == before
 
 
-def test_a_redelivered_message_is_retried(table: RealTable) -> None:
+def test_a_redelivered_message_is_retried(table: DataTable) -> None:
     before = table.rows()
     job = create(table)
     for _ in range(2):
@@ -92,14 +93,14 @@ def test_a_redelivered_message_is_retried(table: RealTable) -> None:
     assert table.tracker.job(TABLE_ID, job.id).state is JobState.COMMITTED
 
 
-def test_row_keys_of_other_partitions_are_refused(table: RealTable) -> None:
+def test_row_keys_of_other_partitions_are_refused(table: DataTable) -> None:
     table.create_jobs(full=True)
-    left = table.jobs_sent()[0]
+    left = table.sent_jobs()[0]
     with pytest.raises(UserCodeError, match=r"it gave row keys from \(1000\) to \(1499\)"):
         run(table, left, told(failing.moves_keys))
 
 
-def test_an_unregistered_name_fails_the_job_as_its_code_would(table: RealTable) -> None:
+def test_an_unregistered_name_fails_the_job_as_its_code_would(table: DataTable) -> None:
     job = create(table)
     with pytest.raises(UserCodeError, match="no iterator 'Mine' is registered"):
         run(table, job, TableIterators("t"))
@@ -107,7 +108,7 @@ def test_an_unregistered_name_fails_the_job_as_its_code_would(table: RealTable) 
     assert table.create_jobs(full=True).released == 1
 
 
-def test_a_changed_iterator_frees_the_files_at_once(table: RealTable) -> None:
+def test_a_changed_iterator_frees_the_files_at_once(table: DataTable) -> None:
     create(table)
     assert len(table.assigned()) == 2
     table.store.commit_or_raise(ChangeProcessing(iterator="", iterator_config=""))
@@ -116,10 +117,10 @@ def test_a_changed_iterator_frees_the_files_at_once(table: RealTable) -> None:
         assert state.processing.keeps_rows
 
 
-def test_a_group_that_is_too_long_fails_the_job(table: RealTable) -> None:
+def test_a_group_that_is_too_long_fails_the_job(table: DataTable) -> None:
     table.ingest_sorted(arrow_table(SCHEMA, [(600, n) for n in range(10)]))
     create(table)
     # Leaves with the most files come first.
-    job = table.jobs_sent()[0]
+    job = table.sent_jobs()[0]
     with pytest.raises(UserCodeError, match=r"at key \(600\): there are more than 11 rows"):
         run(table, job, told(failing.keeps, rows_max=11))

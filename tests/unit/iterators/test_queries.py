@@ -21,7 +21,7 @@ from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.clock import START_MS
-from tests.real_table import RealTable
+from tests.tables.data_table import DataTable
 from tests.unit.iterators import failing
 from tests.unit.iterators.failing import of_class, told
 from tests.unit.processing.test_any_history import arrow_table, as_rows
@@ -38,10 +38,10 @@ MINE = Processing(iterator=IteratorCall("Mine"))
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Any]:
-    made: list[RealTable] = []
+    made: list[DataTable] = []
 
-    def make_table(schema: Schema = SCHEMA, **more: Any) -> RealTable:
-        made.append(RealTable(tmp_path, schema, **more))
+    def make_table(schema: Schema = SCHEMA, **more: Any) -> DataTable:
+        made.append(DataTable(tmp_path, schema, **more))
         return made[0]
 
     yield make_table
@@ -49,12 +49,12 @@ def make(tmp_path: Path) -> Iterator[Any]:
         table.close()
 
 
-def fill(table: RealTable, *files: list[tuple]) -> None:
+def fill(table: DataTable, *files: list[tuple]) -> None:
     for rows in files:
         table.ingest_sorted(arrow_table(table.schema, rows), row_group_rows=1000)
 
 
-def many(table: RealTable, count: int = 20_000) -> None:
+def many(table: DataTable, count: int = 20_000) -> None:
     rows = pa.table(
         [
             pa.array(range(count), pa.int32()),
@@ -68,19 +68,19 @@ def many(table: RealTable, count: int = 20_000) -> None:
     table.ingest_sorted(rows)
 
 
-def opened(table: RealTable, iterators: TableIterators | None = None) -> QueryTable:
+def opened(table: DataTable, iterators: TableIterators | None = None) -> QueryTable:
     return QueryTable("t", table.store, table.root, iterators or TableIterators("t"))
 
 
-def engine(table: RealTable) -> QueryEngine:
+def engine(table: DataTable) -> QueryEngine:
     return QueryEngine(QuerySettings(table.engine), table.clock)
 
 
-def read(table: RealTable, iterators: TableIterators | None = None, **more: Any) -> list:
+def read(table: DataTable, iterators: TableIterators | None = None, **more: Any) -> list:
     return as_rows(run_query(Query(**more), opened(table, iterators), engine(table)).read_all())
 
 
-def sql(table: RealTable, statement: str, iterators: TableIterators | None = None) -> list:
+def sql(table: DataTable, statement: str, iterators: TableIterators | None = None) -> list:
     with run_sql(statement, {"t": lambda: opened(table, iterators)}, engine(table)) as result:
         return as_rows(result.read_all())
 

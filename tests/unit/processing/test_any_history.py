@@ -23,7 +23,7 @@ from sleeper.query.run import run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import DecimalType, Field, MapType, PrimitiveType, Schema
 from tests.clock import START_MS
-from tests.real_table import RealTable
+from tests.tables.data_table import DataTable
 from tests.unit.processing.expected import Row, comparable, expected_rows
 
 P = PrimitiveType
@@ -126,7 +126,7 @@ def young(rows: list[Row], now_ms: int) -> list[Row]:
 class History:
     """A real table, and beside it the rows that were put in, as each version had them."""
 
-    table: RealTable
+    table: DataTable
     expect: Expectation
     rows: list[Row] = field(default_factory=list)
     versions: dict[int, tuple[list[Row], int]] = field(default_factory=dict)
@@ -254,7 +254,7 @@ def run_history(
     """`expect` gives the table's rows of all rows that came in; else the processing says them."""
     with tempfile.TemporaryDirectory() as folder:
         files_max = data.draw(st.sampled_from([2, 64]))
-        table = RealTable(
+        table = DataTable(
             Path(folder),
             schema,
             sorted(data.draw(st.sets(st.integers(1, KEYS_MAX), max_size=2))),
@@ -307,7 +307,7 @@ def test_times_are_compared_to_the_microsecond():
     limit = datetime.fromtimestamp(START_MS / 1000, UTC) - timedelta(milliseconds=AGE_MS)
     just_young = limit + timedelta(microseconds=1)
     with tempfile.TemporaryDirectory() as folder:
-        table = RealTable(Path(folder), FILTERING, processing=FILTERS)
+        table = DataTable(Path(folder), FILTERING, processing=FILTERS)
         history = History(table, expectation(FILTERING, FILTERS))
         rows = [(1, limit, 1), (2, just_young, 2), (3, None, 3)]
         history.table.ingest_sorted(arrow_table(FILTERING, rows))

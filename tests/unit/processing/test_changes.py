@@ -17,8 +17,8 @@ from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.table_definition import ChangeProcessing, InitialiseTable
 from sleeper.statestore.transactions.transaction import Status
 from tests.clock import START_MS
-from tests.real_table import RealTable
-from tests.table_fixture import TableUnderTest
+from tests.tables.data_table import DataTable
+from tests.tables.state_table import StateTable
 from tests.unit.processing.test_any_history import arrow_table, as_rows
 
 P = PrimitiveType
@@ -29,28 +29,28 @@ ROWS = [(1, START_MS, 1), (1, START_MS, 2), (2, START_MS + 50, 3)]
 
 @pytest.fixture
 def table(tmp_path: Path):
-    made = RealTable(tmp_path, SCHEMA, processing=SUMMED)
+    made = DataTable(tmp_path, SCHEMA, processing=SUMMED)
     yield made
     made.close()
 
 
-def ingest(table: RealTable, rows: list = ROWS) -> int:
+def ingest(table: DataTable, rows: list = ROWS) -> int:
     table.ingest_sorted(arrow_table(SCHEMA, rows))
     return table.number()
 
 
-def change(table: RealTable, **texts: str):
+def change(table: DataTable, **texts: str):
     (outcome,) = table.store.commit(ChangeProcessing(**texts))
     return outcome
 
 
-def read(table: RealTable, version: int | None = None, **more) -> list:
+def read(table: DataTable, version: int | None = None, **more) -> list:
     engine = QueryEngine(QuerySettings(table.engine), table.clock)
     opened = QueryTable("t", table.store, table.root)
     return as_rows(run_query(Query(version=version, **more), opened, engine).read_all())
 
 
-def test_one_part_is_changed_and_the_other_stays(table: RealTable):
+def test_one_part_is_changed_and_the_other_stays(table: DataTable):
     assert change(table, filters="ageOff(time,5)").status is Status.APPLIED
     with table.store.reading() as state:
         assert state.processing == Processing(parse_filters("ageOff(time,5)"), SUMMED.aggregations)
@@ -61,7 +61,7 @@ def test_one_part_is_changed_and_the_other_stays(table: RealTable):
         assert state.processing == NO_PROCESSING
 
 
-def test_a_change_that_does_not_fit_the_schema_is_refused(table: RealTable):
+def test_a_change_that_does_not_fit_the_schema_is_refused(table: DataTable):
     assert "no field 'x'" in change(table, filters="ageOff(x,5)").reason
     assert "unknown aggregation" in change(table, aggregations="avg(count)").reason
     assert "is aggregated" in change(table, filters="ageOff(count,5)").reason
@@ -70,14 +70,14 @@ def test_a_change_that_does_not_fit_the_schema_is_refused(table: RealTable):
     assert outcome.refused
 
 
-def test_an_old_version_is_read_as_it_was_processed(table: RealTable):
+def test_an_old_version_is_read_as_it_was_processed(table: DataTable):
     summed = ingest(table)
     change(table, aggregations="")
     assert read(table) == ROWS
     assert read(table, summed) == [(1, START_MS, 3), (2, START_MS + 50, 3)]
 
 
-def test_an_old_version_has_its_own_time(table: RealTable):
+def test_an_old_version_has_its_own_time(table: DataTable):
     change(table, filters="ageOff(time,1000)")
     early = ingest(table)
     table.clock.now_ms += 1000
@@ -92,7 +92,7 @@ def test_an_old_version_has_its_own_time(table: RealTable):
     assert read(table, late) == kept
 
 
-def test_sql_reads_an_old_version_as_a_query_does(table: RealTable):
+def test_sql_reads_an_old_version_as_a_query_does(table: DataTable):
     change(table, filters="ageOff(time,1000)")
     early = ingest(table)
     change(table, aggregations="")
@@ -105,7 +105,7 @@ def test_sql_reads_an_old_version_as_a_query_does(table: RealTable):
     assert run_sql("SELECT * FROM t", opened, engine).read_all().num_rows == 0
 
 
-def test_a_clock_set_back_restores_no_rows(table: RealTable):
+def test_a_clock_set_back_restores_no_rows(table: DataTable):
     change(table, filters="ageOff(time,1000)")
     table.clock.now_ms += 1000
     ingest(table)
@@ -114,7 +114,7 @@ def test_a_clock_set_back_restores_no_rows(table: RealTable):
     assert len(read(table)) == 1
 
 
-def test_a_compaction_ages_off_by_the_time_that_its_job_was_created(table: RealTable):
+def test_a_compaction_ages_off_by_the_time_that_its_job_was_created(table: DataTable):
     change(table, filters="ageOff(time,1000)")
     before = ingest(table)
     ingest(table)
@@ -127,7 +127,7 @@ def test_a_compaction_ages_off_by_the_time_that_its_job_was_created(table: RealT
     assert read(table, before + 1) == [(1, START_MS, 6), (2, START_MS + 50, 6)]
 
 
-def test_a_compaction_that_leaves_no_row_leaves_no_file(table: RealTable):
+def test_a_compaction_that_leaves_no_row_leaves_no_file(table: DataTable):
     change(table, filters="ageOff(time,10)")
     ingest(table)
     ingest(table)
@@ -140,7 +140,7 @@ def test_a_compaction_that_leaves_no_row_leaves_no_file(table: RealTable):
     assert read(table) == []
 
 
-def test_a_job_from_before_a_change_is_abandoned(table: RealTable):
+def test_a_job_from_before_a_change_is_abandoned(table: DataTable):
     """It might have aged off rows that a version after the change still shows."""
     change(table, filters="ageOff(time,10)")
     ingest(table)
@@ -156,7 +156,7 @@ def test_a_job_from_before_a_change_is_abandoned(table: RealTable):
     assert again.rows_written == 2
 
 
-def test_a_query_has_its_own_filters_and_aggregations_after_the_tables(table: RealTable):
+def test_a_query_has_its_own_filters_and_aggregations_after_the_tables(table: DataTable):
     ingest(table)
     own = Processing(parse_filters("ageOff(time,50)"), parse_aggregations("max(count)"))
     table.clock.now_ms += 60
@@ -167,7 +167,7 @@ def test_a_query_has_its_own_filters_and_aggregations_after_the_tables(table: Re
         read(table, processing=Processing(parse_filters("ageOff(x,50)")))
 
 
-def test_sql_groups_what_is_aggregated_already(table: RealTable):
+def test_sql_groups_what_is_aggregated_already(table: DataTable):
     ingest(table)
     engine = QueryEngine(QuerySettings(table.engine), table.clock)
     opened = {"t": lambda: QueryTable("t", table.store, table.root)}
@@ -176,7 +176,7 @@ def test_sql_groups_what_is_aggregated_already(table: RealTable):
         assert as_rows(result.read_all()) == [(1, 3), (2, 3)]
 
 
-def test_sql_moves_predicates_on_keys_below_an_aggregation_and_no_others(table: RealTable):
+def test_sql_moves_predicates_on_keys_below_an_aggregation_and_no_others(table: DataTable):
     ingest(table)
 
     def explained(condition: str) -> str:
@@ -192,7 +192,7 @@ def test_sql_moves_predicates_on_keys_below_an_aggregation_and_no_others(table: 
     assert of_value.index("FilterExec") < of_value.index("AggregateExec")
 
 
-def test_times_of_versions_below_the_horizon_are_deleted(table: RealTable):
+def test_times_of_versions_below_the_horizon_are_deleted(table: DataTable):
     for _ in range(4):
         table.clock.now_ms += 1000
         ingest(table)
@@ -208,7 +208,7 @@ def test_times_of_versions_below_the_horizon_are_deleted(table: RealTable):
 
 
 def test_a_state_of_the_previous_format_is_upgraded(tmp_path: Path):
-    made = TableUnderTest(tmp_path, "embedded").initialise()
+    made = StateTable(tmp_path, "embedded").initialise()
     with made.store._database.writing() as connection:
         connection.execute("DROP TABLE entry_times")
         connection.execute("PRAGMA user_version = 1")

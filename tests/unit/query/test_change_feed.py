@@ -22,7 +22,7 @@ from sleeper.query.request import Query, make_range_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.add_files import AddFiles
 from sleeper.statestore.transactions.holds import DeleteFollower
-from tests.real_table import LONG_SCHEMA, RealTable
+from tests.tables.data_table import LONG_SCHEMA, DataTable
 from tests.unit.conftest import MakeTable
 
 BY_LEAF = FileStrategy.ONE_FILE_PER_LEAF
@@ -30,7 +30,7 @@ EVERYTHING = Query()
 
 
 def keys_between(
-    table: RealTable, start: int, end: int, query: Query = EVERYTHING, part_bytes: int = 1
+    table: DataTable, start: int, end: int, query: Query = EVERYTHING, part_bytes: int = 1
 ) -> list[int]:
     engine = QueryEngine(QuerySettings(table.engine), table.clock)
     read, parts = plan_feed(table.store, start, end, query, part_bytes)
@@ -42,7 +42,7 @@ def keys_between(
     ]
 
 
-def followed(table: RealTable, files_max: int | None = None) -> list[list[int]]:
+def followed(table: DataTable, files_max: int | None = None) -> list[list[int]]:
     """What a reader from the beginning gets, batch by batch."""
     found, start = [], 0
     while (end := next_version(table.store, start, files_max, None)) != start:
@@ -68,7 +68,7 @@ def test_the_file_limit_never_splits_a_transaction(make_table: MakeTable) -> Non
     assert [len(batch) for batch in followed(table, files_max=2)] == [40, 10]
 
 
-def test_only_new_files_advance_the_feed(table: RealTable) -> None:
+def test_only_new_files_advance_the_feed(table: DataTable) -> None:
     table.ingest(range(10))
     start = table.number()
     table.store.commit_or_raise(AddFiles("no rows", table.clock(), ()))
@@ -77,7 +77,7 @@ def test_only_new_files_advance_the_feed(table: RealTable) -> None:
     assert next_version(table.store, start, 5, None) == start
 
 
-def test_many_transactions_without_files_advance_the_feed(table: RealTable) -> None:
+def test_many_transactions_without_files_advance_the_feed(table: DataTable) -> None:
     table.ingest(range(10))
     start = table.number()
     table.store.commit(*(AddFiles(f"job-{n}", table.clock(), ()) for n in range(1000)))
@@ -86,7 +86,7 @@ def test_many_transactions_without_files_advance_the_feed(table: RealTable) -> N
     assert keys_between(table, start, end) == []
 
 
-def test_the_feed_stops_at_the_last_version(table: RealTable) -> None:
+def test_the_feed_stops_at_the_last_version(table: DataTable) -> None:
     table.ingest([1])
     last = table.number()
     table.ingest([2])
@@ -94,7 +94,7 @@ def test_the_feed_stops_at_the_last_version(table: RealTable) -> None:
     assert next_version(table.store, last, None, last) == last
 
 
-def test_small_files_are_grouped(table: RealTable) -> None:
+def test_small_files_are_grouped(table: DataTable) -> None:
     for key in range(4):
         table.ingest([key])
     _, parts = plan_feed(table.store, 0, table.number(), Query(), 10**6)
@@ -103,7 +103,7 @@ def test_small_files_are_grouped(table: RealTable) -> None:
     assert [len(p.leaves) for p in parts] == [1, 1, 1, 1]
 
 
-def test_regions_and_columns_restrict_the_feed(table: RealTable) -> None:
+def test_regions_and_columns_restrict_the_feed(table: DataTable) -> None:
     table.ingest(range(10))
     table.ingest(range(10, 20))
     query = Query((make_range_region(LONG_SCHEMA, 8, 10),), ("key",))
@@ -123,7 +123,7 @@ def test_the_feed_skips_aggregations(make_table: MakeTable) -> None:
     assert keys_between(table, 0, table.number()) == [1, 1]
 
 
-def test_a_collected_start_is_refused_with_the_oldest_version(table: RealTable) -> None:
+def test_a_collected_start_is_refused_with_the_oldest_version(table: DataTable) -> None:
     _compacted_and_collected(table)
     with pytest.raises(InvalidRequestError, match=r"from version \d+ on"):
         next_version(table.store, 0, 5, None)
@@ -131,12 +131,12 @@ def test_a_collected_start_is_refused_with_the_oldest_version(table: RealTable) 
         plan_feed(table.store, 0, table.number(), Query(), 1)
 
 
-def test_a_future_start_is_refused(table: RealTable) -> None:
+def test_a_future_start_is_refused(table: DataTable) -> None:
     with pytest.raises(InvalidRequestError, match="not reached"):
         next_version(table.store, 1000, 5, None)
 
 
-def test_a_follower_keeps_the_files_without_a_time_limit(table: RealTable) -> None:
+def test_a_follower_keeps_the_files_without_a_time_limit(table: DataTable) -> None:
     claim = FollowerClaim(table.store, "f")
     claim.keep(claim.begin(1))
     _compacted_and_collected(table, files=0)
@@ -145,7 +145,7 @@ def test_a_follower_keeps_the_files_without_a_time_limit(table: RealTable) -> No
     assert table.collect().files > 0
 
 
-def test_a_new_reader_continues_at_its_follower_s_position(table: RealTable) -> None:
+def test_a_new_reader_continues_at_its_follower_s_position(table: DataTable) -> None:
     claim = FollowerClaim(table.store, "f")
     claim.keep(claim.begin(1))
     table.ingest([1])
@@ -153,7 +153,7 @@ def test_a_new_reader_continues_at_its_follower_s_position(table: RealTable) -> 
     assert FollowerClaim(table.store, "f").begin(1) == table.number()
 
 
-def test_a_deleted_follower_is_created_again(table: RealTable) -> None:
+def test_a_deleted_follower_is_created_again(table: DataTable) -> None:
     claim = FollowerClaim(table.store, "f")
     claim.keep(1)
     table.store.commit_or_raise(DeleteFollower("f"))
@@ -163,7 +163,7 @@ def test_a_deleted_follower_is_created_again(table: RealTable) -> None:
     assert [f.position for f in table.store.followers()] == [table.number() - 1]
 
 
-def test_a_hold_moves_with_its_reader_and_expires_after_it_stops(table: RealTable) -> None:
+def test_a_hold_moves_with_its_reader_and_expires_after_it_stops(table: DataTable) -> None:
     claim = HoldClaim(table.store, 3600, table.clock, "tests")
     claim.keep(1)
     number = table.number()
@@ -181,7 +181,7 @@ def test_a_hold_moves_with_its_reader_and_expires_after_it_stops(table: RealTabl
     assert not _hold_expires_after(table, table.clock() + 3600 * 1000)
 
 
-def test_a_hold_is_renewed_during_a_long_batch(table: RealTable) -> None:
+def test_a_hold_is_renewed_during_a_long_batch(table: DataTable) -> None:
     """Spark requests no offset during a micro-batch, so only a timer can renew the hold."""
     start = table.number()
     table.ingest(range(10))
@@ -198,12 +198,12 @@ def test_a_hold_is_renewed_during_a_long_batch(table: RealTable) -> None:
     assert table.collect().files > 0
 
 
-def _hold_expires_after(table: RealTable, moment_ms: int) -> bool:
+def _hold_expires_after(table: DataTable, moment_ms: int) -> bool:
     with table.store.reading() as state:
         return any(hold.expiry_ms > moment_ms for hold in state.collection.holds())
 
 
-def test_a_hold_on_a_collected_version_is_refused(table: RealTable) -> None:
+def test_a_hold_on_a_collected_version_is_refused(table: DataTable) -> None:
     _compacted_and_collected(table)
     with pytest.raises(InvalidRequestError, match=r"from version \d+ on"):
         HoldClaim(table.store, 3600, table.clock, "tests").keep(1)
@@ -217,7 +217,7 @@ def test_a_hold_on_a_collected_version_is_refused(table: RealTable) -> None:
 def test_a_follower_reads_every_row_once_despite_other_writers(
     steps: list[str], files_max: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    table = RealTable(tmp_path_factory.mktemp("feed"), split_points=[50])
+    table = DataTable(tmp_path_factory.mktemp("feed"), split_points=[50])
     claim = FollowerClaim(table.store, "f")
     claim.keep(1)
     start, ingested, found = 1, 0, []
@@ -244,7 +244,7 @@ def test_a_follower_reads_every_row_once_despite_other_writers(
     assert sorted(found) == [*range(ingested)]
 
 
-def _compacted_and_collected(table: RealTable, files: int | None = None) -> None:
+def _compacted_and_collected(table: DataTable, files: int | None = None) -> None:
     table.ingest(range(10))
     table.ingest(range(10, 20))
     table.compact(full=True)

@@ -22,8 +22,7 @@ from sleeper.query.run import run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from tests.seeds import choose_seed
-from tests.unit.query import table_maker
-from tests.unit.query.table_maker import Row, TableMaker, make_engine, rows_of
+from tests.tables.data_table import DataTable, Row, list_rows, make_engine
 
 SCHEMA = Schema(
     (Field("id", PrimitiveType.LONG),),
@@ -35,14 +34,14 @@ ROWS = [(n * 3, f"n{n * 7919 % 100}", n * n) for n in range(300)]
 KEY = 450
 FLIPS = 150
 
-Read = Callable[[TableMaker, QueryEngine], list[Row]]
+Read = Callable[[DataTable, QueryEngine], list[Row]]
 
 
 @dataclass
 class Flipped:
     """A table of one file, of which a bit can be flipped."""
 
-    table: TableMaker
+    table: DataTable
     file: DataFile
 
     def __post_init__(self) -> None:
@@ -63,28 +62,27 @@ def flipped(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Flipped:
     """Returns a table whose file Arrow wrote, as in ingest, or the engine, as in compaction."""
-    monkeypatch.setattr(table_maker, "_FILE_SETTINGS", SETTINGS)
-    table = TableMaker(tmp_path, SCHEMA)
+    table = DataTable(tmp_path, SCHEMA, file_settings=SETTINGS)
     if request.param == "engine":
-        table.add(ROWS[::2])
-        table.add(ROWS[1::2])
+        table.add_rows(ROWS[::2])
+        table.add_rows(ROWS[1::2])
         with monkeypatch.context() as context:
             context.setattr(merged, "write_sorted", None)
             output = merge_all_files(table, make_engine(tmp_path))
         assert output is not None
         table.replace_files(output)
     else:
-        table.add(ROWS)
+        table.add_rows(ROWS)
     (file,) = files_of(table)
     return Flipped(table, file)
 
 
-def files_of(table: TableMaker) -> list[DataFile]:
+def files_of(table: DataTable) -> list[DataFile]:
     with table.store.reading() as state:
         return list(state.files.all())
 
 
-def merge_all_files(table: TableMaker, engine: QueryEngine) -> DataFile | None:
+def merge_all_files(table: DataTable, engine: QueryEngine) -> DataFile | None:
     """The output of a compaction of all files."""
     (leaf,) = table.leaves()
     step = ProcessingStep(NO_PROCESSING, 0)
@@ -92,27 +90,27 @@ def merge_all_files(table: TableMaker, engine: QueryEngine) -> DataFile | None:
     return write_output(job, table.root, engine.settings.engine, SETTINGS)
 
 
-def by_query(table: TableMaker, engine: QueryEngine) -> list[Row]:
-    return rows_of(run_query(Query(), table.table, engine).read_all())
+def by_query(table: DataTable, engine: QueryEngine) -> list[Row]:
+    return list_rows(run_query(Query(), table.query_table, engine).read_all())
 
 
-def by_key(table: TableMaker, engine: QueryEngine) -> list[Row]:
+def by_key(table: DataTable, engine: QueryEngine) -> list[Row]:
     query = Query(make_key_regions(SCHEMA, [(KEY,)]))
-    return rows_of(run_query(query, table.table, engine).read_all())
+    return list_rows(run_query(query, table.query_table, engine).read_all())
 
 
-def by_sql(table: TableMaker, engine: QueryEngine) -> list[Row]:
-    statement = "SELECT * FROM made ORDER BY id"
-    return rows_of(run_sql(statement, {"made": lambda: table.table}, engine).read_all())
+def by_sql(table: DataTable, engine: QueryEngine) -> list[Row]:
+    statement = "SELECT * FROM t ORDER BY id"
+    return list_rows(run_sql(statement, {"t": lambda: table.query_table}, engine).read_all())
 
 
-def by_compaction(table: TableMaker, engine: QueryEngine) -> list[Row]:
+def by_compaction(table: DataTable, engine: QueryEngine) -> list[Row]:
     output = merge_all_files(table, engine)
     if output is None:
         return []
     found = pq.read_table(table.root.url_of(output.path))
     table.root.delete([output.path, *(output.path + suffix for suffix in output.sidecars)])
-    return rows_of(found)
+    return list_rows(found)
 
 
 READS: dict[str, tuple[Read, list[Row]]] = {

@@ -17,7 +17,7 @@ from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.statestore.transactions.holds import CreateHold
-from tests.real_table import LONG_SCHEMA, RealTable
+from tests.tables.data_table import LONG_SCHEMA, DataTable
 
 BY_LEAF = FileStrategy.ONE_FILE_PER_LEAF
 EVERYTHING = Query()
@@ -25,7 +25,7 @@ HOLD_SECONDS = 3600
 
 
 @pytest.fixture
-def split(make_table: Callable[..., RealTable]) -> RealTable:
+def split(make_table: Callable[..., DataTable]) -> DataTable:
     """Four leaves; a file over all of them, one in each, and one from before a split."""
     table = make_table(split_points=[100, 200])
     table.ingest(range(0, 400, 3))
@@ -36,32 +36,32 @@ def split(make_table: Callable[..., RealTable]) -> RealTable:
     return table
 
 
-def engine_of(table: RealTable) -> QueryEngine:
+def engine_of(table: DataTable) -> QueryEngine:
     return QueryEngine(QuerySettings(table.engine, HOLD_SECONDS), table.clock)
 
 
 def planned(
-    table: RealTable, query: Query = EVERYTHING, part_bytes: int = 1
+    table: DataTable, query: Query = EVERYTHING, part_bytes: int = 1
 ) -> tuple[Read, list[Part]]:
     opened = QueryTable("t", table.store, table.root)
     plan = plan_read(query, opened, engine_of(table), "tests", part_bytes)
     return pickle.loads(pickle.dumps(plan))  # as other processes receive it
 
 
-def rows(table: RealTable, read: Read, part: Part) -> list[tuple[Any, ...]]:
+def rows(table: DataTable, read: Read, part: Part) -> list[tuple[Any, ...]]:
     engine = engine_of(table)
     batches = list(read_part(read, part, table.root, TableIterators(), engine))
     assert {b.schema for b in batches} <= {read.schema}
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
-def all_rows(table: RealTable, query: Query = EVERYTHING, part_bytes: int = 1) -> list[Any]:
+def all_rows(table: DataTable, query: Query = EVERYTHING, part_bytes: int = 1) -> list[Any]:
     read, parts = planned(table, query, part_bytes)
     return [row for part in parts for row in rows(table, read, part)]
 
 
 @pytest.mark.parametrize("part_bytes", [1, 3000, 1_000_000])
-def test_parts_give_the_query_s_rows_in_its_order(split: RealTable, part_bytes: int) -> None:
+def test_parts_give_the_query_s_rows_in_its_order(split: DataTable, part_bytes: int) -> None:
     query = Query((make_range_region(LONG_SCHEMA, 50, 350),), ("v", "key"))
     whole = run_query(query, QueryTable("t", split.store, split.root), engine_of(split))
     expected = [tuple(row.values()) for row in whole.read_all().to_pylist()]
@@ -69,17 +69,17 @@ def test_parts_give_the_query_s_rows_in_its_order(split: RealTable, part_bytes: 
     assert len(expected) == 300
 
 
-def test_each_leaf_is_a_part_and_small_leaves_are_grouped(split: RealTable) -> None:
+def test_each_leaf_is_a_part_and_small_leaves_are_grouped(split: DataTable) -> None:
     assert [len(p.leaves) for p in planned(split)[1]] == [1, 1, 1, 1]
     assert [len(p.leaves) for p in planned(split, part_bytes=10**9)[1]] == [4]
 
 
-def test_a_shared_file_counts_in_equal_shares(split: RealTable) -> None:
+def test_a_shared_file_counts_in_equal_shares(split: DataTable) -> None:
     total = sum(file.bytes for file in split.files())
     assert len(planned(split, part_bytes=total)[1]) == 1
 
 
-def test_only_leaves_that_overlap_the_regions_are_read(split: RealTable) -> None:
+def test_only_leaves_that_overlap_the_regions_are_read(split: DataTable) -> None:
     query = Query(make_key_regions(LONG_SCHEMA, [(105,), (399,)]))
     _, parts = planned(split, query)
     (second, fourth) = (p.leaves[0].leaf_ids for p in parts)
@@ -88,13 +88,13 @@ def test_only_leaves_that_overlap_the_regions_are_read(split: RealTable) -> None
     assert [row[0] for row in all_rows(split, query)] == [105, 399]
 
 
-def test_an_empty_read_takes_no_hold(split: RealTable) -> None:
+def test_an_empty_read_takes_no_hold(split: DataTable) -> None:
     before = split.number()
     read, parts = planned(split, Query(make_key_regions(LONG_SCHEMA, [(1000,)])))
     assert (read.hold, parts, split.number()) == (None, [], before)
 
 
-def test_a_planned_read_survives_compaction_and_collection(split: RealTable) -> None:
+def test_a_planned_read_survives_compaction_and_collection(split: DataTable) -> None:
     expected = split.rows()
     read, parts = planned(split)
     split.ingest(range(1000, 1010))
@@ -106,7 +106,7 @@ def test_a_planned_read_survives_compaction_and_collection(split: RealTable) -> 
     assert split.collect().files > 0
 
 
-def test_successive_short_reads_share_a_hold(split: RealTable) -> None:
+def test_successive_short_reads_share_a_hold(split: DataTable) -> None:
     first, _ = planned(split)
     number = split.number()
     split.clock.pass_minutes(19)
@@ -118,7 +118,7 @@ def test_successive_short_reads_share_a_hold(split: RealTable) -> None:
     assert split.number() == number + 1
 
 
-def test_a_long_read_renews_its_hold_and_a_short_one_opens_no_state(split: RealTable) -> None:
+def test_a_long_read_renews_its_hold_and_a_short_one_opens_no_state(split: DataTable) -> None:
     read, parts = planned(split)
     assert read.hold is not None
 
@@ -136,7 +136,7 @@ def test_a_long_read_renews_its_hold_and_a_short_one_opens_no_state(split: RealT
         assert len([row for p in parts for row in rows(split, read, p)]) == 400
 
 
-def test_a_collected_version_is_refused_with_advice(split: RealTable) -> None:
+def test_a_collected_version_is_refused_with_advice(split: DataTable) -> None:
     read, _ = planned(split)
     assert read.hold is not None
     split.compact(full=True)
@@ -150,7 +150,7 @@ def test_a_collected_version_is_refused_with_advice(split: RealTable) -> None:
 
 
 def test_background_renewal_precedes_the_hold_s_expiry(
-    split: RealTable, monkeypatch: pytest.MonkeyPatch
+    split: DataTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class NoRenewal:
         def __init__(
@@ -180,7 +180,7 @@ def test_background_renewal_precedes_the_hold_s_expiry(
         assert renewal.period_seconds() == HOLD_SECONDS / 3
 
 
-def test_a_collection_between_plan_and_hold_repeats_the_plan(split: RealTable) -> None:
+def test_a_collection_between_plan_and_hold_repeats_the_plan(split: DataTable) -> None:
     split.compact(full=True)
     split.clock.pass_minutes(70)
 
@@ -194,7 +194,7 @@ def test_a_collection_between_plan_and_hold_repeats_the_plan(split: RealTable) -
     assert len(all_rows(split)) == 410
 
 
-def test_a_collected_old_version_is_refused(split: RealTable) -> None:
+def test_a_collected_old_version_is_refused(split: DataTable) -> None:
     version = split.number()
     split.compact(full=True)
     split.clock.pass_minutes(70)

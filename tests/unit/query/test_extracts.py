@@ -24,8 +24,7 @@ from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.storage.bucket import Bucket
 from sleeper.storage.location import DataRoot
-from tests.unit.query import table_maker
-from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+from tests.tables.data_table import DataTable, list_rows, make_engine
 
 KINDS = {
     PrimitiveType.INT: st.integers(-9, 9),
@@ -59,11 +58,10 @@ class DistantRoot(DataRoot):
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableMaker]:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataTable]:
     """A table with row groups of a hundred rows, whose `root` counts requests."""
-    monkeypatch.setattr(table_maker, "_FILE_SETTINGS", FileSettings(row_group_rows_max=100))
-    table = TableMaker(tmp_path, LONG)
-    table.root = DistantRoot(tmp_path)
+    table = DataTable(tmp_path, LONG, file_settings=FileSettings(row_group_rows_max=100))
+    table.root = DistantRoot(tmp_path / "data")
     ranged = obstore.get_range
 
     def counted(store: Any, path: str, *, start: int, end: int) -> Any:
@@ -75,13 +73,13 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableMaker
     assert not list(tmp_path.rglob("extract-*"))
 
 
-def requests(made: TableMaker) -> int:
+def requests(made: DataTable) -> int:
     assert isinstance(made.root, DistantRoot)
     return made.root.requests_made()
 
 
-def ids(made: TableMaker, engine: QueryEngine, query: Query) -> list[int]:
-    return [row[0] for row in rows_of(run_query(query, made.table, engine).read_all())]
+def ids(made: DataTable, engine: QueryEngine, query: Query) -> list[int]:
+    return [row[0] for row in list_rows(run_query(query, made.query_table, engine).read_all())]
 
 
 def keys(*of: int) -> Query:
@@ -89,10 +87,10 @@ def keys(*of: int) -> Query:
 
 
 def test_warm_lookup_takes_one_request_and_an_absent_key_none(
-    made: TableMaker, tmp_path: Path
+    made: DataTable, tmp_path: Path
 ) -> None:
     for first in range(8):
-        made.add([(n, n) for n in range(first, 16_000, 16)])
+        made.add_rows([(n, n) for n in range(first, 16_000, 16)])
     engine = make_engine(tmp_path)
     assert ids(made, engine, keys(16)) == [16]
     # The filters of all, the end of one file and one row group.
@@ -106,17 +104,17 @@ def test_warm_lookup_takes_one_request_and_an_absent_key_none(
 
 
 def test_leaves_are_prefetched_unless_there_is_a_limit(
-    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leaves = TableMaker(tmp_path / "split", LONG, [1000, 2000, 3000, 4000, 5000, 6000, 7000])
+    leaves = DataTable(tmp_path / "split", LONG, [1000, 2000, 3000, 4000, 5000, 6000, 7000])
     leaves.root = made.root
     for leaf in leaves.leaves():
-        leaves.add([(n, n) for n in range(8000)], leaf.id)
+        leaves.add_rows([(n, n) for n in range(8000)], leaf.id)
     engine = make_engine(tmp_path)
     asked = keys(*range(500, 8000, 1000))
     assert ids(leaves, engine, asked) == [*range(500, 8000, 1000)]
     requests(made)
-    result = run_query(asked, leaves.table, engine)
+    result = run_query(asked, leaves.query_table, engine)
     next(result)
     result.close()
     # What was begun is finished and deleted.
@@ -128,8 +126,8 @@ def test_leaves_are_prefetched_unless_there_is_a_limit(
     assert ids(leaves, engine, asked) == [*range(500, 8000, 1000)]
 
 
-def test_adjacent_row_groups_are_one_request(made: TableMaker, tmp_path: Path) -> None:
-    made.add([(n, n) for n in range(5000)])
+def test_adjacent_row_groups_are_one_request(made: DataTable, tmp_path: Path) -> None:
+    made.add_rows([(n, n) for n in range(5000)])
     engine = make_engine(tmp_path)
     ids(made, engine, keys(1))
     requests(made)
@@ -142,10 +140,10 @@ def test_adjacent_row_groups_are_one_request(made: TableMaker, tmp_path: Path) -
 
 
 def test_distant_row_groups_are_separate_requests(
-    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extracts, "_GAP_BYTES_MAX", 1000)
-    made.add([(n, n) for n in range(5000)])
+    made.add_rows([(n, n) for n in range(5000)])
     engine = make_engine(tmp_path)
     ids(made, engine, keys(1))
     requests(made)
@@ -154,10 +152,10 @@ def test_distant_row_groups_are_separate_requests(
 
 
 def test_request_size_is_bounded(
-    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extracts, "_REQUEST_BYTES_MAX", 5000)
-    file = made.add([(n, n) for n in range(5000)])
+    file = made.add_rows([(n, n) for n in range(5000)])
     assert file is not None
     engine = make_engine(tmp_path)
     assert ids(made, engine, Query((make_range_region(LONG, 0, 4999),))) == [*range(4999)]
@@ -168,38 +166,37 @@ def test_request_size_is_bounded(
 
 @pytest.mark.parametrize("end_bytes", [1, 9, 300, 5000])
 def test_footer_longer_than_the_estimate_is_read_whole(
-    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end_bytes: int
+    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end_bytes: int
 ) -> None:
     monkeypatch.setattr(file_end, "_END_BYTES_MIN", max(end_bytes, 8))
     monkeypatch.setattr(file_end, "_END_SHARE", 10**9)
-    made.add([(n, n) for n in range(5000)])
+    made.add_rows([(n, n) for n in range(5000)])
     assert ids(made, make_engine(tmp_path), keys(77, 4001)) == [77, 4001]
 
 
 def test_absent_key_is_not_found_without_a_filter(
-    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings_ = FileSettings(row_group_rows_max=100, filter_bits_per_key=0)
-    monkeypatch.setattr(table_maker, "_FILE_SETTINGS", settings_)
-    made.add([(n, n) for n in range(0, 10_000, 10)])
+    made.file_settings = FileSettings(row_group_rows_max=100, filter_bits_per_key=0)
+    made.add_rows([(n, n) for n in range(0, 10_000, 10)])
     engine = make_engine(tmp_path)
     assert ids(made, engine, keys(995, 1995)) == []
     assert ids(made, engine, keys(990, 995, 1000)) == [990, 1000]
 
 
 def test_large_reads_bypass_extracts(
-    made: TableMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: DataTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extracts, "_EXTRACTED_BYTES_MAX", 100)
-    made.add([(n, n) for n in range(5000)])
+    made.add_rows([(n, n) for n in range(5000)])
     engine = make_engine(tmp_path)
     assert ids(made, engine, keys(5)) == [5]
     # Filter and end, but no row group.
     assert requests(made) == 2
 
 
-def test_footers_beyond_the_cache_are_read_again(made: TableMaker, tmp_path: Path) -> None:
-    made.add([(n, n) for n in range(500)])
+def test_footers_beyond_the_cache_are_read_again(made: DataTable, tmp_path: Path) -> None:
+    made.add_rows([(n, n) for n in range(500)])
     engine = make_engine(tmp_path)
     small = extracts.Extractor(tmp_path / "spill", 10)
     engine.extractor = small
@@ -210,12 +207,12 @@ def test_footers_beyond_the_cache_are_read_again(made: TableMaker, tmp_path: Pat
 
 
 def test_full_disk_bypasses_extracts(
-    made: TableMaker,
+    made: DataTable,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    made.add([(n, n) for n in range(5000)])
+    made.add_rows([(n, n) for n in range(5000)])
     engine = make_engine(tmp_path)
     ids(made, engine, keys(1))
     written = os.pwrite
@@ -233,9 +230,9 @@ def test_full_disk_bypasses_extracts(
 
 @pytest.mark.parametrize("damage", ["cut", "other", "longer footer"])
 def test_truncated_file_is_a_data_error_with_its_name(
-    made: TableMaker, tmp_path: Path, damage: str
+    made: DataTable, tmp_path: Path, damage: str
 ) -> None:
-    file = made.add([(n, n) for n in range(500)])
+    file = made.add_rows([(n, n) for n in range(500)])
     assert file is not None
     path = Path(made.root.url_of(file.path))
     content = path.read_bytes()
@@ -250,10 +247,8 @@ def test_truncated_file_is_a_data_error_with_its_name(
         ids(made, make_engine(tmp_path), keys(5))
 
 
-def test_missing_file_restarts_the_query_and_is_then_named(
-    made: TableMaker, tmp_path: Path
-) -> None:
-    file = made.add([(n, n) for n in range(500)])
+def test_missing_file_restarts_the_query_and_is_then_named(made: DataTable, tmp_path: Path) -> None:
+    file = made.add_rows([(n, n) for n in range(500)])
     assert file is not None
     Path(made.root.url_of(file.path)).unlink()
     with pytest.raises(SleeperError, match=file.path):
@@ -271,21 +266,20 @@ def test_random_queries_equal_reads_of_whole_files(data: st.DataObject) -> None:
     row = st.tuples(*(KINDS[f.type] for f in schema.fields))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         bits = data.draw(st.sampled_from([0, 14]))
-        settings_ = FileSettings(row_group_rows_max=2, filter_bits_per_key=bits)
-        patch.setattr(table_maker, "_FILE_SETTINGS", settings_)
+        file_settings = FileSettings(row_group_rows_max=2, filter_bits_per_key=bits)
         patch.setattr(extracts, "_GAP_BYTES_MAX", data.draw(st.sampled_from([0, 400, 10**6])))
-        made = TableMaker(Path(folder), schema)
+        made = DataTable(Path(folder), schema, file_settings=file_settings)
         for rows in data.draw(st.lists(st.lists(row, min_size=1, max_size=20), max_size=3)):
-            made.add(rows)
+            made.add_rows(rows)
         query = data.draw(queries(schema))
-        near = run_query(query, made.table, make_engine(Path(folder))).read_all()
-        made.root = DistantRoot(Path(folder))
-        far = run_query(query, made.table, make_engine(Path(folder))).read_all()
+        near = run_query(query, made.query_table, make_engine(Path(folder))).read_all()
+        made.root = DistantRoot(Path(folder) / "data")
+        far = run_query(query, made.query_table, make_engine(Path(folder))).read_all()
         assert far.schema == near.schema
-        assert sorted(rows_of(far), key=repr) == sorted(rows_of(near), key=repr)
+        assert sorted(list_rows(far), key=repr) == sorted(list_rows(near), key=repr)
         count = len(schema.keys)
         if query.columns is None:
-            assert [r[:count] for r in rows_of(far)] == [r[:count] for r in rows_of(near)]
+            assert [r[:count] for r in list_rows(far)] == [r[:count] for r in list_rows(near)]
 
 
 @st.composite

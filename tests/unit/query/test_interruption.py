@@ -11,42 +11,41 @@ import pytest
 
 from sleeper.api import create_instance
 from sleeper.errors import InvalidRequestError
-from sleeper.query.engine import QueryTable
 from sleeper.query.request import Query
 from sleeper.query.run import run_query
 from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from tests.unit.query.table_maker import TableMaker, make_engine
+from tests.tables.data_table import DataTable, make_engine
 
 SCHEMA = Schema((Field("k", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.LONG),))
 COMMAND = (sys.executable, "-c", "from sleeper.cli.main import main; main()")
 ENDLESS = [
     "SELECT count(*) FROM generate_series(1, 1000000000000)",
     "SELECT * FROM generate_series(1, 1000000000000)",
-    "SELECT sum(a.value * b.value % made.rows) FROM (SELECT count(*) AS rows FROM made) made "
+    "SELECT sum(a.value * b.value % totals.rows) FROM (SELECT count(*) AS rows FROM t) totals "
     "CROSS JOIN generate_series(1, 100000) a CROSS JOIN generate_series(1, 100000000) b",
 ]
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> TableMaker:
-    made = TableMaker(tmp_path, SCHEMA)
-    made.add([(i, i) for i in range(10)])
+def made(tmp_path: Path) -> DataTable:
+    made = DataTable(tmp_path, SCHEMA)
+    made.add_rows([(i, i) for i in range(10)])
     return made
 
 
-def openers(made: TableMaker) -> dict:
-    return {"made": lambda: QueryTable("made", made.store, made.root)}
+def openers(made: DataTable) -> dict:
+    return {"t": lambda: made.query_table}
 
 
-def check_no_holds(made: TableMaker) -> None:
+def check_no_holds(made: DataTable) -> None:
     with made.store.reading() as state:
         assert state.collection.holds() == []
 
 
 @pytest.mark.parametrize("statement", ENDLESS)
-def test_statement_stops_at_its_time_limit(made: TableMaker, statement: str) -> None:
+def test_statement_stops_at_its_time_limit(made: DataTable, statement: str) -> None:
     engine = make_engine(made.folder, seconds_max=1)
     begun = time.monotonic()
     with pytest.raises(
@@ -58,27 +57,27 @@ def test_statement_stops_at_its_time_limit(made: TableMaker, statement: str) -> 
     check_no_holds(made)
 
 
-def test_explanation_stops_at_its_time_limit(made: TableMaker) -> None:
+def test_explanation_stops_at_its_time_limit(made: DataTable) -> None:
     engine = make_engine(made.folder, seconds_max=1)
     with pytest.raises(InvalidRequestError, match=r"time\.max\.seconds"):
         explain_sql(ENDLESS[0], openers(made), engine)
     check_no_holds(made)
 
 
-def test_statement_within_its_time_limit_returns_its_rows(made: TableMaker) -> None:
+def test_statement_within_its_time_limit_returns_its_rows(made: DataTable) -> None:
     engine = make_engine(made.folder, seconds_max=60)
-    assert run_sql("SELECT * FROM made", openers(made), engine).read_all().num_rows == 10
+    assert run_sql("SELECT * FROM t", openers(made), engine).read_all().num_rows == 10
 
 
-def test_query_stops_between_batches_at_its_time_limit(made: TableMaker) -> None:
-    made.add([(i, i) for i in range(30_000)])
+def test_query_stops_between_batches_at_its_time_limit(made: DataTable) -> None:
+    made.add_rows([(i, i) for i in range(30_000)])
     engine = make_engine(made.folder, seconds_max=1)
-    result = run_query(Query(), made.table, engine)
+    result = run_query(Query(), made.query_table, engine)
     next(result)
     time.sleep(1.1)
     with pytest.raises(InvalidRequestError, match=r"time\.max\.seconds"):
         list(result)
-    assert run_query(Query(), made.table, engine).read_all().num_rows == 30_010
+    assert run_query(Query(), made.query_table, engine).read_all().num_rows == 30_010
 
 
 def test_ctrl_c_ends_a_statement_within_a_second(tmp_path: Path) -> None:

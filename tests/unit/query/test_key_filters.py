@@ -21,8 +21,7 @@ from sleeper.query.request import Query, make_key_regions, make_range_region
 from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.storage.location import DataRoot
-from tests.unit.query import table_maker
-from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+from tests.tables.data_table import DataTable, list_rows, make_engine
 
 SCHEMA = Schema((Field("id", PrimitiveType.LONG),), (), (Field("v", PrimitiveType.STRING),))
 TWO = Schema((Field("a", PrimitiveType.STRING), Field("b", PrimitiveType.INT)))
@@ -30,29 +29,29 @@ LARGEST = 2**63 - 1
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> TableMaker:
-    return TableMaker(tmp_path, SCHEMA)
+def made(tmp_path: Path) -> DataTable:
+    return DataTable(tmp_path, SCHEMA)
 
 
 def keys_of(*ids: int) -> Query:
     return Query(make_key_regions(SCHEMA, [(i,) for i in ids]))
 
 
-def every_third(made: TableMaker, first: int) -> DataFile:
-    file = made.add([(n, f"v{n}") for n in range(first, 1500, 3)])
+def every_third(made: DataTable, first: int) -> DataFile:
+    file = made.add_rows([(n, f"v{n}") for n in range(first, 1500, 3)])
     assert file is not None
     return file
 
 
-def ids(query: Query, made: TableMaker, engine: QueryEngine) -> list[int]:
-    return [row[0] for row in rows_of(run_query(query, made.table, engine).read_all())]
+def ids(query: Query, made: DataTable, engine: QueryEngine) -> list[int]:
+    return [row[0] for row in list_rows(run_query(query, made.query_table, engine).read_all())]
 
 
-def make_unreadable(made: TableMaker, file: DataFile) -> None:
+def make_unreadable(made: DataTable, file: DataFile) -> None:
     Path(made.root.url_of(file.path)).write_bytes(b"not a parquet file")
 
 
-def test_files_whose_filter_excludes_the_key_are_not_opened(made: TableMaker, tmp_path: Path):
+def test_files_whose_filter_excludes_the_key_are_not_opened(made: DataTable, tmp_path: Path):
     every_third(made, 0)
     for first in (1, 2):
         make_unreadable(made, every_third(made, first))
@@ -61,10 +60,10 @@ def test_files_whose_filter_excludes_the_key_are_not_opened(made: TableMaker, tm
     assert ids(keys_of(*range(0, 1500, 300)), made, engine) == [*range(0, 1500, 300)]
 
 
-def test_absent_key_opens_no_file(made: TableMaker, tmp_path: Path):
+def test_absent_key_opens_no_file(made: DataTable, tmp_path: Path):
     make_unreadable(made, every_third(made, 0))
     engine = make_engine(tmp_path)
-    found = run_query(keys_of(301, 1000), made.table, engine).read_all()
+    found = run_query(keys_of(301, 1000), made.query_table, engine).read_all()
     assert (found.num_rows, found.column_names) == (0, ["id", "v"])
 
 
@@ -140,7 +139,7 @@ def test_pruning_keeps_the_keys_of_a_file(data: st.DataObject):
 
 @pytest.mark.parametrize("damage", ["missing", "torn", "other", "newer"])
 def test_unreadable_filter_excludes_nothing_and_is_logged_once(
-    made: TableMaker, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+    made: DataTable, tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ):
     file = every_third(made, 0)
     every_third(made, 1)
@@ -160,15 +159,13 @@ def test_unreadable_filter_excludes_nothing_and_is_logged_once(
 
 
 def test_files_without_a_filter_are_read(
-    made: TableMaker,
+    made: DataTable,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ):
     every_third(made, 0)
-    monkeypatch.setattr(
-        table_maker, "_FILE_SETTINGS", FileSettings(page_bytes=1024, filter_bits_per_key=0)
-    )
+    made.file_settings = FileSettings(page_bytes=1024, filter_bits_per_key=0)
     assert FILTER_SUFFIX not in every_third(made, 1).sidecars
     assert ids(keys_of(300, 301, 302), made, make_engine(tmp_path)) == [300, 301]
     assert not caplog.records
@@ -225,9 +222,9 @@ def test_many_threads_share_a_cache(tmp_path: Path):
 
 def test_old_versions_use_the_same_filters(tmp_path: Path):
     with tempfile.TemporaryDirectory() as folder:
-        made = TableMaker(Path(folder), SCHEMA)
+        made = DataTable(Path(folder), SCHEMA)
         every_third(made, 0)
-        before = max(made.versions)
+        before = max(made.expected_versions)
         every_third(made, 1)
         engine = make_engine(tmp_path)
         old = Query(keys_of(300, 301).regions, version=before)

@@ -15,7 +15,7 @@ from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.key_predicates import find_needed_regions
 from sleeper.query.sql.statement import StatementRun, run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+from tests.tables.data_table import DataTable, list_rows, make_engine
 
 SCHEMA = Schema(
     (
@@ -34,7 +34,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[QueryEngine, dict]
     """Tables t and u: small files, whole, shared, above and below splits."""
     openers = {}
     for number, name in enumerate("tu"):
-        made = TableMaker(tmp_path_factory.mktemp(name), SCHEMA, [-5, 3])
+        made = DataTable(tmp_path_factory.mktemp(name), SCHEMA, [-5, 3])
         rows = [
             (i, TEXTS[(i * 7 + n) % 8], bytes([i % 256]), n, None if n == 1 else i - n, i * n)
             for i in range(-10, 12 - number)
@@ -42,14 +42,14 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[QueryEngine, dict]
         ]
         for leaf in made.leaves():
             for start in range(0, len(rows), 7):
-                made.add(rows[start : start + 7], leaf.id)
-        made.add(rows[::5])
-        made.split(made.leaves()[0], 1, "ab")
-        made.compact(made.leaves()[0])
-        made.compact(made.leaves()[-1])
-        made.split(made.leaves()[-1], 0, 7)
+                made.add_rows(rows[start : start + 7], leaf.id)
+        made.add_rows(rows[::5])
+        made.split_at(made.leaves()[0].id, "ab", 1)
+        made.compact_partition(made.leaves()[0])
+        made.compact_partition(made.leaves()[-1])
+        made.split_at(made.leaves()[-1].id, 7, 0)
         for start in range(0, len(rows), 4):
-            made.add(rows[start : start + 4])
+            made.add_rows(rows[start : start + 4])
         openers[name] = lambda made=made, name=name: QueryTable(name, made.store, made.root)
     return make_engine(tmp_path_factory.mktemp("engine")), openers
 
@@ -149,7 +149,7 @@ def test_narrowed_statements_return_the_same_rows(
     except InvalidRequestError as error:
         pytest.fail(f"{text}: {error}")
     assert found.schema == expected.schema
-    assert sorted(rows_of(found), key=repr) == sorted(rows_of(expected), key=repr), text
+    assert sorted(list_rows(found), key=repr) == sorted(list_rows(expected), key=repr), text
 
 
 @pytest.fixture(scope="module")
@@ -175,7 +175,7 @@ def test_regions_contain_every_row_that_satisfies_the_predicate(
 ) -> None:
     try:
         frame = keys.sql(f'SELECT i, "Text", b FROM t x WHERE {condition}')
-        found = rows_of(frame.to_arrow_table())
+        found = list_rows(frame.to_arrow_table())
     except Exception:
         return  # such as a text that is no number
     regions = find_needed_regions(frame, {"t": SCHEMA})["t"]

@@ -12,8 +12,7 @@ from sleeper.partitions.region import key_region
 from sleeper.query.request import Query, make_range_region
 from sleeper.query.run import plan_table_query, run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from tests.unit.query import table_maker
-from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+from tests.tables.data_table import DataTable, list_rows, make_engine
 
 SCHEMA = Schema(
     (Field("Key", PrimitiveType.STRING),),
@@ -22,8 +21,8 @@ SCHEMA = Schema(
 )
 
 
-def plan_text(inputs: int, partitions: int, folder: Path, made: TableMaker, **request) -> str:
-    file = made.add([(f"k{n:05d}", n, "v") for n in range(100)])
+def plan_text(inputs: int, partitions: int, folder: Path, made: DataTable, **request) -> str:
+    file = made.add_rows([(f"k{n:05d}", n, "v") for n in range(100)])
     region = (make_range_region(SCHEMA, "k00010", "k00020"),)
     each = MergeInput(made.root.url_of(file.path), request.pop("regions", region))
     session = open_session(EngineSettings(folder), partitions)
@@ -32,15 +31,15 @@ def plan_text(inputs: int, partitions: int, folder: Path, made: TableMaker, **re
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> TableMaker:
-    return TableMaker(tmp_path, SCHEMA)
+def made(tmp_path: Path) -> DataTable:
+    return DataTable(tmp_path, SCHEMA)
 
 
 @pytest.mark.parametrize("inputs", [1, 2, 9, 70])
 @pytest.mark.parametrize("partitions", [1, 2])
 @pytest.mark.parametrize("request_", [{}, {"columns": ("value",)}, {"limit": 5}])
 def test_merge_does_not_sort(
-    inputs: int, partitions: int, request_: dict, tmp_path: Path, made: TableMaker
+    inputs: int, partitions: int, request_: dict, tmp_path: Path, made: DataTable
 ):
     plan = plan_text(inputs, partitions, tmp_path, made, **request_)
     assert "SortExec" not in plan
@@ -51,9 +50,8 @@ def test_merge_does_not_sort(
 def test_lookup_reads_one_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(table_maker, "_FILE_SETTINGS", FileSettings(page_bytes=4096))
-    made = TableMaker(tmp_path, SCHEMA)
-    file = made.add([(f"k{n:05d}", n, f"v{n}") for n in range(50_000)])
+    made = DataTable(tmp_path, SCHEMA, file_settings=FileSettings(page_bytes=4096))
+    file = made.add_rows([(f"k{n:05d}", n, f"v{n}") for n in range(50_000)])
     each = MergeInput(made.root.url_of(file.path), (key_region(SCHEMA, ("k31234",)),))
     session = open_session(EngineSettings(tmp_path))
     frame, _ = merge_frame(MergeRequest(SCHEMA, (each,)), session)
@@ -66,9 +64,9 @@ def test_lookup_reads_one_page(
     assert matched == 1
 
 
-def test_list_of_keys_is_evaluated_before_its_bounds(tmp_path: Path, made: TableMaker):
+def test_list_of_keys_is_evaluated_before_its_bounds(tmp_path: Path, made: DataTable):
     """The list excludes most rows before they are compared with the bounds."""
-    file = made.add([(f"k{n:05d}", n, "v") for n in range(1000)])
+    file = made.add_rows([(f"k{n:05d}", n, "v") for n in range(1000)])
     regions = tuple(key_region(SCHEMA, (f"k{n:05d}",)) for n in range(0, 900, 30))
     each = MergeInput(made.root.url_of(file.path), regions)
     session = open_session(EngineSettings(tmp_path))
@@ -79,11 +77,11 @@ def test_list_of_keys_is_evaluated_before_its_bounds(tmp_path: Path, made: Table
     assert frame.count() == len(regions)
 
 
-def test_files_outside_the_region_are_not_opened(tmp_path: Path, made: TableMaker):
-    made.add([(f"k{n:05d}", n, "v") for n in range(100)])
-    far = made.add([(f"x{n:05d}", n, "v") for n in range(100)])
+def test_files_outside_the_region_are_not_opened(tmp_path: Path, made: DataTable):
+    made.add_rows([(f"k{n:05d}", n, "v") for n in range(100)])
+    far = made.add_rows([(f"x{n:05d}", n, "v") for n in range(100)])
     Path(made.root.url_of(far.path)).write_bytes(b"not a parquet file")
     query = Query((make_range_region(SCHEMA, "k", "l"),))
-    assert len(plan_table_query(query, made.table).leaves[0].scans) == 1
-    found = run_query(query, made.table, make_engine(tmp_path)).read_all()
-    assert len(rows_of(found)) == 100
+    assert len(plan_table_query(query, made.query_table).leaves[0].scans) == 1
+    found = run_query(query, made.query_table, make_engine(tmp_path)).read_all()
+    assert len(list_rows(found)) == 100

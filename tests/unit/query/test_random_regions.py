@@ -11,7 +11,7 @@ from sleeper.query.request import Query
 from sleeper.query.run import run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from tests.unit.query.table_maker import Row, TableMaker, make_engine, rows_of
+from tests.tables.data_table import DataTable, Row, list_rows, make_engine
 
 ONE_FIELD = Schema(
     (Field("a", PrimitiveType.INT),),
@@ -46,39 +46,39 @@ rows_of_two = st.lists(st.tuples(numbers, words, numbers), max_size=12)
 steps = st.lists(st.tuples(st.sampled_from("aaaassc"), st.integers(0, 10**6)), max_size=10)
 
 
-def grow(made: TableMaker, data: st.DataObject, rows: st.SearchStrategy, points: list) -> None:
+def grow(made: DataTable, data: st.DataObject, rows: st.SearchStrategy, points: list) -> None:
     """Adds shared files and files of single partitions; splits, compacts, collects."""
     for step, choice in data.draw(steps):
         leaves, partitions = made.leaves(), made.partitions()
         if step == "a":
             partition = [None, *partitions][choice % (len(partitions) + 1)]
-            made.add(data.draw(rows), partition and partition.id)
+            made.add_rows(data.draw(rows), partition and partition.id)
         elif step == "s":
             leaf = leaves[choice % len(leaves)]
             dimension = choice % len(points)
             point = data.draw(points[dimension])
             within = leaf.region.ranges[dimension]
             if within.contains(point) and point != within.min:
-                made.split(leaf, dimension, point)
+                made.split_at(leaf.id, point, dimension)
         else:
-            made.compact(partitions[choice % len(partitions)])
+            made.compact_partition(partitions[choice % len(partitions)])
 
 
-def check(made: TableMaker, folder: Path, regions: list[Region], files_max: int) -> None:
+def check(made: DataTable, folder: Path, regions: list[Region], files_max: int) -> None:
     engine = make_engine(folder, merge_files_max=files_max)
     keys = len(made.schema.row_keys)
 
     def wanted(rows: list[Row]) -> list[Row]:
         return sorted(r for r in rows if any(each.contains(r[:keys]) for each in regions))
 
-    for version in sorted(made.versions)[-3:]:
+    for version in sorted(made.expected_versions)[-3:]:
         query = Query(tuple(regions), version=version)
-        found = rows_of(run_query(query, made.table, engine).read_all())
-        assert sorted(found) == wanted(made.versions[version])
-    everything = run_query(Query(), made.table, engine).read_all()
-    assert sorted(rows_of(everything)) == sorted(made.rows)
-    with run_sql('SELECT * FROM "made"', {"made": lambda: made.table}, engine) as result:
-        assert sorted(rows_of(result.read_all())) == sorted(made.rows)
+        found = list_rows(run_query(query, made.query_table, engine).read_all())
+        assert sorted(found) == wanted(made.expected_versions[version])
+    everything = run_query(Query(), made.query_table, engine).read_all()
+    assert sorted(list_rows(everything)) == sorted(made.expected_rows)
+    with run_sql("SELECT * FROM t", {"t": lambda: made.query_table}, engine) as result:
+        assert sorted(list_rows(result.read_all())) == sorted(made.expected_rows)
     with made.store.reading() as state:
         assert state.collection.holds() == []
 
@@ -87,19 +87,21 @@ def check(made: TableMaker, folder: Path, regions: list[Region], files_max: int)
 @given(st.data())
 def test_random_regions_with_one_key_field(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:
-        made = TableMaker(Path(folder), ONE_FIELD, sorted(data.draw(st.sets(numbers, max_size=3))))
+        made = DataTable(Path(folder), ONE_FIELD, sorted(data.draw(st.sets(numbers, max_size=3))))
         grow(made, data, rows_of_one, [numbers])
         regions = data.draw(st.lists(regions_of_one, max_size=5))
         check(made, Path(folder), regions, data.draw(st.sampled_from([2, 64])))
-        in_order = rows_of(run_query(Query(), made.table, make_engine(Path(folder))).read_all())
-        assert [r[:2] for r in in_order] == sorted(r[:2] for r in made.rows)
+        in_order = list_rows(
+            run_query(Query(), made.query_table, make_engine(Path(folder))).read_all()
+        )
+        assert [r[:2] for r in in_order] == sorted(r[:2] for r in made.expected_rows)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_random_regions_with_two_key_fields(data: st.DataObject):
     with tempfile.TemporaryDirectory() as folder:
-        made = TableMaker(Path(folder), TWO_FIELDS, sorted(data.draw(st.sets(numbers, max_size=2))))
+        made = DataTable(Path(folder), TWO_FIELDS, sorted(data.draw(st.sets(numbers, max_size=2))))
         grow(made, data, rows_of_two, [numbers, words])
         regions = data.draw(st.lists(regions_of_two, max_size=5))
         check(made, Path(folder), regions, 64)

@@ -18,7 +18,7 @@ from sleeper.query.engine import QueryTable
 from sleeper.query.sql.statement import run_sql
 from sleeper.query.sql.text import find_tables, planning_errors
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+from tests.tables.data_table import DataTable, list_rows, make_engine
 
 SCHEMA = Schema(
     (Field("id", PrimitiveType.STRING),), (), (Field("Count", PrimitiveType.LONG, nullable=True),)
@@ -32,10 +32,10 @@ class Instance:
         self.folder = folder
         (folder / "one").mkdir()
         (folder / "two").mkdir()
-        self.flights = TableMaker(folder / "one", SCHEMA, ["b"])
-        self.planes = TableMaker(folder / "two", SCHEMA)
-        self.flights.add([("a", 1), ("b", 2), ("c", None)])
-        self.planes.add([("b", 20)])
+        self.flights = DataTable(folder / "one", SCHEMA, ["b"])
+        self.planes = DataTable(folder / "two", SCHEMA)
+        self.flights.add_rows([("a", 1), ("b", 2), ("c", None)])
+        self.planes.add_rows([("b", 20)])
         self.opened: list[str] = []
 
     def open(self, name: str) -> QueryTable:
@@ -69,11 +69,11 @@ def test_tables_are_joined_under_their_names(instance: Instance):
     )
     assert found.schema.names == ["id", "Count", "Count_2"]
     assert found.schema.field("id").type == pa.string()
-    assert rows_of(found) == [("b", 2, 20)]
+    assert list_rows(found) == [("b", 2, 20)]
 
 
 def test_only_named_tables_are_opened(instance: Instance):
-    assert rows_of(instance.sql("SELECT count(*) FROM flights")) == [(3,)]
+    assert list_rows(instance.sql("SELECT count(*) FROM flights")) == [(3,)]
     assert instance.opened == ["flights"]
 
 
@@ -86,8 +86,8 @@ def test_table_name_within_a_longer_word_does_not_match():
 
 def test_empty_table_has_its_columns(instance: Instance, tmp_path: Path):
     (tmp_path / "three").mkdir()
-    made = TableMaker(tmp_path / "three", SCHEMA)
-    found = run_sql("SELECT * FROM made", {"made": lambda: made.table}, make_engine(tmp_path))
+    made = DataTable(tmp_path / "three", SCHEMA)
+    found = run_sql("SELECT * FROM t", {"t": lambda: made.query_table}, make_engine(tmp_path))
     assert found.schema.names == ["id", "Count"]
     assert found.read_all().num_rows == 0
 
@@ -95,7 +95,7 @@ def test_empty_table_has_its_columns(instance: Instance, tmp_path: Path):
 def test_explain_describe_and_values_return_rows(instance: Instance):
     assert "plan" in instance.sql("EXPLAIN SELECT * FROM flights").schema.names
     assert instance.sql("DESCRIBE flights").column(0).to_pylist() == ["id", "Count"]
-    assert rows_of(instance.sql("VALUES (1, 'x')")) == [(1, "x")]
+    assert list_rows(instance.sql("VALUES (1, 'x')")) == [(1, "x")]
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_statement_holds_its_versions_until_its_end(instance: Instance):
     openers = {"flights": lambda: instance.open("flights")}
     result = run_sql("SELECT * FROM flights", openers, engine)
     assert instance.holds() == 1
-    instance.flights.add([("z", 26)])
-    assert sorted(r[0] for r in rows_of(result.read_all())) == ["a", "b", "c"]
+    instance.flights.add_rows([("z", 26)])
+    assert sorted(r[0] for r in list_rows(result.read_all())) == ["a", "b", "c"]
     assert instance.holds() == 0
 
 
@@ -173,7 +173,7 @@ def test_explain_names_files_without_their_folders(tmp_path: Path, explain: str)
     folder = tmp_path / "a folder, with ünusual [name]"
     folder.mkdir()
     found = Instance(folder).sql(f"{explain} SELECT * FROM flights")
-    text = "\n".join(map(str, rows_of(found)))
+    text = "\n".join(map(str, list_rows(found)))
     assert ".parquet" in text
     for part in ("one/data", "folder", tmp_path.name):
         assert part not in text

@@ -12,7 +12,7 @@ from sleeper.query.sql.explain import explain_sql
 from sleeper.query.sql.statement import run_sql
 from sleeper.query.sql.tables import AsOf, parse_as_of, parse_as_of_options
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from tests.unit.query.table_maker import TableMaker, make_engine, rows_of
+from tests.tables.data_table import DataTable, list_rows, make_engine
 
 SCHEMA = Schema(
     (Field("id", PrimitiveType.STRING),), (), (Field("n", PrimitiveType.LONG, nullable=True),)
@@ -24,12 +24,12 @@ class Instance:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.made: dict[str, TableMaker] = {}
+        self.made: dict[str, DataTable] = {}
         for name in ("a", "b"):
             (folder / name).mkdir()
-            self.made[name] = TableMaker(folder / name, SCHEMA)
-            self.made[name].add([(f"{name} first", 1)])
-            self.made[name].add([(f"{name} second", 2)])
+            self.made[name] = DataTable(folder / name, SCHEMA)
+            self.made[name].add_rows([(f"{name} first", 1)])
+            self.made[name].add_rows([(f"{name} second", 2)])
 
     def openers(self) -> dict[str, Any]:
         return {
@@ -40,7 +40,7 @@ class Instance:
     def sql(self, statement: str, as_of: Any) -> list[Any]:
         engine = make_engine(self.folder)
         result = run_sql(statement, self.openers(), engine, as_of=parse_as_of(as_of))
-        return rows_of(result.read_all())
+        return list_rows(result.read_all())
 
     def holds(self) -> int:
         found = 0
@@ -82,8 +82,8 @@ def test_old_version_is_narrowed_and_explained(instance: Instance):
     assert (new.version, new.files, new.files_of) == (3, 1, 2)
     assert 0 < old.bytes_of < new.bytes_of
     leaf = instance.made["a"].leaves()[0]
-    instance.made["a"].compact(leaf)
-    instance.made["a"].split(leaf, 0, "b")
+    instance.made["a"].compact_partition(leaf)
+    instance.made["a"].split_at(leaf.id, "b")
     (again,) = explain_sql(statement, instance.openers(), engine, AsOf(3)).reads
     assert replace(again, bytes_read=new.bytes_read) == new
 
@@ -116,8 +116,8 @@ def test_invalid_versions_are_refused(
 
 def test_collected_version_is_refused_with_the_oldest(instance: Instance):
     made = instance.made["a"]
-    made.compact(made.leaves()[0])
-    made.collect()
+    made.compact_partition(made.leaves()[0])
+    made.remove_unreferenced_files()
     with made.store.reading() as state:
         oldest = state.oldest_version
     assert oldest > 2

@@ -97,7 +97,7 @@ def test_deep_statement_does_not_crash_the_process() -> None:
         "import tempfile\n"
         "from pathlib import Path\n"
         "from sleeper.errors import InvalidRequestError\n"
-        "from tests.unit.query.table_maker import make_engine\n"
+        "from tests.tables.data_table import make_engine\n"
         "from sleeper.query.sql.statement import run_sql\n"
         "with tempfile.TemporaryDirectory() as folder:\n"
         "    try:\n"

@@ -10,7 +10,7 @@ from sleeper.files import DataFile
 from sleeper.partitions.region import Range, Region
 from sleeper.query.table_plan import bounds_region, covers, join_regions, plan_table
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from tests.unit.query.table_maker import TableMaker
+from tests.tables.data_table import DataTable
 
 SCHEMA = Schema((Field("a", PrimitiveType.INT),))
 
@@ -46,9 +46,9 @@ def test_bounds_region_contains_the_largest_key():
 
 
 def test_files_are_read_whole_until_a_compaction_replaces_rows(tmp_path: Path):
-    made = TableMaker(tmp_path, SCHEMA, [10, 20])
+    made = DataTable(tmp_path, SCHEMA, [10, 20])
     for start in range(3):
-        made.add([(n,) for n in range(start, 30)])
+        made.add_rows([(n,) for n in range(start, 30)])
 
     def groups() -> list[tuple[int, tuple[Region, ...] | None]]:
         with made.store.reading() as state:
@@ -56,7 +56,7 @@ def test_files_are_read_whole_until_a_compaction_replaces_rows(tmp_path: Path):
         return sorted(((len(g.paths), g.regions) for g in plan.groups), key=lambda g: -g[0])
 
     assert groups() == [(3, None)]
-    made.compact(made.leaves()[1])
+    made.compact_partition(made.leaves()[1])
     middle = made.leaves()[1].region.ranges[0]
     rest = (Region((Range(-(2**31), middle.min),)), Region((Range(middle.max, None),)))
     assert groups() == [(3, rest), (1, None)]

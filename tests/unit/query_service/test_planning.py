@@ -15,7 +15,7 @@ from sleeper.query.messages.leaf import make_leaf_query, parse_leaf_query_messag
 from sleeper.query.messages.query import QueryMessage, make_query
 from sleeper.query_service.plan import PlannedQuery, Subquery, plan_subqueries
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from tests.unit.query.table_maker import TableMaker, make_engine
+from tests.tables.data_table import DataTable, make_engine
 
 SCHEMA = Schema((Field("k", PrimitiveType.LONG),), values=(Field("v", PrimitiveType.LONG),))
 TWO = Schema(
@@ -25,7 +25,7 @@ TWO = Schema(
 
 
 def plan(
-    made: TableMaker, regions: list[dict], bytes_max: int = 10**6, to_queue: bool = False
+    made: DataTable, regions: list[dict], bytes_max: int = 10**6, to_queue: bool = False
 ) -> list[Subquery]:
     results = ResultsDestination(DestinationKind.SQS, queue_url="u") if to_queue else None
     message = QueryMessage("q", tuple(regions), "t", results=results or ResultsDestination())
@@ -36,9 +36,9 @@ def plan(
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> TableMaker:
-    maker = TableMaker(tmp_path, SCHEMA, split_points=[100, 200])
-    maker.add([(key, key) for key in range(0, 300, 10)])
+def made(tmp_path: Path) -> DataTable:
+    maker = DataTable(tmp_path, SCHEMA, split_points=[100, 200])
+    maker.add_rows([(key, key) for key in range(0, 300, 10)])
     return maker
 
 
@@ -46,7 +46,7 @@ def keys(*values: int) -> list[dict]:
     return [{"k": {"min": key, "max": key, "maxInclusive": True}} for key in values]
 
 
-def test_each_leaf_that_may_have_rows_has_a_subquery(made: TableMaker):
+def test_each_leaf_that_may_have_rows_has_a_subquery(made: DataTable):
     found = plan(made, [{"k": {"min": 50, "max": 150}}])
     assert len(found) == 2
     assert [len(each.message.query.regions) for each in found] == [1, 1]
@@ -54,19 +54,19 @@ def test_each_leaf_that_may_have_rows_has_a_subquery(made: TableMaker):
     assert plan(made, []) == []
 
 
-def test_subqueries_are_deterministic(made: TableMaker):
+def test_subqueries_are_deterministic(made: DataTable):
     assert plan(made, [{}]) == plan(made, [{}])
     ids = {each.message.sub_query_id for each in plan(made, [{}])}
     assert len(ids) == 3
     assert all(len(each) == 32 for each in ids)
 
 
-def test_a_results_queue_gets_a_message_even_if_no_leaf_matches(made: TableMaker):
+def test_a_results_queue_gets_a_message_even_if_no_leaf_matches(made: DataTable):
     (only,) = plan(made, [], to_queue=True)
     assert make_leaf_query(only.message, SCHEMA).regions == ()
 
 
-def test_regions_that_exceed_a_message_are_divided(made: TableMaker):
+def test_regions_that_exceed_a_message_are_divided(made: DataTable):
     wanted = list(range(0, 100, 2))
     found = plan(made, keys(*wanted), bytes_max=1500)
     assert len(found) > 2
@@ -77,18 +77,18 @@ def test_regions_that_exceed_a_message_are_divided(made: TableMaker):
 
 
 def test_overlapping_regions_are_not_divided(tmp_path: Path):
-    made = TableMaker(tmp_path, TWO)
-    made.add([(1, "a", 1)])
+    made = DataTable(tmp_path, TWO)
+    made.add_rows([(1, "a", 1)])
     wanted = [{"k": {"min": low, "max": 1000}, "s": {"min": "", "max": None}} for low in range(50)]
     with pytest.raises(InvalidRequestError, match="50 regions in leaf root do not fit"):
         plan(made, wanted, bytes_max=1500)
 
 
-def test_a_message_lists_only_few_files(made: TableMaker):
+def test_a_message_lists_only_few_files(made: DataTable):
     (first, *_) = plan(made, [{}])
     assert len(json.loads(first.body)["files"]) == 1
     for number in range(400):
-        made.add([(0, number)])
+        made.add_rows([(0, number)])
     (first, *_) = plan(made, [{}])
     assert json.loads(first.body)["files"] == []
 
@@ -97,7 +97,7 @@ def test_a_message_lists_only_few_files(made: TableMaker):
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.tuples(st.integers(-5, 310), st.integers(0, 90)), max_size=6))
-def test_subqueries_return_each_row_once(made: TableMaker, tmp_path: Path, ranges):
+def test_subqueries_return_each_row_once(made: DataTable, tmp_path: Path, ranges):
     from sleeper.query.run import run_query
 
     regions = [{"k": {"min": low, "max": low + length + 1}} for low, length in ranges]
@@ -105,6 +105,6 @@ def test_subqueries_return_each_row_once(made: TableMaker, tmp_path: Path, range
     found: list[int] = []
     for each in plan(made, regions, bytes_max=600):
         query = make_leaf_query(parse_leaf_query_message(each.body), SCHEMA)
-        found += run_query(query, made.table, engine).read_all().column("k").to_pylist()
+        found += run_query(query, made.query_table, engine).read_all().column("k").to_pylist()
     wanted = {k for k in range(0, 300, 10) if any(a <= k <= a + n for a, n in ranges)}
     assert sorted(found) == sorted(wanted)

@@ -19,7 +19,7 @@ from sleeper.query.run import plan_table_query, run_query
 from sleeper.query.sql.statement import run_sql
 from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.splitting.run import SplitStatus
-from tests.real_table import RealTable
+from tests.tables.data_table import DataTable
 from tests.unit.conftest import MakeTable
 
 TWO = Schema(
@@ -44,11 +44,11 @@ def cuts(leaf: Partition, schema: Schema) -> list[bool]:
     return [r != w for r, w in zip(leaf.region.ranges, whole, strict=True)]
 
 
-def held(table: RealTable, leaf: Partition) -> int:
+def held(table: DataTable, leaf: Partition) -> int:
     return sum(leaf.region.contains(k) for k in table.row_keys())
 
 
-def query(table: RealTable, *regions: Region, **asked: Any) -> list[tuple[Any, ...]]:
+def query(table: DataTable, *regions: Region, **asked: Any) -> list[tuple[Any, ...]]:
     found = run_query(
         Query(regions or None, **asked),
         QueryTable("t", table.store, table.root),
@@ -103,7 +103,7 @@ def test_rows_are_counted_where_the_fields_of_a_file_go_together(make_table: Mak
     table = make_table(schema=TWO)
     table.ingest([(a, a) for a in range(1000)])
     left, _ = table.split_at("root", 500)
-    table.split_at_field(left, 1, 500)
+    table.split_at(left, 500, 1)
     below, above = table.leaves()[:2]
     assert table.split(below.id, threshold=300).rows == 500
     assert table.split(above.id, threshold=300).rows == 0
@@ -129,9 +129,9 @@ def test_files_that_are_open_together_are_finished_before_they_fill_the_memory(
 ) -> None:
     monkeypatch.setattr(partitioned, "_KEPT_BYTES_MAX", 20_000)
     table = make_table(schema=TWO)
-    table.split_at_field("root", 1, 50)
+    table.split_at("root", 50, 1)
     rows = [(a, b) for a in range(100) for b in range(100)]
-    files = table.ingest(rows, strategy=FileStrategy.ONE_FILE_PER_LEAF, turn_rows=500)
+    files = table.ingest(rows, strategy=FileStrategy.ONE_FILE_PER_LEAF, batch_rows=500)
     assert len(files) > 4
     assert table.row_keys() == rows
 
@@ -140,7 +140,7 @@ def test_leaves_cut_on_a_later_field_are_merged_into_one_stream_in_key_order(
     make_table: MakeTable,
 ) -> None:
     table = make_table(schema=TWO)
-    table.split_at_field("root", 1, 50)
+    table.split_at("root", 50, 1)
     for strategy in FileStrategy:
         table.ingest([(a, b) for a in range(20) for b in range(0, 100, 7)], strategy=strategy)
     rows = query(table)
@@ -175,14 +175,14 @@ def test_splits_and_compactions_keep_all_rows_in_key_order(
     schema: Schema, data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        table = RealTable(Path(folder), schema, engine_changes={"merge_files_max": 3})
+        table = DataTable(Path(folder), schema, engine_changes={"merge_files_max": 3})
         try:
             grow_and_check(table, schema, data)
         finally:
             table.close()
 
 
-def grow_and_check(table: RealTable, schema: Schema, data: st.DataObject) -> None:
+def grow_and_check(table: DataTable, schema: Schema, data: st.DataObject) -> None:
     keys: list[tuple[Any, ...]] = []
     versions = {}
     for step in data.draw(st.lists(st.sampled_from("iiissc"), min_size=3, max_size=8)):

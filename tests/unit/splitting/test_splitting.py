@@ -16,7 +16,8 @@ from sleeper.splitting.find import find_partitions_to_split
 from sleeper.splitting.key_samples import sample_keys
 from sleeper.splitting.run import SplitResult, SplitStatus
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
-from tests.real_table import Killed, RealTable
+from tests.tables.data_table import DataTable
+from tests.tables.watched_ports import Killed
 from tests.unit.conftest import MakeTable
 
 TEXT_SCHEMA = Schema((Field("key", PrimitiveType.STRING),), (), (Field("v", PrimitiveType.STRING),))
@@ -27,24 +28,24 @@ TWO_KEYS = Schema(
 )
 
 
-def found(table: RealTable, threshold: int) -> list[tuple[PartitionId, int]]:
+def found(table: DataTable, threshold: int) -> list[tuple[PartitionId, int]]:
     with table.store.reading() as state:
         return [(f.partition_id, f.rows) for f in find_partitions_to_split(state, threshold)]
 
 
-def rows_per_leaf(table: RealTable) -> list[int]:
+def rows_per_leaf(table: DataTable) -> list[int]:
     keys = table.row_keys()
     return [sum(leaf.region.contains(k) for k in keys) for leaf in table.leaves()]
 
 
-def test_a_leaf_is_found_only_when_it_has_more_rows_than_the_threshold(table: RealTable) -> None:
+def test_a_leaf_is_found_only_when_it_has_more_rows_than_the_threshold(table: DataTable) -> None:
     table.ingest(range(100))
     assert found(table, 100) == []
     assert found(table, 99) == [(ROOT, 100)]
 
 
 def test_leaves_are_found_with_their_share_of_files_above_them_largest_first(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     table.ingest(range(100))
     left, right = table.split_at(ROOT, 90)
@@ -53,7 +54,7 @@ def test_leaves_are_found_with_their_share_of_files_above_them_largest_first(
     assert found(table, 55) == [(left, 60)]
 
 
-def test_a_leaf_is_cut_into_parts_within_the_threshold(table: RealTable) -> None:
+def test_a_leaf_is_cut_into_parts_within_the_threshold(table: DataTable) -> None:
     for i in range(4):
         table.ingest(range(i, 4000, 4))
     before = table.rows()
@@ -73,7 +74,7 @@ def test_text_keys_are_cut_by_their_bytes(make_table: MakeTable) -> None:
     assert abs(sum(left.region.contains(k) for k in table.row_keys()) - 500) <= 5
 
 
-def test_a_small_file_hardly_affects_the_split_point_of_a_large_one(table: RealTable) -> None:
+def test_a_small_file_hardly_affects_the_split_point_of_a_large_one(table: DataTable) -> None:
     table.ingest(range(10_000))
     for _ in range(5):
         table.ingest(range(100_000, 100_010))
@@ -84,14 +85,14 @@ def test_a_small_file_hardly_affects_the_split_point_of_a_large_one(table: RealT
     assert abs(cut - 5_025) < 150
 
 
-def test_at_most_eight_levels_are_added_at_once(table: RealTable) -> None:
+def test_at_most_eight_levels_are_added_at_once(table: DataTable) -> None:
     table.ingest(range(5_000))
     assert table.split(threshold=1).leaves == 256
     assert min(rows_per_leaf(table)) >= 1
 
 
 def test_a_leaf_of_one_key_stays_unsplittable_until_it_gets_new_rows(
-    table: RealTable,
+    table: DataTable,
 ) -> None:
     table.ingest([7] * 500)
     assert table.split(threshold=100) == SplitResult(SplitStatus.UNSPLITTABLE, 500)
@@ -103,7 +104,7 @@ def test_a_leaf_of_one_key_stays_unsplittable_until_it_gets_new_rows(
     assert rows_per_leaf(table) == [500, 500]
 
 
-def test_one_key_with_most_of_the_rows_is_cut_off_on_both_sides(table: RealTable) -> None:
+def test_one_key_with_most_of_the_rows_is_cut_off_on_both_sides(table: DataTable) -> None:
     table.ingest([5] * 900 + list(range(100, 150)) + list(range(-50, 0)))
     for _ in range(4):
         table.split_all(threshold=200)
@@ -114,7 +115,7 @@ def test_one_key_with_most_of_the_rows_is_cut_off_on_both_sides(table: RealTable
     }
 
 
-def test_a_shared_files_rows_are_counted_by_its_sketch_not_by_halves(table: RealTable) -> None:
+def test_a_shared_files_rows_are_counted_by_its_sketch_not_by_halves(table: DataTable) -> None:
     table.ingest(range(1000))
     left, right = table.split_at(ROOT, 100)
     assert found(table, 400) == [(left, 500), (right, 500)]
@@ -126,7 +127,7 @@ def test_a_shared_files_rows_are_counted_by_its_sketch_not_by_halves(table: Real
     assert table.split(right, threshold=400).leaves == 4
 
 
-def test_a_share_too_small_for_the_sketch_is_sampled_from_the_file(table: RealTable) -> None:
+def test_a_share_too_small_for_the_sketch_is_sampled_from_the_file(table: DataTable) -> None:
     table.ingest(range(100_000), row_group_rows=1000)
     left, _ = table.split_at(ROOT, 300)
     assert table.split(left, threshold=40) == SplitResult(SplitStatus.SPLIT, 300, 8)
@@ -135,7 +136,7 @@ def test_a_share_too_small_for_the_sketch_is_sampled_from_the_file(table: RealTa
     assert max(per_leaf) <= 40
 
 
-def test_a_leaf_split_meanwhile_is_unchanged(table: RealTable) -> None:
+def test_a_leaf_split_meanwhile_is_unchanged(table: DataTable) -> None:
     table.ingest(range(1000))
     table.watched.before_commit.append((SplitPartition, lambda: table.split_at(ROOT, 10)))
     assert table.split(threshold=100).status is SplitStatus.GONE
@@ -144,13 +145,13 @@ def test_a_leaf_split_meanwhile_is_unchanged(table: RealTable) -> None:
     assert table.split(PartitionId("never"), threshold=100) == SplitResult(SplitStatus.GONE)
 
 
-def test_a_leaf_split_before_its_mark_is_unchanged(table: RealTable) -> None:
+def test_a_leaf_split_before_its_mark_is_unchanged(table: DataTable) -> None:
     table.ingest([7] * 500)
     table.watched.before_commit.append((MarkUnsplittable, lambda: table.split_at(ROOT, 10)))
     assert table.split(threshold=100).status is SplitStatus.GONE
 
 
-def test_new_files_between_reading_and_splitting_stay_readable(table: RealTable) -> None:
+def test_new_files_between_reading_and_splitting_stay_readable(table: DataTable) -> None:
     table.ingest(range(1000))
     table.watched.before_commit.append((SplitPartition, lambda: table.ingest(range(500, 600))))
     table.split(threshold=600)
@@ -159,7 +160,7 @@ def test_new_files_between_reading_and_splitting_stay_readable(table: RealTable)
 
 @pytest.mark.parametrize("damage", ["torn", "gone", "other"])
 def test_a_damaged_sidecar_is_replaced_by_samples_of_the_file(
-    table: RealTable, damage: str, caplog: pytest.LogCaptureFixture
+    table: DataTable, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (file,) = table.ingest(range(1000))
     sidecar = table.root.folder / (file.path + ".sketches")
@@ -176,7 +177,7 @@ def test_a_damaged_sidecar_is_replaced_by_samples_of_the_file(
 
 
 def test_many_damaged_sidecars_cause_one_warning(
-    table: RealTable, caplog: pytest.LogCaptureFixture
+    table: DataTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
         (file,) = table.ingest(range(1000))
@@ -186,7 +187,7 @@ def test_many_damaged_sidecars_cause_one_warning(
     assert len([r for r in caplog.records if r.levelno == logging.WARNING]) == 1
 
 
-def test_the_error_names_an_unreadable_file(table: RealTable) -> None:
+def test_the_error_names_an_unreadable_file(table: DataTable) -> None:
     (file,) = table.ingest(range(1000))
     path: Path = table.root.folder / file.path
     path.with_name(path.name + ".sketches").unlink()
@@ -198,7 +199,7 @@ def test_the_error_names_an_unreadable_file(table: RealTable) -> None:
         table.split(threshold=300)
 
 
-def test_only_the_largest_files_are_read_and_the_others_are_counted(table: RealTable) -> None:
+def test_only_the_largest_files_are_read_and_the_others_are_counted(table: DataTable) -> None:
     table.ingest(range(1000))
     for i in range(5):
         (small,) = table.ingest(range(i, 10 + i))
@@ -223,7 +224,7 @@ def test_keys_are_sampled_from_the_row_groups_of_the_region_only(make_table: Mak
     assert everywhere.rows == pytest.approx(50_000, rel=0.01)
 
 
-def test_unread_files_are_estimated_by_the_share_of_read_files(table: RealTable) -> None:
+def test_unread_files_are_estimated_by_the_share_of_read_files(table: DataTable) -> None:
     (a,) = table.ingest(range(100))
     (b,) = table.ingest(range(50, 150))
     (inside,) = table.ingest(range(10))
@@ -234,7 +235,7 @@ def test_unread_files_are_estimated_by_the_share_of_read_files(table: RealTable)
     assert estimate_leaf(region, [], [inside]).rows == 10
 
 
-def test_points_without_rows_on_both_sides_cut_nothing(table: RealTable) -> None:
+def test_points_without_rows_on_both_sides_cut_nothing(table: DataTable) -> None:
     region = whole_region(table.schema)
     within = region.ranges[0]
     assert split_points(estimate_leaf(region, [], []), within, 0, 2) == []
@@ -249,7 +250,7 @@ def test_an_interrupted_split_can_be_repeated(make_table: MakeTable) -> None:
         try:
             table.split(threshold=600)
         except Killed:
-            table.open_again()
+            table.reopen()
             assert table.rows() == before
             assert table.split(threshold=600).status in (SplitStatus.SPLIT, SplitStatus.GONE)
             assert len(table.leaves()) == 2

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.table_fixture import TableUnderTest
+from tests.tables.state_table import StateTable
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> TableUnderTest:
-    return TableUnderTest(tmp_path, "embedded").initialise()
+def table(tmp_path: Path) -> StateTable:
+    return StateTable(tmp_path, "embedded").initialise()

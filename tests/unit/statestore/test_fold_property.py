@@ -16,7 +16,7 @@ from sleeper.statestore.transactions.collection import CollectFiles, FilesCollec
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, ReleaseJobs
 from sleeper.statestore.transactions.holds import CreateHold
 from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
-from tests.table_fixture import TableUnderTest, contents, data_file
+from tests.tables.state_table import StateTable, data_file, read_tables
 
 KEYS = 1_000
 
@@ -25,7 +25,7 @@ class History:
     """Takes steps that are valid more often than not, and records each version as it was."""
 
     def __init__(self, folder: Path) -> None:
-        self.table = TableUnderTest(folder, "embedded").initialise(500)
+        self.table = StateTable(folder, "embedded").initialise(500)
         self.count = 0
         self.recorded: dict[int, dict[str, list[str]]] = {}
         self.record()
@@ -144,7 +144,7 @@ def test_a_copy_folded_from_the_log_equals_the_state_and_old_versions_stay_as_th
         copy = StateStore(Database(Path(folder, "copy.db")), log)
         with copy.reading() as state:
             horizon, number = state.horizon, state.number
-        assert contents(Path(folder, "copy.db")) == contents(Path(folder, "state.db"))
+        assert read_tables(Path(folder, "copy.db")) == read_tables(Path(folder, "state.db"))
         for version, was in history.recorded.items():
             if version >= horizon:
                 with copy.reading(version) as state:

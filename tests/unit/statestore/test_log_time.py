@@ -10,11 +10,11 @@ import pytest
 from sleeper.errors import UnavailableError
 from sleeper.statestore.transactions.table_definition import AcceptTime
 from tests.clock import DAY_MS, START_MS
-from tests.table_fixture import TableUnderTest
+from tests.tables.state_table import StateTable
 
 
 def test_a_commit_far_ahead_of_the_log_is_refused_with_instructions(
-    table: TableUnderTest,
+    table: StateTable,
 ) -> None:
     table.commit(table.ingest_job("a", job_id="job"))
     table.clock.now_ms += 30 * DAY_MS + 1
@@ -28,7 +28,7 @@ def test_a_commit_far_ahead_of_the_log_is_refused_with_instructions(
 
 
 def test_an_operator_accepts_the_time_of_a_long_idle_table(
-    table: TableUnderTest,
+    table: StateTable,
 ) -> None:
     table.clock.now_ms += 400 * DAY_MS
     table.commit(AcceptTime(table.clock.now_ms))
@@ -38,7 +38,7 @@ def test_an_operator_accepts_the_time_of_a_long_idle_table(
 
 
 def test_an_accepted_time_does_not_accept_a_clock_further_ahead(
-    table: TableUnderTest,
+    table: StateTable,
 ) -> None:
     table.clock.now_ms += 400 * DAY_MS
     accepted = AcceptTime(START_MS + 100 * DAY_MS)
@@ -47,7 +47,7 @@ def test_an_accepted_time_does_not_accept_a_clock_further_ahead(
 
 
 def test_an_idle_copy_checks_jumps_against_the_log(
-    table: TableUnderTest,
+    table: StateTable,
 ) -> None:
     table.ingest("a")
     table.ingest("b")
@@ -59,7 +59,7 @@ def test_an_idle_copy_checks_jumps_against_the_log(
 
 
 def test_a_clock_behind_the_log_is_reported_once(
-    table: TableUnderTest, caplog: pytest.LogCaptureFixture
+    table: StateTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     table.clock.now_ms += 20 * DAY_MS
     table.ingest("a")
@@ -72,7 +72,7 @@ def test_a_clock_behind_the_log_is_reported_once(
 
 
 def test_a_state_without_a_bar_column_is_upgraded(tmp_path: Path) -> None:
-    table = TableUnderTest(tmp_path, "embedded").initialise()
+    table = StateTable(tmp_path, "embedded").initialise()
     table.ingest("a")
     table.store.close()
     with closing(sqlite3.connect(tmp_path / "state.db")) as connection:
@@ -81,8 +81,8 @@ def test_a_state_without_a_bar_column_is_upgraded(tmp_path: Path) -> None:
         connection.execute("ALTER TABLE log_entries DROP COLUMN previous")
         connection.execute("PRAGMA user_version = 2")
         connection.commit()
-    reopened = TableUnderTest(tmp_path, "embedded")
+    reopened = StateTable(tmp_path, "embedded")
     with reopened.store.reading() as state:
         assert state.run_bar_ms == 0
-    assert reopened.paths_in("root") == ["a"]
+    assert reopened.leaf_paths("root") == ["a"]
     assert not reopened.ingest("b").refused

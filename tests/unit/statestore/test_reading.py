@@ -156,7 +156,7 @@ def test_a_full_disk_is_unavailable_and_loses_no_data(table):
 
     with pytest.raises(UnavailableError, match="full"):
         fill_the_disk()
-    assert table.paths_in("root") == committed
+    assert table.leaf_paths("root") == committed
     with database.exclusively() as connection:
         connection.execute("PRAGMA max_page_count = 1000000")
     assert table.ingest("more").number == len(committed) + 2
@@ -168,7 +168,7 @@ def test_a_conflict_of_a_log_that_shares_the_file_rolls_the_state_back(table, mo
     with pytest.raises(ConflictError):
         table.ingest("a")
     monkeypatch.undo()
-    assert table.paths_in("root") == []
+    assert table.leaf_paths("root") == []
 
 
 def _conflict(entry):

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 
 from sleeper.statestore.database import Database
-from tests.table_fixture import TableUnderTest
+from tests.tables.state_table import StateTable
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> TableUnderTest:
+def table(tmp_path: Path) -> StateTable:
     """Its log is elsewhere, as on AWS."""
-    made = TableUnderTest(tmp_path, "remote").initialise()
+    made = StateTable(tmp_path, "remote").initialise()
     made.ingest("kept")
     return made
 
 
-def restore(table: TableUnderTest, lose: Callable[[], object]) -> None:
+def restore(table: StateTable, lose: Callable[[], object]) -> None:
     """Takes the log back to before what `lose` commits."""
     log = Database(table.folder / "log.db")
     with log.reading() as connection:
@@ -30,31 +30,31 @@ def restore(table: TableUnderTest, lose: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("with_snapshot", [True, False])
-def test_a_copy_ahead_of_the_log_is_rebuilt(table: TableUnderTest, with_snapshot: bool) -> None:
+def test_a_copy_ahead_of_the_log_is_rebuilt(table: StateTable, with_snapshot: bool) -> None:
     if with_snapshot:
         table.store.save_snapshot()
     restore(table, lambda: (table.ingest("lost"), table.ingest("lost too")))
-    assert table.paths_in("root") == ["kept"]
+    assert table.leaf_paths("root") == ["kept"]
     assert table.ingest("new").number == 3
-    assert table.paths_in("root") == ["kept", "new"]
+    assert table.leaf_paths("root") == ["kept", "new"]
 
 
-def test_a_writer_ahead_of_the_log_commits_on_the_restored_state(table: TableUnderTest) -> None:
+def test_a_writer_ahead_of_the_log_commits_on_the_restored_state(table: StateTable) -> None:
     restore(table, lambda: table.ingest("lost"))
     assert table.ingest("new").number == 3
-    assert table.paths_in("root") == ["kept", "new"]
+    assert table.leaf_paths("root") == ["kept", "new"]
 
 
-def test_a_copy_of_another_history_than_the_log_is_rebuilt(table: TableUnderTest) -> None:
+def test_a_copy_of_another_history_than_the_log_is_rebuilt(table: StateTable) -> None:
     """Its number exists again, of another entry."""
     restore(table, lambda: table.ingest("lost"))
     other = table.another_store()
     for path in ("new", "newer"):
         other.commit(table.ingest_job(path))
-    assert table.paths_in("root") == ["kept", "new", "newer"]
+    assert table.leaf_paths("root") == ["kept", "new", "newer"]
 
 
-def test_snapshots_ahead_of_the_log_are_neither_opened_nor_counted(table: TableUnderTest) -> None:
+def test_snapshots_ahead_of_the_log_are_neither_opened_nor_counted(table: StateTable) -> None:
     def lose() -> None:
         for path in ("lost", "lost too"):
             table.ingest(path)

@@ -42,7 +42,7 @@ from sleeper.statestore.transactions.table_definition import (
 )
 from sleeper.statestore.transactions.transaction import Status
 from tests.clock import DAY_MS, START_MS
-from tests.table_fixture import ROOT, SCHEMA, TableUnderTest, data_file
+from tests.tables.state_table import ROOT, SCHEMA, StateTable, data_file
 
 LEFT, RIGHT = PartitionId("left"), PartitionId("right")
 
@@ -64,7 +64,7 @@ def test_a_repeated_job_id_changes_nothing(table):
     first, again = table.commit(job), table.commit(job)
     assert (first.status, again.status) == (Status.APPLIED, Status.ALREADY_DONE)
     assert again.number == first.number == 2
-    assert table.paths_in("root") == ["a"]
+    assert table.leaf_paths("root") == ["a"]
 
 
 def test_a_repeated_job_id_with_other_files_is_refused(table):
@@ -72,7 +72,7 @@ def test_a_repeated_job_id_with_other_files_is_refused(table):
     outcome = table.commit(table.ingest_job("b", job_id="job"))
     assert outcome.refused
     assert "other content" in outcome.reason
-    assert table.paths_in("root") == ["a"]
+    assert table.leaf_paths("root") == ["a"]
 
 
 def test_a_redelivered_request_with_its_own_files_is_already_done(table):
@@ -80,7 +80,7 @@ def test_a_redelivered_request_with_its_own_files_is_already_done(table):
     again = table.commit(replace(table.ingest_job("b", job_id="job"), request="inputs"))
     other = table.commit(replace(table.ingest_job("c", job_id="job"), request="other inputs"))
     assert (again.status, other.status) == (Status.ALREADY_DONE, Status.REFUSED)
-    assert table.paths_in("root") == ["a"]
+    assert table.leaf_paths("root") == ["a"]
 
 
 def test_an_applied_id_is_remembered_for_thirty_days_of_entry_time(table):
@@ -136,14 +136,14 @@ def test_a_shared_file_is_seen_from_each_of_its_leaves(table):
     table.split(ROOT, 5, LEFT, RIGHT)
     new = NewFile(data_file("a"), ((LEFT, 4), (RIGHT, 6)))
     table.commit(AddFiles("job", START_MS, (new,)))
-    assert table.paths_in("left") == table.paths_in("right") == ["a"]
+    assert table.leaf_paths("left") == table.leaf_paths("right") == ["a"]
 
 
 def test_an_ingest_into_a_partition_that_was_split_meanwhile_is_seen_from_its_leaves(table):
     job = table.ingest_job("a")
     table.split(ROOT, 5, LEFT, RIGHT)
     assert table.commit(job).number == 3
-    assert table.paths_in("left") == table.paths_in("right") == ["a"]
+    assert table.leaf_paths("left") == table.leaf_paths("right") == ["a"]
 
 
 def test_a_compaction_of_a_partition_that_was_split_meanwhile_is_applied(table):
@@ -151,7 +151,7 @@ def test_a_compaction_of_a_partition_that_was_split_meanwhile_is_applied(table):
     table.assign("job", "a")
     table.split(ROOT, 5, LEFT, RIGHT)
     assert table.commit(compaction(table, "job", "a")).status is Status.APPLIED
-    assert table.paths_in("left") == ["out"]
+    assert table.leaf_paths("left") == ["out"]
 
 
 def test_a_push_down_moves_the_reference_to_the_leaves_that_overlap_the_file(table):
@@ -160,8 +160,8 @@ def test_a_push_down_moves_the_reference_to_the_leaves_that_overlap_the_file(tab
     table.split(ROOT, 5, LEFT, RIGHT)
     assert table.commit(push("a", (LEFT, 5), (RIGHT, 5))).number == 5
     assert table.commit(push("b", (LEFT, 10))).number == 6
-    assert table.paths_in("left") == ["a", "b"]
-    assert table.paths_in("right") == ["a"]
+    assert table.leaf_paths("left") == ["a", "b"]
+    assert table.leaf_paths("right") == ["a"]
     with table.store.reading() as state:
         assert state.files.on_split_partitions(10) == []
         assert {(r.path, r.partition_id, r.rows) for r in state.files.references()} == {
@@ -221,8 +221,8 @@ def test_a_compaction_removes_only_its_partitions_references(table):
     table.commit(push("a", (LEFT, 5), (RIGHT, 5)))
     table.assign("job", "a", partition=LEFT)
     table.commit(compaction(table, "job", "a", partition=LEFT, keys=(0, 4)))
-    assert table.paths_in("left") == ["out"]
-    assert table.paths_in("right") == ["a"]
+    assert table.leaf_paths("left") == ["out"]
+    assert table.leaf_paths("right") == ["a"]
     with table.store.reading() as state:
         assert state.collection.unreferenced(table.clock.now_ms, 10) == []
 
@@ -233,7 +233,7 @@ def test_a_version_shows_the_state_at_its_time(table):
     table.assign("job", "a", "b")
     table.commit(compaction(table, "job", "a", "b"))
     table.split(ROOT, 5, LEFT, RIGHT)
-    assert [table.paths_in("root", v) for v in (1, 2, 3, 4, 5)] == [
+    assert [table.leaf_paths("root", v) for v in (1, 2, 3, 4, 5)] == [
         [],
         ["a"],
         ["a", "b"],
@@ -406,7 +406,7 @@ def test_a_renewed_lease_keeps_the_files_and_a_lost_one_cannot_be_renewed(table)
 # rule 5: nothing referenced or held is deleted
 
 
-def compacted(table: TableUnderTest) -> TableUnderTest:
+def compacted(table: StateTable) -> StateTable:
     """File a lost its last reference at 4."""
     table.ingest("a")
     table.assign("job", "a")
@@ -431,7 +431,7 @@ def test_collection_is_two_entries_and_raises_the_horizon(table):
         assert state.files.known(["a", "out", "x"]) == {"a", "out"}
     with pytest.raises(InvalidRequestError, match="oldest kept is 4"), table.store.reading(3):
         pass
-    assert table.paths_in("root", 4) == ["out"]
+    assert table.leaf_paths("root", 4) == ["out"]
     assert table.commit(FilesCollected(("a",))).status is Status.APPLIED
     assert table.commit(FilesCollected(("a",))).status is Status.ALREADY_DONE
     with table.store.reading() as state:
@@ -529,14 +529,14 @@ def test_a_follower_does_not_inherit_the_cursor_of_one_of_its_name(table):
 
 
 def test_a_partition_is_split_once(table):
-    split = table.split_of(ROOT, 5, "left", "right")
-    other = table.split_of(ROOT, 7, "l", "r")
+    split = table.make_split(ROOT, 5, "left", "right")
+    other = table.make_split(ROOT, 7, "l", "r")
     assert table.commit(split).status is Status.APPLIED
     assert "no longer a leaf" in table.commit(other).reason
 
 
 def test_children_that_do_not_tile_their_parent_are_refused(table):
-    split = table.split_of(ROOT, 5, "left", "right")
+    split = table.make_split(ROOT, 5, "left", "right")
     left, right = split.descendants
     for parts in [(left,), (left, left), (right,), ()]:
         assert table.commit(replace(split, descendants=parts, id=str(parts))).refused
@@ -646,7 +646,7 @@ def test_every_kind_of_transaction_reads_back_as_it_was_written():
 
 
 def test_a_table_without_state_is_reported(tmp_path):
-    table = TableUnderTest(tmp_path, "embedded")
+    table = StateTable(tmp_path, "embedded")
     assert "not initialised" in table.ingest("a").reason
     with pytest.raises(NotFoundError, match="not initialised"), table.store.reading():
         pass

@@ -1,4 +1,7 @@
-"""A table's state store under test, in both of its modes, with a clock that the test moves."""
+"""Tables for tests: `TableBuilder`, and `StateTable`, whose data files exist in its state only.
+
+`tests.tables.data_table.DataTable` has Parquet files too.
+"""
 
 import itertools
 import sqlite3
@@ -18,7 +21,7 @@ from sleeper.partitions.partition import (
     tree_from_split_points,
 )
 from sleeper.schema.json import schema_to_json
-from sleeper.schema.model import Field, PrimitiveType, Schema
+from sleeper.schema.model import Field, KeyValue, PrimitiveType, Schema
 from sleeper.statestore.database import Database
 from sleeper.statestore.log import LogEntry, TransactionLog
 from sleeper.statestore.snapshots import SnapshotStore
@@ -37,11 +40,11 @@ _unique = itertools.count()
 
 @dataclass
 class FaultyLog:
-    """A log with a hook: what runs just before the next append, and an answer that is lost."""
+    """A log that can run an action before the next append, or lose its response."""
 
     inner: TransactionLog
     before_next_append: Callable[[], object] | None = None
-    lose_next_answer: bool = False
+    lose_next_response: bool = False
     appended: list[LogEntry] = field(default_factory=list)
     reads: int = 0
 
@@ -58,9 +61,9 @@ class FaultyLog:
             action()
         self.inner.append(entry)
         self.appended.append(entry)
-        if self.lose_next_answer:
-            self.lose_next_answer = False
-            raise UnavailableError("the answer was lost")
+        if self.lose_next_response:
+            self.lose_next_response = False
+            raise UnavailableError("the response was lost")
 
     def trim(self, up_to: int) -> None:
         self.inner.trim(up_to)
@@ -75,11 +78,65 @@ class FaultyLog:
         return self.inner.bodies_in_use(paths)
 
 
-@dataclass
-class TableUnderTest:
-    """One table in a folder. `another_store` opens it as another process would.
+class TableBuilder:
+    """Changes and reads the state of a table in `store`."""
 
-    In mode `remote` its log is elsewhere: where `make_log` says, or in SQLite.
+    store: StateStore
+
+    def partitions(self) -> list[Partition]:
+        with self.store.reading() as state:
+            return list(state.partitions.all())
+
+    def leaves(self) -> list[Partition]:
+        with self.store.reading() as state:
+            return list(state.partitions.leaves())
+
+    def files(self) -> list[DataFile]:
+        with self.store.reading() as state:
+            return list(state.files.all())
+
+    def leaf_paths(self, leaf: str, version: int | None = None) -> list[str]:
+        with self.store.reading(version) as state:
+            return [f.path for f in state.files.leaf_files(PartitionId(leaf))]
+
+    def number(self) -> int:
+        with self.store.reading() as state:
+            return state.number
+
+    def split_at(
+        self, partition: PartitionId, point: KeyValue, dimension: int = 0
+    ) -> tuple[PartitionId, PartitionId]:
+        """Splits a leaf, whatever its number of rows; returns the ids of the new leaves."""
+        left, right = PartitionId(f"{partition}L"), PartitionId(f"{partition}R")
+        self._commit(self.make_split(partition, point, left, right, dimension))
+        return left, right
+
+    def make_split(
+        self, partition: PartitionId, point: KeyValue, left: str, right: str, dimension: int = 0
+    ) -> SplitPartition:
+        with self.store.reading() as state:
+            region = state.partitions.get(partition).region
+        below, above = split_region(region, dimension, point)
+        return SplitPartition(
+            partition,
+            (
+                Partition(PartitionId(left), below, partition),
+                Partition(PartitionId(right), above, partition),
+            ),
+        )
+
+    def _commit(self, transaction: Transaction) -> int:
+        number = self.store.commit_or_raise(transaction)
+        assert number is not None
+        return number
+
+
+@dataclass
+class StateTable(TableBuilder):
+    """One table in a folder. `another_store` opens it as another process does.
+
+    In mode `embedded` log and state are one SQLite file. In mode `remote` the log is separate, in
+    what `make_log` returns or in another SQLite file.
     """
 
     folder: Path
@@ -109,7 +166,7 @@ class TableUnderTest:
             return self.make_log(objects)
         return SqliteTransactionLog(Database(self.folder / "log.db"))
 
-    def initialise(self, *split_points: int) -> "TableUnderTest":
+    def initialise(self, *split_points: int) -> "StateTable":
         tree = tree_from_split_points(SCHEMA, split_points)
         self.store.commit_or_raise(InitialiseTable(schema_to_json(SCHEMA), tuple(tree)))
         return self
@@ -136,31 +193,15 @@ class TableUnderTest:
         return self.commit(AssignFiles((job,)))
 
     def split(self, partition: PartitionId, point: int, left: str, right: str) -> Outcome:
-        return self.commit(self.split_of(partition, point, left, right))
-
-    def split_of(self, partition: PartitionId, point: int, left: str, right: str) -> SplitPartition:
-        with self.store.reading() as state:
-            region = state.partitions.get(partition).region
-        below, above = split_region(region, 0, point)
-        return SplitPartition(
-            partition,
-            (
-                Partition(PartitionId(left), below, partition),
-                Partition(PartitionId(right), above, partition),
-            ),
-        )
-
-    def paths_in(self, leaf: str, version: int | None = None) -> list[str]:
-        with self.store.reading(version) as state:
-            return [f.path for f in state.files.leaf_files(PartitionId(leaf))]
+        return self.commit(self.make_split(partition, point, left, right))
 
 
 def data_file(path: str, keys: tuple[int, int] = (0, 9), rows: int = 10) -> DataFile:
     return DataFile(path, rows, 100, (keys[0],), (keys[1],), sidecars=(".sketches",))
 
 
-def contents(database_path: Path) -> dict[str, list[tuple[object, ...]]]:
-    """Every table of a fold, but for the log's, row by row."""
+def read_tables(database_path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Returns the rows of every table of a state database, without the log's tables."""
     connection = sqlite3.connect(database_path)
     try:
         names = connection.execute(
