@@ -7,7 +7,8 @@ first use, and a service gets no request before one is needed.
 import functools
 import os
 import tempfile
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from sleeper.aws.file_requests import DynamoFileRequests
 from sleeper.aws.process_folder import ProcessFolder, private_folder
 from sleeper.aws.query_tracker import DynamoQueryTracker
 from sleeper.aws.queue import SqsQueue, SqsResultsQueue
-from sleeper.aws.sources import AwsSources
 from sleeper.aws.state_copies import CopyLimits, StateCopies
 from sleeper.aws.tables import AwsTables, DynamoTableIndex, TableIndexNames
 from sleeper.aws.task_launcher import EcsTaskLauncher
@@ -68,8 +68,15 @@ from sleeper.properties.instance import (
 )
 from sleeper.properties.values import InstanceProperties
 from sleeper.query.messages.query import rewrite_query_body
-from sleeper.storage.bucket import MissingBucketError, open_bucket
-from sleeper.storage.location import DataRoot
+from sleeper.storage.bucket import Bucket, MissingBucketError, is_s3_url, open_bucket
+from sleeper.storage.location import (
+    LOCAL_SCHEME,
+    DataRoot,
+    find_s3_files,
+    readable_buckets,
+    s3_source,
+)
+from sleeper.storage.s3_file import SourceFile
 from sleeper.tables import TableId
 from sleeper.user_code.loading import UserCode
 from sleeper.user_code.registry import Registry
@@ -299,3 +306,43 @@ def _state_folder() -> Path:
         return Path(chosen)
     folder = Path(tempfile.gettempdir()) / f"sleeper-{os.getuid()}"
     return private_folder(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class AwsSources:
+    """Implements `sleeper.instance.Sources`. A name `bucket/key` is an object too."""
+
+    root: DataRoot
+    properties: Callable[[], InstanceProperties]
+
+    def find(self, path: str) -> Sequence[tuple[str, int]]:
+        return find_s3_files(path, self.root, self.properties())
+
+    def open(self, name: str) -> SourceFile:
+        if name.startswith(LOCAL_SCHEME):
+            return Path(name.removeprefix(LOCAL_SCHEME))
+        return s3_source(name, self.root, self.properties())
+
+    def job_name(self, path: str) -> str:
+        if is_s3_url(path):
+            return path
+        if not Path(path).exists():
+            raise InvalidRequestError(
+                f"file {path} does not exist on this machine; name a file in S3 s3://bucket/key"
+            )
+        return f"{LOCAL_SCHEME}{Path(path).resolve()}"
+
+    def check_submitted(self, path: str) -> None:
+        if not is_s3_url(path):
+            raise InvalidRequestError(
+                f"file {path} is not in S3, where the tasks of an AWS instance read: upload it and "
+                "name it s3://bucket/key, or leave out --submit to ingest it from this machine"
+            )
+
+    def check_message(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name.startswith(LOCAL_SCHEME):
+                raise InvalidRequestError(f"file {name} is not in S3: expected s3://bucket/key")
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        return readable_buckets(self.root, self.properties())

@@ -8,8 +8,7 @@ import typer
 from sleeper import DISTRIBUTION
 from sleeper.cli.arguments import TableName, use_instance
 from sleeper.cli.ingest import JobId, suggest_retry, summarize_load
-from sleeper.cli.output import note
-from sleeper.cli.progress import show_stages
+from sleeper.cli.output import note, show_stages
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.ingest_job import new_job_id
 from sleeper.jobs.process import interrupted_by_sigterm

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.arguments import TableName, use_instance
-from sleeper.cli.output import listing_command, note
+from sleeper.cli.arguments import TableName
+from sleeper.cli.output import instance_command, listing_command, note
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -35,8 +35,9 @@ def list_holds(instance: "Instance", name: TableName) -> "Iterable[Listing]":
 
 
 @holds.command("release")
+@instance_command
 def release_hold(
-    context: typer.Context,
+    instance: "Instance",
     name: TableName,
     hold_id: Annotated[str, typer.Argument(metavar="HOLD_ID")],
 ) -> None:
@@ -46,16 +47,16 @@ def release_hold(
     Example:
       sleeper hold release flights 0f6c2a9be41d4a0f
     """
-    with use_instance(context) as instance:
-        from sleeper.admin import tables
+    from sleeper.admin import tables
 
-        tables.release_hold(instance, name, hold_id)
-        note(f"released hold {hold_id}")
+    tables.release_hold(instance, name, hold_id)
+    note(f"released hold {hold_id}")
 
 
 @followers.command("create")
+@instance_command
 def create_follower(
-    context: typer.Context,
+    instance: "Instance",
     name: TableName,
     follower: FollowerName,
     start: Annotated[
@@ -77,11 +78,10 @@ def create_follower(
       sleeper follower create flights to-archive
       sleeper follower create flights to-archive --start 0
     """
-    with use_instance(context) as instance:
-        from sleeper.admin import tables
+    from sleeper.admin import tables
 
-        version = tables.create_follower(instance, name, follower, start)
-        note(f"created follower {follower} of table {name} at transaction {version:,}")
+    version = tables.create_follower(instance, name, follower, start)
+    note(f"created follower {follower} of table {name} at transaction {version:,}")
 
 
 @followers.command("list")
@@ -99,15 +99,15 @@ def list_followers(instance: "Instance", name: TableName) -> "Iterable[Listing]"
 
 
 @followers.command("delete")
-def delete_follower(context: typer.Context, name: TableName, follower: FollowerName) -> None:
+@instance_command
+def delete_follower(instance: "Instance", name: TableName, follower: FollowerName) -> None:
     """Delete a follower. The table no longer retains changes for it.
 
     \b
     Example:
       sleeper follower delete flights to-archive
     """
-    with use_instance(context) as instance:
-        from sleeper.admin import tables
+    from sleeper.admin import tables
 
-        tables.delete_follower(instance, name, follower)
-        note(f"deleted follower {follower} of table {name}")
+    tables.delete_follower(instance, name, follower)
+    note(f"deleted follower {follower} of table {name}")

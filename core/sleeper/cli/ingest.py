@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from sleeper.cli.arguments import TableName, use_instance
-from sleeper.cli.output import note
-from sleeper.cli.progress import show_ingest
+from sleeper.cli.output import note, show_ingest
 from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import pluralize

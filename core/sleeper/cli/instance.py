@@ -1,6 +1,7 @@
-"""`sleeper instance`, `sleeper pause` and `sleeper resume`."""
+"""Commands on a whole instance: `instance`, `pause`, `resume`, `report` and `code`."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,12 +10,13 @@ from sleeper.cli.arguments import (
     OutputKind,
     OutputOption,
     complete_instance_property,
+    complete_table,
     parse_settings,
     use_instance,
 )
-from sleeper.cli.output import listing_command, note, print_listings, warn
+from sleeper.cli.output import instance_command, listing_command, note, print_listings, warn
 from sleeper.errors import InvalidRequestError
-from sleeper.reports.output import pluralize
+from sleeper.reports.output import ReportKind, pluralize
 
 if TYPE_CHECKING:
     from sleeper.instance import Instance
@@ -86,8 +88,9 @@ def properties(instance: "Instance") -> "Iterable[Listing]":
 
 
 @commands.command("get")
+@instance_command
 def get_property(
-    context: typer.Context,
+    instance: "Instance",
     name: Annotated[
         str,
         typer.Argument(
@@ -103,10 +106,9 @@ def get_property(
     Example:
       sleeper instance get sleeper.ingest.job.queue.url
     """
-    with use_instance(context) as instance:
-        from sleeper.admin.properties import get_instance_property
+    from sleeper.admin.properties import get_instance_property
 
-        typer.echo(get_instance_property(instance, name))
+    typer.echo(get_instance_property(instance, name))
 
 
 @commands.command("set")
@@ -138,7 +140,8 @@ def set_properties(
         warn(report.warnings)
 
 
-def pause(context: typer.Context) -> None:
+@instance_command
+def pause(instance: "Instance") -> None:
     """Pause the background schedules of an AWS instance.
 
     Prints the names of the schedules. Queued jobs still run. A deployment resumes the schedules.
@@ -147,26 +150,128 @@ def pause(context: typer.Context) -> None:
     Example:
       sleeper --instance aws:my-instance pause
     """
-    _switch_schedules(context, on=False)
+    _switch_schedules(instance, on=False)
 
 
-def resume(context: typer.Context) -> None:
+@instance_command
+def resume(instance: "Instance") -> None:
     """Resume the background schedules of an AWS instance.
 
     \b
     Example:
       sleeper --instance aws:my-instance resume
     """
-    _switch_schedules(context, on=True)
+    _switch_schedules(instance, on=True)
 
 
-def _switch_schedules(context: typer.Context, on: bool) -> None:
-    with use_instance(context) as instance:
-        if instance.switch_schedules is None:
-            raise InvalidRequestError(
-                "a local instance has no schedules: start or stop `sleeper run` instead"
-            )
-        rules = instance.switch_schedules(on)
-        for rule in rules:
-            typer.echo(rule)
-        note(f"{'resumed' if on else 'paused'} {pluralize(len(rules), 'schedule')}")
+def _switch_schedules(instance: "Instance", on: bool) -> None:
+    if instance.switch_schedules is None:
+        raise InvalidRequestError(
+            "a local instance has no schedules: start or stop `sleeper run` instead"
+        )
+    rules = instance.switch_schedules(on)
+    for rule in rules:
+        typer.echo(rule)
+    note(f"{'resumed' if on else 'paused'} {pluralize(len(rules), 'schedule')}")
+
+
+_TEXT_ROWS_MAX = 100
+
+
+@instance_command
+def report(
+    instance: "Instance",
+    kind: Annotated[ReportKind, typer.Argument(metavar="REPORT", help=", ".join(ReportKind))],
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table", metavar="NAME", help="Only this table.", autocompletion=complete_table
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            min=1,
+            metavar="N",
+            help=f"Maximum number of rows per listing. Default: {_TEXT_ROWS_MAX} for text, no "
+            "limit for JSON.",
+        ),
+    ] = None,
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
+    """Report on tables, files, jobs, tasks and queues.
+
+    \b
+    Examples:
+      sleeper report partitions --table flights
+      sleeper report ingest-jobs --output json | jq .reason
+      sleeper report all
+    """
+    rows_max = _TEXT_ROWS_MAX if limit is None and output is OutputKind.TEXT else limit
+    from sleeper.reports import service
+
+    listings = service.report(instance, kind, table, rows_max)
+    print_listings(listings, output)
+    if not listings:
+        note("no tables")
+
+
+code = typer.Typer(help="Add, list and remove wheels with user code.", no_args_is_help=True)
+
+
+@code.command("add")
+@instance_command
+def add_code(
+    instance: "Instance",
+    wheels: Annotated[list[Path], typer.Argument(metavar="WHEEL")],
+    output: OutputOption = OutputKind.TEXT,
+) -> None:
+    """Add wheels with iterators and compaction strategies: all of them, or none.
+
+    Entry points in the groups sleeper.iterators and sleeper.compaction_strategies register
+    names. The command does not run code of the wheels.
+
+    \b
+    Example:
+      sleeper code add dist/my_iterators-1.0-py3-none-any.whl
+    """
+    from sleeper.admin.code import add_wheels, report_code
+
+    added = add_wheels(instance, wheels)
+    print_listings([report_code(instance).listing()], output)
+    for wheel in added:
+        note(f"added {wheel.file_name}")
+
+
+@code.command("list")
+@listing_command
+def list_code(instance: "Instance") -> "Iterable[Listing]":
+    """List the registered names and their wheels.
+
+    \b
+    Example:
+      sleeper code list
+    """
+    from sleeper.admin.code import report_code
+
+    return [report_code(instance).listing()]
+
+
+@code.command("remove")
+@instance_command
+def remove_code(
+    instance: "Instance",
+    name: Annotated[
+        str, typer.Argument(metavar="WHEEL", help="File name or project name of the wheel.")
+    ],
+) -> None:
+    """Remove a wheel, unless a table uses one of its names.
+
+    \b
+    Example:
+      sleeper code remove my_iterators
+    """
+    from sleeper.admin.code import remove_wheel
+
+    note(f"removed {remove_wheel(instance, name)}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sleeper import __version__
-from sleeper.cli import bulk, code, holds, ingest, instance, maintenance, query, report, run, table
+from sleeper.cli import bulk, holds, ingest, instance, maintenance, query, run, table
 from sleeper.cli.output import Commands
 from sleeper.instance import INSTANCE_VARIABLE
 
@@ -43,11 +43,11 @@ app.command("serve")(run.serve)
 app.command("compact")(maintenance.compact)
 app.command("split")(maintenance.split)
 app.command("gc")(maintenance.gc)
-app.command("report")(report.report)
+app.command("report")(instance.report)
 app.command("pause")(instance.pause)
 app.command("resume")(instance.resume)
 app.add_typer(query.queries, name="queries")
-app.add_typer(code.commands, name="code")
+app.add_typer(instance.code, name="code")
 app.add_typer(maintenance.dead_letters, name="dead-letters")
 app.add_typer(holds.holds, name="hold")
 app.add_typer(holds.followers, name="follower")

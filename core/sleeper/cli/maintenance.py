@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sleeper.cli.arguments import TableName, use_instance
-from sleeper.cli.output import listing_command, note
+from sleeper.cli.arguments import TableName
+from sleeper.cli.output import instance_command, listing_command, note
 from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def group_snapshots() -> None:
 
 
 @snapshots.command("take")
-def take_snapshot(context: typer.Context, name: TableName) -> None:
+@instance_command
+def take_snapshot(instance: "Instance", name: TableName) -> None:
     """Store a snapshot of a table's state and trim its log.
 
     The log keeps the transactions that followers and holds need.
@@ -40,18 +41,18 @@ def take_snapshot(context: typer.Context, name: TableName) -> None:
     Example:
       sleeper snapshot take flights
     """
-    with use_instance(context) as instance:
-        from sleeper.garbage_collection.service import snapshot_table
+    from sleeper.garbage_collection.service import snapshot_table
 
-        taken = snapshot_table(instance, instance.tables.index.find(name), always=True)
-        assert taken is not None
-        note(f"stored a snapshot at transaction {taken.number:,}")
-        if taken.trimmed_to:
-            note(f"trimmed the log up to transaction {taken.trimmed_to:,}")
+    taken = snapshot_table(instance, instance.tables.index.find(name), always=True)
+    assert taken is not None
+    note(f"stored a snapshot at transaction {taken.number:,}")
+    if taken.trimmed_to:
+        note(f"trimmed the log up to transaction {taken.trimmed_to:,}")
 
 
+@instance_command
 def compact(
-    context: typer.Context,
+    instance: "Instance",
     name: TableName,
     full: Annotated[
         bool,
@@ -69,44 +70,44 @@ def compact(
       sleeper compact flights
       sleeper compact flights --all
     """
-    with use_instance(context) as instance:
-        instance.table(name)
-        from sleeper.compaction.plan import compact_table
+    instance.table(name)
+    from sleeper.compaction.plan import compact_table
 
-        result = compact_table(instance, name, full)
-        note(f"created {pluralize(result.created, 'compaction job')}")
-        if result.is_waiting:
-            note("the commit queue has a backlog: try again later")
-        if result.references_pushed_down:
-            note(f"pushed {pluralize(result.references_pushed_down, 'reference')} down to leaves")
-        if result.released:
-            note(f"released {pluralize(result.released, 'job')} with expired leases")
-        if result.dispatched_again:
-            note(f"resent {pluralize(result.dispatched_again, 'job')}")
+    result = compact_table(instance, name, full)
+    note(f"created {pluralize(result.created, 'compaction job')}")
+    if result.is_waiting:
+        note("the commit queue has a backlog: try again later")
+    if result.references_pushed_down:
+        note(f"pushed {pluralize(result.references_pushed_down, 'reference')} down to leaves")
+    if result.released:
+        note(f"released {pluralize(result.released, 'job')} with expired leases")
+    if result.dispatched_again:
+        note(f"resent {pluralize(result.dispatched_again, 'job')}")
 
 
-def split(context: typer.Context, name: TableName) -> None:
+@instance_command
+def split(instance: "Instance", name: TableName) -> None:
     """Split the leaves of a table that exceed its threshold.
 
     \b
     Example:
       sleeper split flights
     """
-    with use_instance(context) as instance:
-        instance.table(name)
-        from sleeper.splitting.service import split_table
+    instance.table(name)
+    from sleeper.splitting.service import split_table
 
-        results = split_table(instance, name)
-        note(f"{pluralize(len(results), 'leaf', 'leaves')} over the threshold")
-        for status, number in Counter(each.status for each in results).items():
-            note(f"  {status.value}: {number:,}")
-        leaves = sum(each.leaves for each in results)
-        if leaves:
-            note(f"created {pluralize(leaves, 'leaf', 'leaves')}")
+    results = split_table(instance, name)
+    note(f"{pluralize(len(results), 'leaf', 'leaves')} over the threshold")
+    for status, number in Counter(each.status for each in results).items():
+        note(f"  {status.value}: {number:,}")
+    leaves = sum(each.leaves for each in results)
+    if leaves:
+        note(f"created {pluralize(leaves, 'leaf', 'leaves')}")
 
 
+@instance_command
 def gc(
-    context: typer.Context,
+    instance: "Instance",
     name: TableName,
     orphans: Annotated[
         bool, typer.Option("--orphans", help="Also delete files that failed runs left.")
@@ -122,26 +123,22 @@ def gc(
       sleeper gc flights --dry-run
       sleeper gc flights --orphans
     """
-    with use_instance(context) as instance:
-        from sleeper.garbage_collection.service import collect_table, collect_table_orphans
+    from sleeper.garbage_collection.service import collect_table, collect_table_orphans
 
-        result = collect_table(instance, name, dry_run)
-        verb = "would delete" if dry_run else "deleted"
-        for path in result.paths:
+    result = collect_table(instance, name, dry_run)
+    verb = "would delete" if dry_run else "deleted"
+    for path in result.paths:
+        typer.echo(path)
+    note(f"{verb} {pluralize(result.files, 'file')} ({result.bytes:,} bytes)")
+    if result.held_back_by is not None:
+        note(f"kept other files for {result.held_back_by}")
+    if result.horizon_after > result.horizon_before:
+        note(f"oldest readable version: {result.horizon_after:,}")
+    if orphans:
+        orphaned = collect_table_orphans(instance, name, dry_run)
+        for path in orphaned.paths:
             typer.echo(path)
-        note(f"{verb} {pluralize(result.files, 'file')} ({result.bytes:,} bytes)")
-        if result.held_back_by is not None:
-            note(f"kept other files for {result.held_back_by}")
-        if result.horizon_after > result.horizon_before:
-            note(f"oldest readable version: {result.horizon_after:,}")
-        if orphans:
-            orphaned = collect_table_orphans(instance, name, dry_run)
-            for path in orphaned.paths:
-                typer.echo(path)
-            note(
-                f"{verb} {pluralize(orphaned.objects, 'orphaned object')} "
-                f"({orphaned.bytes:,} bytes)"
-            )
+        note(f"{verb} {pluralize(orphaned.objects, 'orphaned object')} ({orphaned.bytes:,} bytes)")
 
 
 @dead_letters.command("list")
@@ -169,23 +166,24 @@ def list_letters(
 
 
 @dead_letters.command("redrive")
-def redrive(context: typer.Context, queue: QueueArgument) -> None:
+@instance_command
+def redrive(instance: "Instance", queue: QueueArgument) -> None:
     """Return all dead letters to their queue with a receive count of 0.
 
     \b
     Example:
       sleeper dead-letters redrive ingest
     """
-    with use_instance(context) as instance:
-        from sleeper.reports.jobs import redrive_dead_letters
+    from sleeper.reports.jobs import redrive_dead_letters
 
-        number = redrive_dead_letters(instance, queue)
-        note(f"returned {pluralize(number, 'dead letter')} to queue {queue}")
+    number = redrive_dead_letters(instance, queue)
+    note(f"returned {pluralize(number, 'dead letter')} to queue {queue}")
 
 
 @dead_letters.command("delete")
+@instance_command
 def delete_letter(
-    context: typer.Context,
+    instance: "Instance",
     queue: QueueArgument,
     message_id: Annotated[str, typer.Argument(metavar="MESSAGE_ID")],
 ) -> None:
@@ -195,8 +193,7 @@ def delete_letter(
     Example:
       sleeper dead-letters delete ingest 5f0c6e9d
     """
-    with use_instance(context) as instance:
-        from sleeper.reports.jobs import delete_dead_letter
+    from sleeper.reports.jobs import delete_dead_letter
 
-        delete_dead_letter(instance, queue, message_id)
-        note(f"deleted dead letter {message_id}")
+    delete_dead_letter(instance, queue, message_id)
+    note(f"deleted dead letter {message_id}")

@@ -1,35 +1,33 @@
-"""Output of commands. Listings and rows go to standard output, notes and errors to standard error.
+"""Output of commands.
 
-A failure is one line and an exit status.
+Listings and rows go to standard output; notes, progress and errors go to standard error. Progress
+is shown on a terminal only. A failure is one line and an exit status.
 """
 
 import inspect
+import logging
 import os
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import typer
+from typer.core import TyperGroup
 
 from sleeper.cli.arguments import OutputKind, OutputOption, use_instance
-from sleeper.errors import UnavailableError, describe_error
+from sleeper.errors import SleeperError, UnavailableError, describe_error
 from sleeper.query.printable import printable
 from sleeper.storage.disk import sync_folder
 
 if TYPE_CHECKING:
+    from sleeper.ingest.run import IngestProgress
+    from sleeper.instance import Instance
     from sleeper.reports.output import Listing
-
-import logging
-from contextlib import suppress
-
-from typer.core import TyperGroup
-
-from sleeper.errors import SleeperError
 
 
 def note(text: str) -> None:
@@ -57,27 +55,46 @@ def print_listings(listings: Iterable["Listing"], output: OutputKind) -> None:
             note(f"note: {listing.note}")
 
 
+def instance_command(work: Callable[..., None]) -> Callable[..., None]:
+    """Turns a function of an instance into a command that opens and closes the instance.
+
+    The command has the function's arguments, except the instance.
+    """
+
+    @wraps(work)
+    def command(context: typer.Context, **arguments: Any) -> None:
+        with use_instance(context) as instance:
+            work(instance, **arguments)
+
+    _, *parameters = inspect.signature(work).parameters.values()
+    context = inspect.Parameter("context", _KEYWORD, annotation=typer.Context)
+    _set_parameters(command, [context, *parameters])
+    return command
+
+
 def listing_command(report: Callable[..., Iterable["Listing"]]) -> Callable[..., None]:
-    """Turns a report into a command that opens the instance and prints the listings.
+    """Turns a report on an instance into a command that prints the listings.
 
     The command has the report's arguments, except the instance, and `--output`.
     """
 
     @wraps(report)
-    def command(context: typer.Context, output: OutputKind, **arguments: Any) -> None:
-        with use_instance(context) as instance:
-            print_listings(report(instance, **arguments), output)
+    def command(instance: "Instance", output: OutputKind, **arguments: Any) -> None:
+        print_listings(report(instance, **arguments), output)
 
-    # typer derives the command line from the signature.
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        inspect.Parameter("context", keyword, annotation=typer.Context),
-        *(p.replace(kind=keyword) for p in [*inspect.signature(report).parameters.values()][1:]),
-        inspect.Parameter("output", keyword, default=OutputKind.TEXT, annotation=OutputOption),
-    ]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return command
+    output = inspect.Parameter("output", _KEYWORD, default=OutputKind.TEXT, annotation=OutputOption)
+    _set_parameters(command, [*inspect.signature(report).parameters.values(), output])
+    return instance_command(command)
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def _set_parameters(command: Callable[..., None], parameters: Iterable[inspect.Parameter]) -> None:
+    """Sets the signature, from which typer derives the command line."""
+    signature = inspect.Signature([p.replace(kind=_KEYWORD) for p in parameters])
+    command.__annotations__ = {p.name: p.annotation for p in signature.parameters.values()}
+    command.__signature__ = signature  # type: ignore[attr-defined]
 
 
 class RowFormat(StrEnum):
@@ -202,3 +219,71 @@ def _log_to_standard_error() -> None:
 
 def _is_debugging() -> bool:
     return os.environ.get(DEBUG_VARIABLE) == "1"
+
+
+@contextmanager
+def show_ingest(description: str) -> Iterator["IngestProgress"]:
+    """Shows the rows read, then the rows written of that total."""
+    from sleeper.ingest.run import IngestProgress
+
+    if not sys.stderr.isatty():
+        yield IngestProgress()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[rows]}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(f"{description}: reading", total=None, rows="")
+        rows_read = rows_written = 0
+
+        def count_read(rows: int) -> None:
+            nonlocal rows_read
+            rows_read += rows
+            bar.update(task, rows=f"{rows_read:,} rows")
+
+        def count_written(rows: int) -> None:
+            nonlocal rows_written
+            rows_written += rows
+            bar.update(
+                task,
+                description=f"{description}: writing",
+                total=rows_read,
+                completed=rows_written,
+                rows=f"{rows_written:,} of {rows_read:,} rows",
+            )
+
+        yield IngestProgress(count_read, count_written)
+
+
+@contextmanager
+def show_stages(description: str) -> Iterator[Callable[[str], None]]:
+    """Returns a listener of stages of an operation without a total."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(description) as status:
+        yield lambda stage: status.update(f"{description}: {stage}")
+
+
+@contextmanager
+def show_rows(description: str) -> Iterator[Callable[[int, int], None]]:
+    """Returns a listener of the number of rows done and the total."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=max(done, total))

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sleeper.cli.arguments import OutputKind, OutputOption, TableName, use_instance
-from sleeper.cli.output import RowFormat, note, open_row_sink, print_listings
+from sleeper.cli.output import RowFormat, instance_command, note, open_row_sink, print_listings
 from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
+    from sleeper.instance import Instance
     from sleeper.query.result import QueryResult
 
 queries = typer.Typer(help="Queue queries and show their status.", no_args_is_help=True)
@@ -33,8 +34,9 @@ FileOption = Annotated[
 ]
 
 
+@instance_command
 def query(
-    context: typer.Context,
+    instance: "Instance",
     name: TableName,
     keys: Annotated[
         list[str] | None,
@@ -109,26 +111,25 @@ def query(
       sleeper query flights --region \\
           '{"tailnum":{"min":"N1","max":"N2"},"stringsBase64Encoded":false}'
     """
-    with use_instance(context) as instance:
-        instance.table(name)  # fails before the engine takes a second to load
-        from sleeper.cli.arguments import build_query
-        from sleeper.processing.text import iterator_call
-        from sleeper.query.service import open_query, read_schema
+    instance.table(name)  # fails before the engine takes a second to load
+    from sleeper.cli.arguments import build_query
+    from sleeper.processing.text import iterator_call
+    from sleeper.query.service import open_query, read_schema
 
-        start = time.monotonic()
-        request = build_query(
-            read_schema(instance, name),
-            keys or (),
-            ranges or (),
-            regions or (),
-            columns,
-            limit,
-            as_of,
-            filters,
-            aggregations,
-            iterator_call(iterator, iterator_config),
-        )
-        _print_rows(open_query(instance, name, request), row_format, output, start)
+    start = time.monotonic()
+    request = build_query(
+        read_schema(instance, name),
+        keys or (),
+        ranges or (),
+        regions or (),
+        columns,
+        limit,
+        as_of,
+        filters,
+        aggregations,
+        iterator_call(iterator, iterator_config),
+    )
+    _print_rows(open_query(instance, name, request), row_format, output, start)
 
 
 def sql(
@@ -213,8 +214,9 @@ def _print_rows(
 
 
 @queries.command("send")
+@instance_command
 def send(
-    context: typer.Context,
+    instance: "Instance",
     file: Annotated[str, typer.Argument(metavar="FILE", help="Message file, or - for stdin.")],
 ) -> None:
     """Queue a query and print its id.
@@ -228,17 +230,17 @@ def send(
       sleeper queries send query.json
       jq '.queryId = "again"' query.json | sleeper queries send -
     """
-    with use_instance(context) as instance:
-        from sleeper.admin.tables import read_text
-        from sleeper.query_service.service import send_query
+    from sleeper.admin.tables import read_text
+    from sleeper.query_service.service import send_query
 
-        body = sys.stdin.read() if file == "-" else read_text(Path(file), "query file")
-        typer.echo(send_query(instance, body))
+    body = sys.stdin.read() if file == "-" else read_text(Path(file), "query file")
+    typer.echo(send_query(instance, body))
 
 
 @queries.command("show")
+@instance_command
 def show(
-    context: typer.Context,
+    instance: "Instance",
     query_id: Annotated[str, typer.Argument(metavar="QUERY_ID")],
     output: OutputOption = OutputKind.TEXT,
 ) -> None:
@@ -249,10 +251,9 @@ def show(
       sleeper queries show all-of-it
       sleeper queries show all-of-it --output json
     """
-    with use_instance(context) as instance:
-        from sleeper.query_service.service import show_query
+    from sleeper.query_service.service import show_query
 
-        report, place = show_query(instance, query_id)
-        print_listings([report.listing()], output)
-        if place is not None:
-            note(f"results: {place}")
+    report, place = show_query(instance, query_id)
+    print_listings([report.listing()], output)
+    if place is not None:
+        note(f"results: {place}")

@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sleeper import DISTRIBUTION
-from sleeper.cli.arguments import use_instance
-from sleeper.cli.output import note
+from sleeper.cli.output import instance_command, note
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.process import interrupted_by_sigterm
 from sleeper.reports.output import pluralize
 
 if TYPE_CHECKING:
+    from sleeper.instance import Instance
     from sleeper.workers.runner import RunStatus
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
+@instance_command
 def run(
-    context: typer.Context,
+    instance: "Instance",
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Stop when no work is left.")
     ] = False,
@@ -47,24 +48,24 @@ def run(
       sleeper run
       sleeper run --until-idle --workers 2
     """
-    with use_instance(context) as instance:
-        from sleeper.workers.runner import run_instance
+    from sleeper.workers.runner import run_instance
 
-        latest: list[RunStatus] = []
-        try:
-            with interrupted_by_sigterm(), _show_status(latest) as listener:
-                run_instance(instance, until_idle, workers, listener)
-        except KeyboardInterrupt:
-            if until_idle:
-                raise
-            note("stopped")
-        finally:
-            if latest:
-                note(_summarize_run(latest[-1]))
+    latest: list[RunStatus] = []
+    try:
+        with interrupted_by_sigterm(), _show_status(latest) as listener:
+            run_instance(instance, until_idle, workers, listener)
+    except KeyboardInterrupt:
+        if until_idle:
+            raise
+        note("stopped")
+    finally:
+        if latest:
+            note(_summarize_run(latest[-1]))
 
 
+@instance_command
 def serve(
-    context: typer.Context,
+    instance: "Instance",
     host: Annotated[
         str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")
     ] = "127.0.0.1",
@@ -83,20 +84,19 @@ def serve(
       sleeper serve
       SLEEPER_SERVE_TOKEN=... sleeper serve --host 0.0.0.0 --port 80
     """
-    with use_instance(context) as instance:
-        try:
-            from sleeper.serve import server
-            from sleeper.serve.access import TOKEN_VARIABLE
-        except ModuleNotFoundError as error:
-            raise InvalidRequestError(
-                f"sleeper serve needs {error.name}: pip install '{DISTRIBUTION}[serve]'"
-            ) from error
-        token = os.environ.pop(TOKEN_VARIABLE, None)
-        try:
-            with interrupted_by_sigterm():
-                server.serve(instance, host, port, token, lambda url: note(f"listening on {url}"))
-        except KeyboardInterrupt:
-            note("stopped")
+    try:
+        from sleeper.serve import server
+        from sleeper.serve.access import TOKEN_VARIABLE
+    except ModuleNotFoundError as error:
+        raise InvalidRequestError(
+            f"sleeper serve needs {error.name}: pip install '{DISTRIBUTION}[serve]'"
+        ) from error
+    token = os.environ.pop(TOKEN_VARIABLE, None)
+    try:
+        with interrupted_by_sigterm():
+            server.serve(instance, host, port, token, lambda url: note(f"listening on {url}"))
+    except KeyboardInterrupt:
+        note("stopped")
 
 
 @contextmanager

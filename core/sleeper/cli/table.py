@@ -16,8 +16,14 @@ from sleeper.cli.arguments import (
     parse_settings,
     use_instance,
 )
-from sleeper.cli.output import listing_command, note, print_listings, warn
-from sleeper.cli.progress import show_rows
+from sleeper.cli.output import (
+    instance_command,
+    listing_command,
+    note,
+    print_listings,
+    show_rows,
+    warn,
+)
 from sleeper.reports.output import ReportKind
 
 if TYPE_CHECKING:
@@ -101,7 +107,8 @@ def show(instance: "Instance", name: TableName) -> "Iterable[Listing]":
 
 
 @commands.command("check")
-def check(context: typer.Context, name: TableName, output: OutputOption = OutputKind.TEXT) -> None:
+@instance_command
+def check(instance: "Instance", name: TableName, output: OutputOption = OutputKind.TEXT) -> None:
     """Check all data files of a table.
 
     Verifies that each file exists, its checksums, its rows with their order, bounds and
@@ -111,20 +118,20 @@ def check(context: typer.Context, name: TableName, output: OutputOption = Output
     Example:
       sleeper table check flights
     """
-    with use_instance(context) as instance:
-        instance.table(name)  # fails before Arrow takes a second to load
-        from sleeper.reports.check import check_table
+    instance.table(name)  # fails before Arrow takes a second to load
+    from sleeper.reports.check import check_table
 
-        with show_rows(f"check {name}") as on_rows:
-            report = check_table(instance, name, on_rows)
-        print_listings([report.listing()], output)
-        if report.findings:
-            raise typer.Exit(1)
+    with show_rows(f"check {name}") as on_rows:
+        report = check_table(instance, name, on_rows)
+    print_listings([report.listing()], output)
+    if report.findings:
+        raise typer.Exit(1)
 
 
 @commands.command("rename")
+@instance_command
 def rename_table(
-    context: typer.Context,
+    instance: "Instance",
     old: Annotated[
         str, typer.Argument(metavar="OLD", help="Current name.", autocompletion=complete_table)
     ],
@@ -136,16 +143,16 @@ def rename_table(
     Example:
       sleeper table rename flights flights-2013
     """
-    with use_instance(context) as instance:
-        from sleeper.admin.tables import rename
+    from sleeper.admin.tables import rename
 
-        rename(instance, old, new)
-        note(f"renamed table {old} to {new}")
+    rename(instance, old, new)
+    note(f"renamed table {old} to {new}")
 
 
 @commands.command("delete")
+@instance_command
 def delete(
-    context: typer.Context,
+    instance: "Instance",
     name: TableName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -158,29 +165,30 @@ def delete(
     Example:
       sleeper table delete flights --yes
     """
-    with use_instance(context) as instance:
-        from sleeper.admin.tables import delete_table
+    from sleeper.admin.tables import delete_table
 
-        instance.table(name)
-        if not yes and sys.stdin.isatty():
-            typer.confirm(f"delete table {name} and all its rows?", abort=True, err=True)
-        delete_table(instance, name)
-        note(f"deleting table {name}")
+    instance.table(name)
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"delete table {name} and all its rows?", abort=True, err=True)
+    delete_table(instance, name)
+    note(f"deleting table {name}")
 
 
 @commands.command("online")
-def online(context: typer.Context, name: TableName) -> None:
+@instance_command
+def online(instance: "Instance", name: TableName) -> None:
     """Put a table online, which resumes its splitting and compaction.
 
     \b
     Example:
       sleeper table online flights
     """
-    _set_online(context, name, True)
+    _set_online(instance, name, True)
 
 
 @commands.command("offline")
-def offline(context: typer.Context, name: TableName) -> None:
+@instance_command
+def offline(instance: "Instance", name: TableName) -> None:
     """Put a table offline, which stops its splitting and compaction.
 
     Ingest and queries continue.
@@ -189,15 +197,14 @@ def offline(context: typer.Context, name: TableName) -> None:
     Example:
       sleeper table offline flights
     """
-    _set_online(context, name, False)
+    _set_online(instance, name, False)
 
 
-def _set_online(context: typer.Context, name: str, is_online: bool) -> None:
-    with use_instance(context) as instance:
-        from sleeper.admin.tables import set_online
+def _set_online(instance: "Instance", name: str, is_online: bool) -> None:
+    from sleeper.admin.tables import set_online
 
-        set_online(instance, name, is_online)
-        note(f"table {name} is now {'online' if is_online else 'offline'}")
+    set_online(instance, name, is_online)
+    note(f"table {name} is now {'online' if is_online else 'offline'}")
 
 
 @commands.command("accept-time")
@@ -231,8 +238,9 @@ def accept_time(
 
 
 @commands.command("get")
+@instance_command
 def get(
-    context: typer.Context,
+    instance: "Instance",
     name: TableName,
     property_name: Annotated[
         str,
@@ -247,10 +255,9 @@ def get(
     Example:
       sleeper table get flights sleeper.table.gc.delay.minutes
     """
-    with use_instance(context) as instance:
-        from sleeper.admin.properties import get_table_property
+    from sleeper.admin.properties import get_table_property
 
-        typer.echo(get_table_property(instance, name, property_name))
+    typer.echo(get_table_property(instance, name, property_name))
 
 
 @commands.command("set")

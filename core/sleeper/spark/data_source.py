@@ -1,17 +1,37 @@
-"""The Spark data source of the format `sleeper`."""
+"""The Spark data source of the format `sleeper`: batch reads, writes and streams.
 
-from collections.abc import Iterator
+A stream's offset is a transaction number and the table's id, because another table may get its
+name. A micro-batch is the rows that ingests and imports added after one offset, up to the next.
+Repeated reads of a micro-batch return the same rows.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
+from sleeper.errors import InvalidRequestError
+from sleeper.query.distributed.follow import TableFollower
 from sleeper.query.distributed.read import plan_table_read, read_table_part
+from sleeper.query.request import Query
 from sleeper.query.service import read_schema
 from sleeper.spark.options import (
+    FOLLOW_OPTIONS,
     READ_OPTIONS,
     Options,
     cached_instance,
@@ -19,18 +39,20 @@ from sleeper.spark.options import (
     check_columns,
     check_options,
     read_columns,
+    read_files_per_trigger,
     read_instance,
     read_partition_bytes,
     read_query,
+    read_starting_version,
     read_table_name,
     to_arrow,
     to_spark,
 )
-from sleeper.spark.stream_reader import SleeperStreamReader
 from sleeper.spark.writer import SleeperStreamWriter, SleeperWriter
 
 # All DataFrames of a version share one hold.
 _OWNER = "spark"
+_STREAM_OWNER = "spark stream"
 
 
 class SleeperReader(DataSourceReader):
@@ -64,6 +86,96 @@ class SleeperReader(DataSourceReader):
         if partition.value is not None:
             rows = read_table_part(cached_instance(self._where), self._read, partition.value)
             yield from cast_batches(rows, to_arrow(self._declared))
+
+
+_VERSION = "version"
+_TABLE = "table"
+
+Offset = Mapping[str, Any]
+
+
+class SleeperStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming read: it plans on the driver, and its copies read on executors."""
+
+    def __init__(self, options: Options, declared: StructType) -> None:
+        check_options(options, FOLLOW_OPTIONS)
+        self._options = options
+        self._where = read_instance(options)
+        self._name = read_table_name(options)
+        self._files_max = read_files_per_trigger(options)
+        self._declared = declared
+        self._query: Query | None = None
+        self._follower: TableFollower | None = None
+        self._last: int | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Returns the start of a stream without a checkpoint."""
+        start = read_starting_version(self._options)
+        follower = self._open_follower()
+        return self._offset(follower.begin(follower.newest if start is None else start))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxFiles(self._files_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Ends the stream at the newest version."""
+        self._last = self._open_follower().newest
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> dict[str, Any]:
+        """Returns the end of the next micro-batch; `start` if nothing is new."""
+        files_max = None if isinstance(limit, ReadAllAvailable) else self._files_max
+        version = self._version(start)
+        return self._offset(self._open_follower().next_version(version, files_max, self._last))
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Returns a partition for each new file, or group of small files."""
+        parts = self._open_follower().parts(
+            self._version(start),
+            self._version(end),
+            self._read_query(),
+            read_partition_bytes(self._options),
+        )
+        return [InputPartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yields the ingested rows, in key order within each file."""
+        if partition.value is not None:
+            rows = read_table_part(cached_instance(self._where), *partition.value)
+            yield from cast_batches(rows, to_arrow(self._declared))
+
+    def commit(self, end: Offset) -> None:
+        """Records that Spark needs no rows before the offset any more."""
+        self._open_follower().advance(self._version(end))
+
+    def stop(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
+
+    def _open_follower(self) -> TableFollower:
+        if self._follower is None:
+            table = cached_instance(self._where).table(self._name)
+            name = self._options.get("follower") or None
+            self._follower = TableFollower(table, name, _STREAM_OWNER)
+        return self._follower
+
+    def _offset(self, version: int) -> dict[str, Any]:
+        return {_VERSION: version, _TABLE: self._open_follower().table_id}
+
+    def _version(self, offset: Offset) -> int:
+        own = self._open_follower().table_id
+        if offset[_TABLE] != own:
+            raise InvalidRequestError(
+                f"the checkpoint is of table {offset[_TABLE]}, and table {self._name!r} is {own} "
+                "now: it was deleted and created again, so start with a new checkpoint"
+            )
+        return int(offset[_VERSION])
+
+    def _read_query(self) -> Query:
+        if self._query is None:
+            schema = read_schema(cached_instance(self._where), self._name)
+            query = read_query(self._options, schema)
+            self._query = replace(query, columns=check_columns(self._declared, schema))
+        return self._query
 
 
 _NAME = "sleeper"
