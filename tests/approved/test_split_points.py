@@ -4,8 +4,8 @@ A case says how many parts are wanted of which range, then for each file its row
 leaf and keys at evenly spaced ranks.
 """
 
+from sleeper.datafiles.leaf_keys import FileKeys, LeafEstimate, split_points
 from sleeper.partitions.region import Range
-from sleeper.splitting.estimate import FileKeys, LeafEstimate, split_points
 from tests.approved.approval import check_approved
 
 _CASES = """

@@ -42,7 +42,6 @@ from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
 from sleeper.schema.json import schema_to_json
 from sleeper.schema.model import Field, Key, PrimitiveType, Schema
 from sleeper.splitting.find import find_partitions_to_split
-from sleeper.splitting.key_samples import sample_keys
 from sleeper.splitting.run import SplitResult, split_partition
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
@@ -329,8 +328,7 @@ class DataTable(TableBuilder):
             self.store,
             threshold,
             files_max,
-            self.root.read,
-            lambda schema, file, region: sample_keys(self.root, schema, file, region),
+            self.root,
         )
 
     def split_all(self, threshold: int) -> None:

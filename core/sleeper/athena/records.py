@@ -22,8 +22,8 @@ from sleeper.athena.splits import check_version_is_kept, constraints_by_field
 from sleeper.errors import InvalidRequestError, StateMovedOnError
 from sleeper.partitions.json import region_from_json
 from sleeper.processing.restriction import visible_schema
-from sleeper.query.distributed.hold import renew_hold
 from sleeper.query.engine import QueryTable
+from sleeper.query.hold import renew_hold
 from sleeper.query.request import Query
 from sleeper.query.run import run_query
 from sleeper.schema.model import Schema

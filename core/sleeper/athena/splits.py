@@ -9,35 +9,29 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from sleeper.athena.connector import Connector, ConnectorSettings, fields_by_athena_name
 from sleeper.athena.constraints import Constraints, ValueSet
 from sleeper.athena.filters import key_regions
 from sleeper.athena.requests import GetSplitsRequest, GetTableLayoutRequest
 from sleeper.athena.split import Split, new_encryption_key, new_spill_location
+from sleeper.datafiles.leaf_keys import LeafKeys
 from sleeper.errors import InvalidRequestError, StateMovedOnError
-from sleeper.files import DataFile
 from sleeper.partitions.json import region_to_json
 from sleeper.partitions.partition import Partition
-from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.partitions.region import Region, hull, whole_region
 from sleeper.processing.restriction import visible_schema
-from sleeper.query.distributed.hold import hold_expiry_ms
-from sleeper.query.distributed.plan import group_small, leaves_with_files
+from sleeper.query.distributed.plan import divide_region, group_small, leaves_with_files
 from sleeper.query.engine import QueryTable
+from sleeper.query.hold import create_hold
 from sleeper.query.run import RESTARTS
 from sleeper.retries import retry
-from sleeper.schema.model import KeyValue, Schema
-from sleeper.splitting.estimate import LeafKeys, split_points
-from sleeper.splitting.key_samples import sample_keys
-from sleeper.statestore.transactions.holds import CreateHold
+from sleeper.schema.model import Schema
 from sleeper.statestore.transactions.transaction import new_transaction_id
-from sleeper.storage.location import DataRoot
 
 _TOKEN = re.compile(r"(\d+)/([^/]+)/(\d+)")
 # A function's response has at most 6 MiB. The splits of one leaf may exceed a page.
 _PAGE_BYTES = 4 * 1024**2
-_SPLITS_PER_LEAF_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ def splits_page(request: GetSplitsRequest, connector: Connector) -> tuple[list[S
     for group in _groups(table, regions, page, connector.settings):
         if len(splits) >= connector.settings.splits_per_page or size >= _PAGE_BYTES:
             return splits, _Page(page.version, page.hold_id, group[0].position).to_token()
-        parts = _divided(table, schema, group, page.version, connector.settings)
+        parts = _divide(table, schema, group, page.version, connector.settings)
         for part in parts:
             if len(parts) == 1 or any(part.overlaps(region) for region in regions):
                 spill = new_spill_location(connector.spill.name, query_id)
@@ -133,10 +127,8 @@ def _pin(table: QueryTable, query_id: str, connector: Connector) -> _Page:
         hold_id = new_transaction_id()
         with table.store.reading() as state:
             version = state.number
-            seconds = connector.settings.hold_seconds
-            expiry_ms = hold_expiry_ms(state, connector.engine().clock(), seconds)
-        owner = f"Athena query {query_id}"
-        table.store.commit_or_raise(CreateHold(hold_id, owner, version, expiry_ms))
+        owner, seconds = f"Athena query {query_id}", connector.settings.hold_seconds
+        create_hold(table.store, hold_id, owner, version, connector.engine().clock(), seconds)
         return _Page(version, hold_id, 0)
 
     return retry(attempt, on=StateMovedOnError, backoff=RESTARTS)
@@ -163,12 +155,6 @@ def _bytes(table: QueryTable, leaf: Partition, version: int) -> int:
         return state.files.leaf_bytes(leaf.id)
 
 
-def _region_of(group: Sequence[_SizedLeaf]) -> Region:
-    """Returns the region of leaves of which each joined the ones before."""
-    pairs = zip(group[0].leaf.region.ranges, group[-1].leaf.region.ranges, strict=True)
-    return Region(tuple(Range(first.min, last.max) for first, last in pairs))
-
-
 def _are_one_region(before: Region, after: Region) -> bool:
     """Returns whether the hull of both regions adds no rows that the query may return."""
     pairs = list(zip(before.ranges, after.ranges, strict=True))
@@ -180,7 +166,7 @@ def _are_one_region(before: Region, after: Region) -> bool:
     return len(pairs) == 1 or low.max == high.min
 
 
-def _divided(
+def _divide(
     table: QueryTable,
     schema: Schema,
     group: Sequence[_SizedLeaf],
@@ -191,48 +177,13 @@ def _divided(
     first = group[0]
     if len(group) > 1 or first.bytes <= settings.split_bytes:
         return [_region_of(group)]
+    region = first.leaf.region
     with table.store.reading(version, stale=True) as state:
-        files = state.files.leaf_files(first.leaf.id, first.leaf.region)
-    return _divide_leaf(schema, first.leaf, files, table.root, settings)
+        files = state.files.leaf_files(first.leaf.id, region)
+    keys = LeafKeys(schema, region, files, settings.sketched_files_max, table.root)
+    return divide_region(keys, settings.split_bytes)
 
 
-def _divide_leaf(
-    schema: Schema,
-    leaf: Partition,
-    files: list[DataFile],
-    root: DataRoot,
-    settings: ConnectorSettings,
-) -> list[Region]:
-    """Divides the leaf's region at quantiles of its keys, into `split_bytes` of files each.
-
-    Rows of one row key stay together, so filters and aggregations give the same rows as for the
-    whole leaf.
-    """
-    size = sum(file.bytes for file in files)
-    if size <= settings.split_bytes:
-        return [leaf.region]
-    keys = LeafKeys(
-        schema,
-        leaf,
-        files,
-        settings.sketched_files_max,
-        root.read,
-        lambda of, file, region: sample_keys(root, of, file, region),
-    )
-    for dimension, within in enumerate(leaf.region.ranges):
-        estimate = keys.estimate(dimension)
-        # Files shared with other leaves count by their rows in this one.
-        share = min(estimate.rows / max(sum(file.rows for file in files), 1), 1.0)
-        parts = min(ceil(size * share / settings.split_bytes), _SPLITS_PER_LEAF_MAX)
-        points = split_points(estimate, within, dimension, parts) if parts > 1 else []
-        if points:
-            return list(_cut(leaf.region, dimension, points))
-    return [leaf.region]
-
-
-def _cut(region: Region, dimension: int, points: Sequence[KeyValue]) -> Iterator[Region]:
-    within = region.ranges[dimension]
-    for low, high in zip([within.min, *points], [*points, within.max], strict=True):
-        ranges = list(region.ranges)
-        ranges[dimension] = Range(low, high)
-        yield Region(tuple(ranges))
+def _region_of(group: Sequence[_SizedLeaf]) -> Region:
+    """Returns the region of leaves of which each joined the ones before."""
+    return hull([group[0].leaf.region, group[-1].leaf.region])

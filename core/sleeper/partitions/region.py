@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.json_codec import AsList
@@ -85,6 +85,16 @@ class Region:
                 return None
             ranges.append(both)
         return Region(tuple(ranges))
+
+
+def hull(regions: Sequence[Region]) -> Region:
+    """Returns the smallest region that contains all the regions."""
+    ranges = []
+    for field_ranges in zip(*(region.ranges for region in regions), strict=True):
+        ends: list[Any] = [r.max for r in field_ranges if r.max is not None]
+        mins: list[Any] = [r.min for r in field_ranges]
+        ranges.append(Range(min(mins), max(ends) if len(ends) == len(field_ranges) else None))
+    return Region(tuple(ranges))
 
 
 def whole_region(schema: Schema) -> Region:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from sleeper.errors import InvalidRequestError
 from sleeper.files import DataFile
 from sleeper.partitions.partition import Partition, PartitionId
-from sleeper.partitions.region import Range, Region, whole_region
+from sleeper.partitions.region import Range, Region, hull, whole_region
 from sleeper.processing.model import NO_PROCESSING, Processing
 from sleeper.properties.instance import QUERY_BYTES_MAX
 from sleeper.query.request import Query
@@ -130,8 +130,8 @@ def plan_leaves(query: Query, schema: Schema, state: TableState) -> list[LeafCut
 
 def _extent(schema: Schema, cut: Sequence[Region], plan: LeafPlan) -> Region:
     """Returns a region with all rows of the regions, by the key bounds of the leaf's files."""
-    hull = _hull(cut)
-    return hull.intersect(_hull([bounds_region(schema, s.file) for s in plan.scans])) or hull
+    within = hull(cut)
+    return within.intersect(hull([bounds_region(schema, s.file) for s in plan.scans])) or within
 
 
 def _join_plans(schema: Schema, plans: Sequence[LeafPlan]) -> LeafPlan:
@@ -193,7 +193,7 @@ def _regions_by_leaf(
 def _plan_leaf(leaf: Partition, cut: list[Region], state: TableState) -> LeafPlan:
     scans = []
     regions = tuple(cut)
-    for file in state.files.leaf_files(leaf.id, _hull(cut)):
+    for file in state.files.leaf_files(leaf.id, hull(cut)):
         overlapping = _overlapping(regions, file)
         if _contains(overlapping, file):
             scans.append(FileScan(file, None))
@@ -227,16 +227,6 @@ def _contains(regions: Sequence[Region], file: DataFile) -> bool:
 
 def _first_min(region: Region) -> Any:
     return region.ranges[0].min
-
-
-def _hull(regions: Sequence[Region]) -> Region:
-    ranges = []
-    for field_ranges in zip(*(r.ranges for r in regions), strict=True):
-        ends: list[Any] = [r.max for r in field_ranges if r.max is not None]
-        is_open = len(ends) < len(field_ranges)
-        lowest: Any = min(field_ranges, key=lambda r: r.min).min
-        ranges.append(Range(lowest, None if is_open else max(ends)))
-    return Region(tuple(ranges))
 
 
 def check_size(bytes_of_files: int, bytes_max: int) -> None:

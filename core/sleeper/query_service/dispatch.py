@@ -13,7 +13,7 @@ from sleeper.jobs.query_tracker import (
     SendFrame,
 )
 from sleeper.processing.restriction import Restriction, visible_columns
-from sleeper.query.distributed.hold import hold_expiry_ms
+from sleeper.query.hold import create_hold
 from sleeper.query.messages.destination import ResultsDestination
 from sleeper.query.messages.query import (
     QueryMessage,
@@ -33,7 +33,6 @@ from sleeper.query_service.plan import (
 )
 from sleeper.schema.json import schema_from_json
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.holds import CreateHold
 
 logger = logging.getLogger(__name__)
 
@@ -155,9 +154,13 @@ def _plan(planned: PlannedQuery, table: DispatchTable, dispatcher: Dispatcher) -
         subqueries = plan_subqueries(planned, schema, state, files_bytes_max=bytes_max)
     if len(subqueries) > 1:
         seconds = dispatcher.hold_seconds
-        with table.store.reading() as state:
-            now_ms = dispatcher.clock()
-            expiry_ms = hold_expiry_ms(state, now_ms, seconds, hold_period_ms(seconds))
-        hold = CreateHold(query_hold_id(query_id), f"query {query_id}", version, expiry_ms)
-        table.store.commit_or_raise(hold)
+        create_hold(
+            table.store,
+            query_hold_id(query_id),
+            f"query {query_id}",
+            version,
+            dispatcher.clock(),
+            seconds,
+            hold_period_ms(seconds),
+        )
     return subqueries

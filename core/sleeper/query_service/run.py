@@ -32,8 +32,8 @@ from sleeper.properties.instance import (
     QUERY_RESULTS_BATCH_SIZE,
     QUEUE_RECEIVES_MAX,
 )
-from sleeper.query.distributed.hold import release_hold, renew_hold
 from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.query.hold import release_hold, renew_hold
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.messages.destination import DestinationKind
 from sleeper.query.messages.leaf import (

@@ -77,7 +77,7 @@ class SleeperReader(DataSourceReader):
         return self.__dict__ | {"_parts": []}
 
     def partitions(self) -> list[InputPartition]:
-        """Returns a partition for each leaf, or group of small leaves."""
+        """Returns a partition for each leaf, group of small leaves, or part of a large one."""
         return [InputPartition(part) for part in self._parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -102,7 +102,7 @@ def _names_of_csv(text: str) -> list[str]:
 
 
 def read_partition_bytes(options: Options) -> int:
-    """Returns the bytes of data files up to which leaves share a Spark partition."""
+    """Returns the bytes of data files per Spark partition: of small leaves, or part of one."""
     return _number(options, "partitionBytes", 0) or _PARTITION_BYTES
 
 

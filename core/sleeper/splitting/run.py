@@ -1,17 +1,18 @@
 """The split of one leaf."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from sleeper.datafiles.leaf_keys import LeafEstimate, LeafKeys, split_points
 from sleeper.errors import NotFoundError, StateMovedOnError
 from sleeper.files import DataFile
 from sleeper.partitions.partition import Partition, PartitionId, levels_needed, subtree
 from sleeper.schema.model import KeyValue, Schema
-from sleeper.splitting.estimate import LeafEstimate, LeafKeys, ReadObject, SampleKeys, split_points
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
+from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)
 
@@ -41,19 +42,20 @@ def split_partition(
     store: StateStore,
     threshold: int,
     files_max: int,
-    read: ReadObject,
-    sample: SampleKeys,
+    root: DataRoot,
+    read: Callable[[str], bytes] | None = None,
 ) -> SplitResult:
     """Splits the leaf if it is over the threshold by the sketches of its files.
 
     Cuts the first row key field that has a suitable value, by the `files_max` largest files.
+    `read` returns the content of a sidecar, by default from the root.
     Durable on return and idempotent. DataError if neither the sidecar nor the file has readable
     keys; StateMovedOnError if a file was collected meanwhile (retry).
     """
     leaf = _leaf(partition_id, store)
     if leaf is None:
         return SplitResult(SplitStatus.GONE)
-    keys = LeafKeys(leaf.schema, leaf.partition, leaf.files, files_max, read, sample)
+    keys = LeafKeys(leaf.schema, leaf.partition.region, leaf.files, files_max, root, read)
     for dimension, within in enumerate(leaf.partition.region.ranges):
         estimate = _estimate(keys, dimension, threshold)
         levels = levels_needed(estimate.rows, threshold)

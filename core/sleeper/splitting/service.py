@@ -9,7 +9,6 @@ from sleeper.partitions.partition import PartitionId
 from sleeper.properties.instance import SKETCH_CACHE_BYTES, SPLITTING_FILES_MAX
 from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
 from sleeper.splitting.find import find_partitions_to_split
-from sleeper.splitting.key_samples import sample_keys
 from sleeper.splitting.run import SplitResult, SplitStatus, split_partition
 from sleeper.storage.bounded_cache import BoundedCache
 from sleeper.tables import find_table
@@ -48,8 +47,8 @@ def _split(table: OpenTable, partition_id: PartitionId) -> SplitResult:
         table.state,
         table.properties().get(SPLIT_THRESHOLD_ROWS),
         properties.get(SPLITTING_FILES_MAX),
+        root,
         lambda path: kept.get(root.url_of(path), lambda: root.read(path)),
-        lambda schema, file, region: sample_keys(root, schema, file, region),
     )
 
 

@@ -16,6 +16,7 @@ import pytest
 import zstandard
 from obstore.store import LocalStore
 
+from sleeper.datafiles.leaf_keys import sample_keys
 from sleeper.datafiles.remote.file_end import read_file_end, select_row_groups
 from sleeper.datafiles.sidecars.checksum import checksum_from_bytes
 from sleeper.datafiles.sidecars.key_filter import key_filter_from_bytes
@@ -32,7 +33,6 @@ from sleeper.partitions.region import Range, whole_region
 from sleeper.query.request import Query, make_key_regions
 from sleeper.query.run import run_query
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.splitting.key_samples import sample_keys
 from sleeper.statestore.database import Database
 from sleeper.statestore.snapshots import SnapshotStore
 from tests.seeds import choose_seed

@@ -16,6 +16,7 @@ from sleeper.admin.tables import create_table_from_files, read_split_points, rea
 from sleeper.bulk_import.splits import InputSplit, sample_split
 from sleeper.datafiles.engine.errors import engine_errors
 from sleeper.datafiles.engine.session import EngineSettings
+from sleeper.datafiles.leaf_keys import sample_keys
 from sleeper.datafiles.merge.plan import MergeInput, MergeRequest, merge
 from sleeper.datafiles.merge.sort import UnsortedRows
 from sleeper.datafiles.sources.files import RowChecker, find_source_files
@@ -25,7 +26,6 @@ from sleeper.datafiles.verification import ExpectedFile, verify_file
 from sleeper.errors import DataError, InvalidRequestError, UnavailableError
 from sleeper.jobs.process import is_alive, this_process
 from sleeper.query.sql.text import planning_errors
-from sleeper.splitting.key_samples import sample_keys
 from sleeper.user_code.loading import BUILT_IN_CODE
 from tests.tables.data_table import LONG_SCHEMA, DataTable
 from tests.wheels import make_wheel

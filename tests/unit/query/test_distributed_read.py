@@ -1,6 +1,7 @@
 """Reads in parts: their rows are those of the query, whatever other writers do meanwhile."""
 
 import pickle
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -9,18 +10,24 @@ import pytest
 from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.datafiles.write.partitioned import FileStrategy
 from sleeper.errors import InvalidRequestError, StateMovedOnError
-from sleeper.query.distributed import hold
-from sleeper.query.distributed.hold import HoldRenewal
-from sleeper.query.distributed.plan import Part
+from sleeper.processing.model import Aggregation, AggregationOp, Processing
+from sleeper.query import hold
+from sleeper.query.distributed import plan as plan_module
+from sleeper.query.distributed import read as read_module
+from sleeper.query.distributed.plan import Part, divide_leaves
 from sleeper.query.distributed.read import Read, plan_read, read_part
 from sleeper.query.engine import QueryEngine, QuerySettings, QueryTable
+from sleeper.query.hold import HoldRenewal
 from sleeper.query.request import Query, make_key_regions, make_range_region
-from sleeper.query.run import run_query
+from sleeper.query.run import plan_table_query, run_query
+from sleeper.schema.model import Field, PrimitiveType, Schema
 from sleeper.statestore.transactions.holds import CreateHold
 from tests.tables.data_table import LONG_SCHEMA, DataTable
 
 BY_LEAF = FileStrategy.ONE_FILE_PER_LEAF
 EVERYTHING = Query()
+LONG = Field("key", PrimitiveType.LONG)
+TWO = Schema((LONG, Field("b", PrimitiveType.LONG)), (), (Field("v", PrimitiveType.STRING),))
 HOLD_SECONDS = 3600
 
 
@@ -77,6 +84,57 @@ def test_each_leaf_is_a_part_and_small_leaves_are_grouped(split: DataTable) -> N
 def test_a_shared_file_counts_in_equal_shares(split: DataTable) -> None:
     total = sum(file.bytes for file in split.files())
     assert len(planned(split, part_bytes=total)[1]) == 1
+
+
+@pytest.fixture
+def divides_small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_module, "_DIVIDED_BYTES_MIN", 1)
+
+
+@pytest.mark.usefixtures("divides_small_leaves")
+@pytest.mark.parametrize("regions", [None, [(50, 350)], [(0, 10), (20, 130), (399, 500)]])
+def test_a_large_leaf_is_divided_and_every_row_read_once(
+    split: DataTable, regions: list[tuple[int, int]] | None
+) -> None:
+    ranges = None if regions is None else [make_range_region(LONG_SCHEMA, *r) for r in regions]
+    query = Query(None if ranges is None else tuple(ranges))
+    whole = run_query(query, QueryTable("t", split.store, split.root), engine_of(split))
+    expected = [tuple(row.values()) for row in whole.read_all().to_pylist()]
+    _, parts = planned(split, query, 500)
+    by_leaf = Counter(leaf.leaf_ids for part in parts for leaf in part.leaves)
+    assert max(by_leaf.values()) > 1
+    assert all_rows(split, query, 500) == expected
+
+
+@pytest.mark.usefixtures("divides_small_leaves")
+def test_rows_of_one_key_are_aggregated_in_one_part(make_table: Callable[..., DataTable]) -> None:
+    table = make_table(processing=Processing(aggregations=(Aggregation(AggregationOp.MAX, "v"),)))
+    for _ in range(3):
+        table.ingest([key // 10 for key in range(200)])
+    assert len(planned(table, part_bytes=500)[1]) > 1
+    assert [row[0] for row in all_rows(table, part_bytes=500)] == list(range(20))
+
+
+@pytest.mark.usefixtures("divides_small_leaves")
+def test_a_leaf_of_one_first_value_is_divided_on_the_second_field(
+    make_table: Callable[..., DataTable],
+) -> None:
+    table = make_table(schema=TWO)
+    table.ingest([(7, b) for b in range(1000)])
+    assert len(planned(table, part_bytes=2000)[1]) > 1
+    assert all_rows(table, part_bytes=2000) == table.rows()
+
+
+def test_a_lookup_of_many_keys_reads_no_sketches(
+    split: DataTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_module, "_REGIONS_MAX", 10)
+    query = Query(make_key_regions(LONG_SCHEMA, [(key,) for key in range(0, 100, 2)]))
+    plan = plan_table_query(query, QueryTable("t", split.store, split.root))
+    for file in plan.files:
+        (split.root.folder / (file.path + ".sketches")).unlink()
+        (split.root.folder / file.path).unlink()
+    assert divide_leaves(plan, split.root, 50, 1) == list(plan.leaves)
 
 
 def test_only_leaves_that_overlap_the_regions_are_read(split: DataTable) -> None:

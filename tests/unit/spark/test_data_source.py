@@ -18,6 +18,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError, StateMovedOnError
 from sleeper.garbage_collection.service import finish_deletions
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.status import JobState
+from sleeper.query.distributed import read as distributed_read
 from sleeper.spark.data_source import SleeperDataSource
 
 SCHEMA = {
@@ -110,6 +111,16 @@ def test_each_leaf_in_the_ranges_is_a_partition(instance: sleeper.Instance) -> N
     assert len(made.partitions()) == 2
     keys = pa.Table.from_batches(read(made, made.partitions())).column("k")
     assert keys.to_pylist() == [*range(5, 12)]
+
+
+def test_a_large_leaf_is_divided_into_partitions(
+    instance: sleeper.Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed_read, "_DIVIDED_BYTES_MIN", 1)
+    made, _ = reader(instance, partitionBytes="500")
+    assert len(made.partitions()) > 3
+    keys = pa.Table.from_batches(read(made, made.partitions())).column("k")
+    assert keys.to_pylist() == [*range(30)]
 
 
 def test_an_empty_list_of_keys_reads_no_rows(instance: sleeper.Instance) -> None:

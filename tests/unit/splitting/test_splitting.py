@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from sleeper.datafiles.leaf_keys import FileKeys, estimate_leaf, sample_keys, split_points
 from sleeper.errors import DataError, StateMovedOnError
 from sleeper.partitions.partition import ROOT_PARTITION_ID as ROOT
 from sleeper.partitions.partition import PartitionId
 from sleeper.partitions.region import whole_region
 from sleeper.schema.model import Field, PrimitiveType, Schema
-from sleeper.splitting.estimate import FileKeys, estimate_leaf, split_points
 from sleeper.splitting.find import find_partitions_to_split
-from sleeper.splitting.key_samples import sample_keys
 from sleeper.splitting.run import SplitResult, SplitStatus
 from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
 from tests.tables.data_table import DataTable

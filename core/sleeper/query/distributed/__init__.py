@@ -1,1 +1,1 @@
-"""Reads at one version that several processes execute: parts, holds, change feeds."""
+"""Reads at one version that several processes execute: plans, parts, change feeds."""

@@ -1,21 +1,32 @@
-"""Divides a planned read into parts: leaves, or groups of adjacent small leaves."""
+"""Divides a planned read into parts: groups of adjacent small leaves, and parts of large ones."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import ceil
 from typing import TypeVar
 
+from sleeper.datafiles.leaf_keys import LeafKeys, split_points
 from sleeper.partitions.partition import Partition
-from sleeper.partitions.region import Range, Region
-from sleeper.query.plan import LeafPlan, plan_leaves
+from sleeper.partitions.region import Range, Region, hull
+from sleeper.query.plan import FileScan, LeafPlan, QueryPlan, plan_leaves
 from sleeper.query.request import Query
+from sleeper.query.table_plan import bounds_region
 from sleeper.schema.json import schema_from_json
+from sleeper.schema.model import KeyValue, Schema
 from sleeper.statestore.store import StateStore
+from sleeper.storage.location import DataRoot
 
 T = TypeVar("T")
 
 # Bounds the memory for plans of a table with many leaves.
 _LEAVES_PER_PLAN = 500
+_PARTS_PER_LEAF_MAX = 256
+# Bounds the time to read sketches. A read of more leaves runs in parallel without division.
+_DIVIDED_LEAVES_MAX = 256
+_LEAVES_AT_ONCE = 8
+_REGIONS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +38,94 @@ class Part:
 
 def parts_of_leaves(leaves: Sequence[LeafPlan], bytes_max: int) -> list[Part]:
     """Returns the leaves as parts of at most `bytes_max`; a larger leaf is a part of its own."""
-    # A file that several leaves share counts in equal shares.
+    return [Part(tuple(group)) for group in group_small(leaves, _sizer(leaves), bytes_max)]
+
+
+def _sizer(leaves: Sequence[LeafPlan]) -> Callable[[LeafPlan], float]:
+    """Returns a function for a leaf's bytes. Files count in equal shares for their leaves."""
     sharing = Counter(scan.file.path for leaf in leaves for scan in leaf.scans)
+    return lambda leaf: sum(scan.file.bytes / sharing[scan.file.path] for scan in leaf.scans)
 
-    def size(leaf: LeafPlan) -> float:
-        return sum(scan.file.bytes / sharing[scan.file.path] for scan in leaf.scans)
 
-    return [Part(tuple(group)) for group in group_small(leaves, size, bytes_max)]
+def divide_leaves(
+    plan: QueryPlan, root: DataRoot, files_max: int, bytes_max: int
+) -> list[LeafPlan]:
+    """Returns the plan's leaves, of which those larger than `bytes_max` are divided.
+
+    The sketches of a leaf's `files_max` largest files are read. StateMovedOnError if a file is
+    gone.
+    """
+    size = _sizer(plan.leaves)
+    large = [leaf for leaf in plan.leaves if size(leaf) > bytes_max and not _is_lookup(leaf)]
+    divided = sorted(large, key=size, reverse=True)[:_DIVIDED_LEAVES_MAX]
+
+    def divide(leaf: LeafPlan) -> list[LeafPlan]:
+        rows = [r for scan in leaf.scans for r in _regions(plan.schema, scan)]
+        files = [scan.file for scan in leaf.scans]
+        regions = divide_region(
+            LeafKeys(plan.schema, hull(rows), files, files_max, root), bytes_max
+        )
+        return [part for region in regions if (part := _cut_leaf(leaf, region)).scans]
+
+    with ThreadPoolExecutor(_LEAVES_AT_ONCE, "divide-leaves") as threads:
+        parts = {
+            id(leaf): part for leaf, part in zip(divided, threads.map(divide, divided), strict=True)
+        }
+    return [part for leaf in plan.leaves for part in parts.get(id(leaf), [leaf])]
+
+
+def _is_lookup(leaf: LeafPlan) -> bool:
+    """Returns whether the leaf is read at so many regions that little of each file is read."""
+    return any(len(scan.regions or ()) > _REGIONS_MAX for scan in leaf.scans)
+
+
+def _regions(schema: Schema, scan: FileScan) -> tuple[Region, ...]:
+    return (bounds_region(schema, scan.file),) if scan.regions is None else scan.regions
+
+
+def _cut_leaf(leaf: LeafPlan, region: Region) -> LeafPlan:
+    """Returns the plan of the leaf's rows in the region."""
+    scans = []
+    for scan in leaf.scans:
+        file = scan.file
+        bounds = file.smallest_key, file.largest_key
+        if scan.regions is None and region.contains_bounds(*bounds):
+            scans.append(scan)
+            continue
+        cuts = (region.intersect(each) for each in scan.regions or (region,))
+        regions = tuple(cut for cut in cuts if cut is not None and cut.overlaps_bounds(*bounds))
+        if regions:
+            scans.append(FileScan(file, regions))
+    return LeafPlan(leaf.leaf_ids, tuple(scans))
+
+
+def divide_region(keys: LeafKeys, bytes_max: int) -> list[Region]:
+    """Divides the keys' region at quantiles, into parts with about `bytes_max` of files each.
+
+    Rows of one row key stay together, so filters and aggregations give the same rows as for the
+    whole region.
+    """
+    size = sum(file.bytes for file in keys.files)
+    rows = max(sum(file.rows for file in keys.files), 1)
+    if size <= bytes_max:
+        return [keys.region]
+    for dimension, within in enumerate(keys.region.ranges):
+        estimate = keys.estimate(dimension)
+        # Files with rows outside the region count by their rows inside.
+        share = min(estimate.rows / rows, 1.0)
+        parts = min(ceil(size * share / bytes_max), _PARTS_PER_LEAF_MAX)
+        points = split_points(estimate, within, dimension, parts) if parts > 1 else []
+        if points:
+            return list(_cut(keys.region, dimension, points))
+    return [keys.region]
+
+
+def _cut(region: Region, dimension: int, points: Sequence[KeyValue]) -> Iterator[Region]:
+    within = region.ranges[dimension]
+    for low, high in zip([within.min, *points], [*points, within.max], strict=True):
+        ranges = list(region.ranges)
+        ranges[dimension] = Range(low, high)
+        yield Region(tuple(ranges))
 
 
 def group_small(
@@ -68,8 +160,8 @@ def leaves_with_files(
         leaves = state.partitions.leaves_overlapping(regions)
     for first in range(start, len(leaves), _LEAVES_PER_PLAN):
         page = leaves[first : first + _LEAVES_PER_PLAN]
-        hull = _hull(page)
-        cut = (region.intersect(hull) for region in regions)
+        within = hull([leaf.region for leaf in page])
+        cut = (region.intersect(within) for region in regions)
         query = Query(tuple(region for region in cut if region is not None))
         with store.reading(version) as state:
             cuts = plan_leaves(query, schema_from_json(state.schema_json), state)
@@ -77,13 +169,3 @@ def leaves_with_files(
         for position, leaf in enumerate(page, first):
             if leaf.id in with_files:
                 yield position, leaf
-
-
-def _hull(leaves: Sequence[Partition]) -> Region:
-    """Returns the smallest region that contains all the leaves."""
-    ranges = []
-    for of_field in zip(*(leaf.region.ranges for leaf in leaves), strict=True):
-        ends = [within.max for within in of_field if within.max is not None]
-        lowest = min(of_field, key=lambda within: within.min)
-        ranges.append(Range(lowest.min, max(ends) if len(ends) == len(of_field) else None))
-    return Region(tuple(ranges))

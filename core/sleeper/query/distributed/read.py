@@ -14,13 +14,14 @@ import pyarrow as pa
 from sleeper.datafiles.merge.bound_iterator import TableIterators
 from sleeper.errors import StateMovedOnError
 from sleeper.instance import Instance, OpenTable
-from sleeper.query.distributed.hold import (
+from sleeper.properties.instance import SPLITTING_FILES_MAX
+from sleeper.query.distributed.plan import Part, divide_leaves, parts_of_leaves
+from sleeper.query.engine import QueryEngine, QueryTable
+from sleeper.query.hold import (
     HoldRenewal,
     SharedHold,
     take_shared_hold,
 )
-from sleeper.query.distributed.plan import Part, parts_of_leaves
-from sleeper.query.engine import QueryEngine, QueryTable
 from sleeper.query.interruption import TimeLimit
 from sleeper.query.plan import QueryPlan
 from sleeper.query.request import Query
@@ -36,6 +37,9 @@ from sleeper.query.service import make_query_table, table_iterators
 from sleeper.retries import retry
 from sleeper.storage.location import DataRoot
 from sleeper.tables import TableRef
+
+# Each part of a leaf opens all of its files, so smaller parts cost more than they gain.
+_DIVIDED_BYTES_MIN = 8 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,8 @@ def plan_table_read(
 ) -> tuple[TableRead, list[Part]]:
     """Plans the query at its version, or at the newest version, and holds it for the owner."""
     engine = table.instance.queries.engine()
-    read, parts = plan_read(query, make_query_table(table), engine, owner, part_bytes)
+    files_max = table.instance.properties().get(SPLITTING_FILES_MAX)
+    read, parts = plan_read(query, make_query_table(table), engine, owner, part_bytes, files_max)
     return TableRead(table.ref, read), parts
 
 
@@ -93,10 +98,16 @@ def read_table_part(instance: Instance, read: TableRead, part: Part) -> Iterator
 
 
 def plan_read(
-    query: Query, table: QueryTable, engine: QueryEngine, owner: str, part_bytes: int
+    query: Query,
+    table: QueryTable,
+    engine: QueryEngine,
+    owner: str,
+    part_bytes: int,
+    sketched_files_max: int = 50,
 ) -> tuple[Read, list[Part]]:
-    """Plans the query, holds its version, and groups leaves into parts of `part_bytes`.
+    """Plans the query, holds its version, and makes parts of about `part_bytes`.
 
+    Small leaves are grouped; a larger leaf is divided by the sketches of its largest files.
     InvalidRequestError if the query does not fit the schema, or its version cannot be read.
     """
 
@@ -110,7 +121,9 @@ def plan_read(
             seconds = engine.settings.hold_seconds
             hold = take_shared_hold(table.store, plan.version, seconds, engine.clock, owner)
         read = Read(query, replace(plan, leaves=()), now_ms, hold)
-        return read, parts_of_leaves(plan.leaves, part_bytes)
+        bytes_max = max(part_bytes, _DIVIDED_BYTES_MIN)
+        leaves = divide_leaves(plan, table.root, sketched_files_max, bytes_max)
+        return read, parts_of_leaves(leaves, part_bytes)
 
     return retry(attempt, on=StateMovedOnError, backoff=RESTARTS)
 

@@ -1,21 +1,37 @@
-"""Estimates of the rows and keys of a leaf, from the sketches of its files."""
+"""Estimates of the rows and keys of a leaf, or another region, and the values that divide it.
+
+The keys come from the sketches of the files. If a sidecar is missing, torn or too coarse, they
+are sampled from the file: only row groups whose statistics touch the region are read, at most so
+many of them, evenly spaced, and of these only the key columns.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sleeper.datafiles.sidecars.file_check import verify_end
 from sleeper.datafiles.sidecars.sketches import (
     KeySketch,
     distinct_inside,
     sketches_from_bytes,
     weighted_quantiles,
 )
-from sleeper.errors import DataError, NotFoundError
+from sleeper.datafiles.write.key_facts import KeySampler
+from sleeper.datafiles.write.route import rows_in_region
+from sleeper.errors import DataError, NotFoundError, StateMovedOnError, classify_error
 from sleeper.files import SKETCHES_SUFFIX, DataFile
-from sleeper.partitions.partition import Partition
 from sleeper.partitions.region import Range, Region
 from sleeper.schema.model import KeyValue, Schema, precedes
+from sleeper.storage.location import DataRoot
+
+logger = logging.getLogger(__name__)
+
+_ROW_GROUPS_MAX = 64
+_BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,32 +107,27 @@ def _is_inside(file: DataFile, region: Region) -> bool:
     return region.contains_bounds(file.smallest_key, file.largest_key)
 
 
-logger = logging.getLogger(__name__)
-ReadObject = Callable[[str], bytes]
-"""The content of an object, or NotFoundError."""
-SampleKeys = Callable[[Schema, DataFile, Region], FileKeys]
-"""Returns the keys of the file's rows in the region, read from the file."""
-
-
 class LeafKeys:
-    """The keys of the largest files of a leaf.
+    """The keys of the `files_max` largest files of a leaf, or of another region.
 
-    Sidecars and files are read once, on first use.
+    Sidecars and files are read once, on first use. `read` returns the content of an object, or
+    raises NotFoundError; a caller with a cache passes its own.
     """
 
     def __init__(
         self,
         schema: Schema,
-        leaf: Partition,
+        region: Region,
         files: Sequence[DataFile],
         files_max: int,
-        read: ReadObject,
-        sample: SampleKeys,
+        root: DataRoot,
+        read: Callable[[str], bytes] | None = None,
     ) -> None:
-        by_size = sorted(files, key=lambda f: (-f.rows, f.path))
-        self._looked_at, self._others = by_size[:files_max], by_size[files_max:]
-        self._schema, self._leaf = schema, leaf
-        self._read, self._sample = read, sample
+        self.region = region
+        self.files = sorted(files, key=lambda f: (-f.rows, f.path))
+        self._looked_at, self._others = self.files[:files_max], self.files[files_max:]
+        self._schema = schema
+        self._root, self._read = root, read or root.read
         self._sketches: dict[str, Sequence[KeySketch] | None] = {}
         self._samples: dict[str, FileKeys] = {}
         self._is_warned = False
@@ -124,22 +135,22 @@ class LeafKeys:
     def estimate(self, dimension: int) -> LeafEstimate:
         """Returns the estimate for the dimension, by sketches where they apply, else by samples."""
         seen = [(file, self._keys(file, dimension)) for file in self._looked_at]
-        return estimate_leaf(self._leaf.region, seen, self._others)
+        return estimate_leaf(self.region, seen, self._others)
 
     def sampled(self) -> LeafEstimate:
         """Returns the estimate by samples of the files, without sketches."""
         seen = [(file, self._sampled(file)) for file in self._looked_at]
-        return estimate_leaf(self._leaf.region, seen, self._others)
+        return estimate_leaf(self.region, seen, self._others)
 
     def _keys(self, file: DataFile, dimension: int) -> FileKeys:
         sketches = self._sketches_of(file)
-        if sketches is None or not _tells(file, self._leaf.region, dimension):
+        if sketches is None or not _tells(file, self.region, dimension):
             return self._sampled(file)
-        return keys_of_sketches(file, self._leaf.region, sketches)
+        return keys_of_sketches(file, self.region, sketches)
 
     def _sampled(self, file: DataFile) -> FileKeys:
         if file.path not in self._samples:
-            self._samples[file.path] = self._sample(self._schema, file, self._leaf.region)
+            self._samples[file.path] = sample_keys(self._root, self._schema, file, self.region)
         return self._samples[file.path]
 
     def _sketches_of(self, file: DataFile) -> Sequence[KeySketch] | None:
@@ -149,19 +160,12 @@ class LeafKeys:
                 found = sketches_from_bytes(self._schema, self._read(path), path)
             except (NotFoundError, DataError) as error:
                 self._sketches[file.path] = None
-                self._warn(error)
+                if not self._is_warned:
+                    self._is_warned = True
+                    logger.warning("sampling keys from files, because a sidecar failed: %s", error)
             else:
                 self._sketches[file.path] = found
         return self._sketches[file.path]
-
-    def _warn(self, error: Exception) -> None:
-        if not self._is_warned:
-            self._is_warned = True
-            logger.warning(
-                "keys are sampled from the files where sidecars fail: %s",
-                error,
-                extra={"partition": self._leaf.id},
-            )
 
 
 def _tells(file: DataFile, region: Region, dimension: int) -> bool:
@@ -171,3 +175,78 @@ def _tells(file: DataFile, region: Region, dimension: int) -> bool:
     """
     bounds = zip(region.ranges, file.smallest_key, file.largest_key, strict=True)
     return all(r.contains_values(a, b) for i, (r, a, b) in enumerate(bounds) if i != dimension)
+
+
+def sample_keys(root: DataRoot, schema: Schema, file: DataFile, region: Region) -> FileKeys:
+    """Samples the keys of the file's rows in the region. `rows` is exact if all are read.
+
+    DataError if the file cannot be read, StateMovedOnError if it is gone.
+    """
+    sampler = KeySampler(schema)
+    try:
+        verify_end(root, file.path)
+        with (
+            root.open(file.path, file.bytes) as content,
+            pq.ParquetFile(content, page_checksum_verification=True, pre_buffer=False) as parquet,
+        ):
+            groups = _row_groups_touching(parquet.metadata, region)
+            read = _evenly_spaced(groups)
+            rows = _sample(parquet, read, schema, region, sampler)
+        points = tuple(tuple(_in_order(values)) for values in sampler.samples())
+    except FileNotFoundError as error:
+        raise StateMovedOnError(f"data file {file.path} is gone") from error
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+        raise classify_error(
+            error, f"data file {file.path} cannot be read: {error}", DataError
+        ) from error
+    scale = len(groups) / len(read) if read else 0.0
+    return FileKeys(rows * scale, points)
+
+
+def _in_order(values: list[KeyValue]) -> list[KeyValue]:
+    return sorted(values)
+
+
+def _sample(
+    parquet: pq.ParquetFile,
+    groups: Sequence[int],
+    schema: Schema,
+    region: Region,
+    sampler: KeySampler,
+) -> int:
+    rows = 0
+    names = [f.name for f in schema.row_keys]
+    for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=list(groups), columns=names):
+        # The columns of the file may be in another order.
+        keys = pa.RecordBatch.from_arrays([batch.column(n) for n in names], names)
+        inside = rows_in_region(keys, names, region)
+        rows += inside.num_rows
+        if inside.num_rows:
+            sampler.add(inside)
+    return rows
+
+
+def _row_groups_touching(metadata: pq.FileMetaData, region: Region) -> list[int]:
+    """Returns the row groups that may have rows of the region."""
+    groups = range(metadata.num_row_groups)
+    return [g for g in groups if _touches(metadata.row_group(g), region)]
+
+
+def _touches(group: pq.RowGroupMetaData, region: Region) -> bool:
+    # The row key fields are a file's first columns.
+    for place, within in enumerate(region.ranges):
+        found = group.column(place).statistics
+        if (
+            found is not None
+            and found.has_min_max
+            and type(found.min) is type(within.min)
+            and not within.overlaps_values(found.min, found.max)
+        ):
+            return False
+    return True
+
+
+def _evenly_spaced(groups: Sequence[int]) -> list[int]:
+    if len(groups) <= _ROW_GROUPS_MAX:
+        return list(groups)
+    return [groups[i * len(groups) // _ROW_GROUPS_MAX] for i in range(_ROW_GROUPS_MAX)]
