@@ -14,7 +14,7 @@ class GreatestOf:
         self, schema: pa.Schema, row_key: Sequence[str], sort_key: Sequence[str], config: str
     ) -> None:
         if config not in schema.names:
-            raise ValueError(f"config {config!r} is no field; there are {', '.join(schema.names)}")
+            raise ValueError(f"config {config!r} is not a field of {', '.join(schema.names)}")
         self._field = config
         self._keys = [*row_key, *sort_key]
 
@@ -25,7 +25,7 @@ class GreatestOf:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            # Rows of equal keys are together in a batch: number these groups.
+            # Rows with equal keys are adjacent within a batch: number these groups.
             is_first = np.zeros(batch.num_rows, bool)
             is_first[:1] = True
             for name in self._keys:
@@ -33,7 +33,7 @@ class GreatestOf:
                 differs = pc.not_equal(key.slice(1), key.slice(0, len(key) - 1))
                 is_first[1:] |= differs.to_numpy(zero_copy_only=False)
             group = np.cumsum(is_first)
-            # By group, then by value: the last of each group is the one. Nulls come first.
+            # Sort by group and value, nulls first, and take the last row of each group.
             by_value = pa.table({"group": group, "value": batch.column(self._field)})
             order = pc.sort_indices(
                 by_value,
