@@ -4,9 +4,8 @@ import aws_cdk as cdk
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from sleeper.properties.deployed import INGEST_BATCHER
+from sleeper.properties.deployed import INGEST_BATCHER, WAITING
 from sleeper.properties.deployment import BATCHER_PERIOD_MINUTES, LAMBDA_TIMEOUT_SECONDS
-from sleeper.properties.dynamo_tables import WAITING
 from stacks.constructs.dynamo_table import make_table
 from stacks.constructs.function import FunctionCode, Size, make_function
 from stacks.constructs.job_queue import JobQueue, feed, make_job_queue, visibility_for

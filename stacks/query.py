@@ -13,9 +13,9 @@ from sleeper.properties.deployed import (
     QUERY_RESULTS_QUEUE_ARN,
     QUERY_RESULTS_QUEUE_URL,
     QUERY_TRACKER,
+    RECENT,
 )
 from sleeper.properties.deployment import QUERY_MEMORY_MB, QUERY_TIMEOUT_SECONDS
-from sleeper.properties.dynamo_tables import RECENT
 from sleeper.properties.instance import QUERY_RESULTS_DAYS, QUEUE_RECEIVES_MAX
 from stacks.constructs.acknowledged import acknowledge
 from stacks.constructs.bucket import make_bucket

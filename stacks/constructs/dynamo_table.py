@@ -4,12 +4,10 @@ import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
 from constructs import Construct
 
-from sleeper.properties.deployed import DeployedTable
-from sleeper.properties.dynamo_tables import DYNAMO_TABLES, TIME_TO_LIVE, DynamoTable, Key
+from sleeper.properties.deployed import TIME_TO_LIVE, DeployedTable, Key
 from stacks.constructs.acknowledged import acknowledge
 from stacks.deployment import Deployment
 
-_KEYED = {table.property: table for table in DYNAMO_TABLES}
 _TYPES = {"S": dynamodb.AttributeType.STRING, "N": dynamodb.AttributeType.NUMBER}
 
 
@@ -18,32 +16,30 @@ def make_table(
     construct_id: str,
     deployment: Deployment,
     table: DeployedTable,
-    keyed: DynamoTable | None = None,
 ) -> dynamodb.Table:
     """Returns a table that is billed per request, with the keys that its adapter declares."""
-    keyed = keyed or _KEYED[table.place]
     made = dynamodb.Table(
         scope,
         construct_id,
         table_name=deployment.table_name(table),
-        partition_key=_hash(keyed.key),
-        sort_key=_range(keyed.key),
+        partition_key=_hash(table.key),
+        sort_key=_range(table.key),
         billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
         encryption=dynamodb.TableEncryption.DEFAULT,
         point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
             point_in_time_recovery_enabled=table.lasting
         ),
-        time_to_live_attribute=TIME_TO_LIVE if keyed.expires else None,
+        time_to_live_attribute=TIME_TO_LIVE if table.expires else None,
         removal_policy=(deployment.removal_policy if table.lasting else cdk.RemovalPolicy.DESTROY),
     )
-    if keyed.index is not None:
+    if table.index is not None:
         made.add_global_secondary_index(
-            index_name=keyed.index.name,
-            partition_key=_hash(keyed.index.key),
-            sort_key=_range(keyed.index.key),
+            index_name=table.index.name,
+            partition_key=_hash(table.index.key),
+            sort_key=_range(table.index.key),
             projection_type=(
                 dynamodb.ProjectionType.ALL
-                if keyed.index.holds_all
+                if table.index.holds_all
                 else dynamodb.ProjectionType.KEYS_ONLY
             ),
         )

@@ -18,6 +18,7 @@ from sleeper.properties.deployed import (
     JOB_TRACKER,
     QUERY_RESULTS,
     QUERY_TRACKER,
+    RECENT,
     TABLE_DATA,
     TABLE_INDEX_BY_ID,
     TABLE_INDEX_BY_NAME,
@@ -28,8 +29,8 @@ from sleeper.properties.deployed import (
     DeployedBucket,
     DeployedQueue,
     DeployedTable,
+    Index,
 )
-from sleeper.properties.dynamo_tables import RECENT, Index
 from sleeper.properties.instance import INGEST_SOURCE_BUCKETS
 from stacks.deployment import Deployment, queue_named
 

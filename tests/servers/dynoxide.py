@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sleeper.properties.declaration import Property
-from sleeper.properties.dynamo_tables import DYNAMO_TABLES, TIME_TO_LIVE, DynamoTable, Key
+from sleeper.properties.deployed import DEPLOYED_TABLES, TIME_TO_LIVE, DeployedTable, Key
 from tests.servers.process import free_ports, running
 
 PROGRAM = Path(__file__).parents[2] / "node_modules/@dynoxide/linux-x64/dynoxide"
@@ -83,11 +83,11 @@ def dynamo_client(url: str) -> Any:
 
 def make_tables(client: Any, suffix: str) -> dict[str, str]:
     """Makes every DynamoDB table that an instance has; their names by the property's name."""
-    return {t.property.name: _make_table(client, t, suffix) for t in DYNAMO_TABLES}
+    return {t.place.name: _make_table(client, t, suffix) for t in DEPLOYED_TABLES}
 
 
-def _make_table(client: Any, table: DynamoTable, suffix: str) -> str:
-    name = f"{table.property.name}-{suffix}"
+def _make_table(client: Any, table: DeployedTable, suffix: str) -> str:
+    name = f"{table.place.name}-{suffix}"
     keys = [table.key] + ([table.index.key] if table.index else [])
     types = {k.hash: "S" for k in keys} | {k.range: k.range_type for k in keys if k.range}
     indexes = {}

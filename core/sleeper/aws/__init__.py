@@ -4,5 +4,5 @@ Only this package imports boto3. Each adapter gets its client and raises only `s
 
 Rules for DynamoDB: an atomic change is one conditional transaction, so that it can be repeated
 after a lost response; reads that decide something are consistent; and no request reads more items
-than it returns. `properties.dynamo_tables` lists the tables' keys.
+than it returns. `properties.deployed` lists the tables' keys.
 """

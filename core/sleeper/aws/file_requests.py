@@ -12,7 +12,7 @@ from sleeper.aws.dynamo import DynamoItems, Item
 from sleeper.aws.errors import RefusedError
 from sleeper.errors import ConflictError
 from sleeper.jobs.file_requests import FILES_PER_JOB_MAX, FileRequest
-from sleeper.properties.dynamo_tables import TIME_TO_LIVE, WAITING
+from sleeper.properties.deployed import TIME_TO_LIVE, WAITING
 from sleeper.tables import TableId
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from sleeper.jobs.query_tracker import (
     state_of_query,
     too_many_rows,
 )
-from sleeper.properties.dynamo_tables import RECENT, TIME_TO_LIVE
+from sleeper.properties.deployed import RECENT, TIME_TO_LIVE
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -21,7 +21,7 @@ from sleeper.errors import NotFoundError
 from sleeper.jobs.event import JobEvent, JobKind, JobStep, TaskEvent, TaskStep
 from sleeper.jobs.status import JobStatus, TaskStatus, fold_jobs, fold_tasks
 from sleeper.jobs.tracker import RECENT_JOBS
-from sleeper.properties.dynamo_tables import RECENT, TIME_TO_LIVE
+from sleeper.properties.deployed import RECENT, TIME_TO_LIVE
 from sleeper.tables import TableId
 
 if TYPE_CHECKING:

@@ -3,13 +3,11 @@
 
 This is the only list of the instance's queues, tables, buckets, rules and clusters. Stacks create
 each resource under its name here and record its address, which `sleeper.aws.instance` reads.
-docs/formats.md, "Names and places", lists the names that clients read, and
-`sleeper.properties.dynamo_tables` declares the keys of the DynamoDB tables.
+docs/formats.md, "Names and places", lists the names that clients read.
 """
 
 from dataclasses import dataclass
 
-from sleeper.properties import deployed
 from sleeper.properties.declaration import Group, Property, SetBy
 from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import STRING_LIST, optional, text
@@ -145,15 +143,40 @@ class DeployedBucket:
     place: Property[str | None]
 
 
+TIME_TO_LIVE = "expiryDate"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The attributes of a key: `S` text or `N` number."""
+
+    hash: str
+    range: str | None = None
+    range_type: str = "S"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A global secondary index, by default of keys only."""
+
+    name: str
+    key: Key
+    holds_all: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class DeployedTable:
     """A DynamoDB table. `name` is the part after the instance's prefix.
 
-    `lasting` tables cannot be recreated from the log, so they have continuous backups.
+    Items of one that `expires` have an `expiryDate`. `lasting` tables cannot be recreated from the
+    log, so they have continuous backups.
     """
 
     name: str
     place: Property[str | None]
+    key: Key
+    index: Index | None = None
+    expires: bool = False
     lasting: bool = False
 
 
@@ -161,19 +184,36 @@ UPLOADS_PREFIX = "for_ingest/"
 """Keys of files in the data bucket that clients upload there before they name them in a job."""
 
 # fmt: off
-CONFIG = DeployedBucket("config", deployed.CONFIG_BUCKET)
-TABLE_DATA = DeployedBucket("table-data", deployed.DATA_BUCKET)
-QUERY_RESULTS = DeployedBucket("query-results", deployed.QUERY_RESULTS_BUCKET)
-BULK_IMPORT = DeployedBucket("bulk-import", deployed.BULK_IMPORT_BUCKET)
-ATHENA_SPILL = DeployedBucket("athena-spill", deployed.ATHENA_SPILL_BUCKET)
-BULK_EXPORT_RESULTS = DeployedBucket("bulk-export-results", deployed.BULK_EXPORT_BUCKET)
+CONFIG = DeployedBucket("config", CONFIG_BUCKET)
+TABLE_DATA = DeployedBucket("table-data", DATA_BUCKET)
+QUERY_RESULTS = DeployedBucket("query-results", QUERY_RESULTS_BUCKET)
+BULK_IMPORT = DeployedBucket("bulk-import", BULK_IMPORT_BUCKET)
+ATHENA_SPILL = DeployedBucket("athena-spill", ATHENA_SPILL_BUCKET)
+BULK_EXPORT_RESULTS = DeployedBucket("bulk-export-results", BULK_EXPORT_BUCKET)
 
-TABLE_INDEX_BY_NAME = DeployedTable("table-index-by-name", deployed.TABLE_NAME_INDEX, lasting=True)
-TABLE_INDEX_BY_ID = DeployedTable("table-index-by-id", deployed.TABLE_ID_INDEX, lasting=True)
-TABLE_INDEX_BY_ONLINE = DeployedTable("table-index-by-online", deployed.TABLE_ONLINE_INDEX, lasting=True)
-TRANSACTION_LOG = DeployedTable("transaction-log", deployed.TRANSACTION_LOG_TABLE, lasting=True)
-JOB_TRACKER = DeployedTable("job-tracker", deployed.JOB_TRACKER_TABLE)
-TASK_TRACKER = DeployedTable("task-tracker", deployed.TASK_TRACKER_TABLE)
-INGEST_BATCHER = DeployedTable("ingest-batcher", deployed.INGEST_BATCHER_TABLE, lasting=True)
-QUERY_TRACKER = DeployedTable("query-tracker", deployed.QUERY_TRACKER_TABLE)
+# By name, by id: by key. By online: tables by name (a range).
+TABLE_INDEX_BY_NAME = DeployedTable("table-index-by-name", TABLE_NAME_INDEX, Key("TableName"), lasting=True)
+TABLE_INDEX_BY_ID = DeployedTable("table-index-by-id", TABLE_ID_INDEX, Key("TableId"), lasting=True)
+TABLE_INDEX_BY_ONLINE = DeployedTable("table-index-by-online", TABLE_ONLINE_INDEX, Key("Online", "TableName"), lasting=True)
+# The head, an entry by number, a cursor: by key. Entries after a number, in order: a range of one table's items.
+TRANSACTION_LOG = DeployedTable("transaction-log", TRANSACTION_LOG_TABLE, Key("tableId", "item"), lasting=True)
+# All events of a job or task: its items. The newest by kind: parallel ranges of the index (see `aws.trackers`).
+RECENT = Index("recent", Key("listing", "at", "N"))
+JOB_TRACKER = DeployedTable("job-tracker", JOB_TRACKER_TABLE, Key("job", "event"), RECENT, expires=True)
+TASK_TRACKER = DeployedTable("task-tracker", TASK_TRACKER_TABLE, Key("task", "event"), RECENT, expires=True)
+# A query or subquery: by key. The newest queries: the index.
+QUERY_TRACKER = DeployedTable("query-tracker", QUERY_TRACKER_TABLE, Key("queryId", "subQueryId"), RECENT, expires=True)
+# A request: by key. The requests of a table that wait: the index.
+WAITING = Index("waiting", Key("waiting", "received", "N"), holds_all=True)
+INGEST_BATCHER = DeployedTable("ingest-batcher", INGEST_BATCHER_TABLE, Key("tableId", "requestId"), WAITING, expires=True, lasting=True)
 # fmt: on
+DEPLOYED_TABLES = (
+    TRANSACTION_LOG,
+    TABLE_INDEX_BY_NAME,
+    TABLE_INDEX_BY_ID,
+    TABLE_INDEX_BY_ONLINE,
+    JOB_TRACKER,
+    TASK_TRACKER,
+    QUERY_TRACKER,
+    INGEST_BATCHER,
+)

@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping
 from sleeper.errors import InvalidRequestError
 
 _SHORT_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_WRITTEN_ESCAPES = {
-    "\\": "\\\\",
-    "\t": "\\t",
-    "\n": "\\n",
-    "\r": "\\r",
-    "\f": "\\f",
-    "=": "\\=",
-    ":": "\\:",
-    "#": "\\#",
-    "!": "\\!",
-}
+_ESCAPE = re.compile(r"\\(?:u(.{0,4})|(.?))", re.DOTALL)
+_KEY = re.compile(r"(?:\\.?|[^\\=: \t\f])*", re.DOTALL)
+_WRITTEN_ESCAPES = str.maketrans(
+    {
+        "\t": "\\t",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\f": "\\f",
+        **{character: f"\\{character}" for character in "\\=:#!"},
+    }
+)
+_NOT_PRINTABLE_ASCII = re.compile(r"[^ -~]")
 _BLANK = " \t\f"
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -28,7 +29,8 @@ def read_properties_text(text: str) -> dict[str, str]:
     """
     values: dict[str, str] = {}
     for number, line in _logical_lines(text):
-        end = _key_end(line)
+        found = _KEY.match(line)
+        end = found.end() if found else 0
         key = _unescape(line[:end], number)
         rest = line[end:].lstrip(_BLANK)
         if rest[:1] in {"=", ":"}:
@@ -40,7 +42,7 @@ def read_properties_text(text: str) -> dict[str, str]:
 def write_properties_text(values: Mapping[str, str]) -> str:
     """Returns a line for each value, ordered by name, without empty values."""
     lines = [
-        f"{_escape(key, spaces='all')}={_escape(value, spaces='first')}\n"
+        f"{_escape_key(key)}={_escape_value(value)}\n"
         for key, value in sorted(values.items())
         if value != ""
     ]
@@ -65,61 +67,38 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield begun, joined
 
 
-def _key_end(line: str) -> int:
-    escaped = False
-    for position, character in enumerate(line):
-        if escaped:
-            escaped = False
-        elif character == "\\":
-            escaped = True
-        elif character in "=:" + _BLANK:
-            return position
-    return len(line)
-
-
 def _unescape(text: str, line_number: int) -> str:
+    def decode(escape: re.Match[str]) -> str:
+        digits, character = escape.groups()
+        if digits is None:
+            return _SHORT_ESCAPES.get(character, character)
+        if not re.fullmatch(r"[0-9A-Fa-f]{4}", digits, re.ASCII):
+            raise InvalidRequestError(
+                f"properties line {line_number}: \\u{digits} is no character: four hexadecimal "
+                "digits are expected"
+            )
+        return chr(int(digits, 16))
+
     if "\\" not in text:
         return text
-    parts: list[str] = []
-    position = 0
-    while position < len(text):
-        character = text[position]
-        if character != "\\" or position + 1 == len(text):
-            parts.append(character if character != "\\" else "")
-            position += 1
-            continue
-        escape = text[position + 1]
-        if escape == "u":
-            parts.append(_unicode_escape(text[position + 2 : position + 6], line_number))
-            position += 6
-        else:
-            parts.append(_SHORT_ESCAPES.get(escape, escape))
-            position += 2
+    decoded = _ESCAPE.sub(decode, text)
     # Java writes a character beyond the basic plane as two escapes, a surrogate pair.
-    return "".join(parts).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return decoded.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _unicode_escape(digits: str, line_number: int) -> str:
-    if not re.fullmatch(r"[0-9A-Fa-f]{4}", digits, re.ASCII):
-        raise InvalidRequestError(
-            f"properties line {line_number}: \\u{digits} is no character: four hexadecimal "
-            "digits are expected"
-        )
-    return chr(int(digits, 16))
+def _escape_key(key: str) -> str:
+    return _escape(key).replace(" ", "\\ ")
 
 
-def _escape(text: str, spaces: str) -> str:
-    escaped = "".join(_escape_character(character) for character in text)
-    if spaces == "all":
-        return escaped.replace(" ", "\\ ")
+def _escape_value(value: str) -> str:
     # A space at the front of a value would be read as part of the separator.
-    return "\\" + escaped if escaped.startswith(" ") else escaped
+    return ("\\" if value.startswith(" ") else "") + _escape(value)
 
 
-def _escape_character(character: str) -> str:
-    if character in _WRITTEN_ESCAPES:
-        return _WRITTEN_ESCAPES[character]
-    if " " <= character <= "~":
-        return character
-    units = character.encode("utf-16-be", "surrogatepass")
+def _escape(text: str) -> str:
+    return _NOT_PRINTABLE_ASCII.sub(_escape_unicode, text.translate(_WRITTEN_ESCAPES))
+
+
+def _escape_unicode(character: re.Match[str]) -> str:
+    units = character[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2))

@@ -5,13 +5,13 @@ from enum import Enum
 from typing import TypeVar
 
 from sleeper.properties.declaration import (
-    INSTANCE_PROPERTIES,
     TABLE_PROPERTIES,
     Group,
     Property,
     Scope,
     SetBy,
 )
+from sleeper.properties.instance import declare
 from sleeper.properties.value_kind import (
     AGGREGATIONS_TEXT,
     CALLERS_JSON,
@@ -75,8 +75,9 @@ def _declare(
     *,
     set_by: SetBy = SetBy.USER,
     required: bool = False,
+    default_from: Property[T] | None = None,
 ) -> Property[T]:
-    """Declares a table property without a default in the instance."""
+    """Declares a table property."""
     return TABLE_PROPERTIES.add(
         Property(
             name=f"sleeper.table.{name}",
@@ -87,53 +88,28 @@ def _declare(
             scope=Scope.TABLE,
             set_by=set_by,
             required=required,
+            default_from=default_from,
         )
     )
 
 
-def _with_default(
+def _inherit(
     name: str, kind: ValueKind[T], default: T | None, group: Group, description: str
 ) -> Property[T]:
     """Declares a table property and the instance property with its default."""
-    of_instance = INSTANCE_PROPERTIES.add(
-        Property(
-            name=f"sleeper.default.table.{name}",
-            kind=kind,
-            default=default,
-            group=group,
-            description=description,
-        )
-    )
-    return TABLE_PROPERTIES.add(
-        Property(
-            name=f"sleeper.table.{name}",
-            kind=kind,
-            default=default,
-            group=group,
-            description=description,
-            scope=Scope.TABLE,
-            default_from=of_instance,
-        )
-    )
+    inherited = declare(f"default.table.{name}", kind, default, group, description)
+    return _declare(name, kind, default, group, description, default_from=inherited)
 
 
-def _of_new_tables(
+def _copy(
     name: str, kind: ValueKind[T], default: T | None, group: Group, description: str
 ) -> tuple[Property[T], Property[T]]:
     """Declares a table property and the instance property that new tables copy.
 
     Later changes of the instance property do not affect existing tables.
     """
-    of_instance = INSTANCE_PROPERTIES.add(
-        Property(
-            name=f"sleeper.default.table.{name}",
-            kind=kind,
-            default=default,
-            group=group,
-            description="Defaults of tables.",
-        )
-    )
-    return _declare(name, kind, default, group, description), of_instance
+    copied = declare(f"default.table.{name}", kind, default, group, "Defaults of tables.")
+    return _declare(name, kind, default, group, description), copied
 
 
 # fmt: off
@@ -141,44 +117,44 @@ NAME = _declare("name", text(200), None, Group.DEFINITION, "The table's name.", 
 TABLE_ID = _declare("id", pattern("[0-9a-f]{8}", "8 lower-case hexadecimal digits"), None, Group.DEFINITION, "The table's id.", set_by=SetBy.SYSTEM, required=True)
 SCHEMA = _declare("schema", SCHEMA_JSON, None, Group.DEFINITION, "The table's fields, as schema JSON. A published copy: the table's log is authoritative.", required=True)
 TYPE = _declare("type", choice(TableType), TableType.TABLE, Group.DEFINITION, "The kind of the table. It cannot change.")
-ONLINE = _with_default("online", FLAG, True, Group.DEFINITION, "Whether the table is split and compacted. `sleeper table online` and `offline` change it.")
-FILTERS, DEFAULT_FILTERS = _of_new_tables("filters", FILTERS_TEXT, (), Group.DEFINITION, "The filters of rows. A published copy: the table's log is authoritative.")
-AGGREGATIONS, DEFAULT_AGGREGATIONS = _of_new_tables("aggregations", AGGREGATIONS_TEXT, (), Group.DEFINITION, "The aggregations of rows with equal keys. A published copy: the table's log is authoritative.")
-ITERATOR_CLASS_NAME, DEFAULT_ITERATOR_CLASS_NAME = _of_new_tables("iterator.class.name", optional(class_name("a registered iterator")), None, Group.DEFINITION, "The iterator that rows pass through after filters and aggregations. A published copy: the table's log is authoritative.")
-ITERATOR_CONFIG, DEFAULT_ITERATOR_CONFIG = _of_new_tables("iterator.config", text(), "", Group.DEFINITION, "The configuration text of the iterator. A published copy: the table's log is authoritative.")
-ITERATOR_GROUP_ROWS_MAX = _with_default("iterator.group.rows.max", whole_number(1), 1_000_000, Group.DEFINITION, "The maximum number of rows with equal row and sort keys in an iterator's batch. More fail the query or compaction.")
-QUERY_CALLERS = _with_default("query.callers", optional(CALLERS_JSON), None, Group.QUERY, "The callers that may query the table by message, HTTP, WebSocket or Athena, and their restrictions, as JSON: an object by caller (`*`: all other callers; `athena`: queries through Athena) with `valueFields`, `iterator` and `config`, each optional. Unset: unrestricted.")
+ONLINE = _inherit("online", FLAG, True, Group.DEFINITION, "Whether the table is split and compacted. `sleeper table online` and `offline` change it.")
+FILTERS, DEFAULT_FILTERS = _copy("filters", FILTERS_TEXT, (), Group.DEFINITION, "The filters of rows. A published copy: the table's log is authoritative.")
+AGGREGATIONS, DEFAULT_AGGREGATIONS = _copy("aggregations", AGGREGATIONS_TEXT, (), Group.DEFINITION, "The aggregations of rows with equal keys. A published copy: the table's log is authoritative.")
+ITERATOR_CLASS_NAME, DEFAULT_ITERATOR_CLASS_NAME = _copy("iterator.class.name", optional(class_name("a registered iterator")), None, Group.DEFINITION, "The iterator that rows pass through after filters and aggregations. A published copy: the table's log is authoritative.")
+ITERATOR_CONFIG, DEFAULT_ITERATOR_CONFIG = _copy("iterator.config", text(), "", Group.DEFINITION, "The configuration text of the iterator. A published copy: the table's log is authoritative.")
+ITERATOR_GROUP_ROWS_MAX = _inherit("iterator.group.rows.max", whole_number(1), 1_000_000, Group.DEFINITION, "The maximum number of rows with equal row and sort keys in an iterator's batch. More fail the query or compaction.")
+QUERY_CALLERS = _inherit("query.callers", optional(CALLERS_JSON), None, Group.QUERY, "The callers that may query the table by message, HTTP, WebSocket or Athena, and their restrictions, as JSON: an object by caller (`*`: all other callers; `athena`: queries through Athena) with `valueFields`, `iterator` and `config`, each optional. Unset: unrestricted.")
 SPLITS_FILE = _declare("splits.file", optional(text(4096)), None, Group.DEFINITION, "A file with the initial split points of the table, one per line.")
 SPLITS_BASE64 = _declare("splits.base64.encoded", FLAG, False, Group.DEFINITION, "Whether split points of strings are base64.")
 
-COMPRESSION_CODEC = _with_default("parquet.compression.codec", choice(CompressionCodec), CompressionCodec.ZSTD, Group.STORAGE, "The compression of data files.")
-ROW_GROUP_ROWS_MAX = _with_default("parquet.rowgroup.rows.max", whole_number(1000), 100_000, Group.STORAGE, "The maximum number of rows in a row group.")
-ROW_GROUP_BYTES = _with_default("parquet.rowgroup.bytes", byte_count(65_536), 1024**2, Group.STORAGE, "The approximate maximum memory of a row group, which has at least 10,000 rows. Smaller row groups reduce the memory of merges; larger ones reduce the number of requests.")
-PAGE_SIZE_BYTES = _with_default("parquet.page.size", byte_count(1024), 131_072, Group.STORAGE, "The maximum size of a data page, in bytes.")
-KEY_FILTER_BITS_PER_ROW = _with_default("key.filter.bits.per.row", whole_number(0, 64), 14, Group.STORAGE, "The bits per distinct row key in the key filter of a data file. More bits avoid more file reads in lookups: with 10 bits a lookup opens 1.3 % of the files without the key, with 14 bits 0.3 %. 0: no filters.")
-KEY_FILTER_BYTES_MAX = _with_default("key.filter.bytes.max", byte_count(1024), 33_554_432, Group.STORAGE, "The maximum size of the key filter of a data file, in bytes. A file has no filter if this leaves less than 3 bits per key.")
+COMPRESSION_CODEC = _inherit("parquet.compression.codec", choice(CompressionCodec), CompressionCodec.ZSTD, Group.STORAGE, "The compression of data files.")
+ROW_GROUP_ROWS_MAX = _inherit("parquet.rowgroup.rows.max", whole_number(1000), 100_000, Group.STORAGE, "The maximum number of rows in a row group.")
+ROW_GROUP_BYTES = _inherit("parquet.rowgroup.bytes", byte_count(65_536), 1024**2, Group.STORAGE, "The approximate maximum memory of a row group, which has at least 10,000 rows. Smaller row groups reduce the memory of merges; larger ones reduce the number of requests.")
+PAGE_SIZE_BYTES = _inherit("parquet.page.size", byte_count(1024), 131_072, Group.STORAGE, "The maximum size of a data page, in bytes.")
+KEY_FILTER_BITS_PER_ROW = _inherit("key.filter.bits.per.row", whole_number(0, 64), 14, Group.STORAGE, "The bits per distinct row key in the key filter of a data file. More bits avoid more file reads in lookups: with 10 bits a lookup opens 1.3 % of the files without the key, with 14 bits 0.3 %. 0: no filters.")
+KEY_FILTER_BYTES_MAX = _inherit("key.filter.bytes.max", byte_count(1024), 33_554_432, Group.STORAGE, "The maximum size of the key filter of a data file, in bytes. A file has no filter if this leaves less than 3 bits per key.")
 
-COLLECTION_DELAY_MINUTES = _with_default("gc.delay.minutes", whole_number(0), 10, Group.COLLECTION, "The delay before a file without references is collected, so that running queries can finish.")
+COLLECTION_DELAY_MINUTES = _inherit("gc.delay.minutes", whole_number(0), 10, Group.COLLECTION, "The delay before a file without references is collected, so that running queries can finish.")
 
-SPLIT_THRESHOLD_ROWS = _with_default("partition.splitting.threshold", whole_number(1, LONG_MAX), 1_000_000_000, Group.SPLITTING, "A leaf partition with more rows than this is split.")
+SPLIT_THRESHOLD_ROWS = _inherit("partition.splitting.threshold", whole_number(1, LONG_MAX), 1_000_000_000, Group.SPLITTING, "A leaf partition with more rows than this is split.")
 
-COMPACTION_STRATEGY = _with_default("compaction.strategy.class", class_name("a registered compaction strategy"), "SizeRatioCompactionStrategy", Group.COMPACTION, "The strategy that selects the files of compaction jobs. SizeRatioCompactionStrategy and BasicCompactionStrategy are built in.")
-COMPACTION_FILES_BATCH_SIZE = _with_default("compaction.files.batch.size", whole_number(2, 10_000), 12, Group.COMPACTION, "The maximum number of files in a compaction job.")
-SIZE_RATIO = _with_default("compaction.strategy.sizeratio.ratio", whole_number(1), 3, Group.COMPACTION, "A file is compacted with smaller files if these together have at least this multiple of its rows.")
-SIZE_RATIO_JOBS_MAX = _with_default("compaction.strategy.sizeratio.max.concurrent.jobs.per.partition", whole_number(1), 2**31 - 1, Group.COMPACTION, "The maximum number of concurrent compaction jobs of a partition.")
-COMPACTION_JOBS_MAX = _with_default("compaction.job.creation.limit", whole_number(1), 100_000, Group.COMPACTION, "The maximum number of concurrent compaction jobs of a table.")
-COMPACTION_COMMIT_ASYNC = _with_default("compaction.job.commit.async", FLAG, True, Group.COMPACTION, "On AWS: whether compaction tasks send their commits to the committer, which batches the commits of several jobs.")
+COMPACTION_STRATEGY = _inherit("compaction.strategy.class", class_name("a registered compaction strategy"), "SizeRatioCompactionStrategy", Group.COMPACTION, "The strategy that selects the files of compaction jobs. SizeRatioCompactionStrategy and BasicCompactionStrategy are built in.")
+COMPACTION_FILES_BATCH_SIZE = _inherit("compaction.files.batch.size", whole_number(2, 10_000), 12, Group.COMPACTION, "The maximum number of files in a compaction job.")
+SIZE_RATIO = _inherit("compaction.strategy.sizeratio.ratio", whole_number(1), 3, Group.COMPACTION, "A file is compacted with smaller files if these together have at least this multiple of its rows.")
+SIZE_RATIO_JOBS_MAX = _inherit("compaction.strategy.sizeratio.max.concurrent.jobs.per.partition", whole_number(1), 2**31 - 1, Group.COMPACTION, "The maximum number of concurrent compaction jobs of a partition.")
+COMPACTION_JOBS_MAX = _inherit("compaction.job.creation.limit", whole_number(1), 100_000, Group.COMPACTION, "The maximum number of concurrent compaction jobs of a table.")
+COMPACTION_COMMIT_ASYNC = _inherit("compaction.job.commit.async", FLAG, True, Group.COMPACTION, "On AWS: whether compaction tasks send their commits to the committer, which batches the commits of several jobs.")
 
-FILE_WRITING_STRATEGY = _with_default("ingest.file.writing.strategy", choice(FileWritingStrategy), FileWritingStrategy.ONE_REFERENCE_PER_LEAF, Group.INGEST, "The layout of ingested rows: one file per leaf, or one file with a reference per leaf.")
-EXTRA_COLUMNS_REFUSED = _with_default("ingest.parquet.extra.columns.refused", FLAG, False, Group.INGEST, "Whether ingest and bulk import reject Parquet files with columns that are not in the schema. Otherwise they ignore these columns, with a warning.")
-INGEST_COMMIT_ASYNC = _with_default("ingest.files.commit.async", FLAG, False, Group.INGEST, "On AWS: whether ingest tasks send their commits to the committer.")
+FILE_WRITING_STRATEGY = _inherit("ingest.file.writing.strategy", choice(FileWritingStrategy), FileWritingStrategy.ONE_REFERENCE_PER_LEAF, Group.INGEST, "The layout of ingested rows: one file per leaf, or one file with a reference per leaf.")
+EXTRA_COLUMNS_REFUSED = _inherit("ingest.parquet.extra.columns.refused", FLAG, False, Group.INGEST, "Whether ingest and bulk import reject Parquet files with columns that are not in the schema. Otherwise they ignore these columns, with a warning.")
+INGEST_COMMIT_ASYNC = _inherit("ingest.files.commit.async", FLAG, False, Group.INGEST, "On AWS: whether ingest tasks send their commits to the committer.")
 
-BATCHER_JOB_SIZE_MIN = _with_default("ingest.batcher.job.min.size", byte_count(0), 1024**3, Group.INGEST_BATCHER, "The minimum total size of the waiting files for a job.")
-BATCHER_JOB_SIZE_MAX = _with_default("ingest.batcher.job.max.size", byte_count(), 5 * 1024**3, Group.INGEST_BATCHER, "The maximum total size of a job's files.")
-BATCHER_JOB_FILES_MIN = _with_default("ingest.batcher.job.min.files", whole_number(0), 1, Group.INGEST_BATCHER, "The minimum number of waiting files for a job.")
-BATCHER_JOB_FILES_MAX = _with_default("ingest.batcher.job.max.files", whole_number(1), 100, Group.INGEST_BATCHER, "The maximum number of files in a job.")
-BATCHER_FILE_AGE_SECONDS = _with_default("ingest.batcher.file.max.age.seconds", whole_number(1), 300, Group.INGEST_BATCHER, "The maximum time that a file waits for a job.")
-BATCHER_QUEUE = _with_default("ingest.batcher.ingest.queue", choice(IngestQueue), IngestQueue.BULK_IMPORT_EMR_SERVERLESS, Group.INGEST_BATCHER, "The queue for the jobs.")
+BATCHER_JOB_SIZE_MIN = _inherit("ingest.batcher.job.min.size", byte_count(0), 1024**3, Group.INGEST_BATCHER, "The minimum total size of the waiting files for a job.")
+BATCHER_JOB_SIZE_MAX = _inherit("ingest.batcher.job.max.size", byte_count(), 5 * 1024**3, Group.INGEST_BATCHER, "The maximum total size of a job's files.")
+BATCHER_JOB_FILES_MIN = _inherit("ingest.batcher.job.min.files", whole_number(0), 1, Group.INGEST_BATCHER, "The minimum number of waiting files for a job.")
+BATCHER_JOB_FILES_MAX = _inherit("ingest.batcher.job.max.files", whole_number(1), 100, Group.INGEST_BATCHER, "The maximum number of files in a job.")
+BATCHER_FILE_AGE_SECONDS = _inherit("ingest.batcher.file.max.age.seconds", whole_number(1), 300, Group.INGEST_BATCHER, "The maximum time that a file waits for a job.")
+BATCHER_QUEUE = _inherit("ingest.batcher.ingest.queue", choice(IngestQueue), IngestQueue.BULK_IMPORT_EMR_SERVERLESS, Group.INGEST_BATCHER, "The queue for the jobs.")
 
-BULK_IMPORT_LEAVES_MIN = _with_default("bulk.import.min.leaf.partitions", whole_number(1), 256, Group.BULK_IMPORT, "The minimum number of leaf partitions for a bulk import, which splits the table first if it has fewer.")
+BULK_IMPORT_LEAVES_MIN = _inherit("bulk.import.min.leaf.partitions", whole_number(1), 256, Group.BULK_IMPORT, "The minimum number of leaf partitions for a bulk import, which splits the table first if it has fewer.")
 # fmt: on
