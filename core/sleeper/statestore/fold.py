@@ -43,19 +43,6 @@ class Fold:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self._ids_added = 0
-        self.reload()
-
-    @property
-    def next_number(self) -> int:
-        """The number of the transaction being validated or applied."""
-        return self.number + 1
-
-    @property
-    def initialised(self) -> bool:
-        return self.dimensions > 0
-
-    def reload(self) -> None:
-        """Reads the position from the database."""
         (
             self.number,
             self.time_ms,
@@ -67,6 +54,15 @@ class Fold:
         ) = self.row(
             "SELECT number, time, horizon, dimensions, orphan_age, run_bar, write_id FROM position"
         )
+
+    @property
+    def next_number(self) -> int:
+        """The number of the transaction being validated or applied."""
+        return self.number + 1
+
+    @property
+    def initialised(self) -> bool:
+        return self.dimensions > 0
 
     def row(self, sql: str, parameters: Any = ()) -> Any:
         """Returns the first row of a query, or None."""

@@ -181,36 +181,35 @@ class SnapshotStore:
 
     def _verify(self, snapshot: Snapshot) -> bool:
         if snapshot.path not in self._verified:
-            digest = hashlib.sha256()
             try:
-                for chunk in self._chunks(snapshot):
-                    digest.update(chunk)
-            except DataError:
-                return False
-            if not digest.hexdigest().startswith(snapshot.checksum):
-                logger.warning("snapshot %s is torn", snapshot.path)
+                for _ in self._chunks(snapshot):
+                    pass
+            except DataError as error:
+                logger.warning("snapshot is invalid: %s", error)
                 return False
             self._verified.add(snapshot.path)
         return True
 
     def _fetch(self, snapshot: Snapshot, target: Path) -> None:
-        digest = hashlib.sha256()
         with target.open("wb") as file, zstandard.ZstdDecompressor().stream_writer(file) as out:
             for chunk in self._chunks(snapshot):
-                digest.update(chunk)
                 try:
                     out.write(chunk)
                 except zstandard.ZstdError as error:
                     raise DataError(f"snapshot {snapshot.path}: {error}") from error
-        if not digest.hexdigest().startswith(snapshot.checksum):
-            raise DataError(f"snapshot {snapshot.path} is torn: its checksum differs")
 
     def _chunks(self, snapshot: Snapshot) -> Iterator[bytes]:
+        """Yields the compressed content. DataError at its end if the checksum differs."""
+        digest = hashlib.sha256()
         with self._translated(snapshot.path):
             for chunk in obstore.get(self._store, snapshot.path).stream(
                 min_chunk_size=_CHUNK_BYTES
             ):
-                yield bytes(chunk)
+                content = bytes(chunk)
+                digest.update(content)
+                yield content
+        if not digest.hexdigest().startswith(snapshot.checksum):
+            raise DataError(f"snapshot {snapshot.path} is torn: its checksum differs")
 
     @contextmanager
     def _translated(self, path: str) -> Iterator[None]:

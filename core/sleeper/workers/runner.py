@@ -20,9 +20,9 @@ from typing import Any
 from sleeper.compaction.plan import create_table_jobs
 from sleeper.errors import InvalidRequestError, SleeperError, UnavailableError
 from sleeper.garbage_collection.service import (
-    collect_table,
-    collect_table_orphans,
     finish_deletions,
+    run_garbage_collection,
+    run_orphan_collection,
     snapshot_table,
     sweep_abandoned,
 )
@@ -292,7 +292,7 @@ class _Runner:
         instance = self._instance
         for ref in instance.tables.index.list():
             with self._problems_logged(f"table {ref.name}: orphans"):
-                collect_table_orphans(instance, ref.name)
+                run_orphan_collection(instance, ref)
         sweep_abandoned(instance)
         before_ms = instance.clock() - instance.properties().get(TRACKER_DAYS) * DAY_MS
         instance.jobs.tracker.remove_before(before_ms)
@@ -323,7 +323,7 @@ class _Runner:
             progress.examined_number = number
             found = self._split_or_compact(ref, progress, number)
         if self._is_due(progress.done_at, "collection") or is_final:
-            collected = collect_table(self._instance, ref.name).files
+            collected = run_garbage_collection(self._instance, ref).files
             self._update(files_collected=self._status.files_collected + collected)
         if self._is_due(progress.done_at, "snapshot"):
             snapshot_table(self._instance, ref)

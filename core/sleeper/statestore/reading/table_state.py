@@ -89,7 +89,8 @@ class TableState:
     @cached_property
     def schema_json(self) -> str:
         """The schema as it was declared."""
-        return str(self._newest("schema_versions"))
+        row = self._reader.row("SELECT json FROM schema_versions ORDER BY version DESC LIMIT 1")
+        return str(row[0])
 
     @cached_property
     def schema(self) -> Schema:
@@ -120,7 +121,3 @@ class TableState:
             "SELECT time FROM entry_times WHERE last >= :n ORDER BY last LIMIT 1"
         )
         return int(found[0]) if found else int(self.time_ms)
-
-    def _newest(self, table: str) -> str:
-        row = self._reader.row(f"SELECT json FROM {table} ORDER BY version DESC LIMIT 1")
-        return str(row[0])

@@ -1,6 +1,6 @@
 """Garbage collection: two steps around the deletion of objects, and a bar for orphans."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
@@ -11,7 +11,6 @@ from sleeper.statestore.transactions.transaction import (
     Transaction,
     Verdict,
     already_done,
-    new_transaction_id,
     refused,
 )
 
@@ -32,7 +31,6 @@ class CollectFiles(Transaction):
     paths: tuple[str, ...]
     horizon: int
     cursors: tuple[tuple[str, int], ...] = ()
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         if self.horizon > fold.number:
@@ -91,7 +89,6 @@ class FilesCollected(Transaction):
     kind: ClassVar[str] = "files_collected"
     remembered: ClassVar[bool] = False
     paths: tuple[str, ...]
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         files = [find_file(fold, path) for path in self.paths]
@@ -119,7 +116,6 @@ class BarRuns(Transaction):
     kind: ClassVar[str] = "bar_runs"
     remembered: ClassVar[bool] = False
     before_ms: Annotated[int, Member("before")]
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         if self.before_ms <= fold.run_bar_ms:

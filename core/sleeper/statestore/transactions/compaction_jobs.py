@@ -1,6 +1,6 @@
 """Compaction jobs: the assignment of files under a lease, its release, and the commit."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from sleeper.files import DataFile
@@ -20,7 +20,6 @@ from sleeper.statestore.transactions.transaction import (
     Transaction,
     Verdict,
     already_done,
-    new_transaction_id,
     refused,
 )
 
@@ -44,7 +43,6 @@ class AssignFiles(Transaction):
 
     kind: ClassVar[str] = "assign_files"
     jobs: tuple[JobAssignment, ...]
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         taken: set[tuple[str, str]] = set()
@@ -91,11 +89,9 @@ class RenewLeases(Transaction):
     remembered: ClassVar[bool] = False
     job_ids: Annotated[tuple[str, ...], Member("jobs")]
     lease_expiry_ms: Annotated[int, Member("lease_expiry")]
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
-        expiries = [_lease_expiry(fold, j) for j in self.job_ids]
-        held = [e for e in expiries if e is not None]
+        held = _lease_expiries(fold, self.job_ids)
         if not held:
             return refused(f"compaction job {', '.join(self.job_ids)} holds no files any more")
         if min(held) >= self.lease_expiry_ms:
@@ -122,10 +118,9 @@ class ShortenLeases(Transaction):
     remembered: ClassVar[bool] = False
     job_ids: Annotated[tuple[str, ...], Member("jobs")]
     lease_expiry_ms: Annotated[int, Member("lease_expiry")]
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
-        held = [e for j in self.job_ids if (e := _lease_expiry(fold, j)) is not None]
+        held = _lease_expiries(fold, self.job_ids)
         if not held or max(held) <= self.lease_expiry_ms:
             return already_done("the leases do not expire later")
         return APPLY
@@ -149,11 +144,9 @@ class ReleaseJobs(Transaction):
     remembered: ClassVar[bool] = False
     job_ids: Annotated[tuple[str, ...], Member("jobs")]
     given_up: bool = False
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
-        expiries = [_lease_expiry(fold, j) for j in self.job_ids]
-        held = [e for e in expiries if e is not None]
+        held = _lease_expiries(fold, self.job_ids)
         if not held:
             return already_done("none of the jobs holds files")
         if not self.given_up and min(held) > fold.time_ms:
@@ -177,6 +170,11 @@ def forget_job(fold: Fold, job_id: str) -> None:
 def _lease_expiry(fold: Fold, job_id: str) -> int | None:
     found = fold.row("SELECT lease_expiry FROM jobs WHERE id = ?", (job_id,))
     return found and int(found[0])
+
+
+def _lease_expiries(fold: Fold, job_ids: tuple[str, ...]) -> list[int]:
+    """Returns the expiries of the jobs that hold files."""
+    return [e for j in job_ids if (e := _lease_expiry(fold, j)) is not None]
 
 
 def _find_job_fault(fold: Fold, job: JobAssignment) -> str | None:

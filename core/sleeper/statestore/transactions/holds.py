@@ -1,6 +1,6 @@
 """Claims on versions: expiring holds, and followers of changes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
@@ -10,7 +10,6 @@ from sleeper.statestore.transactions.transaction import (
     Transaction,
     Verdict,
     already_done,
-    new_transaction_id,
     refused,
 )
 
@@ -70,7 +69,6 @@ class RenewHold(Transaction):
     remembered: ClassVar[bool] = False
     hold_id: Annotated[str, Member("hold")]
     expiry_ms: Annotated[int, Member("expiry")]
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         found = fold.row("SELECT version, expiry FROM holds WHERE id = ?", (self.hold_id,))
@@ -94,7 +92,6 @@ class ReleaseHold(Transaction):
     kind: ClassVar[str] = "release_hold"
     remembered: ClassVar[bool] = False
     hold_id: Annotated[str, Member("hold")]
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         if fold.row("SELECT 1 FROM holds WHERE id = ?", (self.hold_id,)) is None:
@@ -112,7 +109,6 @@ class CreateFollower(Transaction):
     kind: ClassVar[str] = "create_follower"
     name: str
     start: int
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         if fold.row("SELECT 1 FROM followers WHERE name = ?", (self.name,)):
@@ -133,7 +129,6 @@ class DeleteFollower(Transaction):
     kind: ClassVar[str] = "delete_follower"
     remembered: ClassVar[bool] = False
     name: str
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         if fold.row("SELECT 1 FROM followers WHERE name = ?", (self.name,)) is None:

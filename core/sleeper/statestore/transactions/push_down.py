@@ -1,7 +1,7 @@
 """The move of references from a split partition to the leaves below it."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, ClassVar
 
@@ -21,7 +21,6 @@ from sleeper.statestore.transactions.transaction import (
     Transaction,
     Verdict,
     already_done,
-    new_transaction_id,
     refused,
 )
 
@@ -46,7 +45,6 @@ class PushDownReferences(Transaction):
     kind: ClassVar[str] = "push_down_references"
     remembered: ClassVar[bool] = False
     moves: tuple[ReferenceMove, ...]
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         live = 0

@@ -1,6 +1,6 @@
 """The split of a leaf, and the mark of an unsplittable one."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from sleeper.json_codec import Member
@@ -12,7 +12,6 @@ from sleeper.statestore.transactions.transaction import (
     Transaction,
     Verdict,
     already_done,
-    new_transaction_id,
     refused,
 )
 
@@ -29,7 +28,6 @@ class SplitPartition(Transaction):
     kind: ClassVar[str] = "split_partition"
     partition_id: Annotated[PartitionId, Member("partition")]
     descendants: tuple[Partition, ...]
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         leaf = find_partition(fold, self.partition_id)
@@ -66,7 +64,6 @@ class MarkUnsplittable(Transaction):
     remembered: ClassVar[bool] = False
     partition_id: Annotated[PartitionId, Member("partition")]
     judged_at: int
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         leaf = find_partition(fold, self.partition_id)

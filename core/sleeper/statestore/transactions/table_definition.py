@@ -1,6 +1,6 @@
 """A table's schema, initial partitions, filters, aggregations, iterator, and time."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from sleeper.errors import InvalidRequestError
@@ -25,7 +25,6 @@ from sleeper.statestore.transactions.transaction import (
     Transaction,
     Verdict,
     already_done,
-    new_transaction_id,
     refused,
 )
 
@@ -44,7 +43,6 @@ class InitialiseTable(Transaction):
     partitions: Annotated[tuple[Partition, ...], Member(last=True)]
     processing_json: Annotated[str, Member("processing")] = "{}"
     orphan_age_days: int = ORPHAN_AGE_DAYS
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         if fold.initialised:
@@ -93,7 +91,6 @@ class ChangeProcessing(Transaction):
     aggregations: Annotated[str | None, Member(optional=True)] = None
     iterator: Annotated[str | None, Member(optional=True)] = None
     iterator_config: Annotated[str | None, Member(optional=True)] = None
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:
         before = _current_processing(fold)
@@ -138,7 +135,6 @@ class AcceptTime(Transaction):
     kind: ClassVar[str] = "accept_time"
     remembered: ClassVar[bool] = False
     time_ms: Annotated[int, Member("time")]
-    id: str = field(default_factory=new_transaction_id)
 
     def validate(self, fold: Fold) -> Verdict:  # noqa: ARG002 (any state will do)
         return APPLY

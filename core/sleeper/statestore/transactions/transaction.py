@@ -2,7 +2,7 @@
 
 import uuid
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
 
@@ -57,23 +57,22 @@ class Outcome:
 
 
 def new_transaction_id() -> str:
-    """Returns a fresh id, random."""
+    """Returns a random id."""
     return uuid.uuid4().hex
 
 
+@dataclass(frozen=True, slots=True)
 class Transaction(ABC):
-    """One change. Subclasses are frozen dataclasses with a field `id`.
+    """One change. Subclasses are frozen dataclasses.
 
     `kind` names the type in the log. `remembered` states whether the fold stores the id to reject
     a second use; idempotent kinds, such as the renewal of a lease, do not need it.
     """
 
-    __slots__ = ()
-
     kind: ClassVar[str]
     json_version: ClassVar[int] = 1
     remembered: ClassVar[bool] = True
-    id: str
+    id: str = field(default_factory=new_transaction_id, kw_only=True)
 
     @abstractmethod
     def validate(self, fold: Fold) -> Verdict:
