@@ -18,7 +18,7 @@ import dataclasses
 import itertools
 import json
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import Annotated, Any, Generic, NewType, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as type_hints
@@ -65,10 +65,16 @@ class AsList:
 
 
 class JsonCodec(Generic[T]):
-    """Converts dataclass instances to JSON values and back. Members have the fields' names."""
+    """Converts dataclass instances to JSON values and back. Members have the fields' names.
 
-    def __init__(self, cls: type[T], rename: Callable[[str], str] = str) -> None:
+    If the `known` members are given, all others are errors.
+    """
+
+    def __init__(
+        self, cls: type[T], rename: Callable[[str], str] = str, known: Collection[str] = ()
+    ) -> None:
         self._encode, self._decode = _object_codec(cls, rename)
+        self._known = known
 
     def format(self, value: T) -> str:
         """Returns compact JSON text."""
@@ -93,9 +99,18 @@ class JsonCodec(Generic[T]):
         Errors that the class itself raises pass through.
         """
         try:
-            decoded: T = self._decode(raw)
+            return self.decode(raw)
         except MismatchError as error:
             raise error_type(f"{what}: {error}") from None
+
+    def decode(self, raw: Any) -> T:
+        """Returns the instance. Raises MismatchError, for use in a `Conversion`."""
+        if self._known and isinstance(raw, dict):
+            for name in raw:
+                if name not in self._known:
+                    problem = f"unknown member {_show(name)} (expected {', '.join(self._known)})"
+                    raise _InvalidError(InvalidRequestError(problem))
+        decoded: T = self._decode(raw)
         return decoded
 
 
@@ -344,7 +359,7 @@ def _field_codecs(cls: Any, rename: Callable[[str], str]) -> list[_FieldCodec]:
     for field in dataclasses.fields(cls):
         hint = hints[field.name]
         marks = (m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Member))
-        member = next(marks, Member())
+        *_, member = Member(), *marks
         if member.stored:
             name = member.name or rename(field.name)
             encode, decode = _codec(hint, rename)

@@ -12,6 +12,7 @@ from sleeper.json_codec import Conversion, Member, MismatchError
 
 # A float holds every whole number up to here exactly.
 _EXACT_MAX = 2**53
+_CHARACTERS_MAX = 64 * 1024
 _WHOLE_NUMBER = re.compile(r"([+-]?[0-9]{1,40})(\.0{0,40})?")
 _FLAGS = {"true": True, "false": False}
 
@@ -37,6 +38,22 @@ def to_text(raw: Any) -> str:
     raise MismatchError(raw, "text")
 
 
+def to_strict_text(raw: Any) -> str:
+    """Returns Unicode text, for which no other value stands, of a bounded length but not empty."""
+    if not isinstance(raw, str) or not raw:
+        raise MismatchError(raw, "text")
+    if not is_unicode(raw):
+        raise MismatchError(raw, "Unicode text")
+    if len(raw) > _CHARACTERS_MAX:
+        raise MismatchError(raw, f"at most {_CHARACTERS_MAX:,} characters")
+    return raw
+
+
+def to_optional_text(raw: Any) -> str | None:
+    """Returns strict text; None if it is null or empty."""
+    return None if raw in (None, "") else to_strict_text(raw)
+
+
 def to_whole_number(raw: Any) -> int:
     """Returns the number, also of `5.0`, `"5"` or `"5.0"`."""
     if isinstance(raw, float) and raw.is_integer() and abs(raw) <= _EXACT_MAX:
@@ -57,5 +74,7 @@ def to_flag(raw: Any) -> bool:
 
 
 LenientText = Annotated[str, Conversion(to_text)]
+StrictText = Annotated[str, Conversion(to_strict_text)]
+OptionalStrictText = Annotated[str | None, Conversion(to_optional_text), Member(optional=True)]
 OptionalText = Annotated[LenientText | None, Member(optional=True)]
 LenientFlag = Annotated[bool, Conversion(to_flag), Member(optional=True)]

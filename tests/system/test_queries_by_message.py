@@ -312,7 +312,7 @@ def test_a_late_subquery_renews_the_hold(instance, table, clock):
         ({"regions": [{"k": {"mn": 9}}]}, "unknown member 'mn'"),
         ({"regions": [{"k": {"min": "a", "max": None}}]}, "field 'k'"),
         ({"regions": [{"x": {}}]}, "'x', which is no row key field"),
-        ({"regions": None}, '"regions" must be a list'),
+        ({"regions": None}, '"regions" is None'),
         ({"requestedValueFields": ["w"]}, "no value field 'w'"),
         ({"queryTimeIteratorClassName": "Nothing"}, "'Nothing'"),
         (

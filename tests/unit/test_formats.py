@@ -19,7 +19,7 @@ from sleeper.partitions.json import region_from_json
 from sleeper.properties import deployed
 from sleeper.properties.deployed import DEPLOYED_QUEUES, DeployedBucket, DeployedTable
 from sleeper.properties.java_text import read_properties_text
-from sleeper.query.messages.destination import results_destination_from_json
+from sleeper.query.messages.destination import RESULTS_DESTINATION
 from sleeper.query.messages.leaf import make_leaf_query, parse_leaf_query_message
 from sleeper.query.messages.query import make_query, parse_query_message
 from sleeper.query.rows.json_text import json_lines
@@ -61,7 +61,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "Ingest batcher messages": lambda body: SUBMISSIONS.parse(body, "default"),
     "Bulk export messages": lambda body: EXPORT_JOBS.parse(body, "default"),
     "Query messages": _query,
-    "Results destinations": lambda body: results_destination_from_json(json.loads(body)),
+    "Results destinations": lambda body: RESULTS_DESTINATION.decode(json.loads(body)),
     "Leaf query messages": _leaf_query,
     "Compaction messages": compaction_job_from_json,
     "Commit messages": _commit,

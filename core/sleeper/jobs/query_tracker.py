@@ -3,9 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import Member
+from sleeper.lenient_json import StrictText
 from sleeper.properties.instance import QUERY_MESSAGE_ROWS_MAX
 
 WHOLE_QUERY = "-"
@@ -143,8 +145,8 @@ class QueryRecords(QueryTracker, QueryHistory, Protocol):
 class Connection:
     """An open WebSocket of a gateway."""
 
-    endpoint: str
-    id: str
+    endpoint: Annotated[StrictText, Member(other_names=("webSocketManagementApiEndpoint",))]
+    id: Annotated[StrictText, Member("connectionId", other_names=("webSocketConnectionId",))]
 
 
 SendFrame = Callable[[Connection, str], None]

@@ -5,14 +5,14 @@ member per caller, and `*` for all others. A restriction applies before the quer
 can bypass it.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated
 
 from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import Conversion, JsonCodec, Member, camel_case, parse_object
 from sleeper.processing.model import IteratorCall
-from sleeper.processing.text import iterator_call
+from sleeper.processing.text import iterator_members
 from sleeper.schema.model import Schema
 
 EVERYBODY = "*"
@@ -22,11 +22,16 @@ EVERYBODY = "*"
 class Restriction:
     """The visible value fields, None for all, and an iterator that every row passes."""
 
-    value_fields: tuple[str, ...] | None = None
-    iterator: IteratorCall | None = None
+    value_fields: Annotated[tuple[str, ...] | None, Member(optional=True)] = None
+    iterator: Annotated[
+        IteratorCall | None, Member(flat=True), iterator_members("iterator", "config")
+    ] = None
 
 
 NO_RESTRICTION = Restriction()
+# Unknown members are refused: a restriction that was misspelt would permit more.
+_CODEC = JsonCodec(Restriction, camel_case, known=("valueFields", "iterator", "config"))
+RESTRICTION = Conversion(_CODEC.decode, _CODEC.to_json)
 
 
 def find_restriction(callers: str | None, caller: str, table_name: str) -> Restriction:
@@ -62,47 +67,11 @@ def find_chain_restriction(
 
 def parse_callers(text: str) -> dict[str, Restriction]:
     """Parses the property into restrictions by caller. InvalidRequestError if it is invalid."""
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"callers are not JSON: {error}") from error
-    if not isinstance(raw, dict):
-        raise InvalidRequestError("callers must be a JSON object, with an object for each caller")
+    raw = parse_object(text, "callers")
     return {
-        caller: restriction_from_json(each, f"caller {caller!r}") for caller, each in raw.items()
+        caller: NO_RESTRICTION if each is None else _CODEC.from_json(each, f"caller {caller!r}")
+        for caller, each in raw.items()
     }
-
-
-def restriction_from_json(raw: Any, of: str = "restriction") -> Restriction:
-    """Parses a restriction, None for no restriction. Unknown members are errors (typos)."""
-    if raw is None:
-        return NO_RESTRICTION
-    if not isinstance(raw, dict) or not raw.keys() <= {"valueFields", "iterator", "config"}:
-        raise InvalidRequestError(
-            f'{of} must be an object, and may have "valueFields", "iterator" and "config"'
-        )
-    fields = raw.get("valueFields")
-    if fields is not None and not _are_texts(fields):
-        raise InvalidRequestError(f'{of}: "valueFields" must be a list of names')
-    if not _are_texts([raw.get("iterator") or "", raw.get("config") or ""]):
-        raise InvalidRequestError(f'{of}: "iterator" and "config" must be text')
-    return Restriction(
-        None if fields is None else tuple(fields),
-        iterator_call(raw.get("iterator"), raw.get("config")),
-    )
-
-
-def restriction_to_json(restriction: Restriction) -> dict[str, Any] | None:
-    """Returns the JSON of a restriction, None for no restriction."""
-    if restriction == NO_RESTRICTION:
-        return None
-    raw: dict[str, Any] = {}
-    if restriction.value_fields is not None:
-        raw["valueFields"] = list(restriction.value_fields)
-    if restriction.iterator is not None:
-        raw["iterator"] = restriction.iterator.name
-        raw["config"] = restriction.iterator.config
-    return raw
 
 
 def visible_columns(
@@ -130,7 +99,3 @@ def visible_schema(restriction: Restriction, schema: Schema) -> Schema:
     if allowed is None:
         return schema
     return replace(schema, values=tuple(f for f in schema.values if f.name in allowed))
-
-
-def _are_texts(values: object) -> bool:
-    return isinstance(values, list) and all(isinstance(each, str) for each in values)

@@ -7,9 +7,13 @@ comma, a parenthesis or a quote in it is put in double quotes, and a quote in it
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from sleeper.errors import InvalidRequestError
+from sleeper.json_codec import Conversion, JsonCodec
+from sleeper.lenient_json import OptionalStrictText
 from sleeper.processing.model import (
     AgeOff,
     Aggregation,
@@ -87,6 +91,23 @@ def iterator_call(name: str | None, config: str | None) -> IteratorCall | None:
             raise InvalidRequestError(f"iterator config {config[:200]!r} is given without a name")
         return None
     return IteratorCall(name.rpartition(".")[2], config or "")
+
+
+@dataclass(frozen=True, slots=True)
+class _IteratorText:
+    name: OptionalStrictText = None
+    config: OptionalStrictText = None
+
+
+def iterator_members(name: str, config: str) -> Conversion:
+    """Returns the conversion of a flat iterator call, with these members."""
+    codec = JsonCodec(_IteratorText, {"name": name, "config": config}.__getitem__)
+
+    def decode(raw: dict[str, Any]) -> IteratorCall | None:
+        text = codec.decode(raw)
+        return iterator_call(text.name, text.config)
+
+    return Conversion(decode, lambda call: {name: call.name, config: call.config} if call else {})
 
 
 def processing_to_json(processing: Processing) -> str:

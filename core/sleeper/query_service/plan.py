@@ -102,6 +102,7 @@ def _subquery(
         query=replace(
             query,
             table_id=pin.table_id,
+            requesters=(),
             regions=tuple(_compact_region(schema, region) for region in regions),
         ),
         sub_query_id=sub_query_id(query.query_id, cut.leaf.id, part),
@@ -117,7 +118,7 @@ def _subquery(
 
 
 def _empty(planned: PlannedQuery) -> Subquery:
-    query = replace(planned.message, table_id=planned.pin.table_id, regions=())
+    query = replace(planned.message, table_id=planned.pin.table_id, requesters=(), regions=())
     message = LeafQueryMessage(
         query=query,
         sub_query_id=sub_query_id(query.query_id, ROOT_PARTITION_ID, 0),

@@ -18,10 +18,10 @@ from sleeper.query.messages.leaf import (
     parse_leaf_query_message,
 )
 from sleeper.query.messages.query import (
+    QUERY_CODEC,
     make_query,
     parse_query_message,
     query_fingerprint,
-    query_message_to_json,
     read_query_id,
     replace_connections,
     rewrite_query_body,
@@ -137,7 +137,7 @@ def test_query_message_is_parsed_or_refused(body: str) -> None:
     message = refused_or(lambda: parse_query_message(body, "default"))
     if message is None:
         return
-    again = json.dumps(query_message_to_json(message))
+    again = json.dumps({"type": "Query", **QUERY_CODEC.to_json(message)})
     assert refused_or(lambda: parse_query_message(again, "default")) is not None
     query = refused_or(lambda: make_query(message, SCHEMA))
     if query is not None:

@@ -11,7 +11,7 @@ from sleeper.query_service.frames import kept_alive
 
 HERE = Connection("https://here/live", "c1")
 MESSAGE = QueryMessage(
-    "q", (), "t", results=ResultsDestination(DestinationKind.WEBSOCKET, connection=HERE)
+    "q", (), table_name="t", results=ResultsDestination(DestinationKind.WEBSOCKET, connection=HERE)
 )
 
 
@@ -32,7 +32,9 @@ def test_short_queries_and_queries_without_connections_send_none() -> None:
     frames: list[object] = []
     with kept_alive(MESSAGE, lambda *frame: frames.append(frame), 10):
         pass
-    with kept_alive(QueryMessage("q", (), "t"), lambda *frame: frames.append(frame), 0.001):
+    with kept_alive(
+        QueryMessage("q", (), table_name="t"), lambda *frame: frames.append(frame), 0.001
+    ):
         time.sleep(0.05)
     assert frames == []
 

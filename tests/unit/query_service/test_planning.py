@@ -28,7 +28,9 @@ def plan(
     made: DataTable, regions: list[dict], bytes_max: int = 10**6, to_queue: bool = False
 ) -> list[Subquery]:
     results = ResultsDestination(DestinationKind.SQS, queue_url="u") if to_queue else None
-    message = QueryMessage("q", tuple(regions), "t", results=results or ResultsDestination())
+    message = QueryMessage(
+        "q", tuple(regions), table_name="t", results=results or ResultsDestination()
+    )
     with made.store.reading() as state:
         pin = QueryPin("p", "0123abcd", state.version, 7)
         planned = PlannedQuery(message, make_query(message, made.schema), pin, NO_RESTRICTION)

@@ -8,32 +8,38 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from sleeper.errors import InvalidRequestError
 from sleeper.jobs.query_tracker import Connection
+from sleeper.json_codec import (
+    Conversion,
+    JsonCodec,
+    Member,
+    MismatchError,
+    camel_case,
+    parse_object,
+)
+from sleeper.lenient_json import OptionalStrictText, StrictText, to_strict_text
 from sleeper.partitions.json import region_or_none_from_json
 from sleeper.processing.model import IteratorCall, Processing
-from sleeper.processing.text import iterator_call
+from sleeper.processing.text import iterator_members
 from sleeper.query.messages.destination import (
+    RESULTS_DESTINATION,
     DestinationKind,
     ResultsDestination,
     StatusDestination,
     connection_to_json,
     remove_connection,
-    results_destination_from_json,
-    results_destination_to_json,
-    status_destination_to_json,
-    status_destinations_from_json,
 )
 from sleeper.query.request import Query, select_columns
-from sleeper.schema.model import Schema, is_unicode
+from sleeper.schema.model import Schema
 
 QUERY_TYPE = "Query"
+_WHAT = "query message"
 CLIENT_QUERY_ID = "clientQueryId"
 _REQUESTERS = "askedBy"
 _ID_BYTES_MAX = 256
-_TEXT_MAX = 64 * 1024
 _DEPTH_MAX = 20
 
 RawRegion = Mapping[str, Any]
@@ -41,6 +47,17 @@ RawRegion = Mapping[str, Any]
 _RESULTS = "resultsPublisherConfig"
 _STATUS = "statusReportDestinations"
 _WEBSOCKET = DestinationKind.WEBSOCKET.value
+
+
+def _to_id(raw: Any) -> str:
+    text = to_strict_text(raw)
+    if len(text.encode()) > _ID_BYTES_MAX:
+        raise MismatchError(raw, f"at most {_ID_BYTES_MAX} bytes")
+    return text
+
+
+def _to_optional_id(raw: Any) -> str | None:
+    return None if raw in (None, "") else _to_id(raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +69,28 @@ class QueryMessage:
     `client_query_id` is the client's id of the query on its WebSocket connection.
     """
 
-    query_id: str
+    query_id: Annotated[str, Conversion(_to_id)]
+    client_query_id: Annotated[str | None, Member(optional=True), Conversion(_to_optional_id)] = (
+        field(default=None, kw_only=True)
+    )
+    table_name: OptionalStrictText = field(default=None, kw_only=True)
+    table_id: OptionalStrictText = field(default=None, kw_only=True)
     regions: tuple[RawRegion, ...]
-    table_name: str | None = None
-    table_id: str | None = None
-    value_fields: tuple[str, ...] | None = None
-    iterator: IteratorCall | None = None
-    results: ResultsDestination = field(default_factory=ResultsDestination)
-    status: tuple[StatusDestination, ...] = ()
-    requesters: tuple[str, ...] = ()
-    client_query_id: str | None = None
+    value_fields: Annotated[
+        tuple[StrictText, ...] | None, Member("requestedValueFields", optional=True)
+    ] = None
+    iterator: Annotated[
+        IteratorCall | None,
+        Member(flat=True),
+        iterator_members("queryTimeIteratorClassName", "queryTimeIteratorConfig"),
+    ] = None
+    results: Annotated[ResultsDestination, Member(_RESULTS, optional=True), RESULTS_DESTINATION] = (
+        field(default_factory=ResultsDestination)
+    )
+    status: Annotated[tuple[StatusDestination, ...], Member(_STATUS, optional=True)] = field(
+        default_factory=tuple
+    )
+    requesters: Annotated[tuple[StrictText, ...], Member(_REQUESTERS, optional=True)] = ()
 
     @property
     def frame_id(self) -> str:
@@ -74,7 +103,7 @@ def parse_query_message(body: str, default_query_id: str) -> QueryMessage:
 
     Ignores unknown members. InvalidRequestError names a wrong member.
     """
-    raw = parse_json_object(body)
+    raw = parse_message_object(body, _WHAT)
     if raw.get("type") != QUERY_TYPE:
         raise InvalidRequestError(
             f'query message: "type" is {raw.get("type")!r} (expected {QUERY_TYPE!r})'
@@ -82,36 +111,24 @@ def parse_query_message(body: str, default_query_id: str) -> QueryMessage:
     return query_message_from_json(raw, default_query_id)
 
 
+QUERY_CODEC = JsonCodec(QueryMessage, camel_case)
+
+
 def query_message_from_json(raw: Mapping[str, Any], default_query_id: str) -> QueryMessage:
     """Parses a message from JSON, without its type."""
-    name, table_id = (text_member(raw, each) for each in ("tableName", "tableId"))
-    if name is None and table_id is None:
-        raise InvalidRequestError('query message: "tableName" or "tableId" is missing')
-    try:
-        return QueryMessage(
-            query_id=_query_id(raw, "queryId") or default_query_id,
-            regions=regions_member(raw),
-            table_name=name,
-            table_id=table_id,
-            value_fields=_value_fields(raw),
-            iterator=iterator_call(
-                text_member(raw, "queryTimeIteratorClassName"),
-                text_member(raw, "queryTimeIteratorConfig"),
-            ),
-            results=results_destination_from_json(raw.get("resultsPublisherConfig")),
-            status=status_destinations_from_json(raw.get("statusReportDestinations")),
-            requesters=_requesters(raw),
-            client_query_id=_query_id(raw, CLIENT_QUERY_ID),
-        )
-    except InvalidRequestError as error:
-        raise InvalidRequestError(_in_message(str(error))) from error
+    if raw.get("queryId") in (None, ""):
+        raw = {**raw, "queryId": default_query_id}
+    message = QUERY_CODEC.from_json(raw, _WHAT)
+    if message.table_name is None and message.table_id is None:
+        raise InvalidRequestError(f'{_WHAT}: "tableName" or "tableId" is missing')
+    return message
 
 
 def read_query_id(body: str, default_query_id: str) -> str:
     """Returns the query id of a message that may be invalid."""
     try:
-        return _query_id(parse_json_object(body), "queryId") or default_query_id
-    except InvalidRequestError:
+        return _to_optional_id(parse_message_object(body, _WHAT).get("queryId")) or default_query_id
+    except (InvalidRequestError, MismatchError):
         return default_query_id
 
 
@@ -122,9 +139,11 @@ def rewrite_query_body(body: str, message_id: str, sender: str) -> str:
     that is not a query is returned unchanged.
     """
     try:
-        raw = parse_json_object(body)
-        before = list(_requesters(raw))
+        raw = parse_message_object(body, _WHAT)
     except InvalidRequestError:
+        return body
+    before = raw.get(_REQUESTERS) or []
+    if not isinstance(before, list):
         return body
     changes = {"queryId": raw.get("queryId") or message_id, _REQUESTERS: [sender, *before]}
     return json.dumps({**raw, **changes}, separators=(",", ":"))
@@ -133,30 +152,11 @@ def rewrite_query_body(body: str, message_id: str, sender: str) -> str:
 def query_fingerprint(body: str) -> str:
     """Returns a hash that identifies a query among others of the same id, also after forwarding."""
     try:
-        raw = parse_json_object(body)
+        raw = parse_message_object(body, _WHAT)
     except InvalidRequestError:
         return hashlib.sha256(body.encode(errors="surrogatepass")).hexdigest()
     content = {name: raw[name] for name in raw if name not in {"queryId", _REQUESTERS}}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def query_message_to_json(message: QueryMessage) -> dict[str, Any]:
-    """Returns the JSON that `query_message_from_json` parses."""
-    iterator = message.iterator
-    raw: dict[str, Any] = {
-        "type": QUERY_TYPE,
-        "queryId": message.query_id,
-        CLIENT_QUERY_ID: message.client_query_id,
-        "tableName": message.table_name,
-        "tableId": message.table_id,
-        "regions": [dict(region) for region in message.regions],
-        "requestedValueFields": None if message.value_fields is None else [*message.value_fields],
-        "queryTimeIteratorClassName": None if iterator is None else iterator.name,
-        "queryTimeIteratorConfig": None if iterator is None else iterator.config,
-        "resultsPublisherConfig": results_destination_to_json(message.results),
-        "statusReportDestinations": [status_destination_to_json(s) for s in message.status],
-    }
-    return {name: value for name, value in raw.items() if value is not None}
 
 
 def make_query(message: QueryMessage, schema: Schema) -> Query:
@@ -182,17 +182,12 @@ def make_query(message: QueryMessage, schema: Schema) -> Query:
     return Query(tuple(regions), columns, processing=Processing(iterator=message.iterator))
 
 
-def parse_json_object(body: str, name: str = "query message") -> dict[str, Any]:
+def parse_message_object(body: str, what: str) -> dict[str, Any]:
     """Parses the body of a message. InvalidRequestError if it is not a JSON object."""
-    try:
-        raw = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"{name} is not JSON: {error}") from error
-    if not isinstance(raw, dict):
-        raise InvalidRequestError(f"{name} must be a JSON object")
+    raw = parse_object(body, what)
     if _depth_exceeds(raw, _DEPTH_MAX):
         # Python can parse deeper values than it can write.
-        raise InvalidRequestError(f"{name}: nested deeper than {_DEPTH_MAX} levels")
+        raise InvalidRequestError(f"{what}: nested deeper than {_DEPTH_MAX} levels")
     return raw
 
 
@@ -204,71 +199,13 @@ def _depth_exceeds(raw: Any, levels: int) -> bool:
     return bool(nested)
 
 
-def text_member(raw: Mapping[str, Any], member: str) -> str | None:
-    """Returns a member that is a string; `None` if it is missing or empty."""
-    value = raw.get(member)
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str) or not is_unicode(value):
-        raise InvalidRequestError(f'query message: "{member}" must be text, not {value!r:.200}')
-    if len(value) > _TEXT_MAX:
-        raise InvalidRequestError(
-            f'query message: "{member}" has {len(value)} characters (maximum {_TEXT_MAX})'
-        )
-    return value
-
-
-def is_text_list(raw: Any) -> bool:
-    """Returns whether the value is a list of valid Unicode strings."""
-    return isinstance(raw, list) and all(isinstance(t, str) and is_unicode(t) for t in raw)
-
-
-def regions_member(raw: Mapping[str, Any]) -> tuple[RawRegion, ...]:
-    """Returns the regions in JSON."""
-    regions = raw.get("regions")
-    if not isinstance(regions, list) or not all(isinstance(each, dict) for each in regions):
-        raise InvalidRequestError('query message: "regions" must be a list of regions')
-    return tuple(regions)
-
-
-def _query_id(raw: Mapping[str, Any], member: str) -> str | None:
-    value = text_member(raw, member)
-    if value is None:
-        return None
-    if len(value.encode()) > _ID_BYTES_MAX:
-        raise InvalidRequestError(f'query message: "{member}" is longer than {_ID_BYTES_MAX} bytes')
-    return value
-
-
-def _value_fields(raw: Mapping[str, Any]) -> tuple[str, ...] | None:
-    fields = raw.get("requestedValueFields")
-    if fields is None:
-        return None
-    if not is_text_list(fields):
-        raise InvalidRequestError('"requestedValueFields" must be a list of names')
-    return tuple(fields)
-
-
-def _requesters(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    callers = raw.get(_REQUESTERS)
-    if callers is None:
-        return ()
-    if not is_text_list(callers):
-        raise InvalidRequestError(f'"{_REQUESTERS}" must be a list of callers')
-    return tuple(callers)
-
-
-def _in_message(reason: str) -> str:
-    return reason if reason.startswith("query message") else f"query message: {reason}"
-
-
 def replace_connections(body: str, connection: Connection) -> dict[str, Any]:
     """Returns the message with this connection instead of the connections that it names.
 
     It is the destination of results that have no other. Other members are not checked. Raises
     `InvalidRequestError` if the body is not a JSON object.
     """
-    raw = parse_json_object(body)
+    raw = parse_message_object(body, _WHAT)
     destination = connection_to_json(connection)
     results = raw.get(_RESULTS) or {}
     if isinstance(results, dict) and results.get("destination") in (None, _WEBSOCKET):
