@@ -1,9 +1,10 @@
 """Order and distribution of tests, from their recorded durations: `tests/durations.json`.
 
 The unit of a parallel run is a file, or a group of files that share a costly fixture: one Spark
-session that has planned and compiled before takes a fifth of the CPU time of one per worker. Units
-run in the order of their recorded durations, longest first, so that no worker ends alone with
-long tests. Recorded tests and tests against servers are marked `slow`.
+session that has planned and compiled before takes a fifth of the CPU time of one per worker, and
+the CDK takes ten seconds to load. Units run in the order of their recorded durations, longest
+first, so that no worker ends alone with long tests. Recorded tests and tests against servers are
+marked `slow`.
 
 `make test ARGS=--record-durations` measures again. It replaces all entries of the test files
 that it runs, so it takes whole files on an otherwise idle machine.
@@ -19,8 +20,8 @@ from xdist.scheduler import LoadScopeScheduling, Scheduling
 
 FILE = Path(__file__).with_name("durations.json")
 SECONDS_MIN = 0.3
-# Folders that are one group, except for files whose tests start all of their processes.
-_GROUPS = ("tests/spark/", "tests/infra/")
+# Files that begin so are one group, except for those whose tests start all of their processes.
+_GROUPS = ("tests/spark/", "tests/infra/", "tests/system/test_deployed_")
 _SEPARATE = ("test_killed_", "test_memory")
 _SERVER_FIXTURES = {"s3_server", "dynamo_server", "ministack_server"}
 _SERVER_PARAMETERS = {"s3", "dynoxide", "ministack", "moto", "ecs"}
@@ -91,7 +92,7 @@ def _file_of(test: str) -> str:
 
 def _group_of(test: str) -> str:
     file = _file_of(test)
-    for folder in _GROUPS:
-        if file.startswith(folder) and not file.removeprefix(folder).startswith(_SEPARATE):
-            return folder
+    for group in _GROUPS:
+        if file.startswith(group) and not file.removeprefix(group).startswith(_SEPARATE):
+            return group
     return file
