@@ -4,11 +4,15 @@ CLOCK is a file that holds by how many seconds the clock is ahead, as a double. 
 ministack's own Python, which knows nothing of this project. FUNCTIONS_PYTHONPATH is where the
 functions that it runs find libraries, and ministack itself does not.
 
+Each process of a function unpacks and compiles the zip, which takes it a second. Here a zip is
+unpacked once, and the processes of all functions share what is compiled.
+
 Where it checks policies (AUTH), some is put right: requests count as if they came by TLS, which
 policies of buckets and queues want and nobody speaks here; batches for queues are judged as their
 messages are; tasks are run from a task definition, and in a cluster, which is a condition's key.
 """
 
+import hashlib
 import importlib
 import json
 import mmap
@@ -16,7 +20,11 @@ import os
 import runpy
 import struct
 import sys
+import tempfile
+import threading
 import time
+import zipfile
+from pathlib import Path
 from typing import Any
 
 _real_time = time.time
@@ -26,6 +34,25 @@ with open(sys.argv[1], "rb") as file:
 
 def _moved_time() -> float:
     return _real_time() + struct.unpack("d", _ahead[:8])[0]
+
+
+def _unpack_once() -> None:
+    unpack = zipfile.ZipFile.extractall
+    lock = threading.Lock()
+
+    def link(archive: zipfile.ZipFile, path: Any = None, *more: Any) -> None:
+        if archive.filename is None or not archive.filename.endswith("code.zip"):
+            unpack(archive, path, *more)
+            return
+        digest = hashlib.sha256(Path(archive.filename).read_bytes()).hexdigest()
+        shared = Path(tempfile.gettempdir(), f"unpacked-{digest}")
+        with lock:
+            if not shared.exists():
+                unpack(archive, shared)
+        for each in shared.iterdir():
+            Path(path, each.name).symlink_to(each)
+
+    zipfile.ZipFile.extractall = link  # type: ignore[method-assign]
 
 
 def _take_all_for_secure() -> None:
@@ -75,6 +102,7 @@ time.time = _moved_time
 if "FUNCTIONS_PYTHONPATH" in os.environ:
     os.environ["PYTHONPATH"] = os.environ["FUNCTIONS_PYTHONPATH"]
 _actions: Any = importlib.import_module("ministack.core.iam_actions")
+_unpack_once()
 _take_all_for_secure()
 _judge_batches_as_messages()
 _judge_tasks_by_definition_and_cluster()
