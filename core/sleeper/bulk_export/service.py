@@ -47,10 +47,11 @@ def export_table(
     """
     instance.tables.index.find(table_name)
     job = BulkExportJob(export_id or new_job_id(), table_name)
-    with record_task(instance, JobKind.BULK_EXPORT) as (task_id, done):
+    with record_task(instance, JobKind.BULK_EXPORT) as task:
         root = instance.storage.exports() if output is None else _open_root(instance, str(output))
-        result = _run(instance, job, root, task_id)
-        done(0 if result.done_before else result.rows)
+        result = _run(instance, job, root, task.id)
+        rows = 0 if result.done_before else result.rows
+        task.add_job(rows, rows)
     return result
 
 

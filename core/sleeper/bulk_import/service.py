@@ -64,12 +64,12 @@ def _run(
             _bulk_import_table(table), job.id, files, job.request, cluster, on_stage
         )
 
-    with record_task(instance, JobKind.BULK_IMPORT) as (task_id, done):
-        tracker = track_run(instance, JobKind.BULK_IMPORT, table.ref.id, job.id, task_id, run_id)
+    with record_task(instance, JobKind.BULK_IMPORT) as task:
+        tracker = track_run(instance, JobKind.BULK_IMPORT, table.ref.id, job.id, task.id, run_id)
         result = tracker.execute(
             work, lambda r: RunResult(None if r.done_before else r.rows), inputs=len(job.files)
         )
-        done(result.rows)
+        task.add_job(result.rows, result.rows)
     return result
 
 

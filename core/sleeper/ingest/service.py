@@ -52,9 +52,9 @@ def ingest_paths(
     job = IngestJob(
         job_id or new_job_id(), tuple(map(instance.storage.sources.job_name, paths)), table_name
     )
-    with record_task(instance, JobKind.INGEST) as (task_id, done):
-        result = run_ingest_job(instance, job, task_id, rejects, progress)
-        done(result.rows)
+    with record_task(instance, JobKind.INGEST) as task:
+        result = run_ingest_job(instance, job, task.id, rejects, progress)
+        task.add_job(result.rows, result.rows)
     return result
 
 
@@ -111,14 +111,14 @@ def ingest_rows(
     """Ingests Arrow batches in this process. Rows of the same job id are added once."""
     chosen = job_id or new_job_id()
     table = instance.table(table_name)
-    with record_task(instance, JobKind.INGEST) as (task_id, done):
-        result = track_run(instance, JobKind.INGEST, table.ref.id, chosen, task_id).execute(
+    with record_task(instance, JobKind.INGEST) as task:
+        result = track_run(instance, JobKind.INGEST, table.ref.id, chosen, task.id).execute(
             lambda _: ingest_batches(
                 ingest_table(table), chosen, batches, request_of_rows(chosen), progress
             ),
             _describe,
         )
-        done(result.rows)
+        task.add_job(result.rows, result.rows)
     return result
 
 

@@ -1,4 +1,4 @@
-"""Tasks of commands that run jobs in their own process, and heartbeats of tasks.
+"""Tasks, which are processes that run jobs, in the task tracker, and their heartbeats.
 
 If the process is killed, the next process of a local instance finds that the task's process is
 gone and records its job as failed. A killed task on AWS cannot report its end, so each records a
@@ -7,8 +7,10 @@ the queue, is lost.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Self
 
 from sleeper.errors import SleeperError
 from sleeper.instance import Instance
@@ -23,32 +25,61 @@ from sleeper.runs.retry_policy import VISIBILITY_SECONDS
 logger = logging.getLogger(__name__)
 
 
-@contextmanager
-def record_task(instance: Instance, kind: JobKind) -> Iterator[tuple[str, Callable[[int], None]]]:
-    """Records a task. Yields its id and a function that adds a job with its number of rows."""
-    task_id = new_task_id()
-    rows_of_jobs: list[int] = []
-    now = instance.clock()
-    started = TaskEvent(task_id, kind.value, TaskStep.STARTED, now, process=this_process())
-    instance.jobs.tasks.record(started)
-    try:
-        with heartbeat(instance, task_id, kind.value):
-            yield task_id, rows_of_jobs.append
-    finally:
-        now, rows = instance.clock(), sum(rows_of_jobs)
+@dataclass(slots=True)
+class TaskRecord:
+    """A task in the task tracker, with the numbers of its jobs and their rows.
+
+    `reason` states why it ended early.
+    """
+
+    instance: Instance
+    kind: str
+    id: str = field(default_factory=new_task_id)
+    jobs: int = 0
+    rows_read: int = 0
+    rows_written: int = 0
+    reason: str | None = None
+
+    @contextmanager
+    def recorded(self) -> Iterator[Self]:
+        """Records the task's start, heartbeats and end."""
+        started = TaskEvent(
+            self.id, self.kind, TaskStep.STARTED, self.instance.clock(), process=this_process()
+        )
+        self.instance.jobs.tasks.record(started)
+        try:
+            with heartbeat(self.instance, self.id, self.kind):
+                yield self
+        finally:
+            self.record_end()
+
+    def add_job(self, rows_read: int, rows_written: int) -> None:
+        """Adds a job that is done."""
+        self.jobs += 1
+        self.rows_read += rows_read
+        self.rows_written += rows_written
+
+    def record_end(self) -> None:
+        """Records the end. Logs an error of the tracker."""
         ended = TaskEvent(
-            task_id,
-            kind.value,
+            self.id,
+            self.kind,
             TaskStep.ENDED,
-            now,
-            jobs=len(rows_of_jobs),
-            rows_read=rows,
-            rows_written=rows,
+            self.instance.clock(),
+            jobs=self.jobs,
+            rows_read=self.rows_read,
+            rows_written=self.rows_written,
+            reason=self.reason,
         )
         try:
-            instance.jobs.tasks.record(ended)
+            self.instance.jobs.tasks.record(ended)
         except SleeperError:
-            logger.warning("could not record task end", exc_info=True, extra={"task_id": task_id})
+            logger.warning("could not record task end", exc_info=True, extra={"task_id": self.id})
+
+
+def record_task(instance: Instance, kind: JobKind) -> AbstractContextManager[TaskRecord]:
+    """Returns a context that records this process as a task."""
+    return TaskRecord(instance, kind.value).recorded()
 
 
 PERIOD_SECONDS = 60.0

@@ -23,8 +23,6 @@ from sleeper.compaction.service import run_compaction_message
 from sleeper.errors import InvalidRequestError, SleeperError, StateMovedOnError, UnavailableError
 from sleeper.ingest.service import run_ingest_message
 from sleeper.instance import Instance
-from sleeper.jobs.event import TaskEvent, TaskStep
-from sleeper.jobs.process import this_process
 from sleeper.jobs.queue import Message, MessageQueue, QueueName
 from sleeper.properties.instance import INGEST_KEEPALIVE_SECONDS
 from sleeper.query_service.run import run_leaf_query_message
@@ -37,7 +35,7 @@ from sleeper.runs.retry_policy import (
     RetryPolicy,
     return_message,
 )
-from sleeper.runs.task import heartbeat
+from sleeper.runs.task import TaskRecord
 from sleeper.splitting.service import run_split_message
 
 logger = logging.getLogger(__name__)
@@ -77,14 +75,6 @@ LOCAL_WORKER = WorkerSettings(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class JobTotals:
-    """The rows of a job."""
-
-    rows_read: int = 0
-    rows_written: int = 0
-
-
 class InterruptedJobError(BaseException):
     """The worker was interrupted: its message returns to the queue."""
 
@@ -100,27 +90,20 @@ class Worker:
         settings: WorkerSettings = LOCAL_WORKER,
     ) -> None:
         self._instance = instance
-        self._task_id = task_id
+        self._task = TaskRecord(instance, settings.kind, task_id)
         self._stop = stop
         self._settings = settings
         self._current: tuple[MessageQueue, Message] | None = None
         self._runs_job = False
         self._is_interrupted = False
-        self._jobs = 0
-        self._read = 0
-        self._written = 0
 
     def run(self) -> None:
         """Runs jobs until the end, and records the start and end of the task."""
-        self._record(TaskStep.STARTED, process=this_process())
-        reason: str | None = None
-        try:
-            with heartbeat(self._instance, self._task_id, self._settings.kind):
+        with self._task.recorded():
+            try:
                 self._run_jobs()
-        except InterruptedJobError:
-            reason = "interrupted"
-        finally:
-            self._record_end(reason)
+            except InterruptedJobError:
+                self._task.reason = "interrupted"
 
     def _run_jobs(self) -> None:
         busy_at = time.monotonic()
@@ -137,7 +120,7 @@ class Worker:
             idle_seconds = time.monotonic() - busy_at
             idle_max = self._settings.idle_stop_seconds
             if idle_max is not None and idle_seconds >= idle_max:
-                logger.info("idle for %d s", idle_seconds, extra={"task_id": self._task_id})
+                logger.info("idle for %d s", idle_seconds, extra={"task_id": self._task.id})
                 return
             self._stop.wait(pause)
 
@@ -170,16 +153,17 @@ class Worker:
         if self._current is not None:
             queue, message = self._current
             queue.release(message.receipt)
-        self._record_end("interrupted, and exited during a job")
+        self._task.reason = "interrupted, and exited during a job"
+        self._task.record_end()
 
     def _handle(self, name: QueueName, queue: MessageQueue, message: Message) -> None:
         policy = self._settings.retry_policies[name]
         try:
             with visibility_renewal(queue, message, *self._visibility(name)):
-                totals = self._run_message(name, message)
+                rows_read, rows_written = self._run_message(name, message)
         except policy.dropped as error:
             logger.warning("%s job dropped: %s", name.value, error)
-            totals = JobTotals()
+            rows_read, rows_written = 0, 0
         except InterruptedJobError:
             queue.release(message.receipt)
             raise
@@ -191,11 +175,9 @@ class Worker:
             return_message(queue, message, policy.delay_seconds(message, error))
             return
         queue.delete(message.receipt)
-        self._jobs += 1
-        self._read += totals.rows_read
-        self._written += totals.rows_written
+        self._task.add_job(rows_read, rows_written)
 
-    def _run_message(self, name: QueueName, message: Message) -> JobTotals:
+    def _run_message(self, name: QueueName, message: Message) -> tuple[int, int]:
         self._runs_job = True
         try:
             if self._is_interrupted:
@@ -209,30 +191,29 @@ class Worker:
         finally:
             self._runs_job = False
 
-    def _run_job(self, name: QueueName, message: Message) -> JobTotals:
+    def _run_job(self, name: QueueName, message: Message) -> tuple[int, int]:
+        """Returns the numbers of rows read and written."""
+        instance, task_id = self._instance, self._task.id
         match name:
             case QueueName.INGEST:
-                rows = run_ingest_message(self._instance, message, self._task_id).rows
-                return JobTotals(rows, rows)
+                rows = run_ingest_message(instance, message, task_id).rows
+                return rows, rows
             case QueueName.COMPACTION:
-                return JobTotals(
-                    *run_compaction_message(self._instance, message.body, self._task_id)
-                )
-            case QueueName.SPLITTING:
-                run_split_message(self._instance, message.body)
-                return JobTotals()
+                return run_compaction_message(instance, message.body, task_id)
             case QueueName.BULK_EXPORT:
-                rows = run_bulk_export_message(self._instance, message, self._task_id).rows
-                return JobTotals(rows, rows)
-            case QueueName.BULK_IMPORT_PERSISTENT_EMR:
-                run_persistent_import(self._instance, message)
-                return JobTotals()
+                rows = run_bulk_export_message(instance, message, task_id).rows
+                return rows, rows
             case QueueName.QUERY:
-                return JobTotals(run_query_message(self._instance, message))
+                return run_query_message(instance, message), 0
             case QueueName.LEAF_QUERY:
-                return JobTotals(run_leaf_query_message(self._instance, message))
+                return run_leaf_query_message(instance, message), 0
+            case QueueName.SPLITTING:
+                run_split_message(instance, message.body)
+            case QueueName.BULK_IMPORT_PERSISTENT_EMR:
+                run_persistent_import(instance, message)
             case _:
                 raise InvalidRequestError(f"workers do not poll queue {name.value}")
+        return 0, 0
 
     def _visibility(self, name: QueueName) -> tuple[int, float]:
         """Returns the visibility timeout and the period of its renewal, in seconds."""
@@ -241,20 +222,6 @@ class Worker:
         if name is QueueName.INGEST:
             return seconds, properties.get(INGEST_KEEPALIVE_SECONDS)
         return seconds, seconds / 3
-
-    def _record_end(self, reason: str | None) -> None:
-        self._record(
-            TaskStep.ENDED,
-            jobs=self._jobs,
-            rows_read=self._read,
-            rows_written=self._written,
-            reason=reason,
-        )
-
-    def _record(self, step: TaskStep, **more: object) -> None:
-        now = self._instance.clock()
-        event = TaskEvent(self._task_id, self._settings.kind, step, now, **more)  # type: ignore[arg-type]
-        self._instance.jobs.tasks.record(event)
 
 
 def visibility_renewal(
