@@ -89,7 +89,7 @@ def ours(watch: Watch, place: str, folder: str, references: int) -> dict[str, An
         start = time.perf_counter()
         jobs = seen = 0
         with state.reading(stale=True) as now:
-            for _, files in now.files.group_by_leaf():
+            for _, files in now.files.leaf_references():
                 seen += len(files)
                 sizes = [FileSize(f.path, f.rows) for f in files if f.job_id is None]
                 jobs += len(size_ratio_groups(sizes, StrategySettings()))

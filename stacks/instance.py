@@ -11,7 +11,7 @@ from constructs import Construct
 from sleeper.admin.instance_folder import InstanceFolder
 from sleeper.properties.deployed import CONFIG
 from sleeper.properties.deployment import LAMBDA_CPU_ARCHITECTURE
-from sleeper.properties.instance import TAGS_OF_RESOURCES, OptionalStack
+from sleeper.properties.instance import RESOURCE_TAGS, OptionalStack
 from sleeper.properties.values import InstanceProperties
 from stacks.alarms import AlarmsStack
 from stacks.athena import AthenaStack
@@ -150,4 +150,4 @@ def _bulk_import_queues(deployment: Deployment) -> tuple[str, ...]:
 
 
 def _tags(properties: InstanceProperties) -> Sequence[tuple[str, str]]:
-    return properties.get(TAGS_OF_RESOURCES)
+    return properties.get(RESOURCE_TAGS)

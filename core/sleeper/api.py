@@ -29,7 +29,7 @@ from sleeper.admin import tables as table_admin
 from sleeper.datafiles.arrow import arrow_schema
 from sleeper.errors import InvalidRequestError
 from sleeper.ingest.run import IngestResult
-from sleeper.ingest.service import ingest_paths, ingest_rows, job_id_in_errors
+from sleeper.ingest.service import annotate_errors, ingest_paths, ingest_rows
 from sleeper.instance import Instance as Ports
 from sleeper.jobs.ingest_job import new_job_id
 from sleeper.opening import open_instance as open_ports
@@ -174,7 +174,7 @@ class Table:
         """
         chosen = job_id or new_job_id()
         paths = _list_paths(rows)
-        with job_id_in_errors(chosen, "job_id"):
+        with annotate_errors(chosen, "job_id"):
             if paths is not None:
                 return ingest_paths(self._instance, self.name, paths, chosen)
             return ingest_rows(self._instance, self.name, _read_batches(rows), chosen)

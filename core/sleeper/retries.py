@@ -48,7 +48,7 @@ class Backoff:
     def for_requests(cls, seconds_first: float, seconds_max: float) -> "Backoff":
         """Returns waits with full jitter that together take about `retry_seconds`."""
         waits = Backoff(math.inf, seconds_first / 2, seconds_max / 2, jitter=0).waits_seconds()
-        return cls(retries_for(retry_seconds(), waits), seconds_first, seconds_max)
+        return cls(count_retries(retry_seconds(), waits), seconds_first, seconds_max)
 
 
 def retry(
@@ -84,7 +84,7 @@ def retry_seconds() -> float:
     return float(os.environ.get(RETRY_VARIABLE) or _CALLER_RETRY_SECONDS)
 
 
-def retries_for(seconds: float, waits_seconds: Iterator[float]) -> int:
+def count_retries(seconds: float, waits_seconds: Iterator[float]) -> int:
     """Returns the number of retries that take that long, given the mean waits before each."""
     retries, total = 0, 0.0
     while total < seconds:

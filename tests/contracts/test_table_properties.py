@@ -13,7 +13,7 @@ from sleeper.errors import InvalidRequestError, NotFoundError
 from sleeper.instance import TablePropertiesStore
 from sleeper.local.instance import create_local_instance, open_local_instance
 from sleeper.properties.declaration import INSTANCE_PROPERTIES, TABLE_PROPERTIES
-from sleeper.properties.instance import ID, QUERY_ROWS_MAX, TAGS_OF_RESOURCES, TRACKER_DAYS
+from sleeper.properties.instance import ID, QUERY_ROWS_MAX, RESOURCE_TAGS, TRACKER_DAYS
 from sleeper.properties.table import NAME, ROW_GROUP_ROWS_MAX, SCHEMA
 from sleeper.properties.values import (
     InstanceProperties,
@@ -134,7 +134,7 @@ def test_the_instances_own_properties_change_but_not_its_id(files: Files) -> Non
 def test_a_command_s_change_during_a_deployment_is_kept(data_bucket: Bucket) -> None:
     files = PropertyFiles(open_bucket(data_bucket), data_bucket.name)
     files.write_instance(
-        lambda _: instance_properties({ID.name: "test", TAGS_OF_RESOURCES.name: "a,1"})
+        lambda _: instance_properties({ID.name: "test", RESOURCE_TAGS.name: "a,1"})
     )
     seen: list[str] = []
 
@@ -148,7 +148,7 @@ def test_a_command_s_change_during_a_deployment_is_kept(data_bucket: Bucket) -> 
     assert len(seen) == 2
     assert files.instance().values == {
         ID.name: "test",
-        TAGS_OF_RESOURCES.name: "a,1",
+        RESOURCE_TAGS.name: "a,1",
         UNUSED_OF_INSTANCES: "2",
         QUERY_ROWS_MAX.name: "7",
     }

@@ -19,7 +19,7 @@ from sleeper.jobs.event import JobKind, new_task_id
 from sleeper.jobs.queue import QueueName
 from sleeper.jobs.status import JobState
 from sleeper.local.instance import open_local_instance
-from sleeper.splitting.find import send_splits_once
+from sleeper.splitting.find import send_new_splits
 from sleeper.splitting.service import run_split_message
 from sleeper.tables import TableRef
 from sleeper.workers.worker import Worker
@@ -69,7 +69,7 @@ def work_off(instance: Instance) -> None:
 
 
 def test_operations_that_run_at_once_do_no_harm(instance: Instance, table: TableRef) -> None:
-    at_once(instance, lambda own: send_splits_once(own, table))
+    at_once(instance, lambda own: send_new_splits(own, table))
     at_once(instance, lambda own: _split_all(own))
     for _ in range(3):
         at_once(instance, lambda own: create_table_jobs(own, table))

@@ -11,7 +11,7 @@ from sleeper.instance import Instance
 from sleeper.jobs.event import JobKind
 from sleeper.jobs.queue import QueueName
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
-from sleeper.splitting.find import send_splits_once
+from sleeper.splitting.find import send_new_splits
 from sleeper.tables import TableRef
 from tests.handlers import functions
 from tests.handlers.conftest import Lambda, add_rows, batch_of, failed, make_table, messages_of
@@ -56,7 +56,7 @@ def test_a_split_is_sent_again_after_all_tries_of_its_queue(
     now = 1000 * tries
 
     def send_at(now_ms: int) -> int:
-        return send_splits_once(replace(instance, clock=lambda: now_ms), table)
+        return send_new_splits(replace(instance, clock=lambda: now_ms), table)
 
     assert [send_at(now), send_at(now + tries - 1)] == [1, 0]
     assert [send_at(now + tries), send_at(now + tries)] == [1, 0]
@@ -68,9 +68,9 @@ def test_a_split_whose_sender_died_before_recording_it_is_sent_again(
     with monkeypatch.context() as patched:
         patched.setattr(type(instance.jobs.tracker), "record", _dies)
         with pytest.raises(UnavailableError):
-            send_splits_once(instance, table)
+            send_new_splits(instance, table)
     assert instance.jobs.queue(QueueName.SPLITTING).counts().visible == 1
-    assert send_splits_once(instance, table) == 1
+    assert send_new_splits(instance, table) == 1
     assert [j.job_id.partition("@")[0] for j in instance.jobs.tracker.recent(JobKind.SPLIT)] == [
         "root"
     ]

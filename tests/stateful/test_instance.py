@@ -597,8 +597,8 @@ class InstanceMachine(RuleBasedStateMachine):
             pass
         with self.state.reading() as state:
             assert state.jobs.count() == 0
-            assert all(len(files) == 1 for _, files in state.files.group_by_leaf())
-            assert not state.files.on_split_partitions(1)
+            assert all(len(files) == 1 for _, files in state.files.leaf_references())
+            assert not state.files.push_down_candidates(1)
         self.every_row_is_there_exactly_once()
 
     def nothing_is_left_over(self) -> None:

@@ -211,7 +211,7 @@ def nothing_stays(instance: Instance) -> None:
     later.close()
     with instance.table("rows").state.reading() as state:
         assert state.jobs.count() == 0
-        assert all(len(files) == 1 for _, files in state.files.group_by_leaf())
+        assert all(len(files) == 1 for _, files in state.files.leaf_references())
     later = open_local_instance(Path(instance.where), lambda: system_clock() + 29 * DAY_MS)
     collect_table(later, "rows")
     collect_table_orphans(later, "rows")

@@ -74,8 +74,8 @@ class FaultyLog:
     def advance(self, follower: str, to: int) -> None:
         self.inner.advance(follower, to)
 
-    def bodies_in_use(self, paths: Sequence[str]) -> set[str]:
-        return self.inner.bodies_in_use(paths)
+    def used_bodies(self, paths: Sequence[str]) -> set[str]:
+        return self.inner.used_bodies(paths)
 
 
 class TableBuilder:

@@ -20,8 +20,8 @@ from sleeper.properties.deployed import NETWORK_VPC
 from sleeper.properties.instance import (
     ACCOUNT,
     REGION,
+    RESOURCE_TAGS,
     SUBNETS,
-    TAGS_OF_RESOURCES,
     VPC,
 )
 from sleeper.properties.java_text import read_properties_text
@@ -152,13 +152,13 @@ def _remove_deployed(values: Mapping[str, str]) -> dict[str, str]:
 def _add_tags(values: dict[str, str], tags_file: Path) -> dict[str, str]:
     if not tags_file.exists():
         return values
-    text = values.get(TAGS_OF_RESOURCES.name, "").strip()
-    tags = dict(TAGS_OF_RESOURCES.parse(text)) if text else {}
+    text = values.get(RESOURCE_TAGS.name, "").strip()
+    tags = dict(RESOURCE_TAGS.parse(text)) if text else {}
     tags.update(_read_properties(tags_file))
     for key, value in tags.items():
         if "," in key + value:
             raise InvalidRequestError(f"{tags_file}: tag {key!r} has a comma (not allowed in tags)")
-    return {**values, TAGS_OF_RESOURCES.name: TAGS_OF_RESOURCES.kind.format(tuple(tags.items()))}
+    return {**values, RESOURCE_TAGS.name: RESOURCE_TAGS.kind.format(tuple(tags.items()))}
 
 
 def _read_properties(path: Path) -> dict[str, str]:

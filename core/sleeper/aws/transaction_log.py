@@ -172,7 +172,7 @@ class DynamoTransactionLog:
         """See the port."""
         self._raise(_CURSOR + follower, "position", to)
 
-    def bodies_in_use(self, paths: Sequence[str]) -> set[str]:
+    def used_bodies(self, paths: Sequence[str]) -> set[str]:
         """See the port."""
         return {path for path in paths if self._is_in_use(path)}
 

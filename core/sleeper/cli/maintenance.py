@@ -130,8 +130,8 @@ def gc(
     for path in result.paths:
         typer.echo(path)
     note(f"{verb} {pluralize(result.files, 'file')} ({result.bytes:,} bytes)")
-    if result.held_back_by is not None:
-        note(f"kept other files for {result.held_back_by}")
+    if result.blocker is not None:
+        note(f"kept other files for {result.blocker}")
     if result.horizon_after > result.horizon_before:
         note(f"oldest readable version: {result.horizon_after:,}")
     if orphans:

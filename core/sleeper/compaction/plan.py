@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from sleeper.clock import Clock, iso_time, system_clock
 from sleeper.compaction.job import CompactionJob, new_compaction_job_id
-from sleeper.compaction.strategy import Selection, select, selector_for
+from sleeper.compaction.strategy import Selection, create_selector, select
 from sleeper.errors import InvalidRequestError
 from sleeper.files import DataFile, FileReference
 from sleeper.instance import Instance, OpenTable
@@ -121,7 +121,9 @@ def create_compaction_jobs(
     pushed_down = push_down_references(store)
     with store.reading() as state:
         room = properties.get(COMPACTION_JOBS_MAX) - state.jobs.count()
-        selections = select(state.files.group_by_leaf(), selector_for(properties, code, full), room)
+        selections = select(
+            state.files.leaf_references(), create_selector(properties, code, full), room
+        )
     lease_ms = properties.get(COMPACTION_LEASE_SECONDS) * 1000
     created = 0
     for batch in _batches(selections, lambda each: len(each.inputs), _FILES_PER_ENTRY):
@@ -246,7 +248,7 @@ def push_down_references(store: StateStore) -> int:
         with store.reading() as state:
             moves = [
                 _plan_move(state, file, reference)
-                for file, reference in state.files.on_split_partitions(_REFERENCES_PER_READ)
+                for file, reference in state.files.push_down_candidates(_REFERENCES_PER_READ)
             ]
         applied = 0
         for entry in _batches(moves, lambda move: len(move.to), _REFERENCES_PER_ENTRY):

@@ -133,7 +133,7 @@ class Selector:
         )
 
 
-def selector_for(properties: TableProperties, code: UserCode, full: bool = False) -> Selector:
+def create_selector(properties: TableProperties, code: UserCode, full: bool = False) -> Selector:
     """Returns the table's strategy, or the one for a full compaction.
 
     InvalidRequestError if the name is not registered.

@@ -58,7 +58,7 @@ class CollectionReport:
     """The results of a collection, or the expected results of a dry run.
 
     `files` and `bytes` count data files, `finished` those of an interrupted earlier collection.
-    `held_back_by` names the hold or follower that keeps a file whose delay has passed, if any.
+    `blocker` names the hold or follower that keeps a file whose delay has passed, if any.
     `paths` lists the files in a dry run.
     """
 
@@ -67,7 +67,7 @@ class CollectionReport:
     files: int = 0
     bytes: int = 0
     finished: int = 0
-    held_back_by: str | None = None
+    blocker: str | None = None
     paths: list[str] = field(default_factory=list)
 
 
@@ -121,7 +121,7 @@ def _collect(
     while True:
         claims, waiting = _read_collectable(store, delay_ms, batch, clock)
         files = [f for f in waiting if f.unreferenced <= claims.horizon_max]
-        report.held_back_by = claims.lowest if len(files) < len(waiting) else None
+        report.blocker = claims.lowest if len(files) < len(waiting) else None
         if not files:
             return
         horizon = max(f.unreferenced for f in files)
@@ -166,7 +166,7 @@ def _preview(store: StateStore, delay_ms: int, clock: Clock, report: CollectionR
     everything = 2**63 - 1
     claims, waiting = _read_collectable(store, delay_ms, everything, clock)
     files = [f for f in waiting if f.unreferenced <= claims.horizon_max]
-    report.held_back_by = claims.lowest if len(files) < len(waiting) else None
+    report.blocker = claims.lowest if len(files) < len(waiting) else None
     with store.reading() as state:
         left = state.collection.collecting(everything)
     report.horizon_after = max([report.horizon_before, *(f.unreferenced for f in files)])

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 _LOG = "log"
 _COMMITS = "commits"
-_WHOLE_SNAPSHOT = re.compile(r"\d{19}-[0-9a-f]+-[0-9a-f]{16}\.db\.zst")
+_SNAPSHOT_NAME = re.compile(r"\d{19}-[0-9a-f]+-[0-9a-f]{16}\.db\.zst")
 
 
 ListObjects = Callable[[TableId], Iterable[StoredObject]]
@@ -86,7 +86,7 @@ def _is_collectable_kind(table_id: TableId, path: str) -> bool:
     if path.startswith(tuple(f"{table_id}/{kind}/" for kind in ("data", _LOG, _COMMITS))):
         return True
     snapshots = f"{table_id}/snapshots/"
-    return path.startswith(snapshots) and not _WHOLE_SNAPSHOT.fullmatch(path[len(snapshots) :])
+    return path.startswith(snapshots) and not _SNAPSHOT_NAME.fullmatch(path[len(snapshots) :])
 
 
 def _began_ms(each: StoredObject) -> int:
@@ -101,7 +101,7 @@ def _unknown(store: StateStore, listed: list[StoredObject]) -> list[StoredObject
     # Commits of runs this old are refused, so their bodies are unneeded.
     bodies = [each.path for each in listed if each.path.split("/")[1] == _LOG]
     if bodies:
-        known |= store.log_bodies_in_use(bodies)
+        known |= store.used_bodies(bodies)
     return [each for each in listed if _data_path(each.path) not in known]
 
 

@@ -17,7 +17,7 @@ from sleeper.datafiles.write.file import FileSettings
 from sleeper.datafiles.write.partitioned import FileStrategy, WriteTarget, write_sorted
 from sleeper.errors import SleeperError
 from sleeper.ingest.run import IngestResult, IngestTable, commit_new_files, new_files
-from sleeper.ingest.service import ingest_table, request_of_rows
+from sleeper.ingest.service import describe_rows_job, ingest_table
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobKind, JobStep
 from sleeper.partitions.partition import Partition
@@ -122,7 +122,7 @@ def write_ingest_part(
 
 def was_ingested(table: OpenTable, job_id: str) -> bool:
     """Whether the job is committed. InvalidRequestError if another request has its id."""
-    return find_earlier_commit(table.state, job_id, request_of_rows(job_id)) is not None
+    return find_earlier_commit(table.state, job_id, describe_rows_job(job_id)) is not None
 
 
 def commit_ingest(
@@ -133,7 +133,7 @@ def commit_ingest(
     StateMovedOnError if the table is gone.
     """
     table = OpenTable(instance, begun.ref)
-    request = request_of_rows(job_id)
+    request = describe_rows_job(job_id)
     start_ms = begun.target.run_start_ms
     try:
         commit_until_known(table.check_active)

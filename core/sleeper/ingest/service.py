@@ -59,7 +59,7 @@ def ingest_paths(
 
 
 @contextmanager
-def job_id_in_errors(job_id: str, parameter: str) -> Iterator[None]:
+def annotate_errors(job_id: str, parameter: str) -> Iterator[None]:
     """Adds the job's id to an error or interrupt after which the rows may be in the table.
 
     `parameter` is what the caller repeats the job with.
@@ -114,7 +114,7 @@ def ingest_rows(
     with record_task(instance, JobKind.INGEST) as task:
         result = track_run(instance, JobKind.INGEST, table.ref.id, chosen, task.id).execute(
             lambda _: ingest_batches(
-                ingest_table(table), chosen, batches, request_of_rows(chosen), progress
+                ingest_table(table), chosen, batches, describe_rows_job(chosen), progress
             ),
             _describe,
         )
@@ -155,7 +155,7 @@ def run_ingest_job(
     return tracker.execute(run, _describe, inputs=len(job.files))
 
 
-def request_of_rows(job_id: str) -> str:
+def describe_rows_job(job_id: str) -> str:
     """Returns the fingerprint of a job of rows, which consists of its id only."""
     return json.dumps({"rows of job": job_id})
 

@@ -116,7 +116,7 @@ def _reject_waiting(instance: Instance, table_id: TableId, name: str) -> None:
     waiting = instance.jobs.file_requests().waiting(table_id)
     by_job: dict[str, list[FileRequest]] = {}
     for request in waiting:
-        by_job.setdefault(request.job_id or _message_id_of(request), []).append(request)
+        by_job.setdefault(request.job_id or _parse_message_id(request), []).append(request)
     for job_id in instance.jobs.tracker.unknown(table_id, list(by_job)):
         paths = [request.path for request in by_job[job_id]]
         named = ", ".join(paths[:_FILES_NAMED_MAX])
@@ -144,5 +144,5 @@ def _request_id(message_id: str, file: str) -> str:
     return f"{message_id}-{hashlib.sha256(file.encode()).hexdigest()[:16]}"
 
 
-def _message_id_of(request: FileRequest) -> str:
+def _parse_message_id(request: FileRequest) -> str:
     return request.id.rpartition("-")[0]

@@ -118,7 +118,7 @@ class SqliteTransactionLog:
                 (follower, to),
             )
 
-    def bodies_in_use(self, paths: Sequence[str]) -> set[str]:  # noqa: ARG002 (bodies are in rows)
+    def used_bodies(self, paths: Sequence[str]) -> set[str]:  # noqa: ARG002 (bodies are in rows)
         return set()
 
 

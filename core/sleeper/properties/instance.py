@@ -107,7 +107,7 @@ def declare(
 
 # fmt: off
 ID = declare("id", _INSTANCE_ID, None, Group.INSTANCE, "The instance's name, a part of the names of its AWS resources.", redeploy=True, required=True)
-TAGS_OF_RESOURCES = declare("tags", TAGS, (), Group.INSTANCE, "Tags for every AWS resource of the instance.", redeploy=True)
+RESOURCE_TAGS = declare("tags", TAGS, (), Group.INSTANCE, "Tags for every AWS resource of the instance.", redeploy=True)
 
 VPC = declare("vpc", optional(text(100)), None, Group.DEPLOYMENT, "The id of the VPC that tasks run in.", redeploy=True)
 SUBNETS = declare("subnets", STRING_LIST, (), Group.DEPLOYMENT, "The ids of the subnets that tasks run in.", redeploy=True)

@@ -202,15 +202,15 @@ def _check_together(properties: InstanceProperties) -> None:
             f"property {instance.COMPACTION_LEASE_SECONDS.name} is {lease}: it must outlast the "
             f"queue's {attempts} tries, {retries} seconds together"
         )
-    low = properties.get(_default_of(of_table.BATCHER_JOB_SIZE_MIN))
-    high = properties.get(_default_of(of_table.BATCHER_JOB_SIZE_MAX))
+    low = properties.get(_find_default(of_table.BATCHER_JOB_SIZE_MIN))
+    high = properties.get(_find_default(of_table.BATCHER_JOB_SIZE_MAX))
     if low > high:
         raise InvalidRequestError(
-            f"property {_default_of(of_table.BATCHER_JOB_SIZE_MIN).name} is more than the maximum"
+            f"property {_find_default(of_table.BATCHER_JOB_SIZE_MIN).name} is more than the maximum"
         )
 
 
-def _default_of(declaration: Property[T]) -> Property[T]:
+def _find_default(declaration: Property[T]) -> Property[T]:
     assert declaration.default_from is not None
     return declaration.default_from
 

@@ -87,7 +87,7 @@ def _files(
         return (f for f in state.files.all() if _overlaps(f, regions)), state.files.references()
     leaf_files = [f for leaf in leaves for f in state.files.leaf_files(leaf.id, leaf.region)]
     overlapping = {f.path: f for f in leaf_files if _overlaps(f, regions)}
-    return overlapping.values(), state.files.references_to(list(overlapping))
+    return overlapping.values(), state.files.file_references(list(overlapping))
 
 
 def _overlaps(file: DataFile, regions: Sequence[Region]) -> bool:

@@ -106,5 +106,5 @@ def _find_first_partitions(store: StateStore, file: DataFile) -> tuple[tuple[Par
 
 
 def _find_partitions(state: TableState, path: str) -> tuple[tuple[Partition, int], ...]:
-    references = state.files.references_to([path])
+    references = state.files.file_references([path])
     return tuple((state.partitions.get(r.partition_id), r.rows) for r in references)

@@ -11,7 +11,7 @@ from sleeper.partitions.partition import Partition, PartitionId
 from sleeper.partitions.region import Range, Region
 from sleeper.reports.output import Column, ColumnKind, Listing, describe_omission, pluralize
 from sleeper.schema.model import Field, KeyValue, Schema
-from sleeper.statestore.reading.file_queries import Held
+from sleeper.statestore.reading.file_queries import PartitionTotals
 from sleeper.statestore.store import StateStore
 
 _BAR_WIDTH = 20
@@ -139,11 +139,11 @@ def list_partitions(store: StateStore, table_name: str, limit: int) -> Listing:
     with store.reading() as state:
         partitions = list(state.partitions.all())
         rows_above = {each.partition_id: each.rows_above for each in state.partitions.leaf_rows()}
-        held = {each.partition_id: each for each in state.files.held_by_partition()}
+        held = {each.partition_id: each for each in state.files.partition_totals()}
         schema = state.schema
     shown = []
     for depth, partition in islice(walk_tree(partitions), limit):
-        own = held.get(partition.id, Held(partition.id, 0, 0))
+        own = held.get(partition.id, PartitionTotals(partition.id, 0, 0))
         above = rows_above.get(partition.id, 0)
         shown.append(ReportedPartition(partition, depth, own.rows, above, own.files))
     leaves = sum(p.is_leaf for p in partitions)

@@ -260,7 +260,7 @@ def list_files(store: StateStore, table_name: str, limit: int) -> Listing:
     with store.reading() as state:
         files = list(islice(state.files.all(), limit))
         references: defaultdict[str, list[FileReference]] = defaultdict(list)
-        for reference in state.files.references_to([f.path for f in files]):
+        for reference in state.files.file_references([f.path for f in files]):
             references[reference.path].append(reference)
         total = state.files.totals().files
     return describe_files(table_name, [(f, references[f.path]) for f in files], total)

@@ -28,7 +28,7 @@ from sleeper.ingest.parts import (
     was_ingested,
     write_ingest_part,
 )
-from sleeper.ingest.service import job_id_in_errors
+from sleeper.ingest.service import annotate_errors
 from sleeper.spark.options import (
     SINK_OPTIONS,
     WRITE_OPTIONS,
@@ -75,7 +75,7 @@ class SleeperWriter(DataSourceArrowWriter):
         """Adds all rows to the table in one transaction."""
         if not self._is_done:
             files = [file for part in _parts(messages) for file in part.files]
-            with job_id_in_errors(self._job_id, "option jobId"):
+            with annotate_errors(self._job_id, "option jobId"):
                 commit_ingest(cached_instance(self._where), self._begun, self._job_id, files)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -38,7 +38,7 @@ def find_partitions_to_split(state: TableState, threshold: int) -> list[SplitCan
     return sorted(found, key=lambda each: (-each.rows, each.partition_id))
 
 
-_SENT_AT_A_TIME = 500
+_BATCH_SIZE = 500
 
 
 def send_splits(
@@ -49,26 +49,26 @@ def send_splits(
     `sent_at` holds the table's number at which a leaf was last sent. An unchanged table is not
     searched again.
     """
-    new = [each for each in _leaves_to_split(instance, ref) if sent_at.get(each) != number]
+    new = [each for each in _find_leaves(instance, ref) if sent_at.get(each) != number]
     _send(instance, ref, new)
     sent_at.update(dict.fromkeys(new, number))
     return len(new)
 
 
-def send_splits_once(instance: Instance, ref: TableRef) -> int:
+def send_new_splits(instance: Instance, ref: TableRef) -> int:
     """Sends splits without a memory: a leaf is sent at most once per retry period of the queue.
 
     The tracker knows a request as a job of the leaf's id and the number of that time since the
     epoch. It is sent first and recorded after, so that none is lost; one that is sent twice
     finds its leaf split.
     """
-    found = _leaves_to_split(instance, ref)
+    found = _find_leaves(instance, ref)
     properties = instance.properties()
     tries_ms = 1000 * properties.get(QUEUE_VISIBILITY_SECONDS) * properties.get(QUEUE_RECEIVES_MAX)
     period = instance.clock() // tries_ms
     sent = 0
-    for start in range(0, len(found), _SENT_AT_A_TIME):
-        requests = {f"{each}@{period}": each for each in found[start : start + _SENT_AT_A_TIME]}
+    for start in range(0, len(found), _BATCH_SIZE):
+        requests = {f"{each}@{period}": each for each in found[start : start + _BATCH_SIZE]}
         new = instance.jobs.tracker.unknown(ref.id, list(requests))
         _send(instance, ref, [requests[request] for request in new])
         now_ms = instance.clock()
@@ -77,7 +77,7 @@ def send_splits_once(instance: Instance, ref: TableRef) -> int:
     return sent
 
 
-def _leaves_to_split(instance: Instance, ref: TableRef) -> list[PartitionId]:
+def _find_leaves(instance: Instance, ref: TableRef) -> list[PartitionId]:
     """Returns the leaves with the most rows first."""
     table = OpenTable(instance, ref)
     threshold = table.properties().get(SPLIT_THRESHOLD_ROWS)

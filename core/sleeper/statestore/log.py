@@ -65,6 +65,6 @@ class TransactionLog(Protocol):
         """Advances the follower's cursor to `to`; never moves it back."""
         ...
 
-    def bodies_in_use(self, paths: Sequence[str]) -> set[str]:
+    def used_bodies(self, paths: Sequence[str]) -> set[str]:
         """Returns the objects among `paths` that hold the body of an entry."""
         ...

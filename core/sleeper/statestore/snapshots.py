@@ -60,7 +60,7 @@ class SnapshotStore:
 
         DataError if the stored snapshot differs.
         """
-        with _own_folder(None) as folder:
+        with _temporary_folder(None) as folder:
             copy, compressed = Path(folder, "state.db"), Path(folder, "state.db.zst")
             number = _copy_without_log(database, copy)
             checksum = _compress(copy, compressed)
@@ -98,20 +98,20 @@ class SnapshotStore:
 
     def verified(self, count: int, number_max: int | None = None) -> list[Snapshot]:
         """Returns the newest `count` valid snapshots up to `number_max`, newest first."""
-        whole: list[Snapshot] = []
+        valid: list[Snapshot] = []
         for snapshot in self.all():
-            if len(whole) == count:
+            if len(valid) == count:
                 break
             if (number_max is None or snapshot.number <= number_max) and self._verify(snapshot):
-                whole.append(snapshot)
-        return whole
+                valid.append(snapshot)
+        return valid
 
     def open_newest(self, into: Database, number_max: int | None = None) -> int | None:
         """Replaces the database's content by the newest valid snapshot up to that number.
 
         Returns its number; None if there is none. Torn snapshots are skipped.
         """
-        with self._newest_whole(into.path.parent, number_max) as found:
+        with self._newest_valid(into.path.parent, number_max) as found:
             if found is None:
                 return None
             snapshot, file = found
@@ -124,7 +124,7 @@ class SnapshotStore:
 
     def place_newest(self, path: Path) -> int | None:
         """Creates a database file from the newest valid snapshot. Returns its number, or None."""
-        with self._newest_whole(path.parent) as found:
+        with self._newest_valid(path.parent) as found:
             if found is None:
                 return None
             snapshot, file = found
@@ -158,11 +158,11 @@ class SnapshotStore:
                     obstore.delete(self._store, old)
 
     @contextmanager
-    def _newest_whole(
+    def _newest_valid(
         self, folder: Path, number_max: int | None = None
     ) -> Iterator[tuple[Snapshot, Path] | None]:
         """Yields the newest valid snapshot as a temporary file."""
-        with _own_folder(folder) as temporary:
+        with _temporary_folder(folder) as temporary:
             file = Path(temporary, "state.db")
             for snapshot in self.all():
                 if number_max is not None and snapshot.number > number_max:
@@ -225,7 +225,7 @@ class SnapshotStore:
 
 
 @contextmanager
-def _own_folder(parent: Path | None) -> Iterator[str]:
+def _temporary_folder(parent: Path | None) -> Iterator[str]:
     """Yields a temporary folder. UnavailableError if the disk is full or fails."""
     try:
         with tempfile.TemporaryDirectory(dir=parent, prefix=SNAPSHOT_FOLDER_PREFIX) as folder:

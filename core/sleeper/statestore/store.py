@@ -103,9 +103,9 @@ class StateStore:
             raise NotFoundError(f"no follower {name}")
         self._log.advance(keys[name], to)
 
-    def log_bodies_in_use(self, paths: Sequence[str]) -> set[str]:
+    def used_bodies(self, paths: Sequence[str]) -> set[str]:
         """Returns the objects among `paths` that the log still needs."""
-        return self._log.bodies_in_use(paths)
+        return self._log.used_bodies(paths)
 
     def save_snapshot(self) -> int:
         """Writes a verified snapshot of the newest state and drops old ones; returns its number."""

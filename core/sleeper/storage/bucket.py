@@ -13,7 +13,7 @@ from urllib.parse import quote
 from obstore.store import S3Store
 
 from sleeper.errors import InvalidRequestError, NotFoundError, UnavailableError
-from sleeper.retries import retries_for, retry_seconds
+from sleeper.retries import count_retries, retry_seconds
 
 if TYPE_CHECKING:
     from obstore.store import BackoffConfig, RetryConfig
@@ -115,7 +115,7 @@ def retry_config() -> RetryConfig:
     """Returns how a store of this process retries, with backoff and jitter."""
     seconds = retry_seconds()
     return {
-        "max_retries": retries_for(seconds, _mean_waits_seconds()),
+        "max_retries": count_retries(seconds, _mean_waits_seconds()),
         "retry_timeout": timedelta(seconds=max(_RETRY_SECONDS_MIN, 4 * seconds)),
         "backoff": _BACKOFF,
     }

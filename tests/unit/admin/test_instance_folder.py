@@ -11,8 +11,8 @@ from sleeper.properties.instance import (
     ID,
     INGEST_TASKS_MAX,
     REGION,
+    RESOURCE_TAGS,
     SUBNETS,
-    TAGS_OF_RESOURCES,
     VPC,
 )
 from sleeper.properties.values import gchq_names
@@ -42,7 +42,7 @@ def _read(folder: Path, /, overrides: dict[str, str] | None = None, **files: str
 def test_properties_tags_and_tables_are_read(tmp_path: Path) -> None:
     folder = _read(tmp_path)
     assert folder.properties.get(ID) == "a"
-    assert dict(folder.properties.get(TAGS_OF_RESOURCES)) == {"owner": "you", "project": "p"}
+    assert dict(folder.properties.get(RESOURCE_TAGS)) == {"owner": "you", "project": "p"}
     one, two = folder.tables
     assert (one.name, two.name) == ("one", "other")
     assert one.settings == {"sleeper.table.online": "false"}
@@ -101,7 +101,7 @@ def test_folder_of_a_deployed_gchq_sleeper_instance_is_read(tmp_path: Path) -> N
         instance_properties=own + "\n".join(written),
         tables__one__table_properties="sleeper.table.id=5e6f7a8b\nsleeper.table.data.engine=JAVA\n",
     )
-    kept = {"sleeper.id", "sleeper.ingest.tracker.enabled", ACCOUNT.name, TAGS_OF_RESOURCES.name}
+    kept = {"sleeper.id", "sleeper.ingest.tracker.enabled", ACCOUNT.name, RESOURCE_TAGS.name}
     assert set(folder.properties.values) == kept
     assert "sleeper.table.id" not in folder.tables[0].settings
     assert folder.warnings == (

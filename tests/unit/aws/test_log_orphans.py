@@ -87,7 +87,7 @@ def test_collection_keeps_the_body_of_an_append_in_progress(tables: DynamoTables
     lost, under_way = (
         f"{TABLE}/log/{number:019d}-{str(number) * 32}.json.zst" for number in (1, 2)
     )
-    assert log.bodies_in_use([lost, under_way]) == {under_way}
+    assert log.used_bodies([lost, under_way]) == {under_way}
 
 
 def big_transaction(job_id: str) -> AddFiles:

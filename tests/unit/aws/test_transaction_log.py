@@ -73,7 +73,7 @@ def test_a_big_body_is_stored_as_an_object(under_test: LogUnderTest) -> None:
     assert list(under_test.log.read(0)) == entries
     (path,) = under_test.object_paths()
     assert path == f"{TABLE}/log/{2:019d}-{entries[1].write_id}.json.zst"
-    assert under_test.log.bodies_in_use([path, "0000000a/log/x"]) == {path}
+    assert under_test.log.used_bodies([path, "0000000a/log/x"]) == {path}
 
 
 def test_big_bodies_are_written_read_and_trimmed_in_a_real_bucket(
@@ -114,10 +114,10 @@ def test_an_append_that_dies_before_its_entry_leaves_an_unused_object(
         under_test.log.append(big_entry(1))
     (orphan,) = under_test.object_paths()
     assert under_test.log.head() == 0
-    assert under_test.log.bodies_in_use([orphan]) == {orphan}  # the append may go on
+    assert under_test.log.used_bodies([orphan]) == {orphan}  # the append may go on
     winner = big_entry(1)
     under_test.log.append(winner)
-    assert under_test.log.bodies_in_use(under_test.object_paths()) == {
+    assert under_test.log.used_bodies(under_test.object_paths()) == {
         path for path in under_test.object_paths() if winner.write_id in path
     }
 

@@ -26,7 +26,7 @@ from tests.unit.conftest import MakeTable
 
 def rows_of_leaves(table: DataTable) -> dict[str, list[int]]:
     with table.store.reading() as state:
-        return {p: [f.rows for f in files] for p, files in state.files.group_by_leaf()}
+        return {p: [f.rows for f in files] for p, files in state.files.leaf_references()}
 
 
 def set_basic_strategy(table: DataTable, files: int = 2) -> DataTable:
@@ -232,7 +232,7 @@ def test_refused_assignment_does_not_refuse_other_jobs(
 
 def assign_one_file(table: DataTable) -> None:
     with table.store.reading() as state:
-        partition_id, files = next(state.files.group_by_leaf())
+        partition_id, files = next(state.files.leaf_references())
     claim = JobAssignment("other", partition_id, (files[0].path,), table.clock() + 10**6)
     table.store.commit_or_raise(AssignFiles((claim,)))
 

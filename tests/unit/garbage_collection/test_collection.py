@@ -40,7 +40,7 @@ def test_files_are_kept_for_the_tables_delay_and_then_deleted_with_their_sidecar
     report = table.collect()
     assert report.files == 2
     assert report.bytes > 1000
-    assert report.held_back_by is None
+    assert report.blocker is None
     (kept,) = table.files()
     assert table.paths_on_disk() == [
         kept.path + s for s in ("", ".checksum", ".filter", ".sketches")
@@ -70,7 +70,7 @@ def test_rule_5_a_hold_keeps_its_files_until_it_ends(table: DataTable) -> None:
     held = table.rows(old)
     table.clock.pass_minutes(30)
     report = table.collect()
-    assert (report.files, report.held_back_by) == (0, f"hold h of a reader at version {old}")
+    assert (report.files, report.blocker) == (0, f"hold h of a reader at version {old}")
     assert table.rows(old) == held
     table.store.commit_or_raise(ReleaseHold("h"))
     assert table.collect().files == 2
@@ -94,7 +94,7 @@ def test_rule_5_a_hold_keeps_only_the_files_of_its_version(table: DataTable) -> 
     held = table.rows(version)
     report = table.collect()
     assert (report.files, report.horizon_after) == (2, version)
-    assert report.held_back_by == f"hold h of a reader at version {version}"
+    assert report.blocker == f"hold h of a reader at version {version}"
     assert table.rows(version) == held
     with pytest.raises(InvalidRequestError, match=f"the oldest kept is {version}"):
         table.rows(version - 1)
@@ -106,7 +106,7 @@ def test_rule_5_a_follower_keeps_unread_files(table: DataTable) -> None:
     compacted(table)
     table.clock.pass_minutes(30)
     report = table.collect()
-    assert (report.files, report.held_back_by) == (0, f"follower copy at version {start}")
+    assert (report.files, report.blocker) == (0, f"follower copy at version {start}")
     table.store.advance_follower("copy", table.number())
     assert table.collect().files == 2
 

@@ -116,7 +116,7 @@ def test_the_properties_of_the_format_page_have_its_defaults() -> None:
     sleeper.ingest.source.bucket=one,two
     """
     properties = instance_properties_from_text(text)
-    assert properties.get(instance.TAGS_OF_RESOURCES) == (("name", "abc"), ("project", "test"))
+    assert properties.get(instance.RESOURCE_TAGS) == (("name", "abc"), ("project", "test"))
     assert properties.get(instance.INGEST_SOURCE_BUCKETS) == ("one", "two")
     of_table = table_properties({}, properties)
     assert of_table.get(table.SPLIT_THRESHOLD_ROWS) == 1_000_000_000

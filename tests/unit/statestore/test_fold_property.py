@@ -61,7 +61,7 @@ class History:
     def push_down(self, choice: int) -> None:
         with self.table.store.reading() as state:
             moves = []
-            for file, reference in state.files.on_split_partitions(2):
+            for file, reference in state.files.push_down_candidates(2):
                 leaves = state.partitions.leaves_below(
                     reference.partition_id, file.smallest_key, file.largest_key
                 )
@@ -71,7 +71,7 @@ class History:
 
     def assign(self, choice: int) -> None:
         with self.table.store.reading() as state:
-            groups = list(state.files.group_by_leaf())
+            groups = list(state.files.leaf_references())
         if groups:
             partition, files = groups[choice % len(groups)]
             paths = [f.path for f in files if f.job_id is None]

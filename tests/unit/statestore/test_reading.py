@@ -98,12 +98,12 @@ def test_references_are_summed_by_partition_and_found_by_file(table):
     with table.store.reading() as state:
         everything = list(state.files.references())
         wanted = [r for r in everything if r.path in {"b", "c"}]
-        found = state.files.references_to(["c", "not there", "b"])
+        found = state.files.file_references(["c", "not there", "b"])
         assert sorted(found, key=lambda r: r.path) == sorted(wanted, key=lambda r: r.path)
         assert len(wanted) == 2
-        assert sorted(state.files.held_by_partition()) == sorted([("left", 10, 1), ("root", 20, 2)])
+        assert sorted(state.files.partition_totals()) == sorted([("left", 10, 1), ("root", 20, 2)])
     with table.store.reading(2) as state:
-        assert list(state.files.held_by_partition()) == []
+        assert list(state.files.partition_totals()) == []
 
 
 def test_the_change_feed_gives_every_file_once_in_bounded_pages(table):
@@ -127,7 +127,7 @@ def test_a_job_is_found_by_its_id(table):
         assert (job.lease_expiry_ms, job.assigned_number) == (START_MS + 7, 3)
         assert state.jobs.get("other") is None
         assert state.jobs.applied("job") is None
-        assert [(p, [f.job_id for f in files]) for p, files in state.files.group_by_leaf()] == [
+        assert [(p, [f.job_id for f in files]) for p, files in state.files.leaf_references()] == [
             ("root", ["job", "job"])
         ]
 

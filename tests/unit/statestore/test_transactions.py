@@ -163,7 +163,7 @@ def test_a_push_down_moves_the_reference_to_the_leaves_that_overlap_the_file(tab
     assert table.leaf_paths("left") == ["a", "b"]
     assert table.leaf_paths("right") == ["a"]
     with table.store.reading() as state:
-        assert state.files.on_split_partitions(10) == []
+        assert state.files.push_down_candidates(10) == []
         assert {(r.path, r.partition_id, r.rows) for r in state.files.references()} == {
             ("a", "left", 5),
             ("a", "right", 5),
@@ -176,7 +176,7 @@ def test_a_shared_file_is_pushed_down_below_its_reference_only(table):
     table.commit(AddFiles("job", START_MS, (NewFile(data_file("a"), ((LEFT, 4), (RIGHT, 6))),)))
     table.split(LEFT, 2, "ll", "lr")
     with table.store.reading() as state:
-        ((file, reference),) = state.files.on_split_partitions(10)
+        ((file, reference),) = state.files.push_down_candidates(10)
         below = state.partitions.leaves_below(LEFT, file.smallest_key, file.largest_key)
         assert (reference.partition_id, [p.id for p in below]) == ("left", ["ll", "lr"])
         assert [p.id for p in state.partitions.leaves_below(ROOT, (1,), (2,))] == ["ll", "lr"]

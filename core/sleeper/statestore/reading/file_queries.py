@@ -26,7 +26,7 @@ class PartitionFile(NamedTuple):
     file_rows: int
 
 
-class Held(NamedTuple):
+class PartitionTotals(NamedTuple):
     """Rows and number of a partition's own references."""
 
     partition_id: PartitionId
@@ -56,10 +56,8 @@ class Extent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FileQueries:
+class FileQueries(VersionReader):
     """Queries of the reader's version, unless stated otherwise."""
-
-    _reader: VersionReader
 
     def leaf_files(self, leaf_id: PartitionId, region: Region | None = None) -> list[DataFile]:
         """Returns files that may hold rows of the leaf: referenced by it or by its ancestors.
@@ -67,9 +65,9 @@ class FileQueries:
         Only those whose key bounds overlap the region, if one is given. A file above the
         leaf holds other leaves' rows too: read it within the leaf's region only.
         """
-        overlap = "" if region is None else f" AND {file_overlap_sql(self._reader.dimensions)}"
-        found = self._reader.rows(
-            f"{_CHAIN} SELECT {data_file_columns(self._reader.dimensions)} FROM chain"
+        overlap = "" if region is None else f" AND {file_overlap_sql(self.dimensions)}"
+        found = self.rows(
+            f"{_CHAIN} SELECT {data_file_columns(self.dimensions)} FROM chain"
             " CROSS JOIN refs r ON r.partition = chain.key CROSS JOIN files f ON f.key = r.file"
             f" WHERE {current('r')}{overlap} ORDER BY f.key",
             id=leaf_id,
@@ -82,7 +80,7 @@ class FileQueries:
 
         All rows of the ancestors' references count.
         """
-        (size,) = self._reader.row(
+        (size,) = self.row(
             f"{_CHAIN} SELECT"
             " coalesce(sum(f.bytes * 1.0 * min(r.rows, f.rows) / max(f.rows, 1)), 0)"
             " FROM chain CROSS JOIN refs r ON r.partition = chain.key"
@@ -94,15 +92,15 @@ class FileQueries:
     def all(self) -> Iterator[DataFile]:
         """Returns every file that has a reference, oldest first."""
         sql = (
-            f"SELECT {data_file_columns(self._reader.dimensions)} FROM files f WHERE EXISTS"
+            f"SELECT {data_file_columns(self.dimensions)} FROM files f WHERE EXISTS"
             f" (SELECT 1 FROM refs r WHERE r.file = f.key AND {current('r')}) ORDER BY f.key"
         )
-        return map(data_file_from_columns, self._reader.stream(sql))
+        return map(data_file_from_columns, self.stream(sql))
 
     def get(self, path: str) -> DataFile | None:
         """Returns the file of that path, referenced or not; None if the newest state has none."""
-        found = self._reader.row(
-            f"SELECT {data_file_columns(self._reader.dimensions)} FROM files f"
+        found = self.row(
+            f"SELECT {data_file_columns(self.dimensions)} FROM files f"
             " WHERE f.path_hash = :hash AND f.path = :path",
             hash=path_hash(path),
             path=path,
@@ -111,7 +109,7 @@ class FileQueries:
 
     def references(self) -> Iterator[FileReference]:
         """Returns every reference, ordered by partition."""
-        rows = self._reader.stream(
+        rows = self.stream(
             "SELECT f.path, p.id, r.rows, j.id FROM refs r"
             " CROSS JOIN partitions p ON p.key = r.partition"
             " CROSS JOIN files f ON f.key = r.file LEFT JOIN jobs j ON j.key = r.job"
@@ -119,9 +117,9 @@ class FileQueries:
         )
         return (FileReference(*row) for row in rows)
 
-    def references_to(self, paths: Sequence[str]) -> Iterator[FileReference]:
+    def file_references(self, paths: Sequence[str]) -> Iterator[FileReference]:
         """Returns every reference to one of the files, in no order."""
-        rows = self._reader.stream(
+        rows = self.stream(
             "SELECT f.path, p.id, r.rows, j.id FROM json_each(:paths) e CROSS JOIN files f"
             " ON substr(f.path, -24, 16) = substr(e.value, -24, 16) AND f.path = e.value"
             " CROSS JOIN refs r ON r.file = f.key"
@@ -131,22 +129,22 @@ class FileQueries:
         )
         return (FileReference(*row) for row in rows)
 
-    def held_by_partition(self) -> Iterator[Held]:
+    def partition_totals(self) -> Iterator[PartitionTotals]:
         """Returns the content of every partition with references, in no order."""
-        rows = self._reader.stream(
+        rows = self.stream(
             "SELECT p.id, held.rows, held.files FROM ("
             " SELECT r.partition, sum(r.rows) AS rows, count(*) AS files FROM refs r"
             f" WHERE {current('r')} GROUP BY r.partition) held"
             " CROSS JOIN partitions p ON p.key = held.partition"
         )
-        return map(Held._make, rows)
+        return map(PartitionTotals._make, rows)
 
-    def group_by_leaf(self) -> Iterator[tuple[PartitionId, list[PartitionFile]]]:
+    def leaf_references(self) -> Iterator[tuple[PartitionId, list[PartitionFile]]]:
         """Returns every leaf that has references, with them, oldest file first; leaves in no order.
 
         One pass in bounded memory: what compaction planning needs.
         """
-        rows = self._reader.stream(
+        rows = self.stream(
             "SELECT p.id, f.path, r.rows, j.id, f.bytes, f.rows FROM refs r"
             " CROSS JOIN partitions p ON p.key = r.partition"
             " CROSS JOIN files f ON f.key = r.file LEFT JOIN jobs j ON j.key = r.job"
@@ -155,11 +153,11 @@ class FileQueries:
         for partition_id, group in groupby(rows, itemgetter(0)):
             yield partition_id, [PartitionFile(*row[1:]) for row in group]
 
-    def on_split_partitions(self, limit: int) -> list[tuple[DataFile, FileReference]]:
+    def push_down_candidates(self, limit: int) -> list[tuple[DataFile, FileReference]]:
         """Returns up to `limit` unassigned references of non-leaf partitions, in no order."""
-        rows = self._reader.rows(
+        rows = self.rows(
             "SELECT p.id, r.rows,"
-            f" {data_file_columns(self._reader.dimensions)} FROM partitions p"
+            f" {data_file_columns(self.dimensions)} FROM partitions p"
             " CROSS JOIN refs r ON r.partition = p.key CROSS JOIN files f ON f.key = r.file"
             f" WHERE p.added <= :n AND p.split <= :n AND {current('r')} AND r.job IS NULL"
             " LIMIT :limit",
@@ -178,7 +176,7 @@ class FileQueries:
         number are given, so that it may be somewhat more than `limit`. Complete for any
         number from the horizon on.
         """
-        last = self._reader.row(
+        last = self.row(
             "SELECT max(added) FROM (SELECT added FROM files WHERE added > :after AND added <= :n"
             " AND smallest_number = added ORDER BY added LIMIT :limit)",
             after=number,
@@ -186,8 +184,8 @@ class FileQueries:
         )[0]
         if last is None:
             return []
-        rows = self._reader.rows(
-            f"SELECT f.added, {data_file_columns(self._reader.dimensions)} FROM files f"
+        rows = self.rows(
+            f"SELECT f.added, {data_file_columns(self.dimensions)} FROM files f"
             " WHERE f.added > :after AND f.added <= :last AND f.smallest_number = f.added"
             " ORDER BY f.added, f.key",
             after=number,
@@ -197,7 +195,7 @@ class FileQueries:
 
     def known(self, paths: Sequence[str]) -> set[str]:
         """Returns the paths of files in the newest state, referenced or not."""
-        rows = self._reader.rows(
+        rows = self.rows(
             "SELECT f.path FROM json_each(:paths) e CROSS JOIN files f"
             " ON f.path_hash = e.value ->> 0 AND f.path = e.value ->> 1",
             paths=json.dumps([(path_hash(p), p) for p in paths]),
@@ -206,26 +204,24 @@ class FileQueries:
 
     def extent(self) -> Extent:
         """Returns the files that have a reference, their bytes, and all leaves."""
-        files, size = self._reader.row(
+        files, size = self.row(
             "SELECT count(*), coalesce(sum(f.bytes), 0) FROM files f WHERE EXISTS"
             f" (SELECT 1 FROM refs r WHERE r.file = f.key AND {current('r')})"
         )
-        (leaves,) = self._reader.row(
-            f"SELECT count(*) FROM partitions p WHERE {current('p', 'split')}"
-        )
+        (leaves,) = self.row(f"SELECT count(*) FROM partitions p WHERE {current('p', 'split')}")
         return Extent(files, size, leaves)
 
     def totals(self) -> Totals:
         """Returns counts of the newest state. `rows` includes estimates of references."""
-        files, size, unreferenced = self._reader.row(
+        files, size, unreferenced = self.row(
             "SELECT count(*) FILTER (WHERE references_left > 0),"
             " coalesce(sum(bytes) FILTER (WHERE references_left > 0), 0),"
             " count(*) FILTER (WHERE references_left = 0) FROM files"
         )
-        references, rows = self._reader.row(
+        references, rows = self.row(
             "SELECT count(*), coalesce(sum(rows), 0) FROM refs WHERE removed IS NULL"
         )
-        partitions, leaves = self._reader.row(
+        partitions, leaves = self.row(
             "SELECT count(*), count(*) FILTER (WHERE split IS NULL) FROM partitions"
         )
         return Totals(files, references, rows, size, partitions, leaves, unreferenced)

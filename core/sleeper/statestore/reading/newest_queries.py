@@ -24,15 +24,13 @@ class AssignedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class JobQueries:
-    _reader: VersionReader
-
+class JobQueries(VersionReader):
     def applied(self, job_id: str, kind: str | None = None) -> AppliedId | None:
         """Returns the transaction that was applied under the id within the last 30 days, if any.
 
         The assignment of a compaction job does not count: only its commit does.
         """
-        found = self._reader.row(
+        found = self.row(
             "SELECT id, kind, fingerprint, number, time FROM applied"
             " WHERE id = :id AND kind <> 'compaction_job' AND (:kind IS NULL OR kind = :kind)",
             id=job_id,
@@ -46,7 +44,7 @@ class JobQueries:
 
     def count(self) -> int:
         """Returns the number of jobs that hold files."""
-        return int(self._reader.row("SELECT count(*) FROM jobs")[0])
+        return int(self.row("SELECT count(*) FROM jobs")[0])
 
     def get(self, job_id: str) -> AssignedJob | None:
         """Returns the job, if it holds files."""
@@ -57,7 +55,7 @@ class JobQueries:
         return list(self._jobs("j.lease_expiry <= :time", time=time_ms))
 
     def _jobs(self, condition: str, **parameters: object) -> Iterator[AssignedJob]:
-        rows = self._reader.stream(
+        rows = self.stream(
             "SELECT j.id, p.id, j.lease_expiry, j.assigned, j.assigned_time, f.path FROM jobs j"
             " CROSS JOIN partitions p ON p.key = j.partition"
             " CROSS JOIN refs r ON r.partition = j.partition AND r.job = j.key"
@@ -103,12 +101,10 @@ class Follower:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectionQueries:
-    _reader: VersionReader
-
+class CollectionQueries(VersionReader):
     def unreferenced(self, before_ms: int, limit: int) -> list[CollectableFile]:
         """Returns files whose last reference went at or before that time, longest ago first."""
-        rows = self._reader.rows(
+        rows = self.rows(
             "SELECT path, sidecars, bytes, unreferenced, unreferenced_time FROM files"
             " WHERE unreferenced IS NOT NULL AND unreferenced_time <= :before"
             " AND collecting IS NULL ORDER BY unreferenced_time LIMIT :limit",
@@ -119,7 +115,7 @@ class CollectionQueries:
 
     def collecting(self, limit: int) -> list[CollectableFile]:
         """Returns files between the two steps of their collection, whose objects may exist."""
-        rows = self._reader.rows(
+        rows = self.rows(
             "SELECT path, sidecars, bytes, unreferenced, unreferenced_time FROM files"
             " WHERE unreferenced IS NOT NULL AND collecting IS NOT NULL"
             " ORDER BY unreferenced_time LIMIT :limit",
@@ -129,14 +125,12 @@ class CollectionQueries:
 
     def holds(self) -> list[Hold]:
         """Returns every hold, also expired ones, oldest version first."""
-        rows = self._reader.rows(
-            "SELECT id, owner, version, expiry FROM holds ORDER BY version, id"
-        )
+        rows = self.rows("SELECT id, owner, version, expiry FROM holds ORDER BY version, id")
         return [Hold(*row) for row in rows]
 
     def follower_starts(self) -> list[tuple[str, str, int]]:
         """Returns name, cursor key and start of every follower."""
-        return self._reader.rows("SELECT name, cursor_key, start FROM followers ORDER BY name")
+        return self.rows("SELECT name, cursor_key, start FROM followers ORDER BY name")
 
 
 def _collectable(row: tuple[str, str, int, int, int]) -> CollectableFile:

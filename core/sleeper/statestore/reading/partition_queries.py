@@ -25,39 +25,37 @@ class LeafRows(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionQueries:
+class PartitionQueries(VersionReader):
     """Queries of the reader's version. Key order is by min, dimension by dimension."""
-
-    _reader: VersionReader
 
     def all(self) -> Iterator[Partition]:
         """Returns every partition, parents before children."""
         sql = f"SELECT {self._columns} WHERE p.added <= :n ORDER BY p.key"
-        return map(_partition, self._reader.stream(sql))
+        return map(_partition, self.stream(sql))
 
     def leaves(self) -> Iterator[Partition]:
         """Returns every leaf, in key order."""
         return map(
             _partition,
-            self._reader.stream(
+            self.stream(
                 f"SELECT {self._columns} WHERE {current('p', 'split')} ORDER BY {self._order}"
             ),
         )
 
     def get(self, partition_id: PartitionId) -> Partition:
         """Returns the partition. NotFoundError if there is none."""
-        found = self._reader.row(
+        found = self.row(
             f"SELECT {self._columns} WHERE p.id = :id AND p.added <= :n", id=partition_id
         )
         if found is None:
             raise NotFoundError(
-                f"no partition {partition_id} in the table at version {self._reader.version}"
+                f"no partition {partition_id} in the table at version {self.version}"
             )
         return _partition(found)
 
     def children(self, partition_id: PartitionId) -> list[Partition]:
         """Returns the children in key order; empty for a leaf."""
-        found = self._reader.rows(
+        found = self.rows(
             f"SELECT {self._columns} WHERE p.added <= :n"
             " AND p.parent = (SELECT key FROM partitions WHERE id = :id)"
             f" ORDER BY {self._order}",
@@ -68,7 +66,7 @@ class PartitionQueries:
     def ancestors(self, partition_id: PartitionId) -> list[Partition]:
         """Returns the ancestors, nearest first; empty for the root."""
         self.get(partition_id)
-        found = self._reader.rows(
+        found = self.rows(
             "WITH RECURSIVE chain (key, depth) AS ("
             " SELECT parent, 1 FROM partitions WHERE id = :id"
             " UNION ALL SELECT c.parent, depth + 1 FROM chain"
@@ -84,10 +82,10 @@ class PartitionQueries:
 
         Walks down the tree for each region, so it costs what the answer is long.
         """
-        sql = self._descent("p.parent IS NULL", partition_overlap_sql(self._reader.dimensions))
+        sql = self._descent("p.parent IS NULL", partition_overlap_sql(self.dimensions))
         found = {}
         for region in regions:
-            for row in self._reader.rows(sql, **region_parameters(region)):
+            for row in self.rows(sql, **region_parameters(region)):
                 found[row[0]] = row
         leaves = [_partition(row) for row in found.values()]
         return sorted(leaves, key=lambda p: [r.min for r in p.region.ranges])
@@ -103,16 +101,16 @@ class PartitionQueries:
         bounds |= {f"largest_{i}": value for i, value in enumerate(largest)}
         overlap = " AND ".join(
             f"p.min_{i} <= :largest_{i} AND (p.max_{i} IS NULL OR p.max_{i} > :smallest_{i})"
-            for i in range(self._reader.dimensions)
+            for i in range(self.dimensions)
         )
         sql = f"{self._descent('p.id = :id', overlap)} ORDER BY {self._order}"
-        return [_partition(row) for row in self._reader.rows(sql, id=partition_id, **bounds)]
+        return [_partition(row) for row in self.rows(sql, id=partition_id, **bounds)]
 
     def leaf_rows(self) -> Iterator[LeafRows]:
         """Returns rows of every leaf, in no order."""
         return map(
             LeafRows._make,
-            self._reader.stream(
+            self.stream(
                 "WITH RECURSIVE walk (key, id, split, own, above) AS ("
                 f" SELECT p.key, p.id, p.split, {_OWN_ROWS}, 0.0 FROM partitions p"
                 " WHERE p.parent IS NULL UNION ALL"
@@ -129,7 +127,7 @@ class PartitionQueries:
 
         The result is of the newest version, independent of the reader's version.
         """
-        rows = self._reader.stream(
+        rows = self.stream(
             "WITH RECURSIVE chain (leaf, judged_at, key) AS ("
             " SELECT partition, judged_at, partition FROM unsplittable UNION ALL"
             " SELECT leaf, judged_at, p.parent FROM chain"
@@ -144,7 +142,7 @@ class PartitionQueries:
 
     @property
     def _select(self) -> str:
-        return f"p.id, parent.id, p.split, :n, {range_columns(self._reader.dimensions)}"
+        return f"p.id, parent.id, p.split, :n, {range_columns(self.dimensions)}"
 
     @property
     def _columns(self) -> str:
@@ -154,7 +152,7 @@ class PartitionQueries:
 
     @property
     def _order(self) -> str:
-        return ", ".join(f"p.min_{i}" for i in range(self._reader.dimensions))
+        return ", ".join(f"p.min_{i}" for i in range(self.dimensions))
 
     def _descent(self, start: str, overlap: str) -> str:
         """Returns SQL for the overlapping leaves at or below the start, by a walk down the tree."""

@@ -52,10 +52,10 @@ class TableState:
                 f"version {version} is not reached: the newest is {self.number}"
             )
         self._reader = VersionReader(connection, self.version, dimensions)
-        self.partitions = PartitionQueries(self._reader)
-        self.files = FileQueries(self._reader)
-        self.jobs = JobQueries(self._reader)
-        self.collection = CollectionQueries(self._reader)
+        self.partitions = PartitionQueries(connection, self.version, dimensions)
+        self.files = FileQueries(connection, self.version, dimensions)
+        self.jobs = JobQueries(connection, self.version, dimensions)
+        self.collection = CollectionQueries(connection, self.version, dimensions)
 
     def moment(self, clock_ms: int) -> int:
         """Returns the later of the clock and the newest entry's time.
