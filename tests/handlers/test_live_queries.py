@@ -145,7 +145,7 @@ def test_each_client_reports_an_unreadable_end(
 def test_too_many_subqueries_to_list_end_with_one_completed_frame(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sleeper.query_service.publish.LISTED_SUBQUERIES_MAX", 3)
+    monkeypatch.setattr("sleeper.query_service.frames.LISTED_SUBQUERIES_MAX", 3)
     frames = gateway.ask()
     assert [f["queryId"] for f in frames if f["message"] == "completed"] == ["q"]
     for client in clients_after(frames, "q"):
