@@ -12,7 +12,7 @@ after the others, and each message is deleted as soon as it is done.
 
 import logging
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -43,15 +43,6 @@ _INVALID = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeEr
 
 
 @dataclass(slots=True)
-class CommitCounts:
-    """The numbers of a table's transactions by outcome."""
-
-    applied: int = 0
-    already_done: int = 0
-    refused: int = 0
-
-
-@dataclass(slots=True)
 class CommitReport:
     """The ids of `failed` messages, which return to the queue, and the counts by table.
 
@@ -60,7 +51,7 @@ class CommitReport:
 
     failed: list[str] = field(default_factory=list)
     hopeless: set[str] = field(default_factory=set)
-    counts: dict[TableRef, CommitCounts] = field(default_factory=dict)
+    counts: dict[TableRef, Counter[Status]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +147,7 @@ def _commit_table(
         except SleeperError:
             settled += _fail([each], report)
     if valid:
-        report.counts.setdefault(table.ref, CommitCounts())
+        report.counts.setdefault(table.ref, Counter())
         settled += _commit_together(table, valid, report)
     return settled
 
@@ -180,7 +171,7 @@ def _commit_together(
     remaining = iter(outcomes)
     for each, transactions in requests:
         own = list(islice(remaining, len(transactions)))
-        _count(own, report.counts[table.ref])
+        report.counts[table.ref].update(outcome.status for outcome in own)
         settled.append(_settle(table.instance, each, own))
     return settled
 
@@ -270,14 +261,3 @@ def _delete_objects(instance: Instance, commits: Sequence[CommitMessage]) -> Non
         instance.storage.root.delete(paths)
     except SleeperError:
         logger.warning("could not delete objects of commits", exc_info=True)
-
-
-def _count(outcomes: Sequence[Outcome], counts: CommitCounts) -> None:
-    for outcome in outcomes:
-        match outcome.status:
-            case Status.APPLIED:
-                counts.applied += 1
-            case Status.ALREADY_DONE:
-                counts.already_done += 1
-            case Status.REFUSED:
-                counts.refused += 1

@@ -8,6 +8,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSEvent
 from sleeper.committer import commit_messages
 from sleeper.instance import Instance
 from sleeper.reports.metric import Metric
+from sleeper.statestore.transactions.transaction import Status
 from sleeper.workers.lambda_function import Event, lambda_function, put_metrics
 from sleeper.workers.message_batch import Failures, received_message
 
@@ -22,9 +23,9 @@ def handler(instance: Instance, event: Event) -> Failures:
     report = commit_messages(instance, messages)
     for ref, counts in report.counts.items():
         told = {
-            Metric.COMMITS_APPLIED: counts.applied,
-            Metric.COMMITS_ALREADY_DONE: counts.already_done,
-            Metric.COMMITS_REFUSED: counts.refused,
+            Metric.COMMITS_APPLIED: counts[Status.APPLIED],
+            Metric.COMMITS_ALREADY_DONE: counts[Status.ALREADY_DONE],
+            Metric.COMMITS_REFUSED: counts[Status.REFUSED],
         }
         put_metrics(instance, ref.name, told)
     return _failures(report.failed)

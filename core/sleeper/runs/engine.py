@@ -43,8 +43,3 @@ def file_settings(properties: TableProperties) -> FileSettings:
         properties.get(KEY_FILTER_BITS_PER_ROW),
         properties.get(KEY_FILTER_BYTES_MAX),
     )
-
-
-def worker_count() -> int:
-    """Returns the number of workers, one per processor."""
-    return os.cpu_count() or 1

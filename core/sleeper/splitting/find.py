@@ -6,7 +6,6 @@ local runner stores the sent leaves in memory, and a lambda queries the job trac
 
 import json
 from collections.abc import MutableMapping, Sequence
-from dataclasses import dataclass
 
 from sleeper.instance import Instance, OpenTable
 from sleeper.jobs.event import JobEvent, JobKind, JobStep
@@ -14,28 +13,27 @@ from sleeper.jobs.queue import QueueName
 from sleeper.partitions.partition import PartitionId
 from sleeper.properties.instance import QUEUE_RECEIVES_MAX, QUEUE_VISIBILITY_SECONDS
 from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
+from sleeper.statestore.reading.partition_queries import LeafRows
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.tables import TableRef
 
 
-@dataclass(frozen=True, slots=True)
-class SplitCandidate:
-    """A leaf over the threshold, by the row counts of the state."""
+def find_partitions_to_split(state: TableState, threshold: int) -> list[LeafRows]:
+    """Returns leaves over the threshold that may be split, those with the most rows first.
 
-    partition_id: PartitionId
-    rows: int
-
-
-def find_partitions_to_split(state: TableState, threshold: int) -> list[SplitCandidate]:
-    """Returns leaves over the threshold that may be split, those with the most rows first."""
-    over = [
-        SplitCandidate(leaf.partition_id, leaf.rows + leaf.rows_above)
-        for leaf in state.partitions.leaf_rows()
-        if leaf.rows + leaf.rows_above > threshold
-    ]
+    The row counts are those of the state.
+    """
+    over = [leaf for leaf in state.partitions.leaf_rows() if leaf.rows_total > threshold]
     unsplittable = set(state.partitions.unsplittable()) if over else set()
-    found = [each for each in over if each.partition_id not in unsplittable]
-    return sorted(found, key=lambda each: (-each.rows, each.partition_id))
+    found = [leaf for leaf in over if leaf.partition_id not in unsplittable]
+    return sorted(found, key=lambda leaf: (-leaf.rows_total, leaf.partition_id))
+
+
+def find_leaves(table: OpenTable) -> list[PartitionId]:
+    """Returns the leaves of the table to split, those with the most rows first."""
+    threshold = table.properties().get(SPLIT_THRESHOLD_ROWS)
+    with table.state.reading() as state:
+        return [leaf.partition_id for leaf in find_partitions_to_split(state, threshold)]
 
 
 _BATCH_SIZE = 500
@@ -49,7 +47,8 @@ def send_splits(
     `sent_at` holds the table's number at which a leaf was last sent. An unchanged table is not
     searched again.
     """
-    new = [each for each in _find_leaves(instance, ref) if sent_at.get(each) != number]
+    leaves = find_leaves(OpenTable(instance, ref))
+    new = [leaf for leaf in leaves if sent_at.get(leaf) != number]
     _send(instance, ref, new)
     sent_at.update(dict.fromkeys(new, number))
     return len(new)
@@ -62,7 +61,7 @@ def send_new_splits(instance: Instance, ref: TableRef) -> int:
     epoch. It is sent first and recorded after, so that none is lost; one that is sent twice
     finds its leaf split.
     """
-    found = _find_leaves(instance, ref)
+    found = find_leaves(OpenTable(instance, ref))
     properties = instance.properties()
     tries_ms = 1000 * properties.get(QUEUE_VISIBILITY_SECONDS) * properties.get(QUEUE_RECEIVES_MAX)
     period = instance.clock() // tries_ms
@@ -75,14 +74,6 @@ def send_new_splits(instance: Instance, ref: TableRef) -> int:
         instance.jobs.tracker.record(*(_request(ref, request, now_ms) for request in new))
         sent += len(new)
     return sent
-
-
-def _find_leaves(instance: Instance, ref: TableRef) -> list[PartitionId]:
-    """Returns the leaves with the most rows first."""
-    table = OpenTable(instance, ref)
-    threshold = table.properties().get(SPLIT_THRESHOLD_ROWS)
-    with table.state.reading() as state:
-        return [each.partition_id for each in find_partitions_to_split(state, threshold)]
 
 
 def _send(instance: Instance, ref: TableRef, leaves: Sequence[PartitionId]) -> None:

@@ -8,7 +8,7 @@ from sleeper.instance import Instance, OpenTable
 from sleeper.partitions.partition import PartitionId
 from sleeper.properties.instance import SKETCH_CACHE_BYTES, SPLITTING_FILES_MAX
 from sleeper.properties.table import SPLIT_THRESHOLD_ROWS
-from sleeper.splitting.find import find_partitions_to_split
+from sleeper.splitting.find import find_leaves
 from sleeper.splitting.run import SplitResult, SplitStatus, split_partition
 from sleeper.storage.bounded_cache import BoundedCache
 from sleeper.tables import find_table
@@ -20,10 +20,7 @@ def split_table(instance: Instance, name: str) -> list[SplitResult]:
     if not ref.online:
         raise InvalidRequestError(f"table {name!r} is offline: it is not split")
     table = OpenTable(instance, ref)
-    threshold = table.properties().get(SPLIT_THRESHOLD_ROWS)
-    with table.state.reading() as state:
-        found = find_partitions_to_split(state, threshold)
-    return [_split(table, each.partition_id) for each in found]
+    return [_split(table, leaf) for leaf in find_leaves(table)]
 
 
 def run_split_message(instance: Instance, body: str) -> SplitResult:

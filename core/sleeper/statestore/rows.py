@@ -39,16 +39,12 @@ def find_partition(fold: Fold, partition_id: PartitionId) -> PartitionRow | None
 
 def insert_partition(fold: Fold, partition: Partition, parent_key: int | None) -> int:
     """Adds the partition at the transaction being applied; returns its key."""
-    ends: list[Any] = []
-    for r in partition.region.ranges:
-        ends += (r.min, r.max)
     number = fold.next_number
     split = None if partition.is_leaf else number
-    row = fold.run(
-        _insert_partition_sql(fold.dimensions), (partition.id, parent_key, number, split, *ends)
-    )
-    assert row.lastrowid is not None
-    return row.lastrowid
+    row = {"id": partition.id, "parent": parent_key, "added": number, "split": split}
+    for i, r in enumerate(partition.region.ranges):
+        row |= {f"min_{i}": r.min, f"max_{i}": r.max}
+    return _insert(fold, "partitions", row)
 
 
 def ancestor_keys(fold: Fold, key: int) -> list[int]:
@@ -71,11 +67,12 @@ def _find_partition_sql(dimensions: int) -> str:
     return f"SELECT p.key, p.split, {range_columns(dimensions)} FROM partitions p WHERE p.id = ?"
 
 
-@cache
-def _insert_partition_sql(dimensions: int) -> str:
-    columns = ", ".join(f"min_{i}, max_{i}" for i in range(dimensions))
-    marks = ", ".join("?" * (4 + 2 * dimensions))
-    return f"INSERT INTO partitions (id, parent, added, split, {columns}) VALUES ({marks})"
+def _insert(fold: Fold, table: str, row: dict[str, Any]) -> int:
+    """Returns the key of the new row."""
+    sql = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+    inserted = fold.run(sql, tuple(row.values()))
+    assert inserted.lastrowid is not None
+    return inserted.lastrowid
 
 
 _FIND_FILE = (
@@ -107,28 +104,25 @@ def insert_file(
     fold: Fold, file: DataFile, numbers: tuple[int, int], references: list[tuple[int, int]]
 ) -> None:
     """Adds a file whose content has these numbers, with its references (partition key, rows)."""
-    bounds: list[Any] = []
-    for smallest, largest in zip(file.smallest_key, file.largest_key, strict=True):
-        bounds += (smallest, largest)
-    number = fold.next_number
-    inserted = fold.run(
-        _insert_file_sql(fold.dimensions),
-        (
-            file.path,
-            path_hash(file.path),
-            file.rows,
-            file.bytes,
-            file.schema_version,
-            sidecars_to_column(file.sidecars),
-            *numbers,
-            number,
-            len(references),
-            *bounds,
-        ),
-    )
-    assert inserted.lastrowid is not None
+    smallest_number, largest_number = numbers
+    row: dict[str, Any] = {
+        "path": file.path,
+        "path_hash": path_hash(file.path),
+        "rows": file.rows,
+        "bytes": file.bytes,
+        "schema_version": file.schema_version,
+        "sidecars": json.dumps(file.sidecars) if file.sidecars else "",
+        "smallest_number": smallest_number,
+        "largest_number": largest_number,
+        "added": fold.next_number,
+        "references_left": len(references),
+    }
+    bounds = zip(file.smallest_key, file.largest_key, strict=True)
+    for i, (smallest, largest) in enumerate(bounds):
+        row |= {f"smallest_{i}": smallest, f"largest_{i}": largest}
+    key = _insert(fold, "files", row)
     for partition, rows in references:
-        insert_reference(fold, partition, inserted.lastrowid, rows)
+        insert_reference(fold, partition, key, rows)
 
 
 def insert_reference(fold: Fold, partition: int, file: int, rows: int) -> None:
@@ -169,10 +163,6 @@ def find_file_fault(file: DataFile, region: Region) -> str | None:
     return None
 
 
-def sidecars_to_column(sidecars: tuple[str, ...]) -> str:
-    return json.dumps(sidecars) if sidecars else ""
-
-
 @cache
 def sidecars_from_column(column: str) -> tuple[str, ...]:
     return tuple(json.loads(column)) if column else ()
@@ -201,14 +191,4 @@ def data_file_columns(dimensions: int) -> str:
     return (
         "f.path, f.rows, f.bytes, f.schema_version, f.sidecars, f.smallest_number,"
         f" f.largest_number, {bound_columns(dimensions)}"
-    )
-
-
-@cache
-def _insert_file_sql(dimensions: int) -> str:
-    columns = ", ".join(f"smallest_{i}, largest_{i}" for i in range(dimensions))
-    marks = ", ".join("?" * (10 + 2 * dimensions))
-    return (
-        "INSERT INTO files (path, path_hash, rows, bytes, schema_version, sidecars,"
-        f" smallest_number, largest_number, added, references_left, {columns}) VALUES ({marks})"
     )

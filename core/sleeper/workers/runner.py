@@ -8,6 +8,7 @@ receiver's process.
 
 import logging
 import math
+import os
 import subprocess
 import sys
 import time
@@ -40,7 +41,6 @@ from sleeper.properties.instance import (
     TRACKER_DAYS,
 )
 from sleeper.query_service.service import remove_old_queries
-from sleeper.runs.engine import worker_count
 from sleeper.splitting.find import send_splits
 from sleeper.statestore.fold import DAY_MS
 from sleeper.tables import TableId, TableRef
@@ -207,7 +207,7 @@ def run_instance(
             f"instance {instance.where} runs its background work in lambdas and "
             "tasks; `sleeper pause` stops its schedules and `sleeper resume` starts them"
         )
-    count = workers or instance.properties().get(LOCAL_WORKERS) or worker_count()
+    count = workers or instance.properties().get(LOCAL_WORKERS) or os.cpu_count() or 1
     runner = _Runner(instance, instance.background, listener, count)
     try:
         return runner.run(until_idle)

@@ -29,7 +29,7 @@ TWO_KEYS = Schema(
 
 def found(table: DataTable, threshold: int) -> list[tuple[PartitionId, int]]:
     with table.store.reading() as state:
-        return [(f.partition_id, f.rows) for f in find_partitions_to_split(state, threshold)]
+        return [(f.partition_id, f.rows_total) for f in find_partitions_to_split(state, threshold)]
 
 
 def rows_per_leaf(table: DataTable) -> list[int]:

@@ -23,6 +23,10 @@ class LeafRows(NamedTuple):
     rows: int
     rows_above: int
 
+    @property
+    def rows_total(self) -> int:
+        return self.rows + self.rows_above
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionQueries(VersionReader):
