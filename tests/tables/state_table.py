@@ -28,7 +28,7 @@ from sleeper.statestore.snapshots import SnapshotStore
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
 from sleeper.statestore.transactions.compaction_jobs import AssignFiles, JobAssignment
-from sleeper.statestore.transactions.split_partition import SplitPartition
+from sleeper.statestore.transactions.partition_split import SplitPartition
 from sleeper.statestore.transactions.table_definition import InitialiseTable
 from sleeper.statestore.transactions.transaction import Outcome, Transaction
 from tests.clock import FakeClock

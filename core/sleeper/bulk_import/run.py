@@ -27,7 +27,7 @@ from sleeper.runs.commit import commit_files, commit_until_known, find_earlier_c
 from sleeper.schema.model import Key, Schema
 from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.add_files import AddFiles, NewFile
-from sleeper.statestore.transactions.split_partition import SplitPartition
+from sleeper.statestore.transactions.partition_split import SplitPartition
 from sleeper.statestore.transactions.transaction import Status
 from sleeper.storage.location import DataRoot
 from sleeper.storage.s3_file import SourceFile

@@ -35,7 +35,7 @@ from sleeper.statestore.transactions.compaction_jobs import (
     JobAssignment,
     ReleaseJobs,
 )
-from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
+from sleeper.statestore.transactions.partition_split import PushDownReferences, ReferenceMove
 from sleeper.tables import TableId, TableRef
 from sleeper.user_code.loading import BUILT_IN_CODE, UserCode
 

@@ -11,7 +11,7 @@ from sleeper.files import DataFile
 from sleeper.partitions.partition import Partition, PartitionId, levels_needed, subtree
 from sleeper.schema.model import KeyValue, Schema
 from sleeper.statestore.store import StateStore
-from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
+from sleeper.statestore.transactions.partition_split import MarkUnsplittable, SplitPartition
 from sleeper.storage.location import DataRoot
 
 logger = logging.getLogger(__name__)

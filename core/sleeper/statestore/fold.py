@@ -1,11 +1,130 @@
-"""The write side of a table's folded state, which transactions validate against and change."""
+"""The fold: the SQLite tables of a table's state, and the writes of transactions to them.
 
+Rows refer to each other by small integer keys. A partition's range and a file's key bounds are one
+column per row key field, without a declared type, so that SQLite compares integers by value, text
+by its UTF-8 bytes and blobs as unsigned bytes: the order of keys. Numbers state when a row was
+added and removed; null means not removed. A version of schema or processing is the number that set
+it. There is an index only where a query needs one.
+"""
+
+import hashlib
 import sqlite3
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from sleeper.clock import iso_time
-from sleeper.errors import InvalidRequestError, UnavailableError
+from sleeper.errors import DataError, InvalidRequestError, UnavailableError
+
+FOLD_FORMAT_VERSION = 3
+
+LOG_TABLE_PREFIX = "log_"
+"""Tables of this prefix belong to a log that lives in the same file; a snapshot drops them."""
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS position (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  number INTEGER NOT NULL, time INTEGER NOT NULL, horizon INTEGER NOT NULL,
+  dimensions INTEGER NOT NULL, orphan_age INTEGER NOT NULL,
+  run_bar INTEGER NOT NULL DEFAULT 0, write_id TEXT);
+CREATE TABLE IF NOT EXISTS schema_versions (version INTEGER PRIMARY KEY, json TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS processing_versions (version INTEGER PRIMARY KEY, json TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS applied (
+  key INTEGER PRIMARY KEY, id TEXT NOT NULL, kind TEXT NOT NULL, fingerprint BLOB NOT NULL,
+  number INTEGER NOT NULL, time INTEGER NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS applied_by_id ON applied (id, kind);
+CREATE TABLE IF NOT EXISTS refs (
+  partition INTEGER NOT NULL, file INTEGER NOT NULL, rows INTEGER NOT NULL,
+  added INTEGER NOT NULL, removed INTEGER, job INTEGER,
+  PRIMARY KEY (partition, file)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS refs_by_file ON refs (file);
+CREATE TABLE IF NOT EXISTS jobs (
+  key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, partition INTEGER NOT NULL,
+  lease_expiry INTEGER NOT NULL, assigned INTEGER NOT NULL, assigned_time INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS unsplittable (
+  partition INTEGER PRIMARY KEY, judged_at INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS holds (
+  id TEXT PRIMARY KEY, owner TEXT NOT NULL, version INTEGER NOT NULL, expiry INTEGER NOT NULL
+  ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS followers (
+  name TEXT PRIMARY KEY, cursor_key TEXT NOT NULL, start INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entry_times (last INTEGER PRIMARY KEY, time INTEGER NOT NULL);
+INSERT OR IGNORE INTO position (one, number, time, horizon, dimensions, orphan_age)
+  VALUES (1, 0, 0, 0, 0, 0);
+"""
+
+_POSITION_COLUMNS_SINCE_3 = {"run_bar": "INTEGER NOT NULL DEFAULT 0", "write_id": "TEXT"}
+
+_KEYED_TABLES = """
+CREATE TABLE partitions (
+  key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, parent INTEGER,
+  added INTEGER NOT NULL, split INTEGER, {ranges});
+CREATE INDEX partitions_by_parent ON partitions (parent);
+CREATE TABLE files (
+  key INTEGER PRIMARY KEY, path TEXT NOT NULL, path_hash INTEGER NOT NULL,
+  rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  schema_version INTEGER NOT NULL, sidecars TEXT NOT NULL, smallest_number INTEGER NOT NULL,
+  largest_number INTEGER NOT NULL, added INTEGER NOT NULL, references_left INTEGER NOT NULL,
+  unreferenced INTEGER, unreferenced_time INTEGER, collecting INTEGER, {bounds});
+CREATE INDEX files_by_path ON files (path_hash);
+CREATE INDEX files_of_ingests ON files (added) WHERE smallest_number = added;
+CREATE INDEX files_unreferenced ON files (unreferenced_time) WHERE unreferenced IS NOT NULL;
+"""
+
+
+def path_hash(path: str) -> int:
+    """Returns the lookup key of a file. Its index has a fifth of the size of one on paths."""
+    return int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), signed=True)
+
+
+def has_tables(connection: sqlite3.Connection) -> bool:
+    """Returns whether the file is a fold of this version, without need for `create_tables`."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return bool(version == FOLD_FORMAT_VERSION)
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Creates an empty fold, or upgrades an older one.
+
+    DataError if a newer version wrote the file.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > FOLD_FORMAT_VERSION:
+        raise DataError(
+            f"the state has format {version}, this version reads up to {FOLD_FORMAT_VERSION}"
+        )
+    if version < FOLD_FORMAT_VERSION:
+        _run_script(connection, _TABLES)
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(position)")}
+        for name, definition in _POSITION_COLUMNS_SINCE_3.items():
+            if name not in columns:
+                connection.execute(f"ALTER TABLE position ADD COLUMN {name} {definition}")
+        connection.execute(f"PRAGMA user_version = {FOLD_FORMAT_VERSION}")
+
+
+def create_keyed_tables(connection: sqlite3.Connection, dimensions: int) -> None:
+    """Creates the tables whose columns depend on the number of row key fields."""
+    ranges = ", ".join(f"min_{i}, max_{i}" for i in range(dimensions))
+    bounds = ", ".join(f"smallest_{i}, largest_{i}" for i in range(dimensions))
+    _run_script(connection, _KEYED_TABLES.format(ranges=ranges, bounds=bounds))
+
+
+def _run_script(connection: sqlite3.Connection, script: str) -> None:
+    # executescript would commit the transaction that this is part of
+    for statement in script.split(";"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+@cache
+def range_columns(dimensions: int) -> str:
+    return ", ".join(f"p.min_{i}, p.max_{i}" for i in range(dimensions))
+
+
+@cache
+def bound_columns(dimensions: int) -> str:
+    return ", ".join(f"f.smallest_{i}, f.largest_{i}" for i in range(dimensions))
+
 
 DAY_MS = 24 * 3600 * 1000
 APPLIED_ID_DAYS = 30

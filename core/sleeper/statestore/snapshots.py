@@ -23,7 +23,7 @@ from obstore.store import LocalStore, ObjectStore
 
 from sleeper.errors import DataError, UnavailableError
 from sleeper.statestore.database import Database
-from sleeper.statestore.tables import LOG_TABLE_PREFIX, create_tables
+from sleeper.statestore.fold import LOG_TABLE_PREFIX, create_tables
 from sleeper.storage.bucket import missing_object_error
 from sleeper.storage.disk import make_folder, sync_file, sync_folder
 

@@ -9,13 +9,12 @@ from typing import TypeVar
 from sleeper.clock import Clock, system_clock
 from sleeper.errors import DataError, NotFoundError
 from sleeper.statestore.database import Database
-from sleeper.statestore.fold import Fold
+from sleeper.statestore.fold import Fold, create_tables, has_tables
 from sleeper.statestore.group_commit import GroupCommitter, catch_up
 from sleeper.statestore.log import TransactionLog
 from sleeper.statestore.reading.newest_queries import Follower
 from sleeper.statestore.reading.table_state import TableState
 from sleeper.statestore.snapshots import Snapshot, SnapshotStore
-from sleeper.statestore.tables import create_tables, has_tables
 from sleeper.statestore.transactions.codec import encode
 from sleeper.statestore.transactions.transaction import Outcome, Transaction, check_outcome
 

@@ -14,7 +14,7 @@ from sleeper.ingest.service import ingest_rows
 from sleeper.instance import Instance
 from sleeper.partitions.partition import subtree
 from sleeper.query.distributed import plan
-from sleeper.statestore.transactions.split_partition import SplitPartition
+from sleeper.statestore.transactions.partition_split import SplitPartition
 from tests.unit.athena.protocol import Athena, Json, among, from_to
 
 SCHEMA = """{"rowKeyFields":[{"name":"id","type":"LongType"}],

@@ -29,7 +29,7 @@ from sleeper.jobs.status import JobState
 from sleeper.opening import create_instance, open_instance
 from sleeper.partitions.partition import subtree
 from sleeper.properties.table import AGGREGATIONS
-from sleeper.statestore.transactions.split_partition import SplitPartition
+from sleeper.statestore.transactions.partition_split import SplitPartition
 from sleeper.storage.location import DataRoot
 
 SCHEMA = json.dumps(

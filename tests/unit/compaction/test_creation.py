@@ -18,7 +18,7 @@ from sleeper.statestore.transactions.compaction_jobs import (
     ReleaseJobs,
     RenewLeases,
 )
-from sleeper.statestore.transactions.push_down import PushDownReferences
+from sleeper.statestore.transactions.partition_split import PushDownReferences
 from tests.tables.data_table import DataTable
 from tests.tables.watched_ports import TABLE_ID
 from tests.unit.conftest import MakeTable

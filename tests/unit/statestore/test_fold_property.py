@@ -15,7 +15,7 @@ from sleeper.statestore.store import StateStore
 from sleeper.statestore.transactions.collection import CollectFiles, FilesCollected
 from sleeper.statestore.transactions.compaction_jobs import CommitCompaction, ReleaseJobs
 from sleeper.statestore.transactions.holds import CreateHold
-from sleeper.statestore.transactions.push_down import PushDownReferences, ReferenceMove
+from sleeper.statestore.transactions.partition_split import PushDownReferences, ReferenceMove
 from tests.tables.state_table import StateTable, data_file, read_tables
 
 KEYS = 1_000

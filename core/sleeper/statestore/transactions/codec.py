@@ -24,8 +24,11 @@ from sleeper.statestore.transactions.holds import (
     ReleaseHold,
     RenewHold,
 )
-from sleeper.statestore.transactions.push_down import PushDownReferences
-from sleeper.statestore.transactions.split_partition import MarkUnsplittable, SplitPartition
+from sleeper.statestore.transactions.partition_split import (
+    MarkUnsplittable,
+    PushDownReferences,
+    SplitPartition,
+)
 from sleeper.statestore.transactions.table_definition import (
     AcceptTime,
     ChangeProcessing,

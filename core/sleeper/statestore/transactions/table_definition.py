@@ -16,9 +16,8 @@ from sleeper.processing.text import (
     processing_to_json,
 )
 from sleeper.schema.json import schema_from_json
-from sleeper.statestore.fold import DAY_MS, Fold
+from sleeper.statestore.fold import DAY_MS, Fold, create_keyed_tables
 from sleeper.statestore.rows import insert_partition
-from sleeper.statestore.tables import create_keyed_tables
 from sleeper.statestore.transactions.compaction_jobs import forget_job
 from sleeper.statestore.transactions.transaction import (
     APPLY,
